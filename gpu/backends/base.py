@@ -1,0 +1,160 @@
+"""What a backend offers. Strategies and solver are written once against these operations.
+
+Arrays live where the backend computes: NumPy arrays for ``cpu``, CuPy arrays for ``cuda``; `xp` is
+the module that makes them. Vectors over vertices are float64[n] or uint8[n] (flags). Row sets are
+`Rows`. All reductions have a fixed shape, so that the same input gives the same bits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from gpu.graph import Adjacency, Graph
+
+Array = Any
+"""A NumPy or CuPy array, as the backend has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A set of rows of one adjacency, grouped for the kernels of one backend.
+
+    order   int32[k] on the device: the row ids; ascending inside each group
+    groups  int64[g+1] on the host: group i holds order[groups[i] : groups[i+1]]. On ``cuda`` a
+            group is a class of lengths, on ``cpu`` a chunk of about equal work
+    """
+
+    order: Array
+    groups: NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        return len(self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Mass:
+    """Sums over a vector y: `total` over all vertices, `dangling` over those without out-edges."""
+
+    total: float
+    dangling: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What one `pull` saw, summed over the rows it computed.
+
+    residual_l1     Σ|r| of the vector that the sweep started from
+    residual_sum    Σr of the same
+    largest_change  max |y' - y|
+    mass            of the new vector y', over the rows computed
+    """
+
+    residual_l1: float
+    residual_sum: float
+    largest_change: float
+    mass: Mass
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """What `pull` does to the affected set (Sahu, algorithm 3, lines 24-29).
+
+    affected            uint8[n]: cleared where a vertex's relative change is ≤ prune_tolerance
+    spreading           uint8[n]: set where it is > frontier_tolerance
+    prune_tolerance     τ_p, or a negative number for no pruning
+    frontier_tolerance  τ_f
+    """
+
+    affected: Array
+    spreading: Array
+    prune_tolerance: float
+    frontier_tolerance: float
+
+
+class Backend(ABC):
+    """One kind of device and the kernels that run on it."""
+
+    name: str
+    xp: Any
+
+    @abstractmethod
+    def to_device(self, values: NDArray[Any]) -> Array:
+        """A copy of a host array on the device."""
+
+    @abstractmethod
+    def to_host(self, values: Array) -> NDArray[Any]:
+        """A copy of a device array on the host."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Returns when all work given to the device is done; for clocks."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Where a reader of published ranks works, beside the writer."""
+        return nullcontext()
+
+    @abstractmethod
+    def memory_available(self) -> int:
+        """Bytes that can still be allocated."""
+
+    @abstractmethod
+    def all_rows(self, length: Array) -> Rows:
+        """Every row of an adjacency whose rows are `length` (int32[n]) long."""
+
+    @abstractmethod
+    def compact(self, flags: Array, adjacency: Adjacency) -> Rows:
+        """The rows of `adjacency` whose flag (uint8[n]) is set."""
+
+    @abstractmethod
+    def pull(
+        self,
+        graph: Graph,
+        rows: Rows,
+        values: Array,
+        contributions: Array,
+        base: float,
+        damping: float,
+        new_values: Array,
+        new_contributions: Array,
+        frontier: Frontier | None = None,
+    ) -> Sweep:
+        """One Jacobi step of ``y = αP̄ᵀy + β·1`` for the vertices in `rows`, loops in closed form.
+
+        With c the sum of contributions over the in-neighbours of v (its own loop left out), ℓ its
+        loop flag and d its degree (Sahu, equation 2):
+
+            r  = β + α·c - (1 - αℓ/d)·y[v]          the residual of y, before the step
+            y' = y[v] + r / (1 - αℓ/d)
+
+        values             float64[n], y; with β = 0 and y = 0 the step is the residual form, y' =
+                           α·c/(1-αℓ/d)
+        contributions      float64[n], y/d, and 0 where d = 0
+        base, damping      β and α
+        new_values         float64[n], receives y' where v is in rows; must not be `values`
+        new_contributions  float64[n], receives y'/d there; must not be `contributions`
+        frontier           flags to set and clear, or None
+        """
+
+    @abstractmethod
+    def expand(self, graph: Graph, rows: Rows, flags: Array) -> None:
+        """Sets flags[w] (uint8[n]) for every out-neighbour w of the vertices in `rows`, loops
+        included.
+        """
+
+    @abstractmethod
+    def top_k(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Ids and values of the k largest of float64[n], on the host; ties by id. 0 ≤ k ≤ n."""
+
+    @abstractmethod
+    def sum_depth(self, longest_row: int) -> int:
+        """The most additions that any one term of a row sum goes through: L of the rounding
+        term.
+        """

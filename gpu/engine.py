@@ -1,0 +1,156 @@
+"""One graph with its ranks: the public surface of the engine. Not thread-safe: one owner at a time.
+
+engine = Engine(Options(target_error=1e-8), backend="cpu")
+engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))   # mutates the graph, any number of times
+result = engine.update("auto")                        # one solve for all that was applied since
+ranks = engine.publish()                              # an immutable copy, readable from any thread
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.backends import backend_named
+from gpu.backends.base import Backend
+from gpu.graph import Graph
+from gpu.personalized import personalized
+from gpu.ranks import Ranks
+from gpu.solver import State, solve
+from gpu.strategies import STRATEGIES, Touched, strategy_named
+from gpu.types import BackendName, Change, EdgeBatch, Options, Personalized, Ranking, Result
+
+
+class Engine:
+    """A dynamic graph, its transpose and its ranks, on one backend.
+
+    options  Options; fixed for the life of the graph
+    backend  ``auto``, ``cpu`` or ``cuda``, or a Backend made by hand
+    Raises BackendUnavailable where the backend cannot run.
+    """
+
+    def __init__(
+        self, options: Options | None = None, backend: BackendName | Backend = "auto"
+    ) -> None:
+        self.options = options or Options()
+        self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
+        self._graph = Graph(self._backend, self.options.dangling)
+        self._state = State(self._graph, self.options)
+        self._touched = Touched()
+        self._ranked_total = 0.0
+        self._error_bound = 0.0
+
+    @property
+    def backend(self) -> str:
+        """The backend's name: what ``auto`` became."""
+        return self._backend.name
+
+    @property
+    def vertices(self) -> int:
+        """Number of vertices; ids are 0 … vertices-1."""
+        return self._graph.vertices
+
+    @property
+    def edges(self) -> int:
+        """Number of edges; the loops of the ``self-loop`` policy are not counted."""
+        return self._graph.edges
+
+    def apply(self, batch: EdgeBatch) -> Change:
+        """Deletes, then inserts. All or nothing: an error leaves the graph as it was. Ranks follow
+        at `update`.
+        """
+        begin = perf_counter()
+        applied = self._graph.apply(batch)
+        self._touched.add(applied.sources, applied.deleted_targets)
+        self._backend.synchronize()
+        return Change(
+            inserted=applied.inserted,
+            already_present=applied.already_present,
+            deleted=applied.deleted,
+            not_found=applied.not_found,
+            new_vertices=applied.new_vertices,
+            seconds=perf_counter() - begin,
+        )
+
+    def update(self, strategy: str = "auto") -> Result:
+        """Brings the ranks up to date with everything applied since the last update.
+
+        strategy  a name of STRATEGIES. Raises InvalidValue for any other
+        """
+        row = strategy_named(strategy)
+        begin = perf_counter()
+        self._state.values = self._state.grown()
+        if self.vertices == 0:
+            return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0)
+        affected = None if row.affected == "all" else self._touched.mark(self._graph, row)
+        self._backend.synchronize()
+        marked = perf_counter()
+        solved = solve(self._state, row, affected)
+        self._backend.synchronize()
+        self._touched = Touched()
+        self._ranked_total = solved.mass.total
+        self._error_bound = solved.error_bound
+        return Result(
+            strategy=strategy,
+            iterations=solved.iterations,
+            touched_vertices=solved.touched_vertices,
+            error_bound=solved.error_bound,
+            converged=solved.converged,
+            mark_seconds=marked - begin,
+            solve_seconds=perf_counter() - marked,
+        )
+
+    def publish(self) -> Ranks:
+        """An immutable copy of the ranks of the last update."""
+        values = self._state.values.copy()
+        self._backend.synchronize()
+        return Ranks(self._backend, values, self._ranked_total, self._error_bound)
+
+    def personalized(
+        self,
+        seeds: NDArray[np.integer[Any]],
+        weights: Ranking | None = None,
+        *,
+        k: int = 10,
+        method: str = "hybrid",
+        target_error: float | None = None,
+    ) -> Personalized:
+        """Personalized PageRank of the graph as it is now.
+
+        seeds         integer[s], ids to teleport to; repeats add up
+        weights       float64[s], above 0, scaled to sum 1; None for equal weights
+        k             how many vertices to return; above n returns n
+        method        a name of gpu.personalized.METHODS
+        target_error  L1, in (0, 2]; None for the graph's own
+        Raises InvalidValue for anything else.
+        """
+        return personalized(
+            self._graph,
+            self.options,
+            np.asarray(seeds, np.int64),
+            weights,
+            k,
+            method,
+            target_error,
+        )
+
+    def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(sources, targets), int64[edges] each, on the host: for audits."""
+        return self._graph.edge_list()
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held on the backend's device, by purpose."""
+        return self._graph.memory() | {"ranks": self._state.nbytes}
+
+    def warm_up(self) -> None:
+        """Compiles every kernel, so that no request waits for one."""
+        engine = Engine(self.options, self._backend)
+        engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2), (0, 0)], delete=[(1, 0)]))
+        for strategy in STRATEGIES:
+            engine.apply(EdgeBatch.of(insert=[(2, 0)], delete=[(2, 0), (0, 1)]))
+            engine.update(strategy)
+        engine.publish().top(1)
+        engine.personalized(np.array([0]), k=1)

@@ -1,0 +1,31 @@
+"""CUDA C++ kernels: one topic a ``.cu`` file, with the shared header put in front.
+
+The header is concatenated rather than included, because CuPy's cache of compiled modules does not
+see an edited include.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+LANES = (1, 4, 32, 256)
+"""Threads that work on one row, by class of row length."""
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "pull": (
+        *(f"pull_rows<{lanes}, {flag}>" for lanes in LANES for flag in ("false", "true")),
+        "finish_sums",
+    ),
+    "expand": tuple(f"expand_rows<{lanes}>" for lanes in LANES),
+}
+"""The C++ name expressions of the kernels in each file."""
+
+COMPILE_OPTIONS = ("-std=c++17",)
+
+
+@cache
+def source(name: str) -> str:
+    """The whole translation unit of ``<name>.cu``."""
+    folder = files(__package__)
+    return "\n".join((folder / part).read_text("utf-8") for part in ("common.cuh", f"{name}.cu"))

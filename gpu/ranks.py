@@ -1,0 +1,58 @@
+"""A published copy of the ranks: immutable, on the backend's device, safe to read from any
+thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.backends.base import Array, Backend
+from gpu.errors import InvalidValue
+from gpu.types import Ranking
+
+
+class Ranks:
+    """The ranks of one moment; they sum to 1. Later batches do not change them.
+
+    count        number of vertices ranked: the ids 0 … count-1
+    error_bound  proven upper bound on the L1 distance to the exact ranks of that graph
+    """
+
+    def __init__(self, backend: Backend, values: Array, total: float, error_bound: float) -> None:
+        self.count = len(values)
+        self.error_bound = error_bound
+        self._backend = backend
+        self._values = values
+        self._total = total
+
+    def of(self, vertices: NDArray[np.integer[Any]]) -> Ranking:
+        """float64[len(vertices)]: the rank of each id. Raises InvalidValue for an id out of 0 …
+        count-1.
+        """
+        vertices = np.asarray(vertices, np.int64)
+        outside = np.flatnonzero((vertices < 0) | (vertices >= self.count))
+        if len(outside):
+            place = int(outside[0])
+            raise InvalidValue(
+                f"vertices[{place}]", int(vertices[place]), f"an id below {self.count}"
+            )
+        with self._backend.reading():
+            values = self._values[self._backend.to_device(vertices)]
+            return np.asarray(self._backend.to_host(values) / self._total, np.float64)
+
+    def top(self, k: int, offset: int = 0) -> tuple[NDArray[np.int64], Ranking]:
+        """Ids and ranks of places offset … offset+k-1, best first; equal ranks are ordered by
+        id.
+        """
+        last = min(offset + k, self.count)
+        with self._backend.reading():
+            vertices, values = self._backend.top_k(self._values, last)
+        return vertices[offset:], values[offset:] / self._total
+
+    def to_numpy(self) -> Ranking:
+        """float64[count], all ranks on the host."""
+        with self._backend.reading():
+            return np.asarray(self._backend.to_host(self._values) / self._total, np.float64)

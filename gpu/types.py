@@ -1,0 +1,193 @@
+"""The values that go into the engine and come out of it.
+
+Vertex ids are dense: a graph of ``n`` vertices has the ids ``0 … n-1``. Nothing here depends on a
+backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from math import isfinite
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.errors import InvalidValue
+
+Dangling = Literal["uniform", "self-loop"]
+BackendName = Literal["auto", "cpu", "cuda"]
+
+Ids = NDArray[np.int32]
+Ranking = NDArray[np.float64]
+
+VERTEX_LIMIT = 2**31 - 1
+"""Ids are signed 32-bit integers: a graph has fewer vertices than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a graph is ranked.
+
+    damping             α, the probability of following an edge; in (0, 1)
+    dangling            what a vertex without out-edges does with its rank: ``uniform`` spreads it
+                        over all vertices (``networkx.pagerank``, igraph, cuGraph); ``self-loop``
+                        gives every vertex one self-loop, so that none dangles (Sahu, section 5.1.3)
+    target_error        the L1 distance to the exact ranks at which ``auto`` stops; in (0, 2]
+    tolerance           τ: the published strategies stop when no normalised rank moved by more
+    frontier_tolerance  τ_f: a relative change above it makes a vertex's out-neighbours affected
+    prune_tolerance     τ_p: a relative change up to it makes a vertex leave the affected set
+    max_iterations      the most sweeps of one solve
+    """
+
+    damping: float = 0.85
+    dangling: Dangling = "uniform"
+    target_error: float = 1e-6
+    tolerance: float = 1e-10
+    frontier_tolerance: float = 1e-6
+    prune_tolerance: float = 1e-6
+    max_iterations: int = 500
+
+    def __post_init__(self) -> None:
+        for name, low, high, requirement in (
+            ("damping", 0.0, 1.0, "a number above 0 and below 1"),
+            ("target_error", 0.0, 2.0 + 1e-12, "a number above 0 and at most 2"),
+            ("tolerance", 0.0, 1.0, "a number above 0 and below 1"),
+            ("frontier_tolerance", 0.0, 1.0, "a number above 0 and below 1"),
+            ("prune_tolerance", 0.0, 1.0, "a number above 0 and below 1"),
+        ):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not isfinite(value) or not low < value < high:
+                raise InvalidValue(name, value, requirement)
+        if self.dangling not in get_args(Dangling):
+            raise InvalidValue("dangling", self.dangling, "'uniform' or 'self-loop'")
+        if (
+            not isinstance(self.max_iterations, int)
+            or isinstance(self.max_iterations, bool)
+            or not 1 <= self.max_iterations <= 1_000_000
+        ):
+            raise InvalidValue(
+                "max_iterations", self.max_iterations, "an integer from 1 to 1,000,000"
+            )
+
+
+def _ids(name: str, values: Any) -> NDArray[np.int64]:
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise InvalidValue(
+            name, f"{array.dtype}{list(array.shape)}", "a one-dimensional integer array"
+        )
+    return array.astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeBatch:
+    """Edges to delete and then edges to insert, as columns of ids.
+
+    insert_sources, insert_targets   int64[i], each in 0 … 2³¹-2; ids beyond the graph make it grow
+    delete_sources, delete_targets   int64[d]; an id that the graph does not have (-1, say) is not
+                                     found
+    vertices                         the graph has at least this many vertices after the batch
+
+    Raises InvalidValue for columns of unequal length, other dtypes, or an id out of range.
+    """
+
+    insert_sources: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    insert_targets: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    delete_sources: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    delete_targets: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    vertices: int = 0
+
+    def __post_init__(self) -> None:
+        for column in fields(self)[:4]:
+            object.__setattr__(self, column.name, _ids(column.name, getattr(self, column.name)))
+        for kind in ("insert", "delete"):
+            sources, targets = getattr(self, f"{kind}_sources"), getattr(self, f"{kind}_targets")
+            if len(sources) != len(targets):
+                raise InvalidValue(
+                    f"{kind}_targets", f"length {len(targets)}", f"{len(sources)} long"
+                )
+        for name in ("insert_sources", "insert_targets"):
+            column_ids = getattr(self, name)
+            if len(column_ids) and (column_ids.min() < 0 or column_ids.max() >= VERTEX_LIMIT):
+                bad = int(np.flatnonzero((column_ids < 0) | (column_ids >= VERTEX_LIMIT))[0])
+                raise InvalidValue(
+                    f"{name}[{bad}]", int(column_ids[bad]), f"an id from 0 to {VERTEX_LIMIT - 1}"
+                )
+        if not 0 <= self.vertices <= VERTEX_LIMIT:
+            raise InvalidValue("vertices", self.vertices, f"a count from 0 to {VERTEX_LIMIT}")
+
+    @classmethod
+    def of(
+        cls,
+        insert: Iterable[tuple[int, int]] = (),
+        delete: Iterable[tuple[int, int]] = (),
+        vertices: int = 0,
+    ) -> EdgeBatch:
+        """The batch of these (source, target) pairs: for tests, examples and small batches."""
+        inserted = np.array(list(insert), np.int64).reshape(-1, 2)
+        deleted = np.array(list(delete), np.int64).reshape(-1, 2)
+        return cls(inserted[:, 0], inserted[:, 1], deleted[:, 0], deleted[:, 1], vertices)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one batch did to the graph.
+
+    `inserted + already_present` is the number of insertions sent, `deleted + not_found` that of
+    deletions; a repeat inside the batch counts as already present (not found). `seconds`: time to
+    mutate the graph.
+    """
+
+    inserted: int
+    already_present: int
+    deleted: int
+    not_found: int
+    new_vertices: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one solve did and how wrong its ranks can be.
+
+    strategy          the strategy that ran
+    iterations        dense sweeps plus work-list rounds
+    touched_vertices  distinct vertices recomputed
+    error_bound       proven upper bound on the L1 distance to the exact ranks, in [0, 2]
+    converged         whether the strategy's own stop rule was met within max_iterations
+    mark_seconds      time to find the affected vertices
+    solve_seconds     time of the iterations and of the certificate
+    """
+
+    strategy: str
+    iterations: int
+    touched_vertices: int
+    error_bound: float
+    converged: bool
+    mark_seconds: float
+    solve_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Personalized:
+    """The answer to one personalized query: the k vertices of highest rank, best first.
+
+    vertices     int64[k], ids; equal ranks are ordered by id
+    ranks        float64[k], normalised: over all vertices they sum to 1
+    error_bound  proven upper bound on the L1 distance of the whole vector to the exact one
+    settled      how many of the first places are proven to be held by the right vertex
+    method       the method that ran
+    iterations   sweeps or work-list rounds
+    """
+
+    vertices: NDArray[np.int64]
+    ranks: Ranking
+    error_bound: float
+    settled: int
+    method: str
+    iterations: int

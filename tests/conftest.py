@@ -1,0 +1,59 @@
+"""Backends for the suite.
+
+``pytest``                 runs what it can anywhere: ``cpu``, and ``emulated``, which is the
+``cuda``
+                           backend with NumPy arrays and its kernels compiled for the CPU
+``pytest --backend cuda``  runs the same on a CUDA device
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gpu.backends import backend_named
+from gpu.backends.base import Backend
+
+DATA = Path(os.environ.get("LIVERANK_GRAPHS", Path(__file__).parents[2] / "shared" / "data"))
+"""Real graphs; LIVERANK_GRAPHS names another folder."""
+
+
+@cache
+def _backend(name: str) -> Backend:
+    if name == "emulated":
+        from tests.kernels.emulated import emulated_backend
+
+        return emulated_backend()
+    assert name in ("cpu", "cuda")
+    return backend_named("cpu" if name == "cpu" else "cuda")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--backend",
+        action="append",
+        choices=["cpu", "emulated", "cuda"],
+        help="backend to test, repeatable; cpu and emulated unless given",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" in metafunc.fixturenames:
+        names = metafunc.config.getoption("--backend") or ["cpu", "emulated"]
+        metafunc.parametrize("backend", names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return _backend(request.param)
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of real graphs."""
+    if not DATA.is_dir():
+        pytest.skip(f"the real graphs are not at {DATA}")
+    return DATA

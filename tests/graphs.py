@@ -1,0 +1,129 @@
+"""Graph families on which everything is compared, and a model of a graph in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu import Change, EdgeBatch
+from gpu.types import Dangling
+
+Pairs = tuple[int, NDArray[np.int64]]
+"""Number of vertices, and int64[m, 2] of (source, target)."""
+
+
+def _of(graph: nx.DiGraph) -> Pairs:
+    return len(graph), np.array(list(graph.edges()), np.int64).reshape(-1, 2)
+
+
+def random_graph(seed: int) -> Pairs:
+    """A graph of 2 to 300 vertices: sparse or dense, skewed or even, with loops and dangling
+    vertices."""
+    generator = np.random.default_rng(seed)
+    vertices = int(generator.integers(2, 300))
+    edges = int(vertices * generator.choice([0.3, 1, 3, 10]))
+    skew = generator.choice([1.0, 2.0, 4.0])
+    pairs = (vertices * generator.random((edges, 2)) ** skew).astype(np.int64)
+    return vertices, np.unique(pairs, axis=0)
+
+
+def _star(leaves: int, inwards: bool) -> Pairs:
+    hub = np.zeros(leaves, np.int64)
+    tips = np.arange(1, leaves + 1, dtype=np.int64)
+    return leaves + 1, np.stack([tips, hub] if inwards else [hub, tips], axis=1)
+
+
+def _grid(side: int) -> Pairs:
+    return _of(nx.convert_node_labels_to_integers(nx.grid_2d_graph(side, side).to_directed()))
+
+
+FAMILIES: dict[str, Callable[[], Pairs]] = {
+    "karate club": lambda: _of(nx.karate_club_graph().to_directed()),
+    "all dangling": lambda: (50, np.empty((0, 2), np.int64)),
+    "one vertex": lambda: (1, np.empty((0, 2), np.int64)),
+    "one loop": lambda: (1, np.zeros((1, 2), np.int64)),
+    "two vertices, one edge": lambda: (2, np.array([[0, 1]])),
+    "disconnected parts": lambda: _of(
+        nx.disjoint_union_all(
+            [nx.gnp_random_graph(30, 0.1, seed=s, directed=True) for s in range(4)]
+        )
+    ),
+    "star outwards": lambda: _star(10_000, inwards=False),
+    "star inwards": lambda: _star(10_000, inwards=True),
+    "3-cycles": lambda: _of(nx.disjoint_union_all([nx.cycle_graph(3, nx.DiGraph)] * 20)),
+    "path": lambda: _of(nx.path_graph(200, nx.DiGraph)),
+    "grid": lambda: _grid(20),
+    "complete": lambda: _of(nx.complete_graph(40, nx.DiGraph)),
+    "loops only": lambda: (30, np.repeat(np.arange(30, dtype=np.int64), 2).reshape(-1, 2)),
+}
+
+
+def networkx_ranks(pairs: Pairs, dangling: Dangling, damping: float = 0.85) -> NDArray[np.float64]:
+    """float64[n] from ``networkx.pagerank``, which multiplies its tolerance by n."""
+    vertices, edges = pairs
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(vertices))
+    graph.add_edges_from(edges.tolist())
+    if dangling == "self-loop":
+        graph.add_edges_from((v, v) for v in range(vertices))
+    ranks = nx.pagerank(graph, alpha=damping, tol=1e-12 / vertices, max_iter=2000)
+    return np.array([ranks[v] for v in range(vertices)])
+
+
+class Model:
+    """A graph as a Python set of edges, with the receipt's rules spelt out one edge at a time."""
+
+    def __init__(self, dangling: Dangling) -> None:
+        self.dangling = dangling
+        self.vertices = 0
+        self.edges: set[tuple[int, int]] = set()
+
+    def apply(self, batch: EdgeBatch) -> Change:
+        deleted = inserted = 0
+        before = self.vertices
+        for edge in _pairs(batch.delete_sources, batch.delete_targets):
+            if edge in self.edges:
+                self.edges.remove(edge)
+                deleted += 1
+        for edge in _pairs(batch.insert_sources, batch.insert_targets):
+            self.vertices = max(self.vertices, edge[0] + 1, edge[1] + 1)
+            policy_loop = self.dangling == "self-loop" and edge[0] == edge[1]
+            if edge not in self.edges and not policy_loop:
+                self.edges.add(edge)
+                inserted += 1
+        self.vertices = max(self.vertices, batch.vertices)
+        return Change(
+            inserted=inserted,
+            already_present=len(batch.insert_sources) - inserted,
+            deleted=deleted,
+            not_found=len(batch.delete_sources) - deleted,
+            new_vertices=self.vertices - before,
+            seconds=0.0,
+        )
+
+
+def _pairs(sources: NDArray[np.int64], targets: NDArray[np.int64]) -> list[tuple[int, int]]:
+    return list(zip(sources.tolist(), targets.tolist(), strict=True))
+
+
+def random_batch(generator: np.random.Generator, model: Model, size: int) -> EdgeBatch:
+    """Insertions and deletions with repeats, loops, unknown edges and ids, new vertices, and an
+    edge that is deleted and inserted at once."""
+    known = max(model.vertices, 1)
+    insert = generator.integers(0, known + 2, (size, 2))
+    loops = generator.integers(0, known, 1)
+    present = np.array(sorted(model.edges) or [(0, 0)], np.int64)
+    chosen = present[generator.integers(0, len(present), size // 2)]
+    unknown = generator.integers(-1, known + 3, (size // 4, 2))
+    delete = np.concatenate([chosen, chosen[:1], unknown])
+    insert = np.concatenate([insert, insert[:1], chosen[-1:], np.stack([loops, loops], axis=1)])
+    return EdgeBatch(
+        insert[:, 0],
+        insert[:, 1],
+        delete[:, 0],
+        delete[:, 1],
+        model.vertices + int(generator.integers(0, 2)),
+    )

@@ -1,0 +1,93 @@
+"""Options and batches refuse what cannot be used, naming field and value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Engine, InvalidValue, Options
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "requirement"),
+    [
+        ("damping", float("nan"), "a number above 0 and below 1"),
+        ("damping", 1.0, "a number above 0 and below 1"),
+        ("damping", 0, "a number above 0 and below 1"),
+        ("damping", True, "a number above 0 and below 1"),
+        ("damping", "0.85", "a number above 0 and below 1"),
+        ("target_error", 0.0, "a number above 0 and at most 2"),
+        ("target_error", 2.5, "a number above 0 and at most 2"),
+        ("tolerance", float("inf"), "a number above 0 and below 1"),
+        ("frontier_tolerance", -1e-6, "a number above 0 and below 1"),
+        ("prune_tolerance", None, "a number above 0 and below 1"),
+        ("dangling", "teleport", "'uniform' or 'self-loop'"),
+        ("max_iterations", 0, "an integer from 1 to 1,000,000"),
+        ("max_iterations", 1.5, "an integer from 1 to 1,000,000"),
+    ],
+)
+def test_an_option_out_of_range_is_named(field: str, value: object, requirement: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        Options(**{field: value})  # type: ignore[arg-type]
+    assert (caught.value.field, caught.value.requirement) == (field, requirement)
+    assert str(caught.value) == f"{field}: {value!r} is not allowed; it must be {requirement}"
+
+
+def test_the_bounds_of_the_options_are_allowed() -> None:
+    assert Options(target_error=2.0, max_iterations=1_000_000).target_error == 2.0
+
+
+def test_a_batch_names_the_place_of_a_bad_id() -> None:
+    with pytest.raises(InvalidValue, match=r"insert_sources\[2\]: -1 is not allowed"):
+        EdgeBatch(np.array([0, 1, -1]), np.array([1, 2, 3]))
+    with pytest.raises(InvalidValue, match=r"insert_targets\[0\]: 2147483647 is not allowed"):
+        EdgeBatch(np.array([0]), np.array([2**31 - 1]))
+
+
+def test_a_batch_refuses_columns_that_are_not_ids() -> None:
+    with pytest.raises(InvalidValue, match="one-dimensional integer array"):
+        EdgeBatch(np.array([0.5]), np.array([1.0]))
+    with pytest.raises(
+        InvalidValue, match="delete_targets: 'length 1' is not allowed; it must be 2"
+    ):
+        EdgeBatch(delete_sources=np.array([1, 2]), delete_targets=np.array([1]))
+    with pytest.raises(InvalidValue, match="vertices: -1"):
+        EdgeBatch(vertices=-1)
+
+
+def test_the_engine_names_the_strategies_it_has() -> None:
+    engine = Engine(backend="cpu")
+    with pytest.raises(
+        InvalidValue, match="strategy: 'fast' is not allowed; it must be one of auto"
+    ):
+        engine.update("fast")
+
+
+def test_a_query_that_cannot_be_answered_is_refused() -> None:
+    engine = Engine(backend="cpu")
+    engine.apply(EdgeBatch.of(insert=[(0, 1)]))
+    engine.update()
+    for arguments, field in (
+        ({"seeds": np.array([], int)}, "seeds"),
+        ({"seeds": np.array([2])}, "seeds[0]"),
+        ({"seeds": np.array([0]), "k": 0}, "k"),
+        ({"seeds": np.array([0]), "method": "guess"}, "method"),
+        ({"seeds": np.array([0]), "target_error": 0.0}, "target_error"),
+        ({"seeds": np.array([0]), "weights": np.array([1.0, 2.0])}, "weights"),
+        ({"seeds": np.array([0, 1]), "weights": np.array([1.0, -2.0])}, "weights[1]"),
+    ):
+        with pytest.raises(InvalidValue) as caught:
+            engine.personalized(**arguments)
+        assert caught.value.field == field
+    with pytest.raises(
+        InvalidValue, match=r"vertices\[1\]: 2 is not allowed; it must be an id below 2"
+    ):
+        engine.publish().of(np.array([0, 2]))
+
+
+def test_a_refused_batch_changes_nothing() -> None:
+    engine = Engine(backend="cpu")
+    engine.apply(EdgeBatch.of(insert=[(0, 1)]))
+    with pytest.raises(InvalidValue):
+        engine.apply(EdgeBatch.of(insert=[(1, 2), (5, -3)]))
+    assert (engine.vertices, engine.edges) == (2, 1)
