@@ -2,17 +2,14 @@
 
 Work is cut into chunks of about equal rows and edges; a chunk sums in a fixed order and the chunks'
 sums are added in a fixed order, so that results do not depend on the number of threads.
-
-Numba's portable threading layer aborts when two threads run parallel kernels at once, so one lock
-lets one kernel run at a time in the process: they use all cores anyway.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from functools import wraps
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,11 +17,10 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from gpu.backends.base import Array, Backend, Frontier, Mass, Rows, Sweep
+from gpu.threads import one_parallel_kernel
 
 if TYPE_CHECKING:
     from gpu.graph import Adjacency, Graph
-
-_one_kernel_at_a_time = threading.Lock()
 
 _BLOCK = 1024
 """Terms added one after the other before their sum joins the row's: keeps rounding in long rows
@@ -38,14 +34,24 @@ _NO_FLAGS = np.zeros(0, np.uint8)
 
 
 def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    compiled = njit(parallel=True, nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})(
-        function
-    )
+    """Compiles a kernel whose first two parameters are the order and groups of Rows.
+
+    One group is worked on by the calling thread itself: waking the others takes longer than that,
+    above all where they have other work.
+    """
+    fastmath = {"reassoc", "contract", "nsz"}
+    parallel = njit(parallel=True, nogil=True, cache=True, fastmath=fastmath)(function)
+    # Numba's cache tells compiled functions apart by name and line, not by how they were compiled
+    alone = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_alone")
+    alone.__qualname__ = alone.__name__
+    serial = njit(nogil=True, cache=True, fastmath=fastmath)(alone)
 
     @wraps(function)
-    def call(*arguments: Any) -> Any:
-        with _one_kernel_at_a_time:
-            return compiled(*arguments)
+    def call(order: Array, groups: Array, *arguments: Any) -> Any:
+        if len(groups) <= 2:
+            return serial(order, groups, *arguments)
+        with one_parallel_kernel:
+            return parallel(order, groups, *arguments)
 
     return call
 
