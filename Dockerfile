@@ -18,7 +18,7 @@ RUN python3 -m venv /opt/liverank \
     && /opt/liverank/bin/pip install --no-cache-dir ".${EXTRAS}"
 # kernels are compiled here, so that a fresh container is ready in seconds
 RUN NUMBA_CACHE_DIR=/opt/liverank/numba \
-    /opt/liverank/bin/python -c "from gpu import Engine; Engine(backend='cpu').warm_up()"
+    /opt/liverank/bin/python -c "from service.catalog import warm_up; warm_up('cpu')"
 
 FROM ${BASE}
 RUN groupadd --gid 10001 liverank \

@@ -109,7 +109,7 @@ class Catalog:
             try:
                 self._take_directory()
                 self._not_ready = "the kernels are being compiled"
-                _warm_up(self._settings.backend)
+                warm_up(self._settings.backend)
                 for directory in sorted(self._directory.iterdir()):
                     self._not_ready = f"graph {directory.name!r} is being recovered"
                     self._graphs[directory.name] = self._open_graph(directory)
@@ -255,7 +255,7 @@ class Catalog:
         return Graph(directory.name, options, pipeline)
 
 
-def _warm_up(backend: BackendName) -> None:
+def warm_up(backend: BackendName) -> None:
     """Compiles what a first request would otherwise wait for."""
     Engine(backend=backend).warm_up()
     for kind, first, second in (("string", "a", "b"), ("integer", 1, 2)):

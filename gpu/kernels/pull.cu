@@ -29,7 +29,7 @@ __device__ __forceinline__ void write_sums(Sums sums, double* out) {
 }
 
 template <int LANES, bool FRONTIER>
-__global__ void __launch_bounds__(BLOCK, 4) pull_rows(
+__global__ void __launch_bounds__(BLOCK, 5) pull_rows(
     const int* __restrict__ order, int64 first, int64 last,
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const uint8* __restrict__ loop, const int* __restrict__ degree,
