@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 
 from gpu import EngineError
 from service.catalog import Catalog
-from service.errors import PROBLEM_JSON, ServiceError, encode_problem, problem_of
+from service.errors import INTERNAL_ERROR, PROBLEM_JSON, ServiceError, encode_problem, problem_of
 from service.formats import FormatError, UnsupportedFormat
 from service.routes import batches, graphs, operations, personalized, ranks
 from service.schemas import BatchRequest, GraphRequest, Problem, VerticesRequest
@@ -34,19 +34,29 @@ _READ_BY_HAND: tuple[type[BaseModel], ...] = (BatchRequest, GraphRequest, Proble
 """Models that no endpoint declares, because it reads its body itself."""
 
 
-def create_app(settings: Settings) -> FastAPI:
+def _log_failure(error: Exception) -> None:
+    log.error("the data directory could not be opened", exc_info=error)
+
+
+def create_app(
+    settings: Settings, open_failed: Callable[[Exception], None] = _log_failure
+) -> FastAPI:
     """The service over the data directory of `settings`.
 
-    /livez answers at once, /readyz with 200 once every graph is recovered.
+    /livez answers at once, /readyz with 200 once every graph is recovered. Where that fails,
+    `open_failed` is told from another thread; the app stays up, and /readyz says why.
     """
     app = FastAPI(
         title="liverank",
         version=version("liverank"),
         summary="PageRank that stays fresh on a graph that never stops changing",
         lifespan=_lifespan,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
     )
     app.state.settings = settings
     app.state.catalog = Catalog(settings)
+    app.state.open_failed = open_failed
     for module in (graphs, batches, ranks, personalized, operations):
         app.include_router(module.router)
     for kind in (
@@ -67,17 +77,17 @@ def create_app(settings: Settings) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     catalog: Catalog = app.state.catalog
     # A thread of its own: the server answers /livez and /readyz while it recovers.
-    opening = threading.Thread(target=_open, args=(catalog,), name="liverank-open", daemon=True)
+    opening = threading.Thread(target=_open, args=(app,), name="liverank-open", daemon=True)
     opening.start()
     yield
     await anyio.to_thread.run_sync(catalog.close)
 
 
-def _open(catalog: Catalog) -> None:
+def _open(app: FastAPI) -> None:
     try:
-        catalog.open()
-    except Exception:
-        log.exception("the data directory could not be opened")
+        app.state.catalog.open()
+    except Exception as error:
+        app.state.open_failed(error)
 
 
 async def _answer_problem(request: Request, error: Exception) -> Response:
@@ -85,7 +95,11 @@ async def _answer_problem(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if problem["status"] == 503:
         headers["Retry-After"] = "1"
-    return Response(encode_problem(problem), problem["status"], headers, PROBLEM_JSON)
+    if problem["type"] == INTERNAL_ERROR:
+        # The server closes the connection of a request that failed; unless it is told, a client
+        # that keeps connections sends its next request into it.
+        headers["Connection"] = "close"
+    return Response(encode_problem(problem) + b"\n", problem["status"], headers, PROBLEM_JSON)
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -74,9 +74,18 @@ def _foreseen_errors() -> tuple[type[Exception], ...]:
     from service.client import ClientError
     from service.commands.errors import CommandError
     from service.edge_lists import EdgeListError
+    from service.errors import ServiceError
     from service.settings import InvalidSetting
 
-    return (EngineError, ClientError, CommandError, EdgeListError, InvalidSetting, OSError)
+    return (
+        EngineError,
+        ServiceError,
+        ClientError,
+        CommandError,
+        EdgeListError,
+        InvalidSetting,
+        OSError,
+    )
 
 
 def _whereabouts(error: Exception) -> str:
@@ -89,7 +98,9 @@ def _whereabouts(error: Exception) -> str:
 
 @app.command()
 def serve(
-    data: Annotated[Path | None, typer.Option(help="Directory of the graphs.")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")
+    ] = None,
     backend: Annotated[Backend | None, typer.Option(help="auto takes CUDA where it is.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on.")] = None,
@@ -98,16 +109,10 @@ def serve(
 
     What is not given comes from the environment (LIVERANK_DATA and so on), else from the defaults.
     """
-    import uvicorn
-
-    from service.app import create_app
+    from service.commands import serving
     from service.settings import Settings
 
-    settings = Settings.from_environment(data=data, backend=backend, host=host, port=port)
-    # A line for each read would cost more than the read.
-    uvicorn.run(
-        create_app(settings), host=settings.host, port=settings.port, access_log=False, ws="none"
-    )
+    serving.serve(Settings.from_environment(data=data, backend=backend, host=host, port=port))
 
 
 @app.command()

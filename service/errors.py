@@ -32,6 +32,9 @@ from gpu import BackendUnavailable, InvalidValue, OutOfMemory
 from service.formats import FormatError, UnsupportedFormat
 
 PROBLEM_JSON = "application/problem+json"
+TYPE_PREFIX = "urn:liverank:problem:"
+INTERNAL_ERROR = f"{TYPE_PREFIX}internal-error"
+"""The type of what nobody foresaw."""
 
 
 class ServiceError(Exception):
@@ -58,7 +61,8 @@ class UnknownVertex(ServiceError):
 class UnknownVersion(ServiceError):
     def __init__(self, graph: str, version: int, newest: int) -> None:
         self.field, self.value = "version", version
-        super().__init__(f"graph {graph!r} has the batches 1 to {newest}, not {version}")
+        present = f"the batches 1 to {newest}" if newest else "no batch yet"
+        super().__init__(f"graph {graph!r} has {present}; it has no batch {version}")
 
 
 class GraphExists(ServiceError):
@@ -177,7 +181,7 @@ def problem_of(error: Exception) -> dict[str, Any]:
     # What an unforeseen error says can hold anything: it belongs into the log, not into an answer.
     return _document(
         HTTPStatus.INTERNAL_SERVER_ERROR,
-        "internal-error",
+        INTERNAL_ERROR.removeprefix(TYPE_PREFIX),
         "Internal error",
         f"the server failed with {type(error).__name__}; its log says more",
     )
@@ -191,7 +195,7 @@ def _document(
     status: HTTPStatus, name: str, title: str, detail: str, members: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     return {
-        "type": f"urn:liverank:problem:{name}",
+        "type": f"{TYPE_PREFIX}{name}",
         "title": title,
         "status": int(status),
         "detail": detail,

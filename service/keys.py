@@ -393,8 +393,8 @@ class KeyTable:
                 if size > VERTEX_LIMIT:
                     raise OverflowError(f"a graph has at most {VERTEX_LIMIT:,} vertices")
         except BaseException:
-            # Entries of this call are the last that entered the published table, and no reader has
-            # looked at them yet: taking them out leaves every older one where it can be found.
+            # Left there, the entries of this call would fill the table. They are the last that came
+            # in and no reader heeds them, so without them every older one is found as before.
             _clear_from(published.slots, published.size)
             raise
         self._state = state

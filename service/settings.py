@@ -37,6 +37,8 @@ class Settings:
     max_body_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
+        if not str(self.data):  # which would be the working directory
+            raise InvalidSetting("data", "", "the path of a directory")
         object.__setattr__(self, "data", Path(self.data))
         object.__setattr__(self, "port", _integer("port", self.port, 0, 65_535))
         object.__setattr__(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from service.commands.errors import CommandError
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+PIECE_EDGES = 1 << 18
 
 
 def write_edge_list(path: Path, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
@@ -21,10 +22,20 @@ def write_edge_list(path: Path, sources: NDArray[np.int64], targets: NDArray[np.
 
     `.txt` (two columns and a tab), `.csv` (with a header), `.parquet`, `.arrow`; the two texts
     also compressed: `.gz`, `.zst`, `.bz2`. Raises CommandError for another suffix, OSError where
-    writing fails.
+    writing fails. A file that was not written to its end is removed.
     """
     check_suffix(path)
     table = pa.table({"source": sources, "target": targets})
+    try:
+        _write(path, table)
+    except BaseException:
+        # Its beginning alone would read as a smaller graph. A device is left where it is.
+        if path.is_file():
+            path.unlink()
+        raise
+
+
+def _write(path: Path, table: pa.Table) -> None:
     kind, compression = _suffixes(path)
     if kind == ".parquet":
         pyarrow.parquet.write_table(table, path, compression="zstd")
@@ -36,8 +47,13 @@ def write_edge_list(path: Path, sources: NDArray[np.int64], targets: NDArray[np.
             delimiter="," if kind == ".csv" else "\t",
             quoting_style="none",
         )
-        with pa.output_stream(str(path), compression=compression) as stream:
-            pyarrow.csv.write_csv(table, stream, options)
+        with (
+            pa.output_stream(str(path), compression=compression) as stream,
+            pyarrow.csv.CSVWriter(stream, table.schema, write_options=options) as writer,
+        ):
+            # Piece by piece: between two of them, Ctrl-C is heard.
+            for piece in table.to_batches(max_chunksize=PIECE_EDGES):
+                writer.write_batch(piece)
 
 
 def check_suffix(path: Path) -> None:

@@ -52,7 +52,12 @@ async def send_batch(
     ] = "ranked",
     idempotency_key: Annotated[
         str | None,
-        Header(min_length=1, max_length=255, description="a repeat gets the first receipt"),
+        Header(
+            alias="Idempotency-Key",
+            min_length=1,
+            max_length=255,
+            description="a repeat gets the first receipt",
+        ),
     ] = None,
 ) -> Response:
     """Deletes, then inserts. Taken whole or not at all; it survives a crash from the answer on."""

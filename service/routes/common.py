@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from typing import Annotated, Any, TypeVar, cast
+from urllib.parse import unquote_to_bytes
 
 import orjson
 import pyarrow as pa
 from fastapi import Depends, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
+from starlette.convertors import Convertor, register_url_convertor
 
 from gpu import InvalidValue
 from service.catalog import Catalog, Graph
@@ -92,6 +94,36 @@ def parse_body(model: type[Model], body: bytes) -> Model:
         raise RequestValidationError(error.errors(include_url=False)) from None
 
 
+class _KeyConvertor(Convertor[str]):
+    """`{vertex:key}` in a path: all that is left of it. `path` stops at a line break."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("key", _KeyConvertor())
+
+
+async def vertex_of(
+    request: Request, vertex: Annotated[str, Path(description="key of a vertex")]
+) -> str:
+    """The key in a path as text. Raises InvalidValue where its bytes are not UTF-8."""
+    if "\ufffd" in vertex:  # which also stands where the bytes could not be decoded
+        try:
+            unquote_to_bytes(request.scope["raw_path"]).decode()
+        except UnicodeDecodeError:
+            raise InvalidValue("vertex", vertex, "UTF-8, percent-encoded") from None
+    return vertex
+
+
+Vertex = Annotated[str, Depends(vertex_of)]
+
+
 def key_of(vertex: str, kind: KeyKind) -> pa.Array:
     """The key in a path, as an array of one. Raises InvalidValue."""
     if kind == "integer":
@@ -104,12 +136,12 @@ def key_of(vertex: str, kind: KeyKind) -> pa.Array:
 
 
 def json_answer(content: Any, status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status, media_type="application/json")
+    return stored_answer(orjson.dumps(content), status)
 
 
 def stored_answer(body: bytes, status: int = 200) -> Response:
-    """JSON that was encoded before."""
-    return Response(body, status, media_type="application/json")
+    """JSON that was encoded before. It ends its line: a terminal shows one answer after another."""
+    return Response(body + b"\n", status, media_type="application/json")
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from gpu.personalized import METHODS
-from service.routes.common import OpenGraph, PublishedView, json_answer, key_of, problems
+from service.routes.common import OpenGraph, PublishedView, Vertex, json_answer, key_of, problems
 from service.routes.ranks import K, ranked_vertices
 from service.schemas import PersonalizedAnswer
 
@@ -16,13 +16,13 @@ router = APIRouter(tags=["personalized"])
 
 
 @router.get(
-    "/graphs/{graph}/personalized/{vertex:path}",
+    "/graphs/{graph}/personalized/{vertex:key}",
     response_model=PersonalizedAnswer,
     responses=problems(404, 422, 504, 507),
 )
 async def personalized(
     graph: OpenGraph,
-    vertex: str,
+    vertex: Vertex,
     _view: PublishedView,
     k: K = 10,
     method: Annotated[str, Query(description="one of " + ", ".join(METHODS))] = "hybrid",

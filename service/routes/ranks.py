@@ -14,6 +14,7 @@ from service.keys import KeyKind
 from service.routes.common import (
     OpenGraph,
     PublishedView,
+    Vertex,
     body_of,
     json_answer,
     key_of,
@@ -38,11 +39,11 @@ def ranked_vertices(vertices: list[Any], ranks: list[float]) -> list[dict[str, A
 
 
 @router.get(
-    "/graphs/{graph}/ranks/{vertex:path}",
+    "/graphs/{graph}/ranks/{vertex:key}",
     response_model=RankAnswer,
     responses=problems(404, 422, 504),
 )
-async def rank_of_vertex(graph: OpenGraph, vertex: str, view: PublishedView) -> Response:
+async def rank_of_vertex(graph: OpenGraph, vertex: Vertex, view: PublishedView) -> Response:
     """The rank of one vertex; the key may hold slashes."""
     key = key_of(vertex, graph.options.keys)
     rank = view.rank(key)

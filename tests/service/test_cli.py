@@ -6,6 +6,7 @@ import json
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from typing import Any, get_args
 import networkx as nx
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 import service.client
@@ -23,7 +25,7 @@ from gpu import STRATEGIES
 from gpu.types import BackendName
 from service import cli
 from service.client import Client
-from service.commands import display, streaming
+from service.commands import display, streaming, writing
 from service.commands.errors import CommandError
 from service.demo import Board, made_replay, running_service
 from service.edge_lists import EdgeList, read_edge_list
@@ -163,6 +165,27 @@ def test_a_generated_file_reads_back_the_same_for_its_seed(
     sources, targets = rmat(6, 4, seed=3)
     assert written.sources.to_pylist() == sources.tolist()
     assert written.targets.to_pylist() == targets.tolist()
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".csv.gz"])
+def test_generate_heeds_ctrl_c_and_leaves_no_half_file(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    pieces = []
+
+    class Interrupted(pa.csv.CSVWriter):  # type: ignore[misc]
+        def write_batch(self, piece: pa.RecordBatch) -> None:
+            pieces.append(len(piece))
+            if len(pieces) == 2:
+                signal.raise_signal(signal.SIGINT)
+            super().write_batch(piece)
+
+    monkeypatch.setattr(writing, "PIECE_EDGES", 1000)
+    monkeypatch.setattr(pa.csv, "CSVWriter", Interrupted)
+    file = tmp_path / f"graph{suffix}"
+    code, out, _ = run("generate", "rmat", "--scale", 10, "--out", file)
+    assert (code, out, pieces) == (130, "", [1000, 1000])
+    assert not file.exists()
 
 
 def test_a_generated_grid_says_its_size(run: Any, tmp_path: Path) -> None:
@@ -533,6 +556,54 @@ def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         process.stderr.read()
     assert process.returncode in (0, -signal.SIGTERM)
+
+
+def serve_ending_by_itself(*arguments: str) -> tuple[int, list[str]]:
+    """Exit code and the lines on stderr that are the command's own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "service.cli", "serve", "--backend", "cpu", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "Traceback" not in done.stderr
+    own = [line for line in done.stderr.splitlines() if line.startswith("liverank: ")]
+    return done.returncode, own
+
+
+def test_serve_ends_where_another_server_uses_its_data(tmp_path: Path) -> None:
+    with running_service(tmp_path):
+        code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", "0")
+    assert (code, lines) == (
+        1,
+        [f"liverank: {tmp_path}: another server uses this data directory"],
+    )
+
+
+def test_serve_ends_where_its_data_cannot_be_a_directory(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    code, lines = serve_ending_by_itself("--data", str(file), "--port", "0")
+    assert (code, len(lines)) == (1, 1)
+    assert lines[0].startswith(f"liverank: {file}: ")
+    assert "Not a directory" in lines[0]
+
+
+def test_serve_ends_where_a_graph_cannot_be_recovered(tmp_path: Path) -> None:
+    with running_service(tmp_path):
+        pass
+    journal = tmp_path / "graphs" / "default" / "journal.db"
+    journal.write_bytes(b"no database" * 1000)
+    code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", "0")
+    assert (code, lines) == (1, [f"liverank: {journal}: file is not a database"])
+
+
+def test_serve_ends_where_its_port_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", port)
+    refusal = f"liverank: port {port} of 127.0.0.1 cannot be used, for the reason logged above; "
+    assert (code, lines) == (1, [f"{refusal}--port 0 finds a free one"])
 
 
 def test_serve_refuses_a_setting_in_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ def test_a_growth_that_fails_leaves_the_table_as_it_was(monkeypatch: pytest.Monk
     with pytest.raises(MemoryError):
         table.assign(rejected)
     monkeypatch.setattr(keys_module, "_grown", grow)
-    assert len(table) == 500
+    assert len(table) == np.count_nonzero(table._state.slots) == 500
     assert (table.lookup(rejected) == -1).all()
     assert table.lookup(first).tolist() == list(range(500))
     assert table.assign(pa.array(["next", "rejected 7"])).tolist() == [500, 501]
@@ -174,6 +174,22 @@ def test_ids_and_counts_out_of_range_are_refused() -> None:
         table.keys(np.array([-1]))
     with pytest.raises(ValueError, match=r"^count: 2 is not from 0 to 1, the number of keys$"):
         table.truncate(2)
+
+
+@pytest.mark.parametrize("kind", ["string", "integer"])
+def test_what_a_reader_took_stays_as_it_was(kind: KeyKind) -> None:
+    def column(*keys: int) -> pa.Array:
+        return pa.array(keys, pa.int64()).cast(ARROW_TYPES[kind])
+
+    table = KeyTable(kind)
+    table.assign(column(10, 11, 12))
+    taken = table._state
+    table.assign(column(13))
+    table.truncate(1)
+    table.assign(column(2000, 2100, 2200))
+    table._state = taken  # as a reader that is still at work
+    assert table.lookup(column(10, 11, 12, 13, 2000)).tolist() == [0, 1, 2, -1, -1]
+    assert table.keys(np.arange(3)).equals(column(10, 11, 12))
 
 
 @pytest.mark.parametrize("kind", ["string", "integer"])

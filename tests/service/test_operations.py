@@ -51,6 +51,19 @@ def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
         assert detail.endswith("another server uses this data directory")
 
 
+def test_every_answer_ends_its_line(server: Server) -> None:
+    path = server.new_graph()
+    answers = [
+        server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]}),
+        server.http.get(f"{path}/batches/1"),
+        server.http.get(f"{path}/ranks/a"),
+        server.http.get(f"{path}/ranks/nobody"),
+        server.http.get("/livez"),
+        server.http.get("/nowhere"),
+    ]
+    assert [answer.content[-2:] for answer in answers] == [b"}\n"] * len(answers)
+
+
 def test_docs_are_served(server: Server) -> None:
     answer = server.http.get("/docs")
     assert answer.status_code == 200
@@ -65,7 +78,7 @@ def test_openapi_names_the_problem_documents_and_the_bodies(server: Server) -> N
     for status in ("404", "413", "415", "422", "503"):
         assert send["responses"][status]["content"] == {"application/problem+json": problem}
     assert "BatchRequest" in str(send["requestBody"])
-    assert {"strategy", "wait", "idempotency-key"} < {
+    assert {"strategy", "wait", "Idempotency-Key"} < {
         parameter["name"] for parameter in send["parameters"]
     }
 

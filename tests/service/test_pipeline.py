@@ -306,7 +306,7 @@ def test_recovery_names_a_payload_that_cannot_be_read(path: Path) -> None:
 
 
 def test_a_version_that_was_never_assigned_is_unknown(pipeline: Pipeline) -> None:
-    with pytest.raises(UnknownVersion, match="has the batches 1 to 0, not 1"):
+    with pytest.raises(UnknownVersion, match="has no batch yet; it has no batch 1"):
         pipeline.outcome(1)
 
 

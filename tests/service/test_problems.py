@@ -164,7 +164,7 @@ def test_an_unknown_strategy_is_told_the_ones_there_are(server: Server) -> None:
 @pytest.mark.parametrize("key", ["", "x" * 256])
 def test_an_idempotency_key_has_1_to_255_characters(server: Server, key: str) -> None:
     answer = server.http.post("/graphs/default/batches", json={}, headers={"Idempotency-Key": key})
-    assert problem(answer, 422)["field"] == "idempotency-key"
+    assert problem(answer, 422)["field"] == "Idempotency-Key"
 
 
 def test_a_content_type_that_is_not_taken(server: Server) -> None:
@@ -213,5 +213,7 @@ def test_an_unforeseen_failure_is_a_problem_that_gives_nothing_away(
         raise RuntimeError("secret of the server")
 
     monkeypatch.setattr(View, "rank", fail)
-    document = problem(server.http.get("/graphs/default/ranks/a"), 500)
+    answer = server.http.get("/graphs/default/ranks/a")
+    document = problem(answer, 500)
+    assert answer.headers["connection"] == "close"
     assert document["detail"] == "the server failed with RuntimeError; its log says more"

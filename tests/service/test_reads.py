@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 
@@ -34,6 +35,30 @@ def test_a_key_may_hold_slashes_and_anything_a_path_quotes(
 ) -> None:
     assert server.http.get(f"{path}/ranks/{quoted}").json()["vertex"] == "a/b c?ü"
     assert server.http.get(f"{path}/personalized/{quoted}").json()["vertex"] == "a/b c?ü"
+
+
+@pytest.mark.parametrize(
+    "key", ["line\nbreak", "trailing\n", "\n", "\u2028", "x\x00y", "\ufffd", "/"]
+)
+def test_a_key_in_a_path_may_hold_any_character(server: Server, key: str) -> None:
+    path = server.new_graph()
+    vertices = {"vertices": [key, "trailing", "line"]}
+    assert server.http.post(f"{path}/batches", json=vertices).status_code == 200
+    quoted = quote(key, safe="")
+    for read in ("ranks", "personalized"):
+        answer = server.http.get(f"{path}/{read}/{quoted}")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["vertex"] == key
+
+
+@pytest.mark.parametrize("read", ["ranks", "personalized"])
+def test_a_key_in_a_path_that_is_not_utf_8_is_refused(server: Server, read: str) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"vertices": ["\ufffd"]})
+    answer = server.http.get(f"{path}/{read}/%FF")
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "vertex"
+    assert answer.json()["detail"].endswith("it must be UTF-8, percent-encoded")
 
 
 def test_many_ranks_in_order_and_null_where_unknown(server: Server, path: str) -> None:

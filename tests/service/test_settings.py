@@ -34,6 +34,7 @@ def test_the_environment_comes_before_the_defaults_and_arguments_before_it() -> 
             "0",
             "LIVERANK_MAX_BODY_BYTES: '0' must be an integer from 1 to 1099511627776",
         ),
+        ("LIVERANK_DATA", "", "LIVERANK_DATA: '' must be the path of a directory"),
         ("LIVERANK_BACKEND", "tpu", "LIVERANK_BACKEND: 'tpu' must be one of auto, cpu, cuda"),
     ],
 )
