@@ -13,9 +13,10 @@ from importlib.metadata import version
 from typing import Any
 
 import anyio.to_thread
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
@@ -25,6 +26,7 @@ from service.catalog import Catalog
 from service.errors import INTERNAL_ERROR, PROBLEM_JSON, ServiceError, encode_problem, problem_of
 from service.formats import FormatError, UnsupportedFormat
 from service.routes import batches, graphs, operations, personalized, ranks
+from service.routes.common import refuse_unknown_parameters
 from service.schemas import BatchRequest, GraphRequest, Problem, VerticesRequest
 from service.settings import Settings
 
@@ -46,19 +48,18 @@ def create_app(
     /livez answers at once, /readyz with 200 once every graph is recovered. Where that fails,
     `open_failed` is told from another thread; the app stays up, and /readyz says why.
     """
-    app = FastAPI(
+    app = FastAPIOffline(  # /docs must open where no other host can be reached
         title="liverank",
         version=version("liverank"),
         summary="PageRank that stays fresh on a graph that never stops changing",
         lifespan=_lifespan,
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
     )
     app.state.settings = settings
     app.state.catalog = Catalog(settings)
     app.state.open_failed = open_failed
     for module in (graphs, batches, ranks, personalized, operations):
-        app.include_router(module.router)
+        app.include_router(module.router, dependencies=[Depends(refuse_unknown_parameters)])
     for kind in (
         ServiceError,
         EngineError,

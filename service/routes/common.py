@@ -34,6 +34,24 @@ async def catalog_of(request: Request) -> Catalog:
     return cast(Catalog, request.app.state.catalog)
 
 
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Raises InvalidValue for a query parameter that the call does not have: it may be a misspelt
+    one, and the default would be taken instead without a word.
+    """
+    if not request.query_params:
+        return
+    path = request.app.openapi()["paths"][request.scope["route"].path_format]
+    parameters = path[request.method.lower()].get("parameters", [])
+    known = [parameter["name"] for parameter in parameters if parameter["in"] == "query"]
+    for name in request.query_params:
+        if name not in known:
+            raise InvalidValue(
+                name,
+                request.query_params[name],
+                "absent: this call takes " + (", ".join(known) or "no query parameters"),
+            )
+
+
 OpenCatalog = Annotated[Catalog, Depends(catalog_of)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,12 @@ def test_every_reference_in_openapi_resolves(server: Server) -> None:
     collect(schema)
     names = {reference.removeprefix("#/components/schemas/") for reference in references}
     assert names <= set(schema["components"]["schemas"])
+
+
+def test_the_interactive_documentation_needs_no_other_host(server: Server) -> None:
+    page = server.http.get("/docs").text
+    fetched = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert any(path.endswith("swagger-ui-bundle.js") for path in fetched)
+    for path in fetched:
+        assert path.startswith("/")
+        assert server.http.get(path).status_code == 200

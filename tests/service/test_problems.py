@@ -217,3 +217,13 @@ def test_an_unforeseen_failure_is_a_problem_that_gives_nothing_away(
     document = problem(answer, 500)
     assert answer.headers["connection"] == "close"
     assert document["detail"] == "the server failed with RuntimeError; its log says more"
+
+
+def test_a_query_parameter_that_a_call_does_not_have_is_refused(server: Server) -> None:
+    answer = server.http.get("/graphs/default/top?min_versoin=3")
+    document = problem(answer, 422)
+    assert (document["field"], document["value"]) == ("min_versoin", "3")
+    assert document["detail"] == (
+        "min_versoin: '3' is not allowed; it must be absent: "
+        "this call takes k, offset, min_version, timeout"
+    )
