@@ -88,7 +88,10 @@ def settle(edges: EdgeList) -> EdgeList:
 
 
 def final_graph(edges: EdgeList) -> EdgeList:
-    """The edges that are present after all events; the list itself where it has no operations."""
+    """The edges that are present after all events; the list itself where it has no operations.
+
+    A vertex that has lost its edges stays one, as in the service.
+    """
     settled = settle(edges)
     if settled.operations is None:
         return settled
@@ -99,6 +102,7 @@ def final_graph(edges: EdgeList) -> EdgeList:
         targets=settled.targets.filter(present),
         times=None,
         operations=None,
+        vertices=pa.concat_arrays([settled.sources, settled.targets]),
     )
 
 

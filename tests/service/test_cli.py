@@ -21,12 +21,13 @@ import pyarrow.csv
 import pytest
 
 import service.client
-from gpu import STRATEGIES
+from gpu import STRATEGIES, Options
 from gpu.types import BackendName
 from service import cli
 from service.client import Client
 from service.commands import display, streaming, writing
 from service.commands.errors import CommandError
+from service.commands.ranking import rank_edges
 from service.demo import Board, made_replay, running_service
 from service.edge_lists import EdgeList, read_edge_list
 
@@ -353,6 +354,12 @@ def test_events_as_batches_leave_the_graph_that_they_leave_in_order() -> None:
         assert present == expected
     final = streaming.final_graph(edges)
     assert set(zip(final.sources.to_pylist(), final.targets.to_pylist(), strict=True)) == expected
+
+
+def test_a_vertex_whose_edges_all_went_is_still_ranked() -> None:
+    edges = edge_list(["a", "a", "a"], ["b", "c", "c"], [0, 1, 2], [True, True, False])
+    ranking = rank_edges(edges, Options(), "static", "cpu", top=3)
+    assert (ranking.vertices, ranking.edges) == (3, 1)
 
 
 # Against a server
