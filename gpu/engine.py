@@ -64,7 +64,7 @@ class Engine:
         """
         begin = perf_counter()
         applied = self._graph.apply(batch)
-        self._touched.add(applied.sources, applied.deleted_targets)
+        self._touched.add(applied.sources, applied.removed_targets)
         self._backend.synchronize()
         return Change(
             inserted=applied.inserted,

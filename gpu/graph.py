@@ -1,5 +1,9 @@
 """The dynamic graph: out-lists, in-lists, loops and degrees, changed by batches on the device.
 
+A batch is sorted, looked up in the rows it names, and planned, in both directions; then its counts
+come to the host, memory is allocated, and only then is anything written. So the cost follows the
+batch and the rows it names, and whatever fails leaves the graph as it was.
+
 A loop is a flag of its vertex, not an entry of a list. So ``d(v)`` counts exactly one loop where
 the flag is set, and the closed form (Sahu, equation 2) is right by construction; kernels never meet
 a loop in a row.
@@ -7,79 +11,38 @@ a loop in a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gpu.backends.base import Array, Backend, Rows
+from gpu.adjacency import LEAST_SPARE, SPARE, VERTEX_BYTES, Adjacency, pool_slots
+from gpu.backends.base import Array, Backend
+from gpu.edit import Counts, Workspace, scratch_bytes
+from gpu.errors import OutOfMemory
 from gpu.types import Dangling, EdgeBatch
 
+_KEPT_WORKSPACE = 1 << 17
+"""The scratch of batches of up to so many operations is kept for the next one."""
 
-@dataclass(frozen=True, slots=True)
-class Adjacency:
-    """Neighbour lists of one direction; row v is ``pool[start[v] : start[v] + length[v]]``,
-    ascending.
+_SMALL = 1 << 24
+"""Bytes below which no estimate is made: the allocator itself says no."""
 
-    keys    int64[m]: row · 2³² + neighbour, ascending: what batches are resolved against
-    pool    int32[m]: the neighbours
-    start   int64[n]
-    length  int32[n]
-    rows    all rows, grouped for the backend's kernels
-    longest the length of the longest row
-    """
-
-    keys: Array
-    pool: Array
-    start: Array
-    length: Array
-    rows: Rows
-    longest: int
-
-    @classmethod
-    def of(cls, keys: Array, vertices: int, backend: Backend) -> Adjacency:
-        """The lists of these ascending, distinct keys."""
-        xp = backend.xp
-        length = xp.bincount(keys >> 32, minlength=vertices).astype(np.int32)
-        start = xp.zeros(vertices, np.int64)
-        start[1:] = xp.cumsum(length[:-1], dtype=np.int64)
-        longest = int(length.max()) if vertices else 0
-        pool = (keys & 0xFFFFFFFF).astype(np.int32)
-        return cls(keys, pool, start, length, backend.all_rows(length), longest)
-
-    def edited(self, removed: Array, added: Array, vertices: int, backend: Backend) -> Adjacency:
-        """The lists without the keys `removed` and with the keys `added`: both ascending, removed
-        all present, added all absent once removed is gone."""
-        xp = backend.xp
-        kept = self.keys
-        if len(removed):
-            mask = xp.ones(len(kept), bool)
-            mask[xp.searchsorted(kept, removed)] = False
-            kept = kept[mask]
-        keys = xp.sort(xp.concatenate([kept, added]), kind="stable") if len(added) else kept
-        return Adjacency.of(keys, vertices, backend)
-
-    def contains(self, keys: Array, backend: Backend) -> Array:
-        """bool[len(keys)]: which of the keys are edges."""
-        xp = backend.xp
-        if len(self.keys) == 0:
-            return xp.zeros(len(keys), bool)
-        place = xp.minimum(xp.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return self.keys[place] == keys
-
-    @property
-    def nbytes(self) -> int:
-        arrays = (self.keys, self.pool, self.start, self.length, self.rows.order)
-        return sum(int(array.nbytes) for array in arrays)
+DELETE, INSERT = 0, 1
+"""Operations, the lowest bit of a key: see gpu/kernels/resolve.cu."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Applied:
     """What one batch did, for the receipt and for the strategies.
 
-    sources          int64[s], ascending: vertices whose out-list or loop changed
-    deleted_targets  int64[t], ascending: targets of deleted edges (the old lists' part that is
-                     gone)
-    The counts are those of gpu.types.Change.
+    sources          int32[s], ascending: vertices whose out-list or loop changed
+    old_degree       int32[s], their degrees before the batch, loops counted
+    removed_sources, removed_targets  int32[…], the edges that are gone, loops included
+    added_sources, added_targets      int32[…], the edges that are new, loops included
+    The counts are those of gpu.types.Change. An edge deleted and inserted again in one batch counts
+    as both but stands in no list: nothing changed.
     """
 
     inserted: int
@@ -88,7 +51,43 @@ class Applied:
     not_found: int
     new_vertices: int
     sources: Array
-    deleted_targets: Array
+    old_degree: Array
+    removed_sources: Array
+    removed_targets: Array
+    added_sources: Array
+    added_targets: Array
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """As Applied, of a batch into a graph without edges.
+
+    The added edges are all the edges of the graph. They are read off it when asked for, which must
+    be before the next batch: most who load do not ask, and they take 8 bytes an edge.
+    """
+
+    inserted: int
+    already_present: int
+    deleted: int
+    not_found: int
+    new_vertices: int
+    sources: Array
+    old_degree: Array
+    removed_sources: Array
+    removed_targets: Array
+    graph: Graph = field(repr=False)
+
+    @cached_property
+    def _added(self) -> tuple[Array, Array]:
+        return self.graph.edges_on_device()
+
+    @property
+    def added_sources(self) -> Array:
+        return self._added[0]
+
+    @property
+    def added_targets(self) -> Array:
+        return self._added[1]
 
 
 class Graph:
@@ -102,113 +101,234 @@ class Graph:
     """
 
     def __init__(self, backend: Backend, dangling: Dangling) -> None:
-        xp = backend.xp
         self.backend = backend
         self.dangling = dangling
         self.vertices = 0
         self.edges = 0
-        self.loop = xp.zeros(0, np.uint8)
-        self.degree = xp.zeros(0, np.int32)
-        self.outgoing = Adjacency.of(xp.zeros(0, np.int64), 0, backend)
-        self.incoming = self.outgoing
+        self.outgoing = Adjacency(backend)
+        self.incoming = Adjacency(backend)
+        self._loop = backend.allocate("vertices", 0, np.uint8)
+        self._degree = backend.allocate("vertices", 0, np.int32)
+        self.loop, self.degree = self._loop, self._degree
+        self._workspace: Workspace | None = None
 
-    def apply(self, batch: EdgeBatch) -> Applied:
+    def apply(self, batch: EdgeBatch) -> Applied | Loaded:
         """Deletes, then inserts, in both directions. The graph is unchanged if anything raises.
 
-        Here the lists are merged whole, on the device: O(m) a batch.
+        The batch's columns are NumPy arrays or arrays of the backend.
+        Raises OutOfMemory, before anything is touched where an estimate can tell.
         """
-        backend, xp = self.backend, self.backend.xp
+        operations = len(batch.insert_sources) + len(batch.delete_sources)
         highest = max(
             (int(ids.max()) for ids in (batch.insert_sources, batch.insert_targets) if len(ids)),
             default=-1,
         )
         vertices = max(self.vertices, batch.vertices, highest + 1)
+        loads = self.edges == 0 and len(batch.insert_sources) > 0
+        needed = self.bytes_needed(operations, vertices)
+        if needed > _SMALL and needed > (available := self.backend.memory_available()):
+            raise OutOfMemory(_purpose(operations, vertices), needed, available)
+        try:
+            self._reserve(vertices)
+            if loads:
+                return self._load(batch, vertices)
+            return self._change(batch, operations, vertices)
+        except OutOfMemory:
+            raise
+        except MemoryError as error:
+            available = self.backend.memory_available()
+            raise OutOfMemory(_purpose(operations, vertices), needed, available) from error
 
-        known = np.ones(len(batch.delete_sources), bool)
-        for ids in (batch.delete_sources, batch.delete_targets):
-            known &= (ids >= 0) & (ids < self.vertices)
-        delete_keys, delete_loops = self._columns(
-            batch.delete_sources[known], batch.delete_targets[known]
-        )
-        insert_keys, insert_loops = self._columns(batch.insert_sources, batch.insert_targets)
+    def bytes_needed(self, operations: int, vertices: int) -> int:
+        """An upper bound on the memory that a batch of so many operations takes beside what is
+        held, if the graph has so many vertices after it. A batch's peak may pass, what it leaves
+        stays.
+        """
+        grown = (2 * VERTEX_BYTES + 5) * max(0, vertices - len(self._loop)) * 5 // 4
+        if self.edges == 0:
+            # keys and the sort's copy of them beside the first pool, then both pools beside keys
+            return 20 * operations + (grown + 8 * vertices + 16 * vertices) + _POOL_FLOOR
+        moved = 0
+        for adjacency in (self.outgoing, self.incoming):
+            # each insertion can at worst move a row of the average length of those it can meet
+            most = adjacency.end + 8 * operations
+            if most > len(adjacency.pool):
+                moved = max(moved, 4 * pool_slots(adjacency.packed + 8 * operations))
+        return grown + moved + scratch_bytes(operations) + 24 * operations
 
-        removed = delete_keys[self.outgoing.contains(delete_keys, backend)]
-        present = self.outgoing.contains(insert_keys, backend)
-        if len(removed):
-            place = xp.minimum(xp.searchsorted(removed, insert_keys), len(removed) - 1)
-            present &= removed[place] != insert_keys
-        added = insert_keys[~present]
+    def _reserve(self, vertices: int) -> None:
+        """Makes room for so many vertices in every array; the graph does not have them yet."""
+        self.outgoing.reserve(vertices)
+        self.incoming.reserve(vertices)
+        known = len(self._loop)
+        if vertices > known:
+            room = max(vertices, known + known // 4)
+            loop = self.backend.allocate("vertices", room, np.uint8)
+            degree = self.backend.allocate("vertices", room, np.int32)
+            # a vertex that is new has the policy's loop and nothing else
+            isolated = 1 if self.dangling == "self-loop" else 0
+            for array, values in ((loop, self._loop), (degree, self._degree)):
+                array[:known] = values
+                array[known:] = isolated
+            self._loop, self._degree = loop, degree
+            self._show(self.vertices)
 
-        loop = xp.zeros(vertices, np.uint8)
-        loop[: self.vertices] = self.loop
-        if self.dangling == "self-loop":
-            loop[self.vertices :] = 1
-            removed_loops = added_loops = delete_loops[:0]
-        else:
-            removed_loops = delete_loops[loop[delete_loops] == 1]
-            loop[removed_loops] = 0
-            added_loops = insert_loops[loop[insert_loops] == 0]
-            loop[added_loops] = 1
-
-        outgoing, incoming = self.outgoing, self.incoming
-        if len(removed) or len(added) or vertices > self.vertices:
-            outgoing = outgoing.edited(removed, added, vertices, backend)
-            incoming = incoming.edited(_transposed(removed), _transposed(added), vertices, backend)
-        inserted = len(added) + len(added_loops)
-        deleted = len(removed) + len(removed_loops)
-        applied = Applied(
-            inserted=inserted,
-            already_present=len(batch.insert_sources) - inserted,
-            deleted=deleted,
-            not_found=len(batch.delete_sources) - deleted,
-            new_vertices=vertices - self.vertices,
-            sources=xp.unique(
-                xp.concatenate([removed >> 32, added >> 32, removed_loops, added_loops])
-            ),
-            deleted_targets=xp.unique(xp.concatenate([removed & 0xFFFFFFFF, removed_loops])),
-        )
-        degree = outgoing.length + loop
-
-        self.outgoing, self.incoming, self.loop, self.degree = outgoing, incoming, loop, degree
+    def _show(self, vertices: int) -> None:
         self.vertices = vertices
-        self.edges += inserted - deleted
-        return applied
+        self.loop, self.degree = self._loop[:vertices], self._degree[:vertices]
 
-    def _columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
-        """Distinct edge keys without loops, and distinct vertices of loops, on the device,
-        ascending.
-        """
-        backend, xp = self.backend, self.backend.xp
-        sources, targets = backend.to_device(sources), backend.to_device(targets)
-        loops = sources == targets
-        keys = (sources[~loops] << 32) | targets[~loops]
-        return xp.unique(keys), xp.unique(sources[loops])
+    def _change(self, batch: EdgeBatch, operations: int, vertices: int) -> Applied:
+        backend = self.backend
+        space = self._space(operations)
+        space.clear()
+        outgoing, incoming = space.outgoing, space.incoming
+        fixed_loops = self.dangling == "self-loop"
+        keys = backend.sorted_keys(_columns(batch), (self.vertices, vertices))
+        backend.resolve(self.outgoing, self.loop, fixed_loops, keys, outgoing)
+        opposite = outgoing.opposite[:operations]
+        backend.sort(opposite)
+        backend.resolve(self.incoming, self.loop, fixed_loops, opposite, incoming)
+        backend.plan(self.outgoing, operations, outgoing)
+        backend.plan(self.incoming, operations, incoming)
+        out, back = space.counts()
 
-    def edge_list(self) -> tuple[Array, Array]:
-        """(sources, targets), int64[edges] each, on the host: for audits. The policy's loops are
-        left out.
-        """
-        backend, xp = self.backend, self.backend.xp
-        keys = backend.to_host(self.outgoing.keys)
-        loops = np.empty(0, np.int64)
-        if self.dangling == "uniform":
-            loops = backend.to_host(xp.flatnonzero(self.loop)).astype(np.int64)
-        return (
-            np.concatenate([keys >> 32, loops]),
-            np.concatenate([keys & 0xFFFFFFFF, loops]),
+        packed = False
+        for adjacency, edit, counts in (
+            (self.outgoing, outgoing, out),
+            (self.incoming, incoming, back),
+        ):
+            if adjacency.must_be_packed(counts):
+                adjacency.pack(counts)
+                edit.forget_plan()
+                backend.plan(adjacency, operations, edit)
+                packed = True
+        if packed:
+            out, back = space.counts()
+        report = self._report(out)
+
+        # from here on nothing can fail
+        for adjacency in (self.outgoing, self.incoming):
+            adjacency.show(vertices)
+        new_vertices = vertices - self.vertices
+        self._show(vertices)
+        if out.changed:
+            self.outgoing.change(outgoing, out, self.loop, self.degree, report)
+        if back.changed:
+            self.incoming.change(incoming, back, self.loop, self.degree, ())
+        self.edges += out.inserted - out.deleted
+        return Applied(
+            out.inserted,
+            len(batch.insert_sources) - out.inserted,
+            out.deleted,
+            len(batch.delete_sources) - out.deleted,
+            new_vertices,
+            *report,
         )
+
+    def _space(self, operations: int) -> Workspace:
+        if self._workspace and self._workspace.capacity >= operations:
+            return self._workspace
+        self._workspace = None
+        if operations > _KEPT_WORKSPACE:
+            return Workspace(operations, self.backend)
+        self._workspace = Workspace(1 << max(10, (operations - 1).bit_length()), self.backend)
+        return self._workspace
+
+    def _report(self, counts: Counts) -> tuple[Array, ...]:
+        """sources, old_degree, removed_sources, removed_targets, added_sources, added_targets."""
+        sizes = [counts.changed] * 2 + [counts.removed] * 2 + [counts.added] * 2
+        block = self.backend.allocate("what a batch changed", sum(sizes), np.int32)
+        ends = np.cumsum(sizes).tolist()
+        return tuple(block[end - size : end] for size, end in zip(sizes, ends, strict=True))
+
+    def _load(self, batch: EdgeBatch, vertices: int) -> Loaded:
+        """The first edges: sorted once in each direction and packed tight."""
+        backend, xp = self.backend, self.backend.xp
+        edge_columns = [(INSERT, batch.insert_sources, batch.insert_targets)]
+        keys = backend.sorted_keys(edge_columns, (vertices, vertices))
+        loop = backend.allocate("vertices", vertices, np.uint8)
+        loop.fill(0)
+        edges, loops = backend.distinct(keys, loop)
+        outgoing, incoming = Adjacency(backend, vertices), Adjacency(backend, vertices)
+        outgoing.load(keys, edges)
+        backend.transpose(keys, edges)
+        backend.sort(keys[:edges])
+        incoming.load(keys, edges)
+        del keys
+
+        new_vertices = vertices - self.vertices
+        if self.dangling == "self-loop":
+            loop.fill(1)
+            loops = 0
+            had = outgoing.length > 0
+        else:
+            had = (outgoing.length > 0) | (loop > 0)
+        degree = backend.allocate("vertices", vertices, np.int32)
+        xp.add(outgoing.length, loop, out=degree)
+        sources = xp.flatnonzero(had).astype(np.int32)
+        old_degree = xp.full(len(sources), int(self.dangling == "self-loop"), np.int32)
+        nothing = backend.allocate("what a batch changed", 0, np.int32)
+        inserted = edges + loops
+
+        self.outgoing, self.incoming = outgoing, incoming
+        self._loop, self._degree = loop, degree
+        self._show(vertices)
+        self.edges = inserted
+        return Loaded(
+            inserted,
+            len(batch.insert_sources) - inserted,
+            0,
+            len(batch.delete_sources),
+            new_vertices,
+            sources,
+            old_degree,
+            nothing,
+            nothing,
+            self,
+        )
+
+    def edges_on_device(self) -> tuple[Array, Array]:
+        """(sources, targets), int32[edges] each, on the device: sources ascend, then the loops.
+        The policy's loops are left out.
+        """
+        backend, xp = self.backend, self.backend.xp
+        sources, targets = backend.entries(self.outgoing)
+        if self.dangling == "self-loop":
+            return sources, targets
+        loops = xp.flatnonzero(self.loop).astype(np.int32)
+        return xp.concatenate([sources, loops]), xp.concatenate([targets, loops])
+
+    def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(sources, targets), int64[edges] each, on the host: for audits. Sources ascend, then the
+        loops; the policy's loops are left out.
+        """
+        sources, targets = (self.backend.to_host(ids) for ids in self.edges_on_device())
+        return sources.astype(np.int64), targets.astype(np.int64)
 
     def memory(self) -> dict[str, int]:
-        """Bytes held on the device, by purpose."""
+        """Bytes held on the device, by purpose. ``slack``: room in rows, gaps between them, and
+        what the pools have to spare.
+        """
+        out_lists, out_slack, out_vertices = self.outgoing.memory()
+        in_lists, in_slack, in_vertices = self.incoming.memory()
         return {
-            "out-lists": self.outgoing.nbytes,
-            "in-lists": self.incoming.nbytes,
-            "degrees": int(self.loop.nbytes + self.degree.nbytes),
+            "out-lists": out_lists,
+            "in-lists": in_lists,
+            "slack": out_slack + in_slack,
+            "vertices": out_vertices + in_vertices + 5 * len(self._loop),
+            "scratch": self._workspace.nbytes if self._workspace else 0,
         }
 
 
-def _transposed(keys: Array) -> Array:
-    """The same edges with row and neighbour exchanged, ascending."""
-    swapped = ((keys & 0xFFFFFFFF) << 32) | (keys >> 32)
-    swapped.sort()
-    return swapped
+_POOL_FLOOR = 2 * 4 * (LEAST_SPARE + SPARE)
+
+
+def _columns(batch: EdgeBatch) -> list[tuple[int, Array, Array]]:
+    return [
+        (DELETE, batch.delete_sources, batch.delete_targets),
+        (INSERT, batch.insert_sources, batch.insert_targets),
+    ]
+
+
+def _purpose(operations: int, vertices: int) -> str:
+    return f"a batch of {operations:,} edges and a graph of {vertices:,} vertices"

@@ -60,23 +60,23 @@ def strategy_named(name: str) -> Strategy:
 class Touched:
     """What batches have touched since the last solve: all that marking needs, on the device.
 
-    sources          int64[…], vertices whose out-list or loop changed
-    deleted_targets  int64[…], targets of deleted edges
+    sources          int32[…], vertices whose out-list or loop changed
+    removed_targets  int32[…], targets of edges that are gone
     """
 
     def __init__(self) -> None:
         self.sources: list[Array] = []
-        self.deleted_targets: list[Array] = []
+        self.removed_targets: list[Array] = []
 
-    def add(self, sources: Array, deleted_targets: Array) -> None:
+    def add(self, sources: Array, removed_targets: Array) -> None:
         self.sources.append(sources)
-        self.deleted_targets.append(deleted_targets)
+        self.removed_targets.append(removed_targets)
 
     def mark(self, graph: Graph, strategy: Strategy) -> Array:
         """uint8[n]: the initially affected vertices of a strategy that does not recompute all.
 
         The old lists are not needed. Out-neighbours of a source before the batch are those after it
-        and the deleted targets. A path of the old graph is lost only at a deleted edge, whose
+        and the removed targets. A path of the old graph is lost only at a deleted edge, whose
         target is marked, so what was reachable before is reachable now from the sources and those
         targets.
         """
@@ -86,7 +86,7 @@ class Touched:
             changed[sources] = 1
         affected = xp.zeros(graph.vertices, np.uint8)
         backend.expand(graph, backend.compact(changed, graph.outgoing), affected)
-        for targets in self.deleted_targets:
+        for targets in self.removed_targets:
             affected[targets] = 1
         if strategy.affected == "reachable":
             return _reachable(graph, affected)

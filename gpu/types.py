@@ -73,14 +73,17 @@ class Options:
             )
 
 
-def _ids(name: str, values: Any) -> NDArray[np.int64]:
-    array = np.asarray(values)
+def _ids(name: str, values: Any) -> Any:
+    on_device = hasattr(values, "__cuda_array_interface__")
+    array = values if on_device else np.asarray(values)
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise InvalidValue(
             name, f"{array.dtype}{list(array.shape)}", "a one-dimensional integer array"
         )
+    if on_device and array.dtype.itemsize == 4 and array.dtype.kind == "i":
+        return array
     return array.astype(np.int64, copy=False)
 
 
@@ -93,6 +96,7 @@ class EdgeBatch:
                                      found
     vertices                         the graph has at least this many vertices after the batch
 
+    For a graph on ``cuda`` the columns may be CuPy arrays, int64 or int32.
     Raises InvalidValue for columns of unequal length, other dtypes, or an id out of range.
     """
 
@@ -114,7 +118,7 @@ class EdgeBatch:
         for name in ("insert_sources", "insert_targets"):
             column_ids = getattr(self, name)
             if len(column_ids) and (column_ids.min() < 0 or column_ids.max() >= VERTEX_LIMIT):
-                bad = int(np.flatnonzero((column_ids < 0) | (column_ids >= VERTEX_LIMIT))[0])
+                bad = int(((column_ids < 0) | (column_ids >= VERTEX_LIMIT)).nonzero()[0][0])
                 raise InvalidValue(
                     f"{name}[{bad}]", int(column_ids[bad]), f"an id from 0 to {VERTEX_LIMIT - 1}"
                 )

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.errors import OutOfMemory
+
 if TYPE_CHECKING:
-    from gpu.graph import Adjacency, Graph
+    from gpu.adjacency import Adjacency
+    from gpu.edit import Counts, Edit
+    from gpu.graph import Graph
 
 Array = Any
 """A NumPy or CuPy array, as the backend has it."""
@@ -28,7 +32,7 @@ class Rows:
 
     order   int32[k] on the device: the row ids; ascending inside each group
     groups  int64[g+1] on the host: group i holds order[groups[i] : groups[i+1]]. On ``cuda`` a
-            group is a class of lengths, on ``cpu`` a chunk of about equal work
+            group is a class of lengths, the longest first; on ``cpu`` a chunk of about equal work
     """
 
     order: Array
@@ -105,9 +109,131 @@ class Backend(ABC):
     def memory_available(self) -> int:
         """Bytes that can still be allocated."""
 
+    def allocate(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:
+        """An array of `count` elements, not initialised. Raises OutOfMemory."""
+        try:
+            return self.xp.empty(count, dtype)
+        except MemoryError as error:
+            needed = count * np.dtype(dtype).itemsize
+            raise OutOfMemory(purpose, needed, self.memory_available()) from error
+
     @abstractmethod
-    def all_rows(self, length: Array) -> Rows:
-        """Every row of an adjacency whose rows are `length` (int32[n]) long."""
+    def sorted_keys(
+        self, columns: list[tuple[int, Array, Array]], vertices: tuple[int, int]
+    ) -> Array:
+        """int64[…] on the device, ascending: one key for each row of the columns.
+
+        columns   (operation, sources, targets): 0 deletes, 1 inserts; integer arrays of the host or
+                  the device
+        vertices  for each operation, the number of ids that mean anything; a key with another id is
+                  no operation
+        A key is ``source << 32 | target << 1 | operation``; no operation is above all keys.
+        """
+
+    @abstractmethod
+    def sort(self, keys: Array) -> None:
+        """Sorts int64[…] in place."""
+
+    @abstractmethod
+    def resolve(
+        self, adjacency: Adjacency, loop: Array, fixed_loops: bool, keys: Array, edit: Edit
+    ) -> None:
+        """Finds out what sorted keys change in one direction: fills `edit` but for its plan.
+
+        Every touched row is read once; each entry is looked up among the edges named. The order of
+        the changes is that of the keys.
+
+        loop         uint8[n]
+        fixed_loops  whether loops cannot be inserted or deleted
+        """
+
+    @abstractmethod
+    def plan(self, adjacency: Adjacency, operations: int, edit: Edit) -> None:
+        """The new length of each row named, and the place of those that outgrow theirs: fills the
+        rest of `edit`. Nothing of the graph is written.
+        """
+
+    @abstractmethod
+    def change(
+        self,
+        adjacency: Adjacency,
+        edit: Edit,
+        counts: Counts,
+        loop: Array,
+        degree: Array,
+        report: tuple[Array, ...],
+    ) -> None:
+        """Does what was planned to one direction.
+
+        Rows that outgrow their places move behind ``adjacency.end``. Additions take the slots of
+        removed entries in order, then those behind the row's end; where more is removed, the
+        entries behind the new end fill the slots that are left, in order.
+
+        report  for the out-lists, whose loops and degrees are written too, what gpu.graph.Applied
+                has, in its order; nothing for the in-lists
+        """
+
+    @abstractmethod
+    def distinct(self, keys: Array, loop: Array) -> tuple[int, int]:
+        """Drops repeats and loops from sorted insertions, in place.
+
+        loop  uint8[n], set for each loop
+        Returns how many keys are left and the number of distinct loops.
+        """
+
+    @abstractmethod
+    def transpose(self, keys: Array, edges: int) -> None:
+        """Exchanges row and neighbour in the first `edges` keys, in place, unsorted after it."""
+
+    @abstractmethod
+    def row_lengths(self, keys: Array, edges: int, first: Array, length: Array) -> tuple[int, int]:
+        """Counts the keys of each row of `edges` ascending ones, without repeats.
+
+        first   int64[n], receives the place of each row's first key, if it has one
+        length  int32[n] of zeros, receives the number of its keys
+        Returns the slots that the rows take if packed tight, and the length of the longest row.
+        """
+
+    @abstractmethod
+    def fill_rows(self, keys: Array, edges: int, first: Array, start: Array, pool: Array) -> None:
+        """Writes the neighbours of ascending keys into their rows, ascending."""
+
+    @abstractmethod
+    def pack_rows(self, length: Array, start: Array, capacity: Array) -> None:
+        """The places of rows of these lengths, one after the other, without slack.
+
+        start, capacity  int64[n] and int32[n], receive them: capacity is the length rounded up to
+                         gpu.adjacency.ALIGNMENT
+        """
+
+    @abstractmethod
+    def copy_rows(
+        self,
+        start: Array,
+        length: Array,
+        pool: Array,
+        new_start: Array,
+        new_end: int,
+        new_pool: Array,
+    ) -> None:
+        """Copies all rows to the places that `pack_rows` gave them, which end at `new_end`."""
+
+    @abstractmethod
+    def entries(self, adjacency: Adjacency) -> tuple[Array, Array]:
+        """int32[entries] each, on the device: row and neighbour of every entry, rows ascending."""
+
+    @abstractmethod
+    def partition(self, length: Array, order: Array, classes: Array) -> NDArray[np.int64]:
+        """Groups all rows of an adjacency whose rows are `length` (int32[n]) long.
+
+        order    int32[n], receives Rows.order
+        classes  uint8[n], receives each row's class, where the backend has classes
+        Returns Rows.groups; new vertices may be added to the last group.
+        """
+
+    @abstractmethod
+    def unbalanced(self, adjacency: Adjacency) -> bool:
+        """Whether so much changed since the last `partition` that sweeps would suffer."""
 
     @abstractmethod
     def compact(self, flags: Array, adjacency: Adjacency) -> Rows:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import wraps
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from gpu.backends.base import Array, Backend, Frontier, Mass, Rows, Sweep
-from gpu.threads import one_parallel_kernel
+from gpu.backends.base import Array, Frontier, Mass, Rows, Sweep
+from gpu.backends.cpu_graph import CpuGraphOperations
+from gpu.backends.parallel import both_ways
 
 if TYPE_CHECKING:
-    from gpu.graph import Adjacency, Graph
+    from gpu.adjacency import Adjacency
+    from gpu.graph import Graph
 
 _BLOCK = 1024
 """Terms added one after the other before their sum joins the row's: keeps rounding in long rows
@@ -36,22 +37,13 @@ _NO_FLAGS = np.zeros(0, np.uint8)
 def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles a kernel whose first two parameters are the order and groups of Rows.
 
-    One group is worked on by the calling thread itself: waking the others takes longer than that,
-    above all where they have other work.
+    One group is worked on by the calling thread itself.
     """
-    fastmath = {"reassoc", "contract", "nsz"}
-    parallel = njit(parallel=True, nogil=True, cache=True, fastmath=fastmath)(function)
-    # Numba's cache tells compiled functions apart by name and line, not by how they were compiled
-    alone = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_alone")
-    alone.__qualname__ = alone.__name__
-    serial = njit(nogil=True, cache=True, fastmath=fastmath)(alone)
+    parallel, alone = both_ways(function)
 
     @wraps(function)
     def call(order: Array, groups: Array, *arguments: Any) -> Any:
-        if len(groups) <= 2:
-            return serial(order, groups, *arguments)
-        with one_parallel_kernel:
-            return parallel(order, groups, *arguments)
+        return (alone if len(groups) <= 2 else parallel)(order, groups, *arguments)
 
     return call
 
@@ -150,7 +142,7 @@ def _expand(order, groups, start, length, pool, loop, flags):  # type: ignore[no
                 flags[pool[slot]] = 1
 
 
-class CpuBackend(Backend):
+class CpuBackend(CpuGraphOperations):
     """All cores of this machine."""
 
     name = "cpu"
@@ -168,8 +160,13 @@ class CpuBackend(Backend):
     def memory_available(self) -> int:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
-    def all_rows(self, length: Array) -> Rows:
-        return _chunked(np.arange(len(length), dtype=np.int32), length)
+    def partition(self, length: Array, order: Array, classes: Array) -> NDArray[np.int64]:  # noqa: ARG002
+        order[:] = np.arange(len(length), dtype=np.int32)
+        return _chunked(order, length).groups
+
+    def unbalanced(self, adjacency: Adjacency) -> bool:
+        work = adjacency.packed + adjacency.vertices
+        return 8 * adjacency.strayed > work or adjacency.last_group > 2 * _CHUNK_WORK
 
     def compact(self, flags: Array, adjacency: Adjacency) -> Rows:
         order = np.flatnonzero(flags).astype(np.int32)
@@ -242,4 +239,6 @@ def _chunked(order: NDArray[np.int32], length: NDArray[np.int32]) -> Rows:
     chunks = max(1, -(-int(work[-1]) // _CHUNK_WORK)) if len(work) else 0
     limits = np.arange(1, chunks + 1) * _CHUNK_WORK
     groups = np.concatenate([[0], np.searchsorted(work, limits[:-1]), [len(order)]])
+    if len(order) == 0:
+        return Rows(order, np.zeros(2, np.int64))
     return Rows(order, np.unique(groups).astype(np.int64))

@@ -10,32 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.base import Array, Backend, Frontier, Mass, Rows, Sweep
+from gpu.backends.base import Array, Frontier, Mass, Rows, Sweep
+from gpu.backends.cuda_graph import CudaGraphOperations, Kernel
 from gpu.errors import BackendUnavailable
-from gpu.kernels import COMPILE_OPTIONS, LANES, NAMES, source
+from gpu.kernels import COMPILE_OPTIONS, LANES, LONGEST, NAMES, URGENT, source
 
 if TYPE_CHECKING:
-    from gpu.graph import Adjacency, Graph
-
-_LONGEST = np.array([4, 32, 2048], np.int32)
-"""The longest rows of all classes but the last: LANES[i] threads work on rows up to _LONGEST[i]."""
+    from gpu.adjacency import Adjacency
+    from gpu.graph import Graph
 
 _BLOCK = 256
 _MOST_BLOCKS = 2048
 _SUMS = 5
-
-
-class Kernel(Protocol):
-    """A compiled kernel, called as ``cupy.RawKernel`` is: arrays and typed NumPy scalars."""
-
-    def __call__(
-        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
-    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class Device:
     reading: Callable[[], AbstractContextManager[Any]]
 
 
-class CudaBackend(Backend):
+class CudaBackend(CudaGraphOperations):
     """One CUDA device."""
 
     name = "cuda"
@@ -87,13 +78,6 @@ class CudaBackend(Backend):
 
     def memory_available(self) -> int:
         return self._device.memory_available()
-
-    def all_rows(self, length: Array) -> Rows:
-        xp = self.xp
-        classes = xp.searchsorted(xp.asarray(_LONGEST), length).astype(np.uint8)
-        order = xp.argsort(classes, kind="stable").astype(np.int32)
-        counts = self.to_host(xp.bincount(classes, minlength=len(LANES)))
-        return Rows(order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
     def compact(self, flags: Array, adjacency: Adjacency) -> Rows:
         xp = self.xp
@@ -179,8 +163,12 @@ class CudaBackend(Backend):
         return self.to_host(best).astype(np.int64), self.to_host(values[best])
 
     def sum_depth(self, longest_row: int) -> int:
-        # a lane's own additions, at most 64 but in the longest rows; then shuffles and warps
-        return max(64, -(-longest_row // _BLOCK)) + 5 + _BLOCK // 32
+        # a lane's own additions, in the class where a row of that length can be; shuffles; warps
+        own = [
+            -(-min(longest_row, URGENT * longest) // lanes)
+            for lanes, longest in zip(LANES, LONGEST, strict=False)
+        ]
+        return max(*own, -(-longest_row // _BLOCK)) + 5 + _BLOCK // 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +185,7 @@ def _launches(rows: Rows) -> list[_Launch]:
     limits = rows.groups.tolist()
     return [
         _Launch(lanes, first, last, min(_MOST_BLOCKS, -(-(last - first) * lanes // _BLOCK)))
-        for lanes, first, last in zip(LANES, limits[:-1], limits[1:], strict=True)
+        for lanes, first, last in zip(reversed(LANES), limits[:-1], limits[1:], strict=True)
         if last > first
     ]
 

@@ -1,6 +1,6 @@
-"""CUDA C++ kernels: one topic a ``.cu`` file, with the shared header put in front.
+"""CUDA C++ kernels: one topic a ``.cu`` file, with the shared headers put in front.
 
-The header is concatenated rather than included, because CuPy's cache of compiled modules does not
+The headers are concatenated rather than included, because CuPy's cache of compiled modules does not
 see an edited include.
 """
 
@@ -12,14 +12,67 @@ from importlib.resources import files
 LANES = (1, 4, 32, 256)
 """Threads that work on one row, by class of row length."""
 
+LONGEST = (4, 32, 2048)
+"""The longest rows of all classes but the last, when rows are put into classes."""
+
+STRAY = 2
+"""A row counts as astray once it is so many times longer than its class's longest, or so many times
+shorter than its shortest."""
+
+URGENT = 16
+"""No row stays in its class that is so many times longer than its class's longest."""
+
 NAMES: dict[str, tuple[str, ...]] = {
     "pull": (
         *(f"pull_rows<{lanes}, {flag}>" for lanes in LANES for flag in ("false", "true")),
         "finish_sums",
     ),
     "expand": tuple(f"expand_rows<{lanes}>" for lanes in LANES),
+    "resolve": ("pack<int>", "pack<int64>", "sort_small", "heads", "locate", "decide"),
+    "change": (
+        "plan",
+        "move_rows",
+        *(f"place<{flag}>" for flag in ("false", "true")),
+        "find_holes",
+        "fill_holes",
+        *(f"finish<{flag}>" for flag in ("false", "true")),
+    ),
+    "layout": (
+        "pack_rows",
+        "copy_rows",
+        "count_classes",
+        "partition",
+        "distinct",
+        "first_key",
+        "row_length",
+        "fill_rows",
+        "transpose",
+        "list_entries",
+    ),
 }
 """The C++ name expressions of the kernels in each file."""
+
+COUNTERS = (
+    "EDGES",
+    "ROWS",
+    "INSERTED",
+    "DELETED",
+    "REMOVED",
+    "ADDED",
+    "CHANGED",
+    "NEEDED",
+    "MOST",
+    "GROWTH",
+    "EMPTIED",
+    "STRAYED",
+    "URGENT",
+    "LONGEST",
+    "HOLES",
+)
+"""What a batch counts in one direction (gpu/edit.py), by position in an array of int64."""
+
+GRAPH_FILES = ("resolve", "change", "layout")
+"""Files that also get scan.cuh and the numbers above."""
 
 COMPILE_OPTIONS = ("-std=c++17",)
 
@@ -28,7 +81,19 @@ COMPILE_OPTIONS = ("-std=c++17",)
 def source(name: str) -> str:
     """The whole translation unit of ``<name>.cu``; messages name its parts and their lines."""
     folder = files(__package__)
-    return "\n".join(
+    headers = ("common.cuh", "scan.cuh") if name in GRAPH_FILES else ("common.cuh",)
+    texts = [
         f'#line 1 "{part}"\n{(folder / part).read_text("utf-8")}'
-        for part in ("common.cuh", f"{name}.cu")
-    )
+        for part in (*headers, f"{name}.cu")
+    ]
+    if name in GRAPH_FILES:
+        texts.insert(0, _numbers())
+    return "\n".join(texts)
+
+
+def _numbers() -> str:
+    """What Python and the kernels must agree on."""
+    numbers = {"CLASSES": len(LANES), "STRAY": STRAY, "URGENT_LENGTH": URGENT}
+    numbers |= {f"LONGEST_{row_class}": longest for row_class, longest in enumerate(LONGEST)}
+    numbers |= {counter: place for place, counter in enumerate(COUNTERS)}
+    return f"enum {{ {', '.join(f'{name} = {number}' for name, number in numbers.items())} }};"

@@ -1,0 +1,722 @@
+"""The dynamic graph's operations of the ``cpu`` backend: the same steps as gpu/kernels/resolve.cu,
+change.cu and layout.cu, on the same arrays.
+
+What reads or copies rows runs on all cores and shares them by work; what runs along the sorted
+batch once is cheaper than the sort itself and runs on one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import prange
+
+from gpu.backends.base import Array, Backend
+from gpu.backends.parallel import kernel, sequential
+from gpu.kernels import COUNTERS
+
+if TYPE_CHECKING:
+    from gpu.adjacency import Adjacency
+    from gpu.edit import Counts, Edit
+
+_NO_KEY = np.iinfo(np.int64).max
+_NEIGHBOUR = 0x7FFFFFFF
+
+_SHARE = 1 << 13
+"""Units of work of a task: rows and entries."""
+
+_EDGES, _ROWS, _INSERTED, _DELETED, _REMOVED, _ADDED = (
+    COUNTERS.index(name) for name in ("EDGES", "ROWS", "INSERTED", "DELETED", "REMOVED", "ADDED")
+)
+_CHANGED, _NEEDED, _MOST, _GROWTH, _EMPTIED, _STRAYED, _LONGEST, _HOLES = (
+    COUNTERS.index(name)
+    for name in (
+        "CHANGED",
+        "NEEDED",
+        "MOST",
+        "GROWTH",
+        "EMPTIED",
+        "STRAYED",
+        "LONGEST",
+        "HOLES",
+    )
+)
+
+
+@sequential
+def _tight(length):  # type: ignore[no-untyped-def]
+    return (length + 3) // 4 * 4
+
+
+@sequential
+def _roomy(length):  # type: ignore[no-untyped-def]
+    return (length + length // 4 + 3) // 4 * 4
+
+
+@kernel
+def _pack(edges, sources, targets, operation, vertices, keys):  # type: ignore[no-untyped-def]
+    for edge in prange(edges):
+        source = np.int64(sources[edge])
+        target = np.int64(targets[edge])
+        if 0 <= source < vertices and 0 <= target < vertices:
+            keys[edge] = source << 32 | target << 1 | operation
+        else:
+            keys[edge] = _NO_KEY
+
+
+@sequential
+def _heads(  # type: ignore[no-untyped-def]
+    keys,
+    length,
+    edge_operation,
+    edge_neighbour,
+    edge_row,
+    edge_slot,
+    row_edge,
+    row_vertex,
+    row_loop,
+    row_work,
+    opposite,
+    counters,
+):
+    edges = 0
+    rows = 0
+    work = np.int64(0)
+    operations = 0
+    before = np.int64(-1)
+    for at in range(len(keys)):
+        opposite[at] = _NO_KEY
+        key = keys[at]
+        if key == _NO_KEY:
+            continue
+        operations = at + 1
+        if key >> 32 != before >> 32:
+            vertex = key >> 32
+            row_edge[rows] = edges
+            row_vertex[rows] = vertex
+            row_loop[rows] = 0
+            row_work[rows] = work
+            work += 1 + (np.int64(length[vertex]) if vertex < len(length) else 0)
+            rows += 1
+        if key >> 1 != before >> 1:
+            edge_operation[edges] = at
+            edge_neighbour[edges] = key >> 1 & _NEIGHBOUR
+            edge_row[edges] = rows - 1
+            edge_slot[edges] = -1
+            edges += 1
+        before = key
+    edge_operation[edges] = operations
+    row_edge[rows] = edges
+    row_work[rows] = work
+    counters[_EDGES] = edges
+    counters[_ROWS] = rows
+
+
+@sequential
+def _row_at(work, rows, unit):  # type: ignore[no-untyped-def]
+    low = 0
+    high = rows
+    while high - low > 1:
+        middle = (low + high) // 2
+        if work[middle] <= unit:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _locate(  # type: ignore[no-untyped-def]
+    units, rows, row_edge, row_vertex, row_work, edge_neighbour, start, length, pool, edge_slot
+):
+    for task in prange((units + _SHARE - 1) // _SHARE):
+        first = np.int64(task) * _SHARE
+        last = min(units, first + _SHARE)
+        row = _row_at(row_work, rows, first)
+        while row_work[row] < last:
+            vertex = row_vertex[row]
+            if vertex < len(length):
+                base = row_work[row] + 1
+                count = np.int64(length[vertex])
+                begin = start[vertex]
+                first_edge = row_edge[row]
+                last_edge = row_edge[row + 1]
+                for slot in range(max(0, first - base), min(count, last - base)):
+                    neighbour = pool[begin + slot]
+                    low = first_edge
+                    high = last_edge
+                    while low < high:
+                        middle = (low + high) // 2
+                        if edge_neighbour[middle] < neighbour:
+                            low = middle + 1
+                        else:
+                            high = middle
+                    if low < last_edge and edge_neighbour[low] == neighbour:
+                        edge_slot[low] = slot
+            row += 1
+
+
+@sequential
+def _decide(  # type: ignore[no-untyped-def]
+    keys,
+    loop,
+    fixed_loops,
+    edge_operation,
+    edge_neighbour,
+    edge_row,
+    edge_slot,
+    row_edge,
+    row_vertex,
+    row_loop,
+    row_removed,
+    row_added,
+    removed_row,
+    removed_neighbour,
+    removed_slot,
+    added_row,
+    added_neighbour,
+    opposite,
+    counters,
+):
+    edges = counters[_EDGES]
+    rows = counters[_ROWS]
+    removals = 0
+    additions = 0
+    for edge in range(edges):
+        row = edge_row[edge]
+        vertex = np.int64(row_vertex[row])
+        neighbour = np.int64(edge_neighbour[edge])
+        if row_edge[row] == edge:
+            row_removed[row] = removals
+            row_added[row] = additions
+        is_loop = vertex == neighbour
+        if is_loop and fixed_loops:
+            continue
+        deletes = keys[edge_operation[edge]] & 1 == 0
+        inserts = keys[edge_operation[edge + 1] - 1] & 1 == 1
+        if is_loop:
+            present = vertex < len(loop) and loop[vertex] != 0
+        else:
+            present = edge_slot[edge] >= 0
+        if present and deletes:
+            counters[_DELETED] += 1
+        if inserts and (deletes or not present):
+            counters[_INSERTED] += 1
+        removed = present and deletes and not inserts
+        added = inserts and not present
+        if not removed and not added:
+            continue
+        if is_loop:
+            row_loop[row] = 1 if added else -1
+        else:
+            opposite[removals + additions] = neighbour << 32 | vertex << 1 | (1 if added else 0)
+        if removed:
+            removed_row[removals] = row
+            removed_neighbour[removals] = neighbour
+            removed_slot[removals] = edge_slot[edge]
+            removals += 1
+        else:
+            added_row[additions] = row
+            added_neighbour[additions] = neighbour
+            additions += 1
+    row_removed[rows] = removals
+    row_added[rows] = additions
+    counters[_REMOVED] = removals
+    counters[_ADDED] = additions
+
+
+@sequential
+def _plan(  # type: ignore[no-untyped-def]
+    row_vertex,
+    row_loop,
+    row_removed,
+    row_added,
+    length,
+    capacity,
+    new_length,
+    new_start,
+    move_work,
+    changed_row,
+    counters,
+):
+    rows = counters[_ROWS]
+    work = np.int64(0)
+    for row in range(rows):
+        vertex = row_vertex[row]
+        loop = row_loop[row]
+        removed = row_removed[row + 1] - row_removed[row] - (1 if loop < 0 else 0)
+        added = row_added[row + 1] - row_added[row] - (1 if loop > 0 else 0)
+        known = vertex < len(length)
+        before = np.int64(length[vertex]) if known else np.int64(0)
+        after = before + added - removed
+        new_length[row] = after
+        move_work[row] = work
+        work += 1
+        if after > (capacity[vertex] if known else 0):
+            new_start[row] = counters[_NEEDED]
+            counters[_NEEDED] += _roomy(after)
+            work += before
+        else:
+            new_start[row] = -1
+        if removed != 0 or added != 0 or loop != 0:
+            changed_row[counters[_CHANGED]] = row
+            counters[_CHANGED] += 1
+        if added > removed:
+            counters[_MOST] += _roomy(after)
+        else:
+            counters[_EMPTIED] += removed - added
+        counters[_GROWTH] += _tight(after) - _tight(before)
+        # chunks are of equal work, so that work is what strays
+        counters[_STRAYED] += abs(after - before)
+        counters[_LONGEST] = max(counters[_LONGEST], after)
+    move_work[rows] = work
+
+
+@kernel
+def _move_rows(  # type: ignore[no-untyped-def]
+    units, rows, row_vertex, new_start, move_work, start, length, end, pool
+):
+    for task in prange((units + _SHARE - 1) // _SHARE):
+        first = np.int64(task) * _SHARE
+        last = min(units, first + _SHARE)
+        row = _row_at(move_work, rows, first)
+        while move_work[row] < last:
+            if new_start[row] >= 0:
+                vertex = row_vertex[row]
+                base = move_work[row] + 1
+                source = start[vertex]
+                target = end + new_start[row]
+                for slot in range(
+                    max(0, first - base), min(np.int64(length[vertex]), last - base)
+                ):
+                    pool[target + slot] = pool[source + slot]
+            row += 1
+
+
+@kernel
+def _place(  # type: ignore[no-untyped-def]
+    changes,
+    removals,
+    row_vertex,
+    row_loop,
+    row_removed,
+    row_added,
+    removed_row,
+    removed_neighbour,
+    removed_slot,
+    added_row,
+    added_neighbour,
+    new_start,
+    start,
+    length,
+    end,
+    pool,
+):
+    for place in prange(changes):
+        item = np.int64(place)
+        adds = item >= removals
+        at = item - removals if adds else item
+        row = added_row[at] if adds else removed_row[at]
+        neighbour = added_neighbour[at] if adds else removed_neighbour[at]
+        vertex = row_vertex[row]
+        if neighbour == vertex:
+            continue
+        loop = row_loop[row]
+        base = end + new_start[row] if new_start[row] >= 0 else start[vertex]
+        later = 1 if neighbour > vertex else 0
+        if adds:
+            rank = at - row_added[row] - (later if loop > 0 else 0)
+            removed = row_removed[row + 1] - row_removed[row] - (1 if loop < 0 else 0)
+            slot = np.int64(length[vertex]) + rank - removed
+            if rank < removed:
+                reused = row_removed[row] + rank
+                if loop < 0 and removed_neighbour[reused] >= vertex:
+                    reused += 1
+                slot = np.int64(removed_slot[reused])
+            pool[base + slot] = neighbour
+        else:
+            rank = at - row_removed[row] - (later if loop < 0 else 0)
+            added = row_added[row + 1] - row_added[row] - (1 if loop > 0 else 0)
+            if rank >= added:
+                pool[base + removed_slot[at]] = -1
+
+
+@sequential
+def _set_loops(  # type: ignore[no-untyped-def]
+    row_vertex, edge_row, edge_neighbour, loop, value, sources, targets
+):
+    for at in range(len(sources)):
+        vertex = row_vertex[edge_row[at]]
+        sources[at] = vertex
+        targets[at] = edge_neighbour[at]
+        if vertex == edge_neighbour[at]:
+            loop[vertex] = value
+
+
+@sequential
+def _find_holes(  # type: ignore[no-untyped-def]
+    removals,
+    row_vertex,
+    row_loop,
+    row_removed,
+    row_added,
+    removed_row,
+    removed_neighbour,
+    removed_slot,
+    new_length,
+    start,
+    pool,
+    hole,
+    filler,
+    counters,
+):
+    holes = 0
+    fillers = 0
+    for at in range(removals):
+        row = removed_row[at]
+        neighbour = removed_neighbour[at]
+        vertex = row_vertex[row]
+        loop = row_loop[row]
+        added = row_added[row + 1] - row_added[row] - (1 if loop > 0 else 0)
+        rank = at - row_removed[row] - (1 if loop < 0 and neighbour > vertex else 0)
+        if neighbour == vertex or rank < added:
+            continue
+        begin = start[vertex]
+        end = np.int64(new_length[row])
+        if removed_slot[at] < end:
+            hole[holes] = begin + removed_slot[at]
+            holes += 1
+        last = pool[begin + end + rank - added]
+        if last >= 0:
+            filler[fillers] = last
+            fillers += 1
+    counters[_HOLES] = holes
+
+
+@kernel
+def _fill_holes(holes, hole, filler, pool):  # type: ignore[no-untyped-def]
+    for at in prange(holes):
+        pool[hole[at]] = filler[at]
+
+
+@kernel
+def _finish(  # type: ignore[no-untyped-def]
+    changed, changed_row, row_vertex, new_length, new_start, end, start, length, capacity
+):
+    for at in prange(changed):
+        row = changed_row[at]
+        vertex = row_vertex[row]
+        length[vertex] = new_length[row]
+        if new_start[row] >= 0:
+            start[vertex] = end + new_start[row]
+            capacity[vertex] = _roomy(new_length[row])
+
+
+@kernel
+def _finish_degrees(  # type: ignore[no-untyped-def]
+    changed, changed_row, row_vertex, row_loop, new_length, length, loop, degree, sources, old_degree
+):
+    for at in prange(changed):
+        row = changed_row[at]
+        vertex = row_vertex[row]
+        sources[at] = vertex
+        old_degree[at] = length[vertex] + np.int32(loop[vertex]) - row_loop[row]
+        degree[vertex] = new_length[row] + np.int32(loop[vertex])
+
+
+@sequential
+def _distinct(keys, loop):  # type: ignore[no-untyped-def]
+    kept = 0
+    loops = 0
+    before = np.int64(-1)
+    for at in range(len(keys)):
+        key = keys[at]
+        if key == _NO_KEY:
+            break
+        if key != before:
+            if key >> 32 == key >> 1 & _NEIGHBOUR:
+                loop[key >> 32] = 1
+                loops += 1
+            else:
+                keys[kept] = key
+                kept += 1
+        before = key
+    return kept, loops
+
+
+@kernel
+def _transpose(edges, keys):  # type: ignore[no-untyped-def]
+    for at in prange(edges):
+        key = keys[at]
+        keys[at] = (key >> 1 & _NEIGHBOUR) << 32 | key >> 32 << 1 | 1
+
+
+@sequential
+def _row_lengths(keys, edges, first, length):  # type: ignore[no-untyped-def]
+    for at in range(edges):
+        row = keys[at] >> 32
+        if length[row] == 0:
+            first[row] = at
+        length[row] += 1
+    packed = np.int64(0)
+    longest = 0
+    for row in range(len(length)):
+        packed += _tight(np.int64(length[row]))
+        longest = max(longest, length[row])
+    return packed, longest
+
+
+@kernel
+def _fill_rows(edges, keys, first, start, pool):  # type: ignore[no-untyped-def]
+    for at in prange(edges):
+        row = keys[at] >> 32
+        pool[start[row] + np.int64(at) - first[row]] = keys[at] >> 1 & _NEIGHBOUR
+
+
+@sequential
+def _pack_rows(length, start, capacity):  # type: ignore[no-untyped-def]
+    end = np.int64(0)
+    for row in range(len(length)):
+        start[row] = end
+        capacity[row] = _tight(length[row])
+        end += capacity[row]
+
+
+@kernel
+def _copy_rows(slots, start, length, pool, new_start, new_pool):  # type: ignore[no-untyped-def]
+    tasks = (len(length) + slots + _SHARE - 1) // _SHARE
+    for index in prange(tasks):
+        # a task's rows begin in its share of the new pool; a long row is one task's
+        task = np.int64(index)
+        first = np.searchsorted(new_start, task * slots // tasks)
+        last = np.searchsorted(new_start, (task + 1) * slots // tasks)
+        for row in range(first, last):
+            for slot in range(length[row]):
+                new_pool[new_start[row] + slot] = pool[start[row] + slot]
+
+
+@kernel
+def _list_entries(vertices, start, length, before, pool, rows, neighbours):  # type: ignore[no-untyped-def]
+    for row in prange(vertices):
+        for slot in range(length[row]):
+            rows[before[row] + slot] = row
+            neighbours[before[row] + slot] = pool[start[row] + slot]
+
+
+class CpuGraphOperations(Backend):
+    """Operations on adjacencies; see Backend."""
+
+    def sorted_keys(
+        self, columns: list[tuple[int, Array, Array]], vertices: tuple[int, int]
+    ) -> Array:
+        total = sum(len(sources) for _, sources, _ in columns)
+        keys = self.allocate("keys of a batch", total, np.int64)
+        begin = 0
+        for operation, sources, targets in columns:
+            end = begin + len(sources)
+            if end > begin:
+                _pack(
+                    end - begin, sources, targets, operation, vertices[operation], keys[begin:end]
+                )
+            begin = end
+        keys.sort()
+        return keys
+
+    def sort(self, keys: Array) -> None:
+        keys.sort()
+
+    def resolve(
+        self, adjacency: Adjacency, loop: Array, fixed_loops: bool, keys: Array, edit: Edit
+    ) -> None:
+        _heads(
+            keys,
+            adjacency.length,
+            edit.edge_operation,
+            edit.edge_neighbour,
+            edit.edge_row,
+            edit.edge_slot,
+            edit.row_edge,
+            edit.row_vertex,
+            edit.row_loop,
+            edit.row_work,
+            edit.opposite,
+            edit.counters,
+        )
+        rows = edit.counters[_ROWS]
+        _locate(
+            edit.row_work[rows],
+            rows,
+            edit.row_edge,
+            edit.row_vertex,
+            edit.row_work,
+            edit.edge_neighbour,
+            adjacency.start,
+            adjacency.length,
+            adjacency.pool,
+            edit.edge_slot,
+        )
+        _decide(
+            keys,
+            loop,
+            fixed_loops,
+            edit.edge_operation,
+            edit.edge_neighbour,
+            edit.edge_row,
+            edit.edge_slot,
+            edit.row_edge,
+            edit.row_vertex,
+            edit.row_loop,
+            edit.row_removed,
+            edit.row_added,
+            edit.removed_row,
+            edit.removed_neighbour,
+            edit.removed_slot,
+            edit.added_row,
+            edit.added_neighbour,
+            edit.opposite,
+            edit.counters,
+        )
+
+    def plan(self, adjacency: Adjacency, operations: int, edit: Edit) -> None:  # noqa: ARG002
+        _plan(
+            edit.row_vertex,
+            edit.row_loop,
+            edit.row_removed,
+            edit.row_added,
+            adjacency.length,
+            adjacency.capacity,
+            edit.new_length,
+            edit.new_start,
+            edit.move_work,
+            edit.changed_row,
+            edit.counters,
+        )
+
+    def change(
+        self,
+        adjacency: Adjacency,
+        edit: Edit,
+        counts: Counts,
+        loop: Array,
+        degree: Array,
+        report: tuple[Array, ...],
+    ) -> None:
+        if counts.needed:
+            _move_rows(
+                edit.move_work[counts.rows],
+                counts.rows,
+                edit.row_vertex,
+                edit.new_start,
+                edit.move_work,
+                adjacency.start,
+                adjacency.length,
+                adjacency.end,
+                adjacency.pool,
+            )
+        _place(
+            counts.removed + counts.added,
+            counts.removed,
+            edit.row_vertex,
+            edit.row_loop,
+            edit.row_removed,
+            edit.row_added,
+            edit.removed_row,
+            edit.removed_neighbour,
+            edit.removed_slot,
+            edit.added_row,
+            edit.added_neighbour,
+            edit.new_start,
+            adjacency.start,
+            adjacency.length,
+            adjacency.end,
+            adjacency.pool,
+        )
+        if counts.emptied:
+            # the room of what is no longer needed: work and the slots of edges
+            hole, filler = edit.row_work, edit.edge_slot
+            _find_holes(
+                counts.removed,
+                edit.row_vertex,
+                edit.row_loop,
+                edit.row_removed,
+                edit.row_added,
+                edit.removed_row,
+                edit.removed_neighbour,
+                edit.removed_slot,
+                edit.new_length,
+                adjacency.start,
+                adjacency.pool,
+                hole,
+                filler,
+                edit.counters,
+            )
+            _fill_holes(int(edit.counters[_HOLES]), hole, filler, adjacency.pool)
+        if report:
+            sources, old_degree, *edges = report
+            _set_loops(
+                edit.row_vertex, edit.removed_row, edit.removed_neighbour, loop, 0, *edges[:2]
+            )
+            _set_loops(edit.row_vertex, edit.added_row, edit.added_neighbour, loop, 1, *edges[2:])
+            _finish_degrees(
+                counts.changed,
+                edit.changed_row,
+                edit.row_vertex,
+                edit.row_loop,
+                edit.new_length,
+                adjacency.length,
+                loop,
+                degree,
+                sources,
+                old_degree,
+            )
+        _finish(
+            counts.changed,
+            edit.changed_row,
+            edit.row_vertex,
+            edit.new_length,
+            edit.new_start,
+            adjacency.end,
+            adjacency.start,
+            adjacency.length,
+            adjacency.capacity,
+        )
+
+    def distinct(self, keys: Array, loop: Array) -> tuple[int, int]:
+        kept, loops = _distinct(keys, loop)
+        return int(kept), int(loops)
+
+    def transpose(self, keys: Array, edges: int) -> None:
+        _transpose(edges, keys)
+
+    def row_lengths(self, keys: Array, edges: int, first: Array, length: Array) -> tuple[int, int]:
+        packed, longest = _row_lengths(keys, edges, first, length)
+        return int(packed), int(longest)
+
+    def fill_rows(self, keys: Array, edges: int, first: Array, start: Array, pool: Array) -> None:
+        _fill_rows(edges, keys, first, start, pool)
+
+    def pack_rows(self, length: Array, start: Array, capacity: Array) -> None:
+        _pack_rows(length, start, capacity)
+
+    def copy_rows(
+        self,
+        start: Array,
+        length: Array,
+        pool: Array,
+        new_start: Array,
+        new_end: int,
+        new_pool: Array,
+    ) -> None:
+        _copy_rows(new_end + 1, start, length, pool, new_start[: len(length)], new_pool)
+
+    def entries(self, adjacency: Adjacency) -> tuple[Array, Array]:
+        before = np.zeros(adjacency.vertices + 1, np.int64)
+        np.cumsum(adjacency.length, out=before[1:])
+        rows = self.allocate("list of edges", int(before[-1]), np.int32)
+        neighbours = self.allocate("list of edges", int(before[-1]), np.int32)
+        _list_entries(
+            adjacency.vertices,
+            adjacency.start, adjacency.length, before, adjacency.pool, rows, neighbours
+        )
+        return rows, neighbours

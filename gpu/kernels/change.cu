@@ -1,0 +1,223 @@
+// Applies what resolve.cu found to one direction of the graph (backends/base.py, plan and change).
+//
+//     plan        new length and place of every touched row, by prefix sums; writes nothing of the graph
+//     move_rows   rows that outgrow their slots are copied to the pool's end: 8 bytes an entry
+//     place       additions go into the slots of removed entries, then behind the row's end; slots that stay empty are
+//                 marked: about 50 bytes a change
+//     find_holes  a row that shrinks by h entries has h slots behind its new end. Those that still hold an entry are as
+//                 many as the marked slots before the new end, row by row, so one prefix sum over the removed entries
+//                 pairs them
+//     fill_holes  moves the entries
+//     finish      start, length, capacity, degree; the changed rows with their old degrees
+//
+// Rows are unordered. The order inside a row follows from the sorted keys alone, never from the order of threads.
+// Launch: BLOCK threads a block; a block a tile for plan and find_holes; a thread an item for place, fill_holes, finish;
+// any grid for move_rows, which shares the rows as locate does.
+
+// Whether a row is far from the lengths of its class.
+__device__ __forceinline__ bool strays(int row_class, int64 length) {
+    return (row_class < CLASSES - 1 && length > STRAY * longest_of(row_class)) ||
+           (row_class > 0 && length <= longest_of(row_class - 1) / STRAY);
+}
+
+// What one row loses and gains, its loop left out.
+struct Row {
+    int vertex, removed, added;
+    signed char loop;
+};
+
+__device__ __forceinline__ Row row_of(int row, const int* row_vertex, const signed char* row_loop, const int* row_removed,
+                                      const int* row_added) {
+    const signed char loop = row_loop[row];
+    return {row_vertex[row], row_removed[row + 1] - row_removed[row] - (loop < 0),
+            row_added[row + 1] - row_added[row] - (loop > 0), loop};
+}
+
+__global__ void __launch_bounds__(BLOCK) plan(
+    const int* __restrict__ row_vertex, const signed char* __restrict__ row_loop, const int* __restrict__ row_removed,
+    const int* __restrict__ row_added, int64 vertices, const int* __restrict__ length, const int* __restrict__ capacity,
+    const uint8* __restrict__ row_class, uint64* scan_changed, uint64* scan_moves,
+    int* __restrict__ new_length, int64* __restrict__ new_start, int64* __restrict__ move_work,
+    int* __restrict__ changed_row, int64* __restrict__ counters) {
+    const int64 rows = counters[ROWS];
+    const int64 tile = take_tile(scan_changed);
+    if (tile * TILE >= rows) return;
+    const int64 first = tile * TILE + threadIdx.x * ITEMS;
+    unsigned changed = 0, moves = 0;  // a bit an item
+    int old_length[ITEMS], after[ITEMS];
+    uint64 changes = 0, work = 0;
+    int64 most = 0, growth = 0, emptied = 0, longest = 0, strayed = 0, urgent = 0;
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        old_length[item] = after[item] = 0;
+        if (first + item >= rows) continue;
+        const Row row = row_of((int)(first + item), row_vertex, row_loop, row_removed, row_added);
+        const bool known = row.vertex < vertices;
+        const int before = known ? length[row.vertex] : 0;
+        old_length[item] = before;
+        after[item] = before + row.added - row.removed;
+        const bool move = after[item] > (known ? capacity[row.vertex] : 0);
+        const bool change = row.added || row.removed || row.loop;
+        moves |= (unsigned)move << item;
+        changed |= (unsigned)change << item;
+        changes += change;
+        work += 1;
+        if (move) work += (uint64)quads_of(before) + ((uint64)quads_of(roomy(after[item])) << HALF);
+        if (row.added > row.removed) most += roomy(after[item]);
+        else emptied += row.removed - row.added;
+        growth += (quads_of(after[item]) - quads_of(before)) * QUAD;
+        longest = after[item] > longest ? after[item] : longest;
+        const int group = known ? row_class[row.vertex] : 0;
+        strayed += (int)strays(group, after[item]) - (int)strays(group, before);
+        urgent += group < CLASSES - 1 && after[item] > URGENT_LENGTH * longest_of(group);
+    }
+    changes = sum_before(scan_changed, tile, changes);
+    work = sum_before(scan_moves, tile, work);
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        const int64 row = first + item;
+        if (row >= rows) break;
+        new_length[row] = after[item];
+        new_start[row] = moves >> item & 1 ? (int64)(work >> HALF) * QUAD : -1;
+        move_work[row] = (int64)(work & LOW);
+        if (changed >> item & 1) changed_row[changes++] = (int)row;
+        work += 1;
+        if (moves >> item & 1) work += (uint64)quads_of(old_length[item]) + ((uint64)quads_of(roomy(after[item])) << HALF);
+        if (row + 1 == rows) {
+            move_work[rows] = (int64)(work & LOW);
+            counters[CHANGED] = (int64)changes;
+            counters[NEEDED] = (int64)(work >> HALF) * QUAD;
+        }
+    }
+    count(counters + MOST, most);
+    count(counters + GROWTH, growth);
+    count(counters + EMPTIED, emptied);
+    count(counters + STRAYED, strayed);
+    count(counters + URGENT, urgent);
+    count_largest(counters + LONGEST, longest);
+}
+
+__global__ void __launch_bounds__(BLOCK) move_rows(
+    const int64* __restrict__ counters, const int* __restrict__ row_vertex, const int64* __restrict__ new_start,
+    const int64* __restrict__ move_work, const int64* __restrict__ start, const int* __restrict__ length, int64 pool_end,
+    int4* pool) {
+    const int64 rows = counters[ROWS];
+    if (rows == 0) return;
+    const Share share = share_of(move_work[rows]);
+    if (share.begin >= share.end) return;
+    int64 row = row_at(share.begin, rows, [&](int64 at) { return move_work[at]; });
+    for (; move_work[row] < share.end; ++row) {
+        if (new_start[row] < 0) continue;
+        const int vertex = row_vertex[row];
+        const int64 base = move_work[row] + 1, quads = quads_of(length[vertex]);
+        const int64 begin = share.begin > base ? share.begin - base : 0;
+        const int64 left = share.end - base, end = left < quads ? left : quads;
+        const int4* from = pool + start[vertex] / QUAD;
+        int4* to = pool + (pool_end + new_start[row]) / QUAD;
+        for (int64 at = begin + share.lane; at < end; at += GROUP) to[at] = from[at];
+    }
+}
+
+template <bool OUTGOING>
+__global__ void __launch_bounds__(BLOCK) place(
+    const int* __restrict__ row_vertex, const signed char* __restrict__ row_loop, const int* __restrict__ row_removed,
+    const int* __restrict__ row_added, const int* __restrict__ removed_row, const int* __restrict__ removed_neighbour,
+    const int* __restrict__ removed_slot, const int* __restrict__ added_row, const int* __restrict__ added_neighbour,
+    const int64* __restrict__ new_start, const int64* __restrict__ start, const int* __restrict__ length,
+    int64 pool_end, int64 removals, int64 additions, int* __restrict__ pool, uint8* __restrict__ loop,
+    int* __restrict__ removed_sources, int* __restrict__ removed_targets, int* __restrict__ added_sources,
+    int* __restrict__ added_targets) {
+    const int64 item = (int64)blockIdx.x * BLOCK + threadIdx.x;
+    if (item >= removals + additions) return;
+    const bool adds = item >= removals;
+    const int64 at = adds ? item - removals : item;
+    const int row_index = adds ? added_row[at] : removed_row[at];
+    const int neighbour = adds ? added_neighbour[at] : removed_neighbour[at];
+    const Row row = row_of(row_index, row_vertex, row_loop, row_removed, row_added);
+    if constexpr (OUTGOING) {
+        (adds ? added_sources : removed_sources)[at] = row.vertex;
+        (adds ? added_targets : removed_targets)[at] = neighbour;
+        if (neighbour == row.vertex) {
+            loop[row.vertex] = adds;
+            return;
+        }
+    }
+    const int64 moved = new_start[row_index];
+    int* slots = pool + (moved >= 0 ? pool_end + moved : start[row.vertex]);
+    if (adds) {
+        const int rank = (int)at - row_added[row_index] - (row.loop > 0 && neighbour > row.vertex);
+        int64 slot = length[row.vertex] + (int64)rank - row.removed;
+        if (rank < row.removed) {
+            int reused = row_removed[row_index] + rank;
+            reused += row.loop < 0 && removed_neighbour[reused] >= row.vertex;
+            slot = removed_slot[reused];
+        }
+        slots[slot] = neighbour;
+    } else {
+        const int rank = (int)at - row_removed[row_index] - (row.loop < 0 && neighbour > row.vertex);
+        if (rank >= row.added) slots[removed_slot[at]] = -1;
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK, 4) find_holes(
+    const int* __restrict__ row_vertex, const signed char* __restrict__ row_loop, const int* __restrict__ row_removed,
+    const int* __restrict__ row_added, const int* __restrict__ removed_row, const int* __restrict__ removed_neighbour,
+    const int* __restrict__ removed_slot, const int* __restrict__ new_length, const int64* __restrict__ start,
+    int64 removals, const int* __restrict__ pool, uint64* scan, int64* __restrict__ hole, int* __restrict__ filler,
+    int64* __restrict__ counters) {
+    const int64 tile = take_tile(scan);
+    const int64 first = tile * TILE + threadIdx.x * ITEMS;
+    int64 hole_at[ITEMS];
+    int filled_by[ITEMS];
+    uint64 pairs = 0;
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        hole_at[item] = filled_by[item] = -1;
+        const int64 at = first + item;
+        if (at >= removals) continue;
+        const int row_index = removed_row[at], neighbour = removed_neighbour[at];
+        const Row row = row_of(row_index, row_vertex, row_loop, row_removed, row_added);
+        const int rank = (int)at - row_removed[row_index] - (row.loop < 0 && neighbour > row.vertex);
+        if (neighbour == row.vertex || rank < row.added) continue;
+        const int64 begin = start[row.vertex], end = new_length[row_index];
+        if (removed_slot[at] < end) hole_at[item] = begin + removed_slot[at];
+        filled_by[item] = pool[begin + end + rank - row.added];
+        pairs += (uint64)(hole_at[item] >= 0) | (uint64)(filled_by[item] >= 0) << HALF;
+    }
+    pairs = sum_before(scan, tile, pairs);
+    int holes = (int)(pairs & LOW), fillers = (int)(pairs >> HALF);
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        if (hole_at[item] >= 0) hole[holes++] = hole_at[item];
+        if (filled_by[item] >= 0) filler[fillers++] = filled_by[item];
+        if (first + item + 1 == removals) counters[HOLES] = holes;
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK) fill_holes(
+    const int64* __restrict__ counters, const int64* __restrict__ hole, const int* __restrict__ filler,
+    int* __restrict__ pool) {
+    const int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x;
+    if (at < counters[HOLES]) pool[hole[at]] = filler[at];
+}
+
+template <bool OUTGOING>
+__global__ void __launch_bounds__(BLOCK) finish(
+    int64 changed, const int* __restrict__ changed_row, const int* __restrict__ row_vertex,
+    const signed char* __restrict__ row_loop, const int* __restrict__ new_length, const int64* __restrict__ new_start,
+    int64 pool_end, int64* __restrict__ start, int* __restrict__ length, int* __restrict__ capacity,
+    const uint8* __restrict__ loop, int* __restrict__ degree, int* __restrict__ sources, int* __restrict__ old_degree) {
+    const int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x;
+    if (at >= changed) return;
+    const int row = changed_row[at], vertex = row_vertex[row], after = new_length[row];
+    if constexpr (OUTGOING) {
+        sources[at] = vertex;
+        old_degree[at] = length[vertex] + loop[vertex] - row_loop[row];
+        degree[vertex] = after + loop[vertex];
+    }
+    length[vertex] = after;
+    if (new_start[row] >= 0) {
+        start[vertex] = pool_end + new_start[row];
+        capacity[vertex] = (int)roomy(after);
+    }
+}

@@ -1,0 +1,191 @@
+// Lays out all rows of one direction anew: after a load, when the pool is used up, and the partition by length for the
+// sweeps (backends/base.py, pack_rows, copy_rows, partition, distinct, fill_rows). At bandwidth, and no atomics on floats.
+//
+//     pack_rows   start and capacity of rows packed tight, by a prefix sum over the lengths: 4 bytes read, 12 written a row
+//     copy_rows   all rows to where pack_rows put them, in another pool: 8 bytes an entry, 20 a row
+//     partition   rows by class of length, ascending in each: 8 bytes read, 5 written a row
+//     distinct    drops repeats and loops from sorted keys, in place: 16 bytes a key
+//     first_key, row_length, fill_rows  distinct keys to rows: 8 bytes read thrice, 4 written an edge
+//     transpose   keys with row and neighbour exchanged, in place: 16 bytes a key
+//     list_entries  all entries as two columns, for audits: 12 bytes an entry
+//
+// Launch: BLOCK threads a block; a block a tile for pack_rows, partition and distinct; any grid for the others.
+
+constexpr int64 NO_KEY = 0x7fffffffffffffffll;
+
+__global__ void __launch_bounds__(BLOCK) pack_rows(
+    const int* __restrict__ length, int64 vertices, uint64* scan, int64* __restrict__ start, int* __restrict__ capacity) {
+    const int64 tile = take_tile(scan);
+    const int64 first = tile * TILE + threadIdx.x * ITEMS;
+    int64 quads[ITEMS];
+    uint64 sum = 0;
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        quads[item] = first + item < vertices ? quads_of(length[first + item]) : 0;
+        sum += (uint64)quads[item];
+    }
+    sum = sum_before(scan, tile, sum);
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        if (first + item >= vertices) break;
+        start[first + item] = (int64)sum * QUAD;
+        capacity[first + item] = (int)quads[item] * QUAD;
+        sum += (uint64)quads[item];
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK) copy_rows(
+    const int64* __restrict__ start, const int* __restrict__ length, const int4* __restrict__ pool, int64 vertices,
+    const int64* __restrict__ new_start, int64 new_end, int4* __restrict__ new_pool) {
+    if (vertices == 0) return;
+    const Share share = share_of(new_end / QUAD + vertices);
+    if (share.begin >= share.end) return;
+    const auto begins = [&](int64 row) { return row + (row < vertices ? new_start[row] : new_end) / QUAD; };
+    for (int64 row = row_at(share.begin, vertices, begins); row < vertices && begins(row) < share.end; ++row) {
+        const int64 to = new_start[row] / QUAD, from = start[row] / QUAD, base = row + to + 1;
+        const int64 begin = share.begin > base ? share.begin - base : 0;
+        const int64 quads = quads_of(length[row]), left = share.end - base, end = left < quads ? left : quads;
+        for (int64 at = begin + share.lane; at < end; at += GROUP) new_pool[to + at] = pool[from + at];
+    }
+}
+
+// The longest rows come first in the order, and new vertices go to its end.
+__device__ __forceinline__ int class_of(int length) {
+    return length <= longest_of(0) ? 0 : length <= longest_of(1) ? 1 : length <= longest_of(2) ? 2 : 3;
+}
+
+// groups: int64[3] of zeros, receives the number of rows of class 3, 2 and 1.
+__global__ void __launch_bounds__(BLOCK) count_classes(
+    const int* __restrict__ length, int64 vertices, int64* __restrict__ groups) {
+    int64 third = 0, second = 0, first = 0;
+    for (int64 row = (int64)blockIdx.x * BLOCK + threadIdx.x; row < vertices; row += (int64)gridDim.x * BLOCK) {
+        const int row_class = class_of(length[row]);
+        third += row_class == 3;
+        second += row_class == 2;
+        first += row_class == 1;
+    }
+    count(groups, third);
+    count(groups + 1, second);
+    count(groups + 2, first);
+}
+
+__global__ void __launch_bounds__(BLOCK) partition(
+    const int* __restrict__ length, int64 vertices, const int64* __restrict__ groups, uint64* scan_long,
+    uint64* scan_short, int* __restrict__ order, uint8* __restrict__ row_class) {
+    const int64 tile = take_tile(scan_long);
+    const int64 begin = tile * TILE + threadIdx.x * ITEMS;
+    int classes[ITEMS];
+    uint64 longs = 0, shorts = 0;
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        classes[item] = begin + item < vertices ? class_of(length[begin + item]) : -1;
+        longs += (uint64)(classes[item] == 3) | (uint64)(classes[item] == 2) << HALF;
+        shorts += (uint64)(classes[item] == 1);
+    }
+    longs = sum_before(scan_long, tile, longs);
+    shorts = sum_before(scan_short, tile, shorts);
+    int64 third = (int64)(longs & LOW), second = (int64)(longs >> HALF), first = (int64)shorts;
+    int64 rest = begin - third - second - first;
+    second += groups[0];
+    first += groups[0] + groups[1];
+    rest += groups[0] + groups[1] + groups[2];
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        if (begin + item >= vertices) break;
+        const int64 place = classes[item] == 3   ? third++
+                            : classes[item] == 2 ? second++
+                            : classes[item] == 1 ? first++
+                                                 : rest++;
+        order[place] = (int)(begin + item);
+        row_class[begin + item] = (uint8)classes[item];
+    }
+}
+
+// A tile writes at or before the keys that it read, and after all earlier tiles have read theirs: they tell their sums
+// only then. The key before a tile can be overwritten only with itself until this tile has told its own sum.
+__global__ void __launch_bounds__(BLOCK) distinct(
+    int64* keys, int64 total, uint64* scan, uint8* __restrict__ loop, int64* __restrict__ counters) {
+    const int64 tile = take_tile(scan);
+    const int64 first = tile * TILE + threadIdx.x * ITEMS;
+    int64 key[ITEMS], before = first > 0 && first <= total ? keys[first - 1] : -1, loops = 0;
+    unsigned kept = 0;
+    uint64 sum = 0;
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        key[item] = first + item < total ? keys[first + item] : NO_KEY;
+        const bool repeated = key[item] == NO_KEY || key[item] == before;
+        before = key[item];
+        if (repeated) continue;
+        if (key[item] >> 32 == (key[item] >> 1 & 0x7fffffff)) {
+            loops += 1;
+            loop[key[item] >> 32] = 1;
+        } else {
+            kept |= 1u << item;
+            sum += 1;
+        }
+    }
+    sum = sum_before(scan, tile, sum);
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        if (kept >> item & 1) keys[sum++] = key[item];
+        if (first + item + 1 == total) counters[EDGES] = (int64)sum;
+    }
+    count(counters + CHANGED, loops);
+}
+
+__global__ void __launch_bounds__(BLOCK) first_key(
+    const int64* __restrict__ keys, int64 edges, int64* __restrict__ first) {
+    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK) {
+        const int64 row = keys[at] >> 32;
+        if (at == 0 || keys[at - 1] >> 32 != row) first[row] = at;
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK) row_length(
+    const int64* __restrict__ keys, int64 edges, const int64* __restrict__ first, int* __restrict__ length,
+    int64* __restrict__ counters) {
+    int64 longest = 0, growth = 0;
+    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK) {
+        const int64 row = keys[at] >> 32;
+        if (at + 1 < edges && keys[at + 1] >> 32 == row) continue;
+        const int64 entries = at + 1 - first[row];
+        length[row] = (int)entries;
+        growth += quads_of(entries) * QUAD;
+        longest = entries > longest ? entries : longest;
+    }
+    count(counters + GROWTH, growth);
+    count_largest(counters + LONGEST, longest);
+}
+
+__global__ void __launch_bounds__(BLOCK) fill_rows(
+    const int64* __restrict__ keys, int64 edges, const int64* __restrict__ first, const int64* __restrict__ start,
+    int* __restrict__ pool) {
+    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK) {
+        const int64 row = keys[at] >> 32;
+        pool[start[row] + at - first[row]] = (int)(keys[at] >> 1 & 0x7fffffff);
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK) transpose(int64* __restrict__ keys, int64 edges) {
+    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK) {
+        const int64 key = keys[at];
+        keys[at] = (key >> 1 & 0x7fffffff) << 32 | key >> 32 << 1 | 1;
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK) list_entries(
+    const int64* __restrict__ start, const int64* __restrict__ before, const int* __restrict__ pool, int64 vertices,
+    int64 total, int* __restrict__ rows, int* __restrict__ neighbours) {
+    if (vertices == 0) return;
+    const Share share = share_of(total + vertices);
+    if (share.begin >= share.end) return;
+    const auto begins = [&](int64 row) { return row + (row < vertices ? before[row] : total); };
+    for (int64 row = row_at(share.begin, vertices, begins); row < vertices && begins(row) < share.end; ++row) {
+        const int64 base = begins(row) + 1, begin = share.begin > base ? share.begin - base : 0;
+        const int64 entries = begins(row + 1) - base, left = share.end - base, end = left < entries ? left : entries;
+        for (int64 at = begin + share.lane; at < end; at += GROUP) {
+            rows[before[row] + at] = (int)row;
+            neighbours[before[row] + at] = pool[start[row] + at];
+        }
+    }
+}

@@ -1,0 +1,224 @@
+// What a batch changes in one direction of the graph (backends/base.py, resolve). Nothing of the graph is written.
+//
+// A key is an operation on an edge: row in bits 32 … 62, neighbour in bits 1 … 31, and bit 0 is 0 for a deletion and 1 for
+// an insertion, so that sorted keys bring the operations on an edge together, deletions first, and the edges of a row in
+// the order of their neighbours. NO_KEY, above all keys, stands for no operation.
+//
+//     pack        columns of ids to keys: 8 to 16 bytes read, 8 written an operation
+//     sort_small  sorts up to 4096 keys in one block, in shared memory
+//     heads       distinct edges and rows of sorted keys, by two prefix sums: about 55 bytes an operation
+//     locate      every touched row is read once, 4 bytes an entry, and each entry looked up among the row's edges
+//     decide      removed and added edges, by a prefix sum: about 60 bytes an edge
+//
+// Launch: BLOCK threads a block; a block a tile for heads and decide, which learn how much there is from `counters`; for
+// locate, any grid: the touched rows are shared evenly by work among groups of 8 threads.
+
+constexpr int64 NO_KEY = 0x7fffffffffffffffll;
+
+template <class Id>
+__global__ void __launch_bounds__(BLOCK) pack(
+    const Id* __restrict__ sources, const Id* __restrict__ targets, int64 edges, int64 vertices, int operation,
+    int64* __restrict__ keys) {
+    for (int64 edge = (int64)blockIdx.x * BLOCK + threadIdx.x; edge < edges; edge += (int64)gridDim.x * BLOCK) {
+        const int64 source = sources[edge], target = targets[edge];
+        const bool known = source >= 0 && source < vertices && target >= 0 && target < vertices;
+        keys[edge] = known ? source << 32 | target << 1 | operation : NO_KEY;
+    }
+}
+
+// Launch: one block of half as many threads as the least power of two that is at least `total`, at least a warp.
+constexpr int SMALL = 4096;
+__global__ void __launch_bounds__(1024) sort_small(int64* keys, int total) {
+    __shared__ int64 sorted[SMALL];
+    int size = 2 * WARP;
+    while (size < total) size *= 2;
+    for (int at = threadIdx.x; at < size; at += blockDim.x) sorted[at] = at < total ? keys[at] : NO_KEY;
+    for (int run = 2; run <= size; run *= 2)
+        for (int step = run / 2; step > 0; step /= 2) {
+            __syncthreads();
+            for (int pair = threadIdx.x; pair < size / 2; pair += blockDim.x) {
+                const int low = 2 * step * (pair / step) + pair % step, high = low + step;
+                const bool ascending = (low & run) == 0;
+                const int64 first = sorted[low], second = sorted[high];
+                if ((first > second) == ascending) {
+                    sorted[low] = second;
+                    sorted[high] = first;
+                }
+            }
+        }
+    __syncthreads();
+    for (int at = threadIdx.x; at < total; at += blockDim.x) keys[at] = sorted[at];
+}
+
+__device__ __forceinline__ int64 units_of(int row, int64 vertices, const int* length) {
+    return 1 + (row < vertices ? quads_of(length[row]) : 0);
+}
+
+__global__ void __launch_bounds__(BLOCK, 4) heads(
+    const int64* __restrict__ keys, int64 operations, const int* __restrict__ length, int64 vertices,
+    uint64* scan_edges, uint64* scan_work,
+    int* __restrict__ edge_operation, int* __restrict__ edge_neighbour, int* __restrict__ edge_row,
+    int* __restrict__ edge_slot, int* __restrict__ row_edge, int* __restrict__ row_vertex,
+    signed char* __restrict__ row_loop, int64* __restrict__ row_work, int64* __restrict__ opposite,
+    int64* __restrict__ counters) {
+    const int64 tile = take_tile(scan_edges);
+    const int64 first = tile * TILE + threadIdx.x * ITEMS;
+    int64 key[ITEMS];
+    unsigned edge_heads = 0, row_heads = 0;  // a bit an item
+    uint64 found = 0, units = 0;
+    int64 before = first > 0 && first < operations ? keys[first - 1] : -1;
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        key[item] = first + item < operations ? keys[first + item] : NO_KEY;
+        const bool edge_head = key[item] != NO_KEY && key[item] >> 1 != before >> 1;
+        const bool row_head = key[item] != NO_KEY && key[item] >> 32 != before >> 32;
+        before = key[item];
+        edge_heads |= (unsigned)edge_head << item;
+        row_heads |= (unsigned)row_head << item;
+        found += edge_head;
+        if (row_head) {
+            found += 1ull << HALF;
+            units += (uint64)units_of((int)(key[item] >> 32), vertices, length);
+        }
+    }
+    found = sum_before(scan_edges, tile, found);
+    units = sum_before(scan_work, tile, units);
+    int edge = (int)(found & LOW), row = (int)(found >> HALF);
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        const int64 at = first + item;
+        if (at >= operations) break;
+        opposite[at] = NO_KEY;
+        if (key[item] == NO_KEY) continue;
+        if (row_heads >> item & 1) {
+            const int vertex = (int)(key[item] >> 32);
+            row_edge[row] = edge;
+            row_vertex[row] = vertex;
+            row_loop[row] = 0;
+            row_work[row] = (int64)units;
+            units += (uint64)units_of(vertex, vertices, length);
+            row += 1;
+        }
+        if (edge_heads >> item & 1) {
+            edge_operation[edge] = (int)at;
+            edge_neighbour[edge] = (int)(key[item] >> 1 & 0x7fffffff);
+            edge_row[edge] = row - 1;
+            edge_slot[edge] = -1;
+            edge += 1;
+        }
+        if (at + 1 == operations || keys[at + 1] == NO_KEY) {
+            edge_operation[edge] = (int)(at + 1);
+            row_edge[row] = edge;
+            row_work[row] = (int64)units;
+            counters[EDGES] = edge;
+            counters[ROWS] = row;
+        }
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK) locate(
+    const int64* __restrict__ counters, const int* __restrict__ row_edge, const int* __restrict__ row_vertex,
+    const int64* __restrict__ row_work, const int* __restrict__ edge_neighbour, int64 vertices,
+    const int64* __restrict__ start, const int* __restrict__ length, const int4* __restrict__ pool,
+    int* __restrict__ edge_slot) {
+    const int64 rows = counters[ROWS];
+    if (rows == 0) return;
+    const Share share = share_of(row_work[rows]);
+    if (share.begin >= share.end) return;
+    int64 row = row_at(share.begin, rows, [&](int64 at) { return row_work[at]; });
+    for (; row_work[row] < share.end; ++row) {
+        const int vertex = row_vertex[row];
+        if (vertex >= vertices) continue;
+        const int count = length[vertex];
+        const int64 base = row_work[row] + 1;
+        const int64 begin = share.begin > base ? share.begin - base : 0;
+        const int64 quads = quads_of(count), left = share.end - base, end = left < quads ? left : quads;
+        const int first_edge = row_edge[row], last_edge = row_edge[row + 1];
+        const int4* quad = pool + start[vertex] / QUAD;
+        for (int64 at = begin + share.lane; at < end; at += GROUP) {
+            const int4 four = quad[at];
+            const int neighbours[QUAD] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+            for (int item = 0; item < QUAD; ++item) {
+                const int slot = (int)at * QUAD + item;
+                int low = first_edge, high = last_edge;
+                while (low < high) {
+                    const int middle = (low + high) / 2;
+                    if (edge_neighbour[middle] < neighbours[item]) low = middle + 1;
+                    else high = middle;
+                }
+                if (slot < count && low < last_edge && edge_neighbour[low] == neighbours[item]) edge_slot[low] = slot;
+            }
+        }
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK) decide(
+    const int64* __restrict__ keys, int64 vertices, const uint8* __restrict__ loop, int fixed_loops,
+    const int* __restrict__ edge_operation, const int* __restrict__ edge_neighbour, const int* __restrict__ edge_row,
+    const int* __restrict__ edge_slot, const int* __restrict__ row_edge, const int* __restrict__ row_vertex,
+    uint64* scan, signed char* __restrict__ row_loop, int* __restrict__ row_removed, int* __restrict__ row_added,
+    int* __restrict__ removed_row, int* __restrict__ removed_neighbour, int* __restrict__ removed_slot,
+    int* __restrict__ added_row, int* __restrict__ added_neighbour, int64* __restrict__ opposite,
+    int64* __restrict__ counters) {
+    const int64 edges = counters[EDGES];
+    const int64 tile = take_tile(scan);
+    if (tile * TILE >= edges) return;
+    const int64 first = tile * TILE + threadIdx.x * ITEMS;
+    unsigned removed = 0, added = 0;  // a bit an item
+    uint64 changes = 0;
+    int64 inserted = 0, deleted = 0;
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        const int64 edge = first + item;
+        if (edge >= edges) continue;
+        const int vertex = row_vertex[edge_row[edge]], neighbour = edge_neighbour[edge];
+        const bool is_loop = vertex == neighbour;
+        if (is_loop && fixed_loops) continue;
+        const bool deletes = (keys[edge_operation[edge]] & 1) == 0;
+        const bool inserts = (keys[edge_operation[edge + 1] - 1] & 1) == 1;
+        const bool present = is_loop ? vertex < vertices && loop[vertex] : edge_slot[edge] >= 0;
+        deleted += present && deletes;
+        inserted += inserts && (deletes || !present);
+        const bool goes = present && deletes && !inserts, comes = inserts && !present;
+        removed |= (unsigned)goes << item;
+        added |= (unsigned)comes << item;
+        changes += (uint64)goes | (uint64)comes << HALF;
+    }
+    changes = sum_before(scan, tile, changes);
+    int out = (int)(changes & LOW), in = (int)(changes >> HALF);
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+        const int64 edge = first + item;
+        if (edge >= edges) break;
+        const int row = edge_row[edge];
+        if (row_edge[row] == edge) {
+            row_removed[row] = out;
+            row_added[row] = in;
+        }
+        if ((removed | added) >> item & 1) {
+            const int comes = added >> item & 1;
+            const int64 vertex = row_vertex[row], neighbour = edge_neighbour[edge];
+            if (vertex == neighbour) row_loop[row] = comes ? 1 : -1;
+            else opposite[out + in] = neighbour << 32 | vertex << 1 | comes;
+            if (!comes) {
+                removed_row[out] = row;
+                removed_neighbour[out] = (int)neighbour;
+                removed_slot[out] = edge_slot[edge];
+                out += 1;
+            } else {
+                added_row[in] = row;
+                added_neighbour[in] = (int)neighbour;
+                in += 1;
+            }
+        }
+        if (edge + 1 == edges) {
+            row_removed[row + 1] = out;
+            row_added[row + 1] = in;
+            counters[REMOVED] = out;
+            counters[ADDED] = in;
+        }
+    }
+    count(counters + INSERTED, inserted);
+    count(counters + DELETED, deleted);
+}
