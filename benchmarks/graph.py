@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -85,9 +86,7 @@ class Stream:
     def host_batches(self, size: int, count: int) -> list[EdgeBatch]:
         backend, generator = self.backend, self.generator
         deletions = size // 5
-        chosen = backend.to_device(
-            generator.integers(0, len(self.sources), count * deletions)
-        )
+        chosen = backend.to_device(generator.integers(0, len(self.sources), count * deletions))
         gone = [
             backend.to_host(ids[chosen]).astype(np.int64).reshape(count, deletions)
             for ids in (self.sources, self.targets)
@@ -100,7 +99,7 @@ class Stream:
         draw = xp.random.default_rng(9).integers
         chosen = draw(0, len(self.sources), deletions)
         new = [draw(0, self.vertices, size - deletions).astype(np.int32) for _ in range(2)]
-        return EdgeBatch(*new, self.sources[chosen], self.targets[chosen])
+        return EdgeBatch(new[0], new[1], self.sources[chosen], self.targets[chosen])
 
 
 def timed(backend: Backend, work: Callable[[], object]) -> float:
@@ -129,7 +128,7 @@ def run_batches(graph: Graph, batches: list[EdgeBatch]) -> list[float]:
         graph.apply(batch)
         assert graph.outgoing.rows.count == graph.incoming.rows.count
 
-    return [timed(graph.backend, lambda batch=batch: one(batch)) for batch in batches]
+    return [timed(graph.backend, partial(one, batch)) for batch in batches]
 
 
 def loaded(backend: Backend, scale: int, edges: int) -> tuple[Graph, Stream, dict[str, Any]]:
@@ -171,9 +170,7 @@ def sweep_ms(graph: Graph, incoming: Adjacency | None = None, repeats: int = 9) 
     rows: Rows = graph.incoming.rows
 
     def one() -> None:
-        backend.pull(
-            graph, rows, values, contributions, 0.15, 0.85, new_values, new_contributions
-        )
+        backend.pull(graph, rows, values, contributions, 0.15, 0.85, new_values, new_contributions)
 
     one()
     times = [timed(backend, one) for _ in range(repeats)]
@@ -224,7 +221,10 @@ def main() -> None:
     note("growth, median", round(fresh["median_ms"] / little["median_ms"], 3))
     if options.long:
         run_batches(graph, stream.host_batches(1000, 10_000))
-        note("batch of 1,000 after 10,000", spread(run_batches(graph, stream.host_batches(1000, 100))))
+        note(
+            "batch of 1,000 after 10,000",
+            spread(run_batches(graph, stream.host_batches(1000, 100))),
+        )
         times = run_batches(graph, stream.host_batches(10_000, 1000))
         note("batch of 10,000, first 100", spread(times[:100]))
         note("batch of 10,000, last 100", spread(times[-100:]))
@@ -235,7 +235,7 @@ def main() -> None:
         note("laying out one direction anew, ms", round(pause * 1e3, 3))
     if backend.name == "cuda":
         batches = [stream.device_batch(10_000_000) for _ in range(3)]
-        seconds = [timed(backend, lambda batch=batch: graph.apply(batch)) for batch in batches]
+        seconds = [timed(backend, partial(graph.apply, batch)) for batch in batches]
         note("batch of 10,000,000, ms", [round(s * 1e3, 2) for s in seconds])
         note("updates a second", round(1e7 / float(np.median(seconds))))
     note("memory after", graph.memory())

@@ -22,6 +22,9 @@ SPARE = 8
 LEAST_SPARE = 1024
 """… and at least so many slots more."""
 
+LOADED_AT_ONCE = 1 << 27
+"""Edges that a load sorts at once where it sorts beside the pools: 2 GB of keys."""
+
 VERTEX_BYTES = 8 + 4 + 4 + 4 + 1
 """Bytes of one vertex in one direction, beside its entries."""
 
@@ -50,7 +53,13 @@ class Adjacency:
         self.strayed = 0
         self._urgent = False
         self._partitioned = False
-        self.pool = backend.allocate("neighbour lists", 0, np.int32)
+        self.pool: Array = backend.allocate("neighbour lists", 0, np.int32)
+        self._start: Array
+        self._length: Array
+        self._capacity: Array
+        self._order: Array
+        self._classes: Array
+        self._rows: Rows
         self._reserve_exactly(vertices)
         self.show(vertices)
 
@@ -108,15 +117,36 @@ class Adjacency:
         """Number of rows in the last group, where new vertices are."""
         return int(self._rows.groups[-1] - self._rows.groups[-2])
 
-    def load(self, keys: Array, edges: int) -> None:
-        """Takes the rows of `edges` distinct, ascending keys. There were none before."""
+    def load(self, rows: Array, neighbours: Array, loop: Array) -> tuple[int, int]:
+        """Takes the edges of two columns of ids, repeats dropped and loops set in `loop`. There
+        were none before. Returns the numbers of edges and of loops.
+
+        A range of rows is sorted at a time, so that what the sort needs is a fraction of the graph.
+        """
         backend = self._backend
-        first = backend.allocate("scratch for a load", self.vertices, np.int64)
-        self.packed, self.longest = backend.row_lengths(keys, edges, first, self.length)
-        self.pool = self._new_pool(self.packed)
-        backend.pack_rows(self.length, self.start, self.capacity)
-        backend.fill_rows(keys, edges, first, self.start, self.pool)
+        edges = loops = 0
+        # how many repeats there are is not known yet
+        at_most = len(rows) + (ALIGNMENT - 1) * min(len(rows), self.vertices)
+        self.pool = self._filled_pool(at_most)
+        for chosen in backend.row_ranges(rows, self.vertices, LOADED_AT_ONCE):
+            low, high, _ = chosen
+            keys = backend.keys_of_range(rows, neighbours, chosen)
+            found, found_loops = backend.distinct(keys, loop)
+            first = backend.allocate("scratch for a load", high - low, np.int64)
+            start, length = self.start[low:high], self.length[low:high]
+            packed, longest = backend.row_lengths(keys, found, low, first, length)
+            backend.pack_rows(length, self.packed, start, self.capacity[low:high])
+            backend.fill_rows(keys, found, low, first, start, self.pool)
+            self.packed += packed
+            self.longest = max(self.longest, longest)
+            edges, loops = edges + found, loops + found_loops
         self.end = self.packed
+        wanted = pool_slots(self.packed)
+        if not wanted <= len(self.pool) <= wanted + wanted // SPARE:
+            pool = self._filled_pool(wanted)
+            pool[: self.end] = self.pool[: self.end]
+            self.pool = pool
+        return edges, loops
 
     def must_be_packed(self, counts: Counts) -> bool:
         """Whether the pool has no room for what the batch needs, or is more than half empty."""
@@ -128,14 +158,15 @@ class Adjacency:
         backend = self._backend
         start = backend.allocate("vertices", self._allocated, np.int64)
         capacity = backend.allocate("vertices", self._allocated, np.int32)
-        pool = self._new_pool(self.packed + counts.most)
-        backend.pack_rows(self._length, start, capacity)
+        pool = self._filled_pool(pool_slots(self.packed + counts.most))
+        backend.pack_rows(self._length, 0, start, capacity)
         backend.copy_rows(self.start, self.length, self.pool, start, self.packed, pool)
         self._start, self._capacity, self.pool, self.end = start, capacity, pool, self.packed
         self.show(self.vertices)
 
-    def _new_pool(self, slots: int) -> Array:
-        pool = self._backend.allocate("neighbour lists", pool_slots(slots), np.int32)
+    def _filled_pool(self, slots: int) -> Array:
+        slots = -(-slots // ALIGNMENT) * ALIGNMENT
+        pool = self._backend.allocate("neighbour lists", slots, np.int32)
         # kernels read places whole, and no kernel reads what nobody wrote
         pool.fill(-1)
         return pool

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -149,5 +148,6 @@ class Workspace:
 
 def scratch_bytes(operations: int) -> int:
     """Bytes of a Workspace."""
-    each: Any = 4 * 8 + 15 * 4 + 1
-    return 2 * (each * (operations + 1) + 8 * (len(COUNTERS) + SCANS * (2 + operations // TILE)))
+    each = 4 * 8 + 15 * 4 + 1
+    words = len(COUNTERS) + SCANS * (1 + -(-operations // TILE))
+    return 2 * (each * (operations + 1) + 8 * words)

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.adjacency import LEAST_SPARE, SPARE, VERTEX_BYTES, Adjacency, pool_slots
+from gpu.adjacency import LOADED_AT_ONCE, VERTEX_BYTES, Adjacency, pool_slots
 from gpu.backends.base import Array, Backend
 from gpu.edit import Counts, Workspace, scratch_bytes
 from gpu.errors import OutOfMemory
@@ -146,8 +146,10 @@ class Graph:
         """
         grown = (2 * VERTEX_BYTES + 5) * max(0, vertices - len(self._loop)) * 5 // 4
         if self.edges == 0:
-            # keys and the sort's copy of them beside the first pool, then both pools beside keys
-            return 20 * operations + (grown + 8 * vertices + 16 * vertices) + _POOL_FLOOR
+            # two pools and one that is cut to size; the columns as they come to the device; keys
+            # and the sort's copy of them
+            pools = 3 * 4 * pool_slots(operations + 3 * min(operations, vertices))
+            return pools + 8 * operations + 16 * min(operations, 2 * LOADED_AT_ONCE) + 2 * grown
         moved = 0
         for adjacency in (self.outgoing, self.incoming):
             # each insertion can at worst move a row of the average length of those it can meet
@@ -207,10 +209,11 @@ class Graph:
         report = self._report(out)
 
         # from here on nothing can fail
-        for adjacency in (self.outgoing, self.incoming):
-            adjacency.show(vertices)
         new_vertices = vertices - self.vertices
-        self._show(vertices)
+        if new_vertices:
+            self.outgoing.show(vertices)
+            self.incoming.show(vertices)
+            self._show(vertices)
         if out.changed:
             self.outgoing.change(outgoing, out, self.loop, self.degree, report)
         if back.changed:
@@ -244,17 +247,13 @@ class Graph:
     def _load(self, batch: EdgeBatch, vertices: int) -> Loaded:
         """The first edges: sorted once in each direction and packed tight."""
         backend, xp = self.backend, self.backend.xp
-        edge_columns = [(INSERT, batch.insert_sources, batch.insert_targets)]
-        keys = backend.sorted_keys(edge_columns, (vertices, vertices))
+        sources, targets = backend.columns(batch.insert_sources, batch.insert_targets)
         loop = backend.allocate("vertices", vertices, np.uint8)
         loop.fill(0)
-        edges, loops = backend.distinct(keys, loop)
         outgoing, incoming = Adjacency(backend, vertices), Adjacency(backend, vertices)
-        outgoing.load(keys, edges)
-        backend.transpose(keys, edges)
-        backend.sort(keys[:edges])
-        incoming.load(keys, edges)
-        del keys
+        edges, loops = outgoing.load(sources, targets, loop)
+        incoming.load(targets, sources, loop)
+        del sources, targets
 
         new_vertices = vertices - self.vertices
         if self.dangling == "self-loop":
@@ -265,8 +264,8 @@ class Graph:
             had = (outgoing.length > 0) | (loop > 0)
         degree = backend.allocate("vertices", vertices, np.int32)
         xp.add(outgoing.length, loop, out=degree)
-        sources = xp.flatnonzero(had).astype(np.int32)
-        old_degree = xp.full(len(sources), int(self.dangling == "self-loop"), np.int32)
+        touched = xp.flatnonzero(had).astype(np.int32)
+        old_degree = xp.full(len(touched), int(self.dangling == "self-loop"), np.int32)
         nothing = backend.allocate("what a batch changed", 0, np.int32)
         inserted = edges + loops
 
@@ -280,7 +279,7 @@ class Graph:
             0,
             len(batch.delete_sources),
             new_vertices,
-            sources,
+            touched,
             old_degree,
             nothing,
             nothing,
@@ -318,9 +317,6 @@ class Graph:
             "vertices": out_vertices + in_vertices + 5 * len(self._loop),
             "scratch": self._workspace.nbytes if self._workspace else 0,
         }
-
-
-_POOL_FLOOR = 2 * 4 * (LEAST_SPARE + SPARE)
 
 
 def _columns(batch: EdgeBatch) -> list[tuple[int, Array, Array]]:

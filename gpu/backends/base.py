@@ -118,6 +118,10 @@ class Backend(ABC):
             raise OutOfMemory(purpose, needed, self.memory_available()) from error
 
     @abstractmethod
+    def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
+        """Two columns of ids as the backend's kernels take them: int32 or int64, both alike."""
+
+    @abstractmethod
     def sorted_keys(
         self, columns: list[tuple[int, Array, Array]], vertices: tuple[int, int]
     ) -> Array:
@@ -174,6 +178,19 @@ class Backend(ABC):
         """
 
     @abstractmethod
+    def row_ranges(self, rows: Array, vertices: int, most: int) -> list[tuple[int, int, int]]:
+        """Cuts the rows of a column of ids into ranges, so that a load can sort one at a time.
+
+        rows  integer[edges] of the host or the device, each in 0 … vertices-1
+        Returns (first row, row behind the last, number of ids in the range), at most `most` ids in
+        each if no row and its near neighbours have more.
+        """
+
+    @abstractmethod
+    def keys_of_range(self, rows: Array, neighbours: Array, chosen: tuple[int, int, int]) -> Array:
+        """int64[ids in the range]: ascending keys of the insertions into one of `row_ranges`."""
+
+    @abstractmethod
     def distinct(self, keys: Array, loop: Array) -> tuple[int, int]:
         """Drops repeats and loops from sorted insertions, in place.
 
@@ -182,25 +199,30 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def transpose(self, keys: Array, edges: int) -> None:
-        """Exchanges row and neighbour in the first `edges` keys, in place, unsorted after it."""
-
-    @abstractmethod
-    def row_lengths(self, keys: Array, edges: int, first: Array, length: Array) -> tuple[int, int]:
+    def row_lengths(
+        self, keys: Array, edges: int, low: int, first: Array, length: Array
+    ) -> tuple[int, int]:
         """Counts the keys of each row of `edges` ascending ones, without repeats.
 
-        first   int64[n], receives the place of each row's first key, if it has one
-        length  int32[n] of zeros, receives the number of its keys
+        low     the first row of the range
+        first   int64[rows of the range], receives the place of each row's first key, if it has one
+        length  int32[rows of the range] of zeros, receives the number of its keys
         Returns the slots that the rows take if packed tight, and the length of the longest row.
         """
 
     @abstractmethod
-    def fill_rows(self, keys: Array, edges: int, first: Array, start: Array, pool: Array) -> None:
-        """Writes the neighbours of ascending keys into their rows, ascending."""
+    def fill_rows(
+        self, keys: Array, edges: int, low: int, first: Array, start: Array, pool: Array
+    ) -> None:
+        """Writes the neighbours of ascending keys into their rows, ascending.
+
+        low, first  as `row_lengths` has them
+        start       int64[rows of the range]
+        """
 
     @abstractmethod
-    def pack_rows(self, length: Array, start: Array, capacity: Array) -> None:
-        """The places of rows of these lengths, one after the other, without slack.
+    def pack_rows(self, length: Array, begin: int, start: Array, capacity: Array) -> None:
+        """The places of rows of these lengths, one after the other from `begin` on, without slack.
 
         start, capacity  int64[n] and int32[n], receive them: capacity is the length rounded up to
                          gpu.adjacency.ALIGNMENT

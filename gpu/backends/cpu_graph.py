@@ -195,10 +195,9 @@ def _decide(  # type: ignore[no-untyped-def]
             continue
         deletes = keys[edge_operation[edge]] & 1 == 0
         inserts = keys[edge_operation[edge + 1] - 1] & 1 == 1
+        present = edge_slot[edge] >= 0
         if is_loop:
             present = vertex < len(loop) and loop[vertex] != 0
-        else:
-            present = edge_slot[edge] >= 0
         if present and deletes:
             counters[_DELETED] += 1
         if inserts and (deletes or not present):
@@ -287,9 +286,7 @@ def _move_rows(  # type: ignore[no-untyped-def]
                 base = move_work[row] + 1
                 source = start[vertex]
                 target = end + new_start[row]
-                for slot in range(
-                    max(0, first - base), min(np.int64(length[vertex]), last - base)
-                ):
+                for slot in range(max(0, first - base), min(np.int64(length[vertex]), last - base)):
                     pool[target + slot] = pool[source + slot]
             row += 1
 
@@ -415,7 +412,16 @@ def _finish(  # type: ignore[no-untyped-def]
 
 @kernel
 def _finish_degrees(  # type: ignore[no-untyped-def]
-    changed, changed_row, row_vertex, row_loop, new_length, length, loop, degree, sources, old_degree
+    changed,
+    changed_row,
+    row_vertex,
+    row_loop,
+    new_length,
+    length,
+    loop,
+    degree,
+    sources,
+    old_degree,
 ):
     for at in prange(changed):
         row = changed_row[at]
@@ -445,17 +451,10 @@ def _distinct(keys, loop):  # type: ignore[no-untyped-def]
     return kept, loops
 
 
-@kernel
-def _transpose(edges, keys):  # type: ignore[no-untyped-def]
-    for at in prange(edges):
-        key = keys[at]
-        keys[at] = (key >> 1 & _NEIGHBOUR) << 32 | key >> 32 << 1 | 1
-
-
 @sequential
-def _row_lengths(keys, edges, first, length):  # type: ignore[no-untyped-def]
+def _row_lengths(keys, edges, low, first, length):  # type: ignore[no-untyped-def]
     for at in range(edges):
-        row = keys[at] >> 32
+        row = (keys[at] >> 32) - low
         if length[row] == 0:
             first[row] = at
         length[row] += 1
@@ -468,15 +467,15 @@ def _row_lengths(keys, edges, first, length):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fill_rows(edges, keys, first, start, pool):  # type: ignore[no-untyped-def]
+def _fill_rows(edges, keys, low, first, start, pool):  # type: ignore[no-untyped-def]
     for at in prange(edges):
-        row = keys[at] >> 32
+        row = (keys[at] >> 32) - low
         pool[start[row] + np.int64(at) - first[row]] = keys[at] >> 1 & _NEIGHBOUR
 
 
 @sequential
-def _pack_rows(length, start, capacity):  # type: ignore[no-untyped-def]
-    end = np.int64(0)
+def _pack_rows(length, begin, start, capacity):  # type: ignore[no-untyped-def]
+    end = np.int64(begin)
     for row in range(len(length)):
         start[row] = end
         capacity[row] = _tight(length[row])
@@ -506,6 +505,9 @@ def _list_entries(vertices, start, length, before, pool, rows, neighbours):  # t
 
 class CpuGraphOperations(Backend):
     """Operations on adjacencies; see Backend."""
+
+    def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
+        return sources, targets
 
     def sorted_keys(
         self, columns: list[tuple[int, Array, Array]], vertices: tuple[int, int]
@@ -686,18 +688,26 @@ class CpuGraphOperations(Backend):
         kept, loops = _distinct(keys, loop)
         return int(kept), int(loops)
 
-    def transpose(self, keys: Array, edges: int) -> None:
-        _transpose(edges, keys)
+    def row_ranges(self, rows: Array, vertices: int, most: int) -> list[tuple[int, int, int]]:  # noqa: ARG002
+        # keys are sorted in place here: a range at a time would save little
+        return [(0, vertices, len(rows))]
 
-    def row_lengths(self, keys: Array, edges: int, first: Array, length: Array) -> tuple[int, int]:
-        packed, longest = _row_lengths(keys, edges, first, length)
+    def keys_of_range(self, rows: Array, neighbours: Array, chosen: tuple[int, int, int]) -> Array:
+        return self.sorted_keys([(1, rows, neighbours)], (0, chosen[1]))
+
+    def row_lengths(
+        self, keys: Array, edges: int, low: int, first: Array, length: Array
+    ) -> tuple[int, int]:
+        packed, longest = _row_lengths(keys, edges, low, first, length)
         return int(packed), int(longest)
 
-    def fill_rows(self, keys: Array, edges: int, first: Array, start: Array, pool: Array) -> None:
-        _fill_rows(edges, keys, first, start, pool)
+    def fill_rows(
+        self, keys: Array, edges: int, low: int, first: Array, start: Array, pool: Array
+    ) -> None:
+        _fill_rows(edges, keys, low, first, start, pool)
 
-    def pack_rows(self, length: Array, start: Array, capacity: Array) -> None:
-        _pack_rows(length, start, capacity)
+    def pack_rows(self, length: Array, begin: int, start: Array, capacity: Array) -> None:
+        _pack_rows(length, begin, start, capacity)
 
     def copy_rows(
         self,
@@ -717,6 +727,11 @@ class CpuGraphOperations(Backend):
         neighbours = self.allocate("list of edges", int(before[-1]), np.int32)
         _list_entries(
             adjacency.vertices,
-            adjacency.start, adjacency.length, before, adjacency.pool, rows, neighbours
+            adjacency.start,
+            adjacency.length,
+            before,
+            adjacency.pool,
+            rows,
+            neighbours,
         )
         return rows, neighbours

@@ -24,6 +24,9 @@ _SHARING_BLOCKS = 1056
 _SMALL = 4096
 """Keys that one block sorts, and that are packed on the host if they come from there."""
 
+_BUCKETS = 4096
+"""Ranges of rows that a load counts; gpu/kernels/layout.cu has the same."""
+
 _NO_KEY = np.iinfo(np.int64).max
 
 
@@ -39,6 +42,21 @@ class CudaGraphOperations(Backend):
     """Operations on adjacencies; see Backend."""
 
     _kernels: dict[str, dict[str, Kernel]]
+
+    def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
+        # ids fit 32 bits, and half the bytes come over
+        first, second = (
+            self.to_device(ids.astype(np.int32)) if isinstance(ids, np.ndarray) else ids
+            for ids in (sources, targets)
+        )
+        return (
+            (first, second)
+            if first.dtype == second.dtype
+            else (
+                first.astype(np.int64),
+                second.astype(np.int64),
+            )
+        )
 
     def sorted_keys(
         self, columns: list[tuple[int, Array, Array]], vertices: tuple[int, int]
@@ -57,8 +75,7 @@ class CudaGraphOperations(Backend):
                 )
                 end = begin + len(sources)
                 if end > begin:
-                    kind = "int" if sources.dtype.itemsize == 4 else "int64"
-                    self._kernels["resolve"][f"pack<{kind}>"](
+                    self._kernels["resolve"][f"pack<{_kind(sources)}>"](
                         (_blocks(end - begin, most=16 * _SHARING_BLOCKS),),
                         (_BLOCK,),
                         (
@@ -290,39 +307,78 @@ class CudaGraphOperations(Backend):
         found = self.to_host(counters).tolist()
         return found[COUNTERS.index("EDGES")], found[COUNTERS.index("CHANGED")]
 
-    def transpose(self, keys: Array, edges: int) -> None:
-        if edges:
-            self._kernels["layout"]["transpose"](
-                (_blocks(edges, most=16 * _SHARING_BLOCKS),), (_BLOCK,), (keys, np.int64(edges))
-            )
+    def row_ranges(self, rows: Array, vertices: int, most: int) -> list[tuple[int, int, int]]:
+        if len(rows) <= most:
+            return [(0, vertices, len(rows))]
+        shift = max(0, (vertices - 1).bit_length() - 12)
+        buckets = self.allocate("scratch", _BUCKETS, np.int64)
+        buckets.fill(0)
+        self._kernels["layout"][f"count_buckets<{_kind(rows)}>"](
+            (_blocks(len(rows), most=4 * _SHARING_BLOCKS),),
+            (_BLOCK,),
+            (rows, np.int64(len(rows)), np.int32(shift), buckets),
+        )
+        ranges, first, held = [], 0, 0
+        for bucket, ids in enumerate(self.to_host(buckets).tolist()):
+            if held and held + ids > most:
+                ranges.append((first << shift, bucket << shift, held))
+                first, held = bucket, 0
+            held += ids
+        return [*ranges, (first << shift, vertices, held)]
 
-    def row_lengths(self, keys: Array, edges: int, first: Array, length: Array) -> tuple[int, int]:
+    def keys_of_range(self, rows: Array, neighbours: Array, chosen: tuple[int, int, int]) -> Array:
+        low, high, ids = chosen
+        keys = self.allocate("keys of a load", ids, np.int64)
+        _, scans = self._zeroed(1, len(rows))
+        self._kernels["layout"][f"gather_keys<{_kind(rows)}>"](
+            (_blocks(len(rows), 16 * _BLOCK),),
+            (_BLOCK,),
+            (
+                rows,
+                neighbours,
+                np.int64(len(rows)),
+                np.int64(low),
+                np.int64(high),
+                scans[0],
+                keys,
+            ),
+        )
+        self.sort(keys)
+        return keys
+
+    def row_lengths(
+        self, keys: Array, edges: int, low: int, first: Array, length: Array
+    ) -> tuple[int, int]:
         if edges == 0:
             return 0, 0
         counters, _ = self._zeroed(0, 0)
         grid, count = (_blocks(edges, most=16 * _SHARING_BLOCKS),), np.int64(edges)
         kernels = self._kernels["layout"]
-        kernels["first_key"](grid, (_BLOCK,), (keys, count, first))
-        kernels["row_length"](grid, (_BLOCK,), (keys, count, first, length, counters))
+        kernels["first_key"](grid, (_BLOCK,), (keys, count, np.int64(low), first))
+        kernels["row_length"](
+            grid, (_BLOCK,), (keys, count, np.int64(low), first, length, counters)
+        )
         found = self.to_host(counters).tolist()
         return found[COUNTERS.index("GROWTH")], found[COUNTERS.index("LONGEST")]
 
-    def fill_rows(self, keys: Array, edges: int, first: Array, start: Array, pool: Array) -> None:
+    def fill_rows(
+        self, keys: Array, edges: int, low: int, first: Array, start: Array, pool: Array
+    ) -> None:
         if edges:
             self._kernels["layout"]["fill_rows"](
                 (_blocks(edges, most=16 * _SHARING_BLOCKS),),
                 (_BLOCK,),
-                (keys, np.int64(edges), first, start, pool),
+                (keys, np.int64(edges), np.int64(low), first, start, pool),
             )
 
-    def pack_rows(self, length: Array, start: Array, capacity: Array) -> None:
+    def pack_rows(self, length: Array, begin: int, start: Array, capacity: Array) -> None:
         vertices = len(length)
         _, scans = self._zeroed(1, vertices)
         if vertices:
             self._kernels["layout"]["pack_rows"](
                 (_blocks(vertices, _TILE),),
                 (_BLOCK,),
-                (length, np.int64(vertices), scans[0], start, capacity),
+                (length, np.int64(vertices), np.int64(begin), scans[0], start, capacity),
             )
 
     def copy_rows(
@@ -400,6 +456,11 @@ def _blocks(items: int, each: int = _BLOCK, most: int = 2**31 - 1) -> int:
 def _sharing(units: int) -> int:
     # a group of 8 threads for every 4 units
     return _blocks(units, _BLOCK // 8 * 4, _SHARING_BLOCKS)
+
+
+def _kind(ids: Array) -> str:
+    """The type of a column, as the kernels' names have it."""
+    return "int" if ids.dtype.itemsize == 4 else "int64"
 
 
 def _packed(

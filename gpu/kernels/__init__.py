@@ -46,7 +46,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "first_key",
         "row_length",
         "fill_rows",
-        "transpose",
+        *(f"count_buckets<{ids}>" for ids in ("int", "int64")),
+        *(f"gather_keys<{ids}>" for ids in ("int", "int64")),
         "list_entries",
     ),
 }

@@ -6,7 +6,7 @@
 //     partition   rows by class of length, ascending in each: 8 bytes read, 5 written a row
 //     distinct    drops repeats and loops from sorted keys, in place: 16 bytes a key
 //     first_key, row_length, fill_rows  distinct keys to rows: 8 bytes read thrice, 4 written an edge
-//     transpose   keys with row and neighbour exchanged, in place: 16 bytes a key
+//     count_buckets, gather_keys  a load sorts a range of rows at a time: 4 bytes an edge, and 4 to 8 read, 8 written
 //     list_entries  all entries as two columns, for audits: 12 bytes an entry
 //
 // Launch: BLOCK threads a block; a block a tile for pack_rows, partition and distinct; any grid for the others.
@@ -14,7 +14,8 @@
 constexpr int64 NO_KEY = 0x7fffffffffffffffll;
 
 __global__ void __launch_bounds__(BLOCK) pack_rows(
-    const int* __restrict__ length, int64 vertices, uint64* scan, int64* __restrict__ start, int* __restrict__ capacity) {
+    const int* __restrict__ length, int64 vertices, int64 begin, uint64* scan, int64* __restrict__ start,
+    int* __restrict__ capacity) {
     const int64 tile = take_tile(scan);
     const int64 first = tile * TILE + threadIdx.x * ITEMS;
     int64 quads[ITEMS];
@@ -28,7 +29,7 @@ __global__ void __launch_bounds__(BLOCK) pack_rows(
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         if (first + item >= vertices) break;
-        start[first + item] = (int64)sum * QUAD;
+        start[first + item] = begin + (int64)sum * QUAD;
         capacity[first + item] = (int)quads[item] * QUAD;
         sum += (uint64)quads[item];
     }
@@ -134,22 +135,22 @@ __global__ void __launch_bounds__(BLOCK) distinct(
 }
 
 __global__ void __launch_bounds__(BLOCK) first_key(
-    const int64* __restrict__ keys, int64 edges, int64* __restrict__ first) {
+    const int64* __restrict__ keys, int64 edges, int64 low, int64* __restrict__ first) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK) {
         const int64 row = keys[at] >> 32;
-        if (at == 0 || keys[at - 1] >> 32 != row) first[row] = at;
+        if (at == 0 || keys[at - 1] >> 32 != row) first[row - low] = at;
     }
 }
 
 __global__ void __launch_bounds__(BLOCK) row_length(
-    const int64* __restrict__ keys, int64 edges, const int64* __restrict__ first, int* __restrict__ length,
+    const int64* __restrict__ keys, int64 edges, int64 low, const int64* __restrict__ first, int* __restrict__ length,
     int64* __restrict__ counters) {
     int64 longest = 0, growth = 0;
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK) {
         const int64 row = keys[at] >> 32;
         if (at + 1 < edges && keys[at + 1] >> 32 == row) continue;
-        const int64 entries = at + 1 - first[row];
-        length[row] = (int)entries;
+        const int64 entries = at + 1 - first[row - low];
+        length[row - low] = (int)entries;
         growth += quads_of(entries) * QUAD;
         longest = entries > longest ? entries : longest;
     }
@@ -158,18 +159,47 @@ __global__ void __launch_bounds__(BLOCK) row_length(
 }
 
 __global__ void __launch_bounds__(BLOCK) fill_rows(
-    const int64* __restrict__ keys, int64 edges, const int64* __restrict__ first, const int64* __restrict__ start,
-    int* __restrict__ pool) {
+    const int64* __restrict__ keys, int64 edges, int64 low, const int64* __restrict__ first,
+    const int64* __restrict__ start, int* __restrict__ pool) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK) {
-        const int64 row = keys[at] >> 32;
+        const int64 row = (keys[at] >> 32) - low;
         pool[start[row] + at - first[row]] = (int)(keys[at] >> 1 & 0x7fffffff);
     }
 }
 
-__global__ void __launch_bounds__(BLOCK) transpose(int64* __restrict__ keys, int64 edges) {
-    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK) {
-        const int64 key = keys[at];
-        keys[at] = (key >> 1 & 0x7fffffff) << 32 | key >> 32 << 1 | 1;
+// How many ids lie in each bucket of 2^shift neighbouring rows; at most BUCKETS of them.
+constexpr int BUCKETS = 4096;
+template <class Id>
+__global__ void __launch_bounds__(BLOCK) count_buckets(
+    const Id* __restrict__ rows, int64 edges, int shift, int64* __restrict__ buckets) {
+    __shared__ int mine[BUCKETS];
+    for (int bucket = threadIdx.x; bucket < BUCKETS; bucket += BLOCK) mine[bucket] = 0;
+    __syncthreads();
+    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK)
+        atomicAdd(mine + (rows[at] >> shift), 1);
+    __syncthreads();
+    for (int bucket = threadIdx.x; bucket < BUCKETS; bucket += BLOCK)
+        if (mine[bucket]) atomicAdd((uint64*)buckets + bucket, (uint64)mine[bucket]);
+}
+
+// Keys of the insertions into rows low … high-1, in the order of the columns. A block a tile of WIDE items a thread.
+constexpr int WIDE = 16;
+template <class Id>
+__global__ void __launch_bounds__(BLOCK) gather_keys(
+    const Id* __restrict__ rows, const Id* __restrict__ neighbours, int64 edges, int64 low, int64 high, uint64* scan,
+    int64* __restrict__ keys) {
+    const int64 tile = take_tile(scan);
+    const int64 first = tile * (BLOCK * WIDE) + threadIdx.x % WARP + threadIdx.x / WARP * (WARP * WIDE);
+    unsigned chosen = 0;  // a bit an item
+#pragma unroll
+    for (int item = 0; item < WIDE; ++item) {
+        const int64 at = first + item * WARP;
+        if (at < edges && rows[at] >= low && rows[at] < high) chosen |= 1u << item;
+    }
+    uint64 place = sum_before(scan, tile, (uint64)__popc(chosen));
+    for (; chosen; chosen &= chosen - 1) {
+        const int64 at = first + (__ffs((int)chosen) - 1) * WARP;
+        keys[place++] = (int64)rows[at] << 32 | (int64)neighbours[at] << 1 | 1;
     }
 }
 
