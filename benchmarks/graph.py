@@ -96,7 +96,7 @@ class Stream:
 
     def device_batch(self, size: int) -> EdgeBatch:
         xp, deletions = self.backend.xp, size // 5
-        draw = xp.random.default_rng(9).integers
+        draw = xp.random.default_rng(int(self.generator.integers(1 << 32))).integers
         chosen = draw(0, len(self.sources), deletions)
         new = [draw(0, self.vertices, size - deletions).astype(np.int32) for _ in range(2)]
         return EdgeBatch(new[0], new[1], self.sources[chosen], self.targets[chosen])
@@ -234,7 +234,7 @@ def main() -> None:
         pause = timed(backend, lambda: graph.incoming.pack(nothing))
         note("laying out one direction anew, ms", round(pause * 1e3, 3))
     if backend.name == "cuda":
-        batches = [stream.device_batch(10_000_000) for _ in range(3)]
+        batches = [stream.device_batch(10_000_000) for _ in range(6)]
         seconds = [timed(backend, partial(graph.apply, batch)) for batch in batches]
         note("batch of 10,000,000, ms", [round(s * 1e3, 2) for s in seconds])
         note("updates a second", round(1e7 / float(np.median(seconds))))

@@ -22,8 +22,8 @@ SPARE = 8
 LEAST_SPARE = 1024
 """… and at least so many slots more."""
 
-LOADED_AT_ONCE = 1 << 27
-"""Edges that a load sorts at once where it sorts beside the pools: 2 GB of keys."""
+LOADED_AT_ONCE = 1 << 26
+"""Edges that a load sorts at once where it sorts beside the pools: 1 GB of keys."""
 
 VERTEX_BYTES = 8 + 4 + 4 + 4 + 1
 """Bytes of one vertex in one direction, beside its entries."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,8 +188,7 @@ class Graph:
         fixed_loops = self.dangling == "self-loop"
         keys = backend.sorted_keys(_columns(batch), (self.vertices, vertices))
         backend.resolve(self.outgoing, self.loop, fixed_loops, keys, outgoing)
-        opposite = outgoing.opposite[:operations]
-        backend.sort(opposite)
+        opposite = backend.sort(outgoing.opposite[:operations])
         backend.resolve(self.incoming, self.loop, fixed_loops, opposite, incoming)
         backend.plan(self.outgoing, operations, outgoing)
         backend.plan(self.incoming, operations, incoming)
@@ -241,7 +241,7 @@ class Graph:
         """sources, old_degree, removed_sources, removed_targets, added_sources, added_targets."""
         sizes = [counts.changed] * 2 + [counts.removed] * 2 + [counts.added] * 2
         block = self.backend.allocate("what a batch changed", sum(sizes), np.int32)
-        ends = np.cumsum(sizes).tolist()
+        ends = accumulate(sizes)
         return tuple(block[end - size : end] for size, end in zip(sizes, ends, strict=True))
 
     def _load(self, batch: EdgeBatch, vertices: int) -> Loaded:

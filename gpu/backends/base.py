@@ -135,8 +135,8 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def sort(self, keys: Array) -> None:
-        """Sorts int64[…] in place."""
+    def sort(self, keys: Array) -> Array:
+        """The int64[…] ascending, in their place or in another; the argument is spent."""
 
     @abstractmethod
     def resolve(

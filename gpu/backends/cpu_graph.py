@@ -522,11 +522,11 @@ class CpuGraphOperations(Backend):
                     end - begin, sources, targets, operation, vertices[operation], keys[begin:end]
                 )
             begin = end
+        return self.sort(keys)
+
+    def sort(self, keys: Array) -> Array:
         keys.sort()
         return keys
-
-    def sort(self, keys: Array) -> None:
-        keys.sort()
 
     def resolve(
         self, adjacency: Adjacency, loop: Array, fixed_loops: bool, keys: Array, edit: Edit

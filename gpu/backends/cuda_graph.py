@@ -65,40 +65,39 @@ class CudaGraphOperations(Backend):
         on_host = all(isinstance(ids, np.ndarray) for _, *both in columns for ids in both)
         if on_host and total <= _SMALL:
             packed = [_packed(*column, vertices[column[0]]) for column in columns]
-            keys = self.to_device(np.concatenate(packed))
-        else:
-            keys = self.allocate("keys of a batch", total, np.int64)
-            begin = 0
-            for operation, *both in columns:
-                sources, targets = (
-                    self.to_device(ids) if isinstance(ids, np.ndarray) else ids for ids in both
+            return self.sort(self.to_device(np.concatenate(packed)))
+        keys = self.allocate("keys of a batch", total, np.int64)
+        begin = 0
+        for operation, *both in columns:
+            end = begin + len(both[0])
+            if end > begin:
+                sources, targets = self.columns(*both)
+                self._kernels["resolve"][f"pack<{_kind(sources)}>"](
+                    (_blocks(end - begin, most=16 * _SHARING_BLOCKS),),
+                    (_BLOCK,),
+                    (
+                        sources,
+                        targets,
+                        np.int64(end - begin),
+                        np.int64(vertices[operation]),
+                        np.int32(operation),
+                        keys[begin:end],
+                    ),
                 )
-                end = begin + len(sources)
-                if end > begin:
-                    self._kernels["resolve"][f"pack<{_kind(sources)}>"](
-                        (_blocks(end - begin, most=16 * _SHARING_BLOCKS),),
-                        (_BLOCK,),
-                        (
-                            sources,
-                            targets.astype(sources.dtype, copy=False),
-                            np.int64(end - begin),
-                            np.int64(vertices[operation]),
-                            np.int32(operation),
-                            keys[begin:end],
-                        ),
-                    )
-                begin = end
-        self.sort(keys)
-        return keys
+            begin = end
+        return self.sort(keys)
 
-    def sort(self, keys: Array) -> None:
-        if 1 < len(keys) <= _SMALL:
-            threads = max(32, 1 << (len(keys) - 1).bit_length() >> 1)
-            self._kernels["resolve"]["sort_small"](
-                (1,), (min(threads, 1024),), (keys, np.int32(len(keys)))
-            )
-        else:
+    def sort(self, keys: Array) -> Array:
+        total = len(keys)
+        if total > _SMALL:
             keys.sort()
+            return keys
+        ascending = self.allocate("keys of a batch", total, np.int64)
+        if total:
+            self._kernels["resolve"]["sort_small"](
+                (_blocks(8 * total),), (_BLOCK,), (keys, np.int32(total), ascending)
+            )
+        return ascending
 
     def resolve(
         self, adjacency: Adjacency, loop: Array, fixed_loops: bool, keys: Array, edit: Edit
@@ -343,8 +342,7 @@ class CudaGraphOperations(Backend):
                 keys,
             ),
         )
-        self.sort(keys)
-        return keys
+        return self.sort(keys)
 
     def row_lengths(
         self, keys: Array, edges: int, low: int, first: Array, length: Array
@@ -466,6 +464,10 @@ def _kind(ids: Array) -> str:
 def _packed(
     operation: int, sources: NDArray[np.int64], targets: NDArray[np.int64], vertices: int
 ) -> NDArray[np.int64]:
-    known = (sources >= 0) & (sources < vertices) & (targets >= 0) & (targets < vertices)
-    keys = sources.astype(np.int64) << 32 | targets.astype(np.int64) << 1 | operation
-    return np.where(known, keys, _NO_KEY)
+    keys = sources << 32
+    keys |= targets << 1
+    keys |= operation
+    # one comparison finds ids that are negative or too large
+    unknown = np.maximum(sources.view(np.uint64), targets.view(np.uint64)) >= vertices
+    keys[unknown] = _NO_KEY
+    return keys

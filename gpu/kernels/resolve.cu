@@ -5,7 +5,7 @@
 // the order of their neighbours. NO_KEY, above all keys, stands for no operation.
 //
 //     pack        columns of ids to keys: 8 to 16 bytes read, 8 written an operation
-//     sort_small  sorts up to 4096 keys in one block, in shared memory
+//     sort_small  sorts up to 4096 keys in one launch, by comparing all with all
 //     heads       distinct edges and rows of sorted keys, by two prefix sums: about 55 bytes an operation
 //     locate      every touched row is read once, 4 bytes an entry, and each entry looked up among the row's edges
 //     decide      removed and added edges, by a prefix sum: about 60 bytes an edge
@@ -26,28 +26,20 @@ __global__ void __launch_bounds__(BLOCK) pack(
     }
 }
 
-// Launch: one block of half as many threads as the least power of two that is at least `total`, at least a warp.
-constexpr int SMALL = 4096;
-__global__ void __launch_bounds__(1024) sort_small(int64* keys, int total) {
-    __shared__ int64 sorted[SMALL];
-    int size = 2 * WARP;
-    while (size < total) size *= 2;
-    for (int at = threadIdx.x; at < size; at += blockDim.x) sorted[at] = at < total ? keys[at] : NO_KEY;
-    for (int run = 2; run <= size; run *= 2)
-        for (int step = run / 2; step > 0; step /= 2) {
-            __syncthreads();
-            for (int pair = threadIdx.x; pair < size / 2; pair += blockDim.x) {
-                const int low = 2 * step * (pair / step) + pair % step, high = low + step;
-                const bool ascending = (low & run) == 0;
-                const int64 first = sorted[low], second = sorted[high];
-                if ((first > second) == ascending) {
-                    sorted[low] = second;
-                    sorted[high] = first;
-                }
-            }
-        }
-    __syncthreads();
-    for (int at = threadIdx.x; at < total; at += blockDim.x) keys[at] = sorted[at];
+// The place of a key is the number of keys that come before it: each group of 8 threads counts them for one key. All keys
+// stay in the first-level caches, and 4096 of them are compared in the time that one launch takes.
+__global__ void __launch_bounds__(BLOCK) sort_small(const int64* __restrict__ keys, int total, int64* __restrict__ sorted) {
+    const int at = (blockIdx.x * BLOCK + threadIdx.x) / GROUP, lane = threadIdx.x % GROUP;
+    const int64 key = at < total ? keys[at] : NO_KEY;
+    int before = 0;
+#pragma unroll 4
+    for (int other = lane; other < total; other += GROUP) {
+        const int64 compared = keys[other];
+        before += compared < key || (compared == key && other < at);
+    }
+#pragma unroll
+    for (int step = GROUP / 2; step > 0; step /= 2) before += __shfl_xor_sync(FULL, before, step);
+    if (lane == 0 && at < total) sorted[before] = key;
 }
 
 __device__ __forceinline__ int64 units_of(int row, int64 vertices, const int* length) {
@@ -116,11 +108,21 @@ __global__ void __launch_bounds__(BLOCK, 4) heads(
     }
 }
 
+// A set of ids that a group of 8 threads keeps in shared memory. What it does not hold is not among the row's edges, which
+// spares nearly every entry of a long row the search.
+constexpr int FILTER_WORDS = 64;
+constexpr int FILTER_FROM = 32;  // quads of a row, below which the search is cheaper
+
+__device__ __forceinline__ unsigned filter_bit(int id) { return (unsigned)id * 2654435769u >> 21; }
+
 __global__ void __launch_bounds__(BLOCK) locate(
     const int64* __restrict__ counters, const int* __restrict__ row_edge, const int* __restrict__ row_vertex,
     const int64* __restrict__ row_work, const int* __restrict__ edge_neighbour, int64 vertices,
     const int64* __restrict__ start, const int* __restrict__ length, const int4* __restrict__ pool,
     int* __restrict__ edge_slot) {
+    __shared__ unsigned filters[BLOCK / GROUP][FILTER_WORDS];
+    unsigned* filter = filters[threadIdx.x / GROUP];
+    const unsigned group = 0xffu << (threadIdx.x % WARP / GROUP * GROUP);
     const int64 rows = counters[ROWS];
     if (rows == 0) return;
     const Share share = share_of(row_work[rows]);
@@ -134,12 +136,27 @@ __global__ void __launch_bounds__(BLOCK) locate(
         const int64 begin = share.begin > base ? share.begin - base : 0;
         const int64 quads = quads_of(count), left = share.end - base, end = left < quads ? left : quads;
         const int first_edge = row_edge[row], last_edge = row_edge[row + 1];
+        const bool filtered = end - begin >= FILTER_FROM;
+        if (filtered) {
+            for (int word = share.lane; word < FILTER_WORDS; word += GROUP) filter[word] = 0;
+            __syncwarp(group);
+            for (int edge = first_edge + share.lane; edge < last_edge; edge += GROUP) {
+                const unsigned bit = filter_bit(edge_neighbour[edge]);
+                atomicOr(filter + bit / 32, 1u << bit % 32);
+            }
+            __syncwarp(group);
+        }
         const int4* quad = pool + start[vertex] / QUAD;
+#pragma unroll 2
         for (int64 at = begin + share.lane; at < end; at += GROUP) {
             const int4 four = quad[at];
             const int neighbours[QUAD] = {four.x, four.y, four.z, four.w};
 #pragma unroll
             for (int item = 0; item < QUAD; ++item) {
+                if (filtered) {
+                    const unsigned bit = filter_bit(neighbours[item]);
+                    if (!(filter[bit / 32] >> bit % 32 & 1)) continue;
+                }
                 const int slot = (int)at * QUAD + item;
                 int low = first_edge, high = last_edge;
                 while (low < high) {
@@ -150,6 +167,7 @@ __global__ void __launch_bounds__(BLOCK) locate(
                 if (slot < count && low < last_edge && edge_neighbour[low] == neighbours[item]) edge_slot[low] = slot;
             }
         }
+        if (filtered) __syncwarp(group);
     }
 }
 
