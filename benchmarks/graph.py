@@ -149,7 +149,6 @@ def loaded(backend: Backend, scale: int, edges: int) -> tuple[Graph, Stream, dic
         "vertices": graph.vertices,
         "seconds": round(seconds, 4),
         "pool_bytes_per_edge": round(lists / graph.edges, 3),
-        "memory": graph.memory(),
     }
     if pool is not None:
         peak = pool.total_bytes() - before

@@ -54,7 +54,30 @@ def strategies(document: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], str]] = {"strategies-sx-mathoverflow": strategies}
+def graph(document: dict[str, Any]) -> str:
+    """Figures of the dynamic graph, one a row; several numbers as name and value."""
+    lines = ["| figure | measured |", "| --- | --- |"]
+    for name, value in document["figures"].items():
+        if isinstance(value, dict):
+            pairs = (
+                f"{part.replace('_', ' ')} {_number(number)}" for part, number in value.items()
+            )
+            lines.append(f"| {name} | {'; '.join(pairs)} |")
+        elif isinstance(value, list):
+            lines.append(f"| {name} | {', '.join(map(_number, value))} |")
+        else:
+            lines.append(f"| {name} | {_number(value)} |")
+    return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}"
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "strategies-sx-mathoverflow": strategies,
+    "graph": graph,
+}
 """How the figures of each suite are shown."""
 
 

@@ -167,8 +167,8 @@ class Adjacency:
     def _filled_pool(self, slots: int) -> Array:
         slots = -(-slots // ALIGNMENT) * ALIGNMENT
         pool = self._backend.allocate("neighbour lists", slots, np.int32)
-        # kernels read places whole, and no kernel reads what nobody wrote
-        pool.fill(-1)
+        # kernels read four slots at once, and none reads what nobody wrote
+        pool.fill(0)
         return pool
 
     def change(

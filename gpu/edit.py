@@ -7,10 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu.backends.base import Array, Backend
-from gpu.kernels import COUNTERS
-
-TILE = 1024
-"""Items of one block in a prefix sum on ``cuda``; gpu/kernels/scan.cuh has the same."""
+from gpu.kernels import COUNTERS, TILE
 
 SCANS = 6
 """Prefix sums of one direction: edges and rows, work, changes, changed rows, moves, holes."""

@@ -11,15 +11,18 @@ from numpy.typing import NDArray
 
 from gpu.backends.base import Array, Backend
 from gpu.kernels import COUNTERS, LANES
+from gpu.kernels import TILE as _TILE
 
 if TYPE_CHECKING:
     from gpu.adjacency import Adjacency
     from gpu.edit import Counts, Edit
 
 _BLOCK = 256
-_TILE = 1024
-_SHARING_BLOCKS = 1056
-"""Blocks that share rows by work: eight on each of 132 multiprocessors."""
+_SHARING_BLOCKS = 4224
+"""The most blocks that share rows by work: 32 on each of 132 multiprocessors, a few rounds."""
+
+_FEW_SHARING_BLOCKS = 528
+"""The same for small batches: what cannot fill the device starts sooner in fewer blocks."""
 
 _SMALL = 4096
 """Keys that one block sorts, and that are packed on the host if they come from there."""
@@ -73,7 +76,7 @@ class CudaGraphOperations(Backend):
             if end > begin:
                 sources, targets = self.columns(*both)
                 self._kernels["resolve"][f"pack<{_kind(sources)}>"](
-                    (_blocks(end - begin, most=16 * _SHARING_BLOCKS),),
+                    (_blocks(end - begin, most=4 * _SHARING_BLOCKS),),
                     (_BLOCK,),
                     (
                         sources,
@@ -95,7 +98,7 @@ class CudaGraphOperations(Backend):
         ascending = self.allocate("keys of a batch", total, np.int64)
         if total:
             self._kernels["resolve"]["sort_small"](
-                (_blocks(8 * total),), (_BLOCK,), (keys, np.int32(total), ascending)
+                (_blocks(32 * total),), (_BLOCK,), (keys, np.int32(total), ascending)
             )
         return ascending
 
@@ -129,7 +132,12 @@ class CudaGraphOperations(Backend):
             ),
         )
         kernels["locate"](
-            (_sharing(adjacency.end // 4 + 2 * len(keys)),),
+            (
+                # how much there is to read is known on the device alone
+                _sharing(adjacency.end // 4 + 2 * len(keys))
+                if len(keys) > _SMALL
+                else _FEW_SHARING_BLOCKS,
+            ),
             (_BLOCK,),
             (
                 edit.counters,
@@ -137,7 +145,6 @@ class CudaGraphOperations(Backend):
                 edit.row_vertex,
                 edit.row_work,
                 edit.edge_neighbour,
-                vertices,
                 adjacency.start,
                 adjacency.length,
                 adjacency.pool,
@@ -220,7 +227,6 @@ class CudaGraphOperations(Backend):
                     edit.new_start,
                     edit.move_work,
                     adjacency.start,
-                    adjacency.length,
                     end,
                     adjacency.pool,
                 ),
@@ -313,7 +319,7 @@ class CudaGraphOperations(Backend):
         buckets = self.allocate("scratch", _BUCKETS, np.int64)
         buckets.fill(0)
         self._kernels["layout"][f"count_buckets<{_kind(rows)}>"](
-            (_blocks(len(rows), most=4 * _SHARING_BLOCKS),),
+            (_blocks(len(rows), most=_SHARING_BLOCKS),),
             (_BLOCK,),
             (rows, np.int64(len(rows)), np.int32(shift), buckets),
         )
@@ -350,7 +356,7 @@ class CudaGraphOperations(Backend):
         if edges == 0:
             return 0, 0
         counters, _ = self._zeroed(0, 0)
-        grid, count = (_blocks(edges, most=16 * _SHARING_BLOCKS),), np.int64(edges)
+        grid, count = (_blocks(edges, most=4 * _SHARING_BLOCKS),), np.int64(edges)
         kernels = self._kernels["layout"]
         kernels["first_key"](grid, (_BLOCK,), (keys, count, np.int64(low), first))
         kernels["row_length"](
@@ -364,7 +370,7 @@ class CudaGraphOperations(Backend):
     ) -> None:
         if edges:
             self._kernels["layout"]["fill_rows"](
-                (_blocks(edges, most=16 * _SHARING_BLOCKS),),
+                (_blocks(edges, most=4 * _SHARING_BLOCKS),),
                 (_BLOCK,),
                 (keys, np.int64(edges), np.int64(low), first, start, pool),
             )
@@ -393,7 +399,7 @@ class CudaGraphOperations(Backend):
             self._kernels["layout"]["copy_rows"](
                 (_sharing(new_end // 4 + vertices),),
                 (_BLOCK,),
-                (start, length, pool, np.int64(vertices), new_start, np.int64(new_end), new_pool),
+                (start, pool, np.int64(vertices), new_start, np.int64(new_end), new_pool),
             )
 
     def entries(self, adjacency: Adjacency) -> tuple[Array, Array]:
@@ -452,8 +458,8 @@ def _blocks(items: int, each: int = _BLOCK, most: int = 2**31 - 1) -> int:
 
 
 def _sharing(units: int) -> int:
-    # a group of 8 threads for every 4 units
-    return _blocks(units, _BLOCK // 8 * 4, _SHARING_BLOCKS)
+    # each warp has 2 units a thread to do, if there are not more
+    return _blocks(units, 2 * _BLOCK, _SHARING_BLOCKS)
 
 
 def _kind(ids: Array) -> str:

@@ -53,6 +53,9 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """The C++ name expressions of the kernels in each file."""
 
+TILE = 1024
+"""Items of one block in a prefix sum: those of BLOCK threads with ITEMS each in scan.cuh."""
+
 COUNTERS = (
     "EDGES",
     "ROWS",

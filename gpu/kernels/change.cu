@@ -33,7 +33,7 @@ __device__ __forceinline__ Row row_of(int row, const int* row_vertex, const sign
             row_added[row + 1] - row_added[row] - (loop > 0), loop};
 }
 
-__global__ void __launch_bounds__(BLOCK) plan(
+__global__ void __launch_bounds__(BLOCK, 2) plan(
     const int* __restrict__ row_vertex, const signed char* __restrict__ row_loop, const int* __restrict__ row_removed,
     const int* __restrict__ row_added, int64 vertices, const int* __restrict__ length, const int* __restrict__ capacity,
     const uint8* __restrict__ row_class, uint64* scan_changed, uint64* scan_moves,
@@ -71,8 +71,11 @@ __global__ void __launch_bounds__(BLOCK) plan(
         strayed += (int)strays(group, after[item]) - (int)strays(group, before);
         urgent += group < CLASSES - 1 && after[item] > URGENT_LENGTH * longest_of(group);
     }
-    changes = sum_before(scan_changed, tile, changes);
-    work = sum_before(scan_moves, tile, work);
+    uint64* const scans[2] = {scan_changed, scan_moves};
+    uint64 sums[2] = {changes, work};
+    sums_before(scans, tile, sums);
+    changes = sums[0];
+    work = sums[1];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         const int64 row = first + item;
@@ -99,23 +102,18 @@ __global__ void __launch_bounds__(BLOCK) plan(
 
 __global__ void __launch_bounds__(BLOCK) move_rows(
     const int64* __restrict__ counters, const int* __restrict__ row_vertex, const int64* __restrict__ new_start,
-    const int64* __restrict__ move_work, const int64* __restrict__ start, const int* __restrict__ length, int64 pool_end,
-    int4* pool) {
+    const int64* __restrict__ move_work, const int64* __restrict__ start, int64 pool_end, int4* pool) {
     const int64 rows = counters[ROWS];
-    if (rows == 0) return;
-    const Share share = share_of(move_work[rows]);
-    if (share.begin >= share.end) return;
-    int64 row = row_at(share.begin, rows, [&](int64 at) { return move_work[at]; });
-    for (; move_work[row] < share.end; ++row) {
-        if (new_start[row] < 0) continue;
-        const int vertex = row_vertex[row];
-        const int64 base = move_work[row] + 1, quads = quads_of(length[vertex]);
-        const int64 begin = share.begin > base ? share.begin - base : 0;
-        const int64 left = share.end - base, end = left < quads ? left : quads;
-        const int4* from = pool + start[vertex] / QUAD;
-        int4* to = pool + (pool_end + new_start[row]) / QUAD;
-        for (int64 at = begin + share.lane; at < end; at += GROUP) to[at] = from[at];
-    }
+    const auto begins = [&](int64 row) { return move_work[row]; };
+    const auto one = [&](int64 row, int64 quad) {
+        pool[(pool_end + new_start[row]) / QUAD + quad] = pool[start[row_vertex[row]] / QUAD + quad];
+    };
+    const auto whole = [&](int64 row, int64 first, int64 last) {
+#pragma unroll 4
+        for (int64 quad = first + threadIdx.x % WARP; quad < last; quad += WARP) one(row, quad);
+    };
+    // a row that stays has no units but its own
+    share_rows(move_work[rows], rows, begins, whole, one);
 }
 
 template <bool OUTGOING>

@@ -36,18 +36,19 @@ __global__ void __launch_bounds__(BLOCK) pack_rows(
 }
 
 __global__ void __launch_bounds__(BLOCK) copy_rows(
-    const int64* __restrict__ start, const int* __restrict__ length, const int4* __restrict__ pool, int64 vertices,
+    const int64* __restrict__ start, const int4* __restrict__ pool, int64 vertices,
     const int64* __restrict__ new_start, int64 new_end, int4* __restrict__ new_pool) {
-    if (vertices == 0) return;
-    const Share share = share_of(new_end / QUAD + vertices);
-    if (share.begin >= share.end) return;
     const auto begins = [&](int64 row) { return row + (row < vertices ? new_start[row] : new_end) / QUAD; };
-    for (int64 row = row_at(share.begin, vertices, begins); row < vertices && begins(row) < share.end; ++row) {
-        const int64 to = new_start[row] / QUAD, from = start[row] / QUAD, base = row + to + 1;
-        const int64 begin = share.begin > base ? share.begin - base : 0;
-        const int64 quads = quads_of(length[row]), left = share.end - base, end = left < quads ? left : quads;
-        for (int64 at = begin + share.lane; at < end; at += GROUP) new_pool[to + at] = pool[from + at];
-    }
+    const auto one = [&](int64 row, int64 quad) {
+        new_pool[new_start[row] / QUAD + quad] = pool[start[row] / QUAD + quad];
+    };
+    const auto whole = [&](int64 row, int64 first, int64 last) {
+        const int4* from = pool + start[row] / QUAD;
+        int4* to = new_pool + new_start[row] / QUAD;
+#pragma unroll 4
+        for (int64 quad = first + threadIdx.x % WARP; quad < last; quad += WARP) to[quad] = from[quad];
+    };
+    share_rows(vertices + new_end / QUAD, vertices, begins, whole, one);
 }
 
 // The longest rows come first in the order, and new vertices go to its end.
@@ -83,9 +84,10 @@ __global__ void __launch_bounds__(BLOCK) partition(
         longs += (uint64)(classes[item] == 3) | (uint64)(classes[item] == 2) << HALF;
         shorts += (uint64)(classes[item] == 1);
     }
-    longs = sum_before(scan_long, tile, longs);
-    shorts = sum_before(scan_short, tile, shorts);
-    int64 third = (int64)(longs & LOW), second = (int64)(longs >> HALF), first = (int64)shorts;
+    uint64* const scans[2] = {scan_long, scan_short};
+    uint64 sums[2] = {longs, shorts};
+    sums_before(scans, tile, sums);
+    int64 third = (int64)(sums[0] & LOW), second = (int64)(sums[0] >> HALF), first = (int64)sums[1];
     int64 rest = begin - third - second - first;
     second += groups[0];
     first += groups[0] + groups[1];
@@ -206,16 +208,13 @@ __global__ void __launch_bounds__(BLOCK) gather_keys(
 __global__ void __launch_bounds__(BLOCK) list_entries(
     const int64* __restrict__ start, const int64* __restrict__ before, const int* __restrict__ pool, int64 vertices,
     int64 total, int* __restrict__ rows, int* __restrict__ neighbours) {
-    if (vertices == 0) return;
-    const Share share = share_of(total + vertices);
-    if (share.begin >= share.end) return;
     const auto begins = [&](int64 row) { return row + (row < vertices ? before[row] : total); };
-    for (int64 row = row_at(share.begin, vertices, begins); row < vertices && begins(row) < share.end; ++row) {
-        const int64 base = begins(row) + 1, begin = share.begin > base ? share.begin - base : 0;
-        const int64 entries = begins(row + 1) - base, left = share.end - base, end = left < entries ? left : entries;
-        for (int64 at = begin + share.lane; at < end; at += GROUP) {
-            rows[before[row] + at] = (int)row;
-            neighbours[before[row] + at] = pool[start[row] + at];
-        }
-    }
+    const auto one = [&](int64 row, int64 entry) {
+        rows[before[row] + entry] = (int)row;
+        neighbours[before[row] + entry] = pool[start[row] + entry];
+    };
+    const auto whole = [&](int64 row, int64 first, int64 last) {
+        for (int64 entry = first + threadIdx.x % WARP; entry < last; entry += WARP) one(row, entry);
+    };
+    share_rows(vertices + total, vertices, begins, whole, one);
 }

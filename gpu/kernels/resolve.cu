@@ -11,7 +11,7 @@
 //     decide      removed and added edges, by a prefix sum: about 60 bytes an edge
 //
 // Launch: BLOCK threads a block; a block a tile for heads and decide, which learn how much there is from `counters`; for
-// locate, any grid: the touched rows are shared evenly by work among groups of 8 threads.
+// locate, any grid: the touched rows are shared evenly by work among warps; a warp a key for sort_small.
 
 constexpr int64 NO_KEY = 0x7fffffffffffffffll;
 
@@ -26,19 +26,19 @@ __global__ void __launch_bounds__(BLOCK) pack(
     }
 }
 
-// The place of a key is the number of keys that come before it: each group of 8 threads counts them for one key. All keys
+// The place of a key is the number of keys that come before it: a warp counts them for each key. All keys
 // stay in the first-level caches, and 4096 of them are compared in the time that one launch takes.
 __global__ void __launch_bounds__(BLOCK) sort_small(const int64* __restrict__ keys, int total, int64* __restrict__ sorted) {
-    const int at = (blockIdx.x * BLOCK + threadIdx.x) / GROUP, lane = threadIdx.x % GROUP;
+    const int at = (blockIdx.x * BLOCK + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
     const int64 key = at < total ? keys[at] : NO_KEY;
     int before = 0;
 #pragma unroll 4
-    for (int other = lane; other < total; other += GROUP) {
+    for (int other = lane; other < total; other += WARP) {
         const int64 compared = keys[other];
         before += compared < key || (compared == key && other < at);
     }
 #pragma unroll
-    for (int step = GROUP / 2; step > 0; step /= 2) before += __shfl_xor_sync(FULL, before, step);
+    for (int step = WARP / 2; step > 0; step /= 2) before += __shfl_xor_sync(FULL, before, step);
     if (lane == 0 && at < total) sorted[before] = key;
 }
 
@@ -73,9 +73,11 @@ __global__ void __launch_bounds__(BLOCK, 4) heads(
             units += (uint64)units_of((int)(key[item] >> 32), vertices, length);
         }
     }
-    found = sum_before(scan_edges, tile, found);
-    units = sum_before(scan_work, tile, units);
-    int edge = (int)(found & LOW), row = (int)(found >> HALF);
+    uint64* const scans[2] = {scan_edges, scan_work};
+    uint64 sums[2] = {found, units};
+    sums_before(scans, tile, sums);
+    int edge = (int)(sums[0] & LOW), row = (int)(sums[0] >> HALF);
+    units = sums[1];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         const int64 at = first + item;
@@ -108,67 +110,74 @@ __global__ void __launch_bounds__(BLOCK, 4) heads(
     }
 }
 
-// A set of ids that a group of 8 threads keeps in shared memory. What it does not hold is not among the row's edges, which
-// spares nearly every entry of a long row the search.
-constexpr int FILTER_WORDS = 64;
-constexpr int FILTER_FROM = 32;  // quads of a row, below which the search is cheaper
+// A set of ids that a warp keeps in shared memory. What it does not hold is not among the row's edges, which spares nearly
+// every entry of a long row the search.
+constexpr int FILTER_WORDS = 128;
 
-__device__ __forceinline__ unsigned filter_bit(int id) { return (unsigned)id * 2654435769u >> 21; }
+__device__ __forceinline__ unsigned filter_bit(int id) { return (unsigned)id * 2654435769u >> 20; }
 
-__global__ void __launch_bounds__(BLOCK) locate(
+__global__ void __launch_bounds__(BLOCK, 4) locate(
     const int64* __restrict__ counters, const int* __restrict__ row_edge, const int* __restrict__ row_vertex,
-    const int64* __restrict__ row_work, const int* __restrict__ edge_neighbour, int64 vertices,
+    const int64* __restrict__ row_work, const int* __restrict__ edge_neighbour,
     const int64* __restrict__ start, const int* __restrict__ length, const int4* __restrict__ pool,
     int* __restrict__ edge_slot) {
-    __shared__ unsigned filters[BLOCK / GROUP][FILTER_WORDS];
-    unsigned* filter = filters[threadIdx.x / GROUP];
-    const unsigned group = 0xffu << (threadIdx.x % WARP / GROUP * GROUP);
+    __shared__ unsigned filters[WARPS][FILTER_WORDS];
+    unsigned* filter = filters[threadIdx.x / WARP];
+    const int lane = threadIdx.x % WARP;
     const int64 rows = counters[ROWS];
     if (rows == 0) return;
-    const Share share = share_of(row_work[rows]);
-    if (share.begin >= share.end) return;
-    int64 row = row_at(share.begin, rows, [&](int64 at) { return row_work[at]; });
-    for (; row_work[row] < share.end; ++row) {
-        const int vertex = row_vertex[row];
-        if (vertex >= vertices) continue;
+    const auto search = [&](int neighbour, int slot, int first_edge, int last_edge) {
+        int low = first_edge, high = last_edge;
+        while (low < high) {
+            const int middle = (low + high) / 2;
+            if (edge_neighbour[middle] < neighbour) low = middle + 1;
+            else high = middle;
+        }
+        if (low < last_edge && edge_neighbour[low] == neighbour) edge_slot[low] = slot;
+    };
+    const auto whole = [&](int64 row, int64 first, int64 last) {
+        const int vertex = row_vertex[row], first_edge = row_edge[row], last_edge = row_edge[row + 1];
+        __syncwarp();
+        for (int word = lane; word < FILTER_WORDS; word += WARP) filter[word] = 0;
+        __syncwarp();
+        for (int edge = first_edge + lane; edge < last_edge; edge += WARP) {
+            const unsigned bit = filter_bit(edge_neighbour[edge]);
+            atomicOr(filter + bit / 32, 1u << bit % 32);
+        }
+        __syncwarp();
         const int count = length[vertex];
-        const int64 base = row_work[row] + 1;
-        const int64 begin = share.begin > base ? share.begin - base : 0;
-        const int64 quads = quads_of(count), left = share.end - base, end = left < quads ? left : quads;
-        const int first_edge = row_edge[row], last_edge = row_edge[row + 1];
-        const bool filtered = end - begin >= FILTER_FROM;
-        if (filtered) {
-            for (int word = share.lane; word < FILTER_WORDS; word += GROUP) filter[word] = 0;
-            __syncwarp(group);
-            for (int edge = first_edge + share.lane; edge < last_edge; edge += GROUP) {
-                const unsigned bit = filter_bit(edge_neighbour[edge]);
-                atomicOr(filter + bit / 32, 1u << bit % 32);
-            }
-            __syncwarp(group);
-        }
-        const int4* quad = pool + start[vertex] / QUAD;
-#pragma unroll 2
-        for (int64 at = begin + share.lane; at < end; at += GROUP) {
-            const int4 four = quad[at];
-            const int neighbours[QUAD] = {four.x, four.y, four.z, four.w};
+        const int4* quads = pool + start[vertex] / QUAD;
+        constexpr int AHEAD = 4;  // loads in flight
+        for (int64 quad = first + lane; quad < last; quad += AHEAD * WARP) {
+            int4 four[AHEAD];
 #pragma unroll
-            for (int item = 0; item < QUAD; ++item) {
-                if (filtered) {
+            for (int load = 0; load < AHEAD; ++load)
+                four[load] = quad + load * WARP < last ? quads[quad + load * WARP] : make_int4(-1, -1, -1, -1);
+#pragma unroll
+            for (int load = 0; load < AHEAD; ++load) {
+                const int neighbours[QUAD] = {four[load].x, four[load].y, four[load].z, four[load].w};
+#pragma unroll
+                for (int item = 0; item < QUAD; ++item) {
                     const unsigned bit = filter_bit(neighbours[item]);
-                    if (!(filter[bit / 32] >> bit % 32 & 1)) continue;
+                    const int slot = (int)(quad + load * WARP) * QUAD + item;
+                    if ((filter[bit / 32] >> bit % 32 & 1) && slot < count)
+                        search(neighbours[item], slot, first_edge, last_edge);
                 }
-                const int slot = (int)at * QUAD + item;
-                int low = first_edge, high = last_edge;
-                while (low < high) {
-                    const int middle = (low + high) / 2;
-                    if (edge_neighbour[middle] < neighbours[item]) low = middle + 1;
-                    else high = middle;
-                }
-                if (slot < count && low < last_edge && edge_neighbour[low] == neighbours[item]) edge_slot[low] = slot;
             }
         }
-        if (filtered) __syncwarp(group);
-    }
+    };
+    const auto one = [&](int64 row, int64 quad) {
+        const int vertex = row_vertex[row], first_edge = row_edge[row], last_edge = row_edge[row + 1];
+        const int count = length[vertex];
+        const int4 four = pool[start[vertex] / QUAD + quad];
+        const int neighbours[QUAD] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int item = 0; item < QUAD; ++item) {
+            const int slot = (int)quad * QUAD + item;
+            if (slot < count) search(neighbours[item], slot, first_edge, last_edge);
+        }
+    };
+    share_rows(row_work[rows], rows, [&](int64 row) { return row_work[row]; }, whole, one);
 }
 
 __global__ void __launch_bounds__(BLOCK) decide(

@@ -28,29 +28,32 @@ __device__ __forceinline__ uint64 warp_total(uint64 value) {
     return value;
 }
 
-// The sum of all `value`s of the threads, blocks and tiles before this thread. Every thread of the block takes part.
-__device__ __forceinline__ uint64 sum_before(uint64* scan, int64 tile, uint64 value) {
-    __shared__ uint64 warps[WARPS];
-    __shared__ uint64 earlier_tiles;
+// Makes each of COUNT values the sum of that value over the threads, blocks and tiles before this thread. Every thread of
+// the block takes part. One warp looks back for each value.
+template <int COUNT>
+__device__ __forceinline__ void sums_before(uint64* const (&scans)[COUNT], int64 tile, uint64 (&values)[COUNT]) {
+    __shared__ uint64 warps[COUNT][WARPS];
+    __shared__ uint64 earlier_tiles[COUNT];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    uint64 through = value;  // inclusive, within the warp
 #pragma unroll
-    for (int step = 1; step < WARP; step *= 2) {
-        const uint64 other = __shfl_up_sync(FULL, through, step);
-        if (lane >= step) through += other;
+    for (int value = 0; value < COUNT; ++value) {
+        uint64 through = values[value];  // with the thread's own, within the warp
+#pragma unroll
+        for (int step = 1; step < WARP; step *= 2) {
+            const uint64 other = __shfl_up_sync(FULL, through, step);
+            if (lane >= step) through += other;
+        }
+        if (lane == WARP - 1) warps[value][warp] = through;
+        values[value] = through - values[value];
     }
-    if (lane == WARP - 1) warps[warp] = through;
     __syncthreads();
-    uint64 earlier_warps = 0, block = 0;
-#pragma unroll
-    for (int other = 0; other < WARPS; ++other) {
-        if (other < warp) earlier_warps += warps[other];
-        block += warps[other];
-    }
-    if (warp == 0) {
+    if (warp < COUNT) {
+        uint64* const scan = COUNT == 1 || warp == 0 ? scans[0] : scans[COUNT - 1];
         volatile uint64* words = scan + 1;
+        uint64 block = 0, sum = 0;
+#pragma unroll
+        for (int other = 0; other < WARPS; ++other) block += warps[warp][other];
         if (lane == 0) words[tile] = (tile == 0 ? ALL : OWN) | block;
-        uint64 sum = 0;
         for (int64 end = tile; end > 0; end -= WARP) {
             const int64 at = end - WARP + lane;
             uint64 word = ALL;
@@ -64,13 +67,24 @@ __device__ __forceinline__ uint64 sum_before(uint64* scan, int64 tile, uint64 va
         }
         if (lane == 0) {
             if (tile > 0) words[tile] = ALL | (sum + block);
-            earlier_tiles = sum;
+            earlier_tiles[warp] = sum;
         }
     }
     __syncthreads();
-    const uint64 before = earlier_tiles + earlier_warps + through - value;
-    __syncthreads();
-    return before;
+#pragma unroll
+    for (int value = 0; value < COUNT; ++value) {
+        values[value] += earlier_tiles[value];
+#pragma unroll
+        for (int other = 0; other < WARPS; ++other)
+            if (other < warp) values[value] += warps[value][other];
+    }
+}
+
+__device__ __forceinline__ uint64 sum_before(uint64* scan, int64 tile, uint64 value) {
+    uint64* const scans[1] = {scan};
+    uint64 values[1] = {value};
+    sums_before(scans, tile, values);
+    return values[0];
 }
 
 // Adds the values of all threads of the block to a counter. Every thread of the block takes part.
@@ -88,36 +102,54 @@ __device__ __forceinline__ void count_largest(int64* counter, int64 value) {
     if (threadIdx.x % WARP == 0 && value > 0) atomicMax(counter, value);
 }
 
-// Rows are read by groups of GROUP threads, four slots (a quad, 16 bytes) a thread. A row is worth one unit of work and
-// one for each quad, so that neither many empty rows nor one long one keeps a group longer than the others.
-constexpr int GROUP = 8;
+// Rows are read four slots (a quad, 16 bytes) a thread. A row is worth one unit of work and one for each quad, and warps
+// share the units evenly, so that neither many empty rows nor one long one keeps a warp longer than the others.
 constexpr int QUAD = 4;
+constexpr int LONG = 2 * WARP;  // units of one row from which a warp reads it as a whole
 
 __device__ __forceinline__ int64 quads_of(int64 slots) { return (slots + QUAD - 1) / QUAD; }
 
-struct Share {
-    int64 begin, end;  // units of work
-    int lane;
-};
-
-__device__ __forceinline__ Share share_of(int64 units) {
-    const int64 thread = (int64)blockIdx.x * BLOCK + threadIdx.x;
-    const int64 group = thread / GROUP, groups = (int64)gridDim.x * (BLOCK / GROUP);
-    const int64 each = (units + groups - 1) / groups;
-    const int64 begin = group * each, end = begin + each;
-    return {begin, end < units ? end : units, (int)(thread % GROUP)};
-}
-
-// The last row in 0 … rows-1 whose work begins at or before `unit`; `begins(row)` ascends and begins(0) is 0.
-template <class Begins>
-__device__ __forceinline__ int64 row_at(int64 unit, int64 rows, Begins begins) {
-    int64 low = 0, high = rows;
-    while (high - low > 1) {
-        const int64 middle = (low + high) / 2;
-        if (begins(middle) <= unit) low = middle;
-        else high = middle;
+// Calls `whole(row, first, last)` with all threads of a warp for a range of quads of a long row, and `one(row, quad)` with
+// single threads for the quads of short ones, until all `units` of `rows` are done. `begins(row)` is the number of units
+// before a row, for 0 … rows. Threads of a warp stay together: where they do not, they wait for memory one after the other.
+template <class Begins, class Whole, class One>
+__device__ __forceinline__ void share_rows(int64 units, int64 rows, Begins begins, Whole whole, One one) {
+    const int lane = threadIdx.x % WARP;
+    const int64 warp = ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP, warps = (int64)gridDim.x * WARPS;
+    const int64 each = (units + warps - 1) / warps;
+    int64 at = warp * each;
+    const int64 end = at + each < units ? at + each : units;
+    if (at >= end) return;
+    int64 row = 0, above = rows;
+    while (above - row > 1) {
+        const int64 step = (above - row + WARP - 1) / WARP, probe = row + (lane + 1) * step;
+        const int passed = __popc(__ballot_sync(FULL, probe < above && begins(probe) <= at));
+        row += passed * step;
+        above = row + step < above ? row + step : above;
     }
-    return low;
+    while (at < end) {
+        const int64 unit = at + lane;
+        const int64 following = row + 1 + lane < rows ? begins(row + 1 + lane) : units;
+        const int64 here = begins(row), after = __shfl_sync(FULL, following, 0);
+        const int64 until = after < end ? after : end;
+        if (until - at >= LONG) {
+            // the first unit of a row stands for the row itself
+            whole(row, at > here ? at - here - 1 : 0, until - here - 1);
+            at = until;
+            row += 1;
+            continue;
+        }
+        int later = 0;  // rows that begin after this one and at or before the thread's unit
+#pragma unroll
+        for (int step = WARP / 2; step > 0; step /= 2)
+            if (__shfl_sync(FULL, following, later + step - 1) <= unit) later += step;
+        const int64 previous = __shfl_sync(FULL, following, later > 0 ? later - 1 : 0);
+        const int64 begin = later > 0 ? previous : here;
+        if (unit < end && unit > begin) one(row + later, unit - begin - 1);
+        at += WARP;
+        const int last = __shfl_sync(FULL, later, WARP - 1);
+        row += last + (__shfl_sync(FULL, following, last) <= at);
+    }
 }
 
 // The longest row of a class when rows are put into classes; not of the last class, which has no end.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -195,6 +195,27 @@ def test_the_same_batches_give_the_same_rows_bit_by_bit(backend: Backend) -> Non
         ]
 
     assert pools() == pools()
+
+
+def test_the_order_of_threads_leaves_no_trace() -> None:
+    from tests.kernels.emulated import emulated_backend
+
+    def pools(order: Literal["forward", "shuffled"]) -> list[list[int]]:
+        generator, model = np.random.default_rng(6), Model("uniform")
+        graph = Graph(emulated_backend(order), "uniform")
+        tips = np.arange(1_500)
+        _apply(graph, model, EdgeBatch(np.append(tips, tips * 0), np.append(tips * 0, tips)))
+        with _tiny_pools():
+            for _ in range(12):
+                _apply(graph, model, _any_batch(generator, model))
+            _apply(graph, model, EdgeBatch(tips, tips + 1, tips * 0, tips))
+        check_invariants(graph, model)
+        return [
+            np.concatenate([adjacency.pool[: adjacency.end], adjacency.start]).tolist()
+            for adjacency in (graph.outgoing, graph.incoming)
+        ]
+
+    assert pools("forward") == pools("shuffled")
 
 
 def test_columns_may_lie_on_the_device(backend: Backend) -> None:
