@@ -33,6 +33,11 @@ __device__ __forceinline__ Row row_of(int row, const int* row_vertex, const sign
             row_added[row + 1] - row_added[row] - (loop > 0), loop};
 }
 
+// Work and, in the second half, quads at the pool's end for a row that moves.
+__device__ __forceinline__ uint64 moved(int64 before, int64 after) {
+    return (uint64)quads_of(before) + ((uint64)quads_of(roomy(after)) << HALF);
+}
+
 __global__ void __launch_bounds__(BLOCK, 2) plan(
     const int* __restrict__ row_vertex, const signed char* __restrict__ row_loop, const int* __restrict__ row_removed,
     const int* __restrict__ row_added, int64 vertices, const int* __restrict__ length, const int* __restrict__ capacity,
@@ -42,16 +47,17 @@ __global__ void __launch_bounds__(BLOCK, 2) plan(
     const int64 rows = counters[ROWS];
     const int64 tile = take_tile(scan_changed);
     if (tile * TILE >= rows) return;
-    const int64 first = tile * TILE + threadIdx.x * ITEMS;
+    const int64 first = first_item(tile, ITEMS);
     unsigned changed = 0, moves = 0;  // a bit an item
     int old_length[ITEMS], after[ITEMS];
-    uint64 changes = 0, work = 0;
+    uint64 sums[2][ITEMS];
     int64 most = 0, growth = 0, emptied = 0, longest = 0, strayed = 0, urgent = 0;
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         old_length[item] = after[item] = 0;
-        if (first + item >= rows) continue;
-        const Row row = row_of((int)(first + item), row_vertex, row_loop, row_removed, row_added);
+        sums[0][item] = sums[1][item] = 0;
+        if (first + item * WARP >= rows) continue;
+        const Row row = row_of((int)(first + item * WARP), row_vertex, row_loop, row_removed, row_added);
         const bool known = row.vertex < vertices;
         const int before = known ? length[row.vertex] : 0;
         old_length[item] = before;
@@ -60,9 +66,8 @@ __global__ void __launch_bounds__(BLOCK, 2) plan(
         const bool change = row.added || row.removed || row.loop;
         moves |= (unsigned)move << item;
         changed |= (unsigned)change << item;
-        changes += change;
-        work += 1;
-        if (move) work += (uint64)quads_of(before) + ((uint64)quads_of(roomy(after[item])) << HALF);
+        sums[0][item] = change;
+        sums[1][item] = 1 + (move ? moved(before, after[item]) : 0);
         if (row.added > row.removed) most += roomy(after[item]);
         else emptied += row.removed - row.added;
         growth += (quads_of(after[item]) - quads_of(before)) * QUAD;
@@ -72,21 +77,19 @@ __global__ void __launch_bounds__(BLOCK, 2) plan(
         urgent += group < CLASSES - 1 && after[item] > URGENT_LENGTH * longest_of(group);
     }
     uint64* const scans[2] = {scan_changed, scan_moves};
-    uint64 sums[2] = {changes, work};
     sums_before(scans, tile, sums);
-    changes = sums[0];
-    work = sums[1];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-        const int64 row = first + item;
-        if (row >= rows) break;
+        const int64 row = first + item * WARP;
+        if (row >= rows) continue;
+        uint64 changes = sums[0][item], work = sums[1][item];
+        const bool move = moves >> item & 1;
         new_length[row] = after[item];
-        new_start[row] = moves >> item & 1 ? (int64)(work >> HALF) * QUAD : -1;
+        new_start[row] = move ? (int64)(work >> HALF) * QUAD : -1;
         move_work[row] = (int64)(work & LOW);
         if (changed >> item & 1) changed_row[changes++] = (int)row;
-        work += 1;
-        if (moves >> item & 1) work += (uint64)quads_of(old_length[item]) + ((uint64)quads_of(roomy(after[item])) << HALF);
         if (row + 1 == rows) {
+            work += 1 + (move ? moved(old_length[item], after[item]) : 0);
             move_work[rows] = (int64)(work & LOW);
             counters[CHANGED] = (int64)changes;
             counters[NEEDED] = (int64)(work >> HALF) * QUAD;
@@ -164,14 +167,15 @@ __global__ void __launch_bounds__(BLOCK, 4) find_holes(
     int64 removals, const int* __restrict__ pool, uint64* scan, int64* __restrict__ hole, int* __restrict__ filler,
     int64* __restrict__ counters) {
     const int64 tile = take_tile(scan);
-    const int64 first = tile * TILE + threadIdx.x * ITEMS;
+    const int64 first = first_item(tile, ITEMS);
     int64 hole_at[ITEMS];
     int filled_by[ITEMS];
-    uint64 pairs = 0;
+    uint64 pairs[1][ITEMS];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         hole_at[item] = filled_by[item] = -1;
-        const int64 at = first + item;
+        pairs[0][item] = 0;
+        const int64 at = first + item * WARP;
         if (at >= removals) continue;
         const int row_index = removed_row[at], neighbour = removed_neighbour[at];
         const Row row = row_of(row_index, row_vertex, row_loop, row_removed, row_added);
@@ -180,15 +184,15 @@ __global__ void __launch_bounds__(BLOCK, 4) find_holes(
         const int64 begin = start[row.vertex], end = new_length[row_index];
         if (removed_slot[at] < end) hole_at[item] = begin + removed_slot[at];
         filled_by[item] = pool[begin + end + rank - row.added];
-        pairs += (uint64)(hole_at[item] >= 0) | (uint64)(filled_by[item] >= 0) << HALF;
+        pairs[0][item] = (uint64)(hole_at[item] >= 0) | (uint64)(filled_by[item] >= 0) << HALF;
     }
-    pairs = sum_before(scan, tile, pairs);
-    int holes = (int)(pairs & LOW), fillers = (int)(pairs >> HALF);
+    sums_before(scan, tile, pairs);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
+        uint64 holes = pairs[0][item] & LOW;
         if (hole_at[item] >= 0) hole[holes++] = hole_at[item];
-        if (filled_by[item] >= 0) filler[fillers++] = filled_by[item];
-        if (first + item + 1 == removals) counters[HOLES] = holes;
+        if (filled_by[item] >= 0) filler[pairs[0][item] >> HALF] = filled_by[item];
+        if (first + item * WARP + 1 == removals) counters[HOLES] = (int64)holes;
     }
 }
 

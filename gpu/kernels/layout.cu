@@ -17,21 +17,22 @@ __global__ void __launch_bounds__(BLOCK) pack_rows(
     const int* __restrict__ length, int64 vertices, int64 begin, uint64* scan, int64* __restrict__ start,
     int* __restrict__ capacity) {
     const int64 tile = take_tile(scan);
-    const int64 first = tile * TILE + threadIdx.x * ITEMS;
-    int64 quads[ITEMS];
-    uint64 sum = 0;
+    const int64 first = first_item(tile, ITEMS);
+    int quads[ITEMS];
+    uint64 sums[1][ITEMS];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-        quads[item] = first + item < vertices ? quads_of(length[first + item]) : 0;
-        sum += (uint64)quads[item];
+        const int64 row = first + item * WARP;
+        quads[item] = row < vertices ? (int)quads_of(length[row]) : 0;
+        sums[0][item] = (uint64)quads[item];
     }
-    sum = sum_before(scan, tile, sum);
+    sums_before(scan, tile, sums);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-        if (first + item >= vertices) break;
-        start[first + item] = begin + (int64)sum * QUAD;
-        capacity[first + item] = (int)quads[item] * QUAD;
-        sum += (uint64)quads[item];
+        const int64 row = first + item * WARP;
+        if (row >= vertices) continue;
+        start[row] = begin + (int64)sums[0][item] * QUAD;
+        capacity[row] = quads[item] * QUAD;
     }
 }
 
@@ -75,32 +76,30 @@ __global__ void __launch_bounds__(BLOCK) partition(
     const int* __restrict__ length, int64 vertices, const int64* __restrict__ groups, uint64* scan_long,
     uint64* scan_short, int* __restrict__ order, uint8* __restrict__ row_class) {
     const int64 tile = take_tile(scan_long);
-    const int64 begin = tile * TILE + threadIdx.x * ITEMS;
+    const int64 first = first_item(tile, ITEMS);
     int classes[ITEMS];
-    uint64 longs = 0, shorts = 0;
+    uint64 sums[2][ITEMS];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-        classes[item] = begin + item < vertices ? class_of(length[begin + item]) : -1;
-        longs += (uint64)(classes[item] == 3) | (uint64)(classes[item] == 2) << HALF;
-        shorts += (uint64)(classes[item] == 1);
+        const int64 row = first + item * WARP;
+        classes[item] = row < vertices ? class_of(length[row]) : -1;
+        sums[0][item] = (uint64)(classes[item] == 3) | (uint64)(classes[item] == 2) << HALF;
+        sums[1][item] = (uint64)(classes[item] == 1);
     }
     uint64* const scans[2] = {scan_long, scan_short};
-    uint64 sums[2] = {longs, shorts};
     sums_before(scans, tile, sums);
-    int64 third = (int64)(sums[0] & LOW), second = (int64)(sums[0] >> HALF), first = (int64)sums[1];
-    int64 rest = begin - third - second - first;
-    second += groups[0];
-    first += groups[0] + groups[1];
-    rest += groups[0] + groups[1] + groups[2];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-        if (begin + item >= vertices) break;
-        const int64 place = classes[item] == 3   ? third++
-                            : classes[item] == 2 ? second++
-                            : classes[item] == 1 ? first++
-                                                 : rest++;
-        order[place] = (int)(begin + item);
-        row_class[begin + item] = (uint8)classes[item];
+        const int64 row = first + item * WARP;
+        if (row >= vertices) continue;
+        const int64 third = (int64)(sums[0][item] & LOW), second = (int64)(sums[0][item] >> HALF);
+        const int64 short_ones = (int64)sums[1][item], rest = row - third - second - short_ones;
+        const int64 place = classes[item] == 3   ? third
+                            : classes[item] == 2 ? groups[0] + second
+                            : classes[item] == 1 ? groups[0] + groups[1] + short_ones
+                                                 : groups[0] + groups[1] + groups[2] + rest;
+        order[place] = (int)row;
+        row_class[row] = (uint8)classes[item];
     }
 }
 
@@ -109,29 +108,31 @@ __global__ void __launch_bounds__(BLOCK) partition(
 __global__ void __launch_bounds__(BLOCK) distinct(
     int64* keys, int64 total, uint64* scan, uint8* __restrict__ loop, int64* __restrict__ counters) {
     const int64 tile = take_tile(scan);
-    const int64 first = tile * TILE + threadIdx.x * ITEMS;
-    int64 key[ITEMS], before = first > 0 && first <= total ? keys[first - 1] : -1, loops = 0;
-    unsigned kept = 0;
-    uint64 sum = 0;
+    const int64 first = first_item(tile, ITEMS);
+    int64 key[ITEMS], loops = 0;
+    unsigned kept = 0;  // a bit an item
+    uint64 sums[1][ITEMS];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-        key[item] = first + item < total ? keys[first + item] : NO_KEY;
-        const bool repeated = key[item] == NO_KEY || key[item] == before;
-        before = key[item];
-        if (repeated) continue;
+        const int64 at = first + item * WARP;
+        sums[0][item] = 0;
+        key[item] = at < total ? keys[at] : NO_KEY;
+        const bool repeated = at > 0 && at < total && keys[at - 1] == key[item];
+        if (key[item] == NO_KEY || repeated) continue;
         if (key[item] >> 32 == (key[item] >> 1 & 0x7fffffff)) {
             loops += 1;
             loop[key[item] >> 32] = 1;
         } else {
             kept |= 1u << item;
-            sum += 1;
+            sums[0][item] = 1;
         }
     }
-    sum = sum_before(scan, tile, sum);
+    sums_before(scan, tile, sums);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-        if (kept >> item & 1) keys[sum++] = key[item];
-        if (first + item + 1 == total) counters[EDGES] = (int64)sum;
+        uint64 place = sums[0][item];
+        if (kept >> item & 1) keys[place++] = key[item];
+        if (first + item * WARP + 1 == total) counters[EDGES] = (int64)place;
     }
     count(counters + CHANGED, loops);
 }
@@ -184,21 +185,23 @@ __global__ void __launch_bounds__(BLOCK) count_buckets(
         if (mine[bucket]) atomicAdd((uint64*)buckets + bucket, (uint64)mine[bucket]);
 }
 
-// Keys of the insertions into rows low … high-1, in the order of the columns. A block a tile of WIDE items a thread.
+// Keys of the insertions into rows low … high-1, in no order that matters. A block a tile of WIDE items a thread.
 constexpr int WIDE = 16;
 template <class Id>
 __global__ void __launch_bounds__(BLOCK) gather_keys(
     const Id* __restrict__ rows, const Id* __restrict__ neighbours, int64 edges, int64 low, int64 high, uint64* scan,
     int64* __restrict__ keys) {
     const int64 tile = take_tile(scan);
-    const int64 first = tile * (BLOCK * WIDE) + threadIdx.x % WARP + threadIdx.x / WARP * (WARP * WIDE);
+    const int64 first = first_item(tile, WIDE);
     unsigned chosen = 0;  // a bit an item
 #pragma unroll
     for (int item = 0; item < WIDE; ++item) {
         const int64 at = first + item * WARP;
         if (at < edges && rows[at] >= low && rows[at] < high) chosen |= 1u << item;
     }
-    uint64 place = sum_before(scan, tile, (uint64)__popc(chosen));
+    uint64 sums[1][1] = {{(uint64)__popc(chosen)}};
+    sums_before(scan, tile, sums);
+    uint64 place = sums[0][0];
     for (; chosen; chosen &= chosen - 1) {
         const int64 at = first + (__ffs((int)chosen) - 1) * WARP;
         keys[place++] = (int64)rows[at] << 32 | (int64)neighbours[at] << 1 | 1;

@@ -54,43 +54,39 @@ __global__ void __launch_bounds__(BLOCK, 4) heads(
     signed char* __restrict__ row_loop, int64* __restrict__ row_work, int64* __restrict__ opposite,
     int64* __restrict__ counters) {
     const int64 tile = take_tile(scan_edges);
-    const int64 first = tile * TILE + threadIdx.x * ITEMS;
+    const int64 first = first_item(tile, ITEMS);
     int64 key[ITEMS];
     unsigned edge_heads = 0, row_heads = 0;  // a bit an item
-    uint64 found = 0, units = 0;
-    int64 before = first > 0 && first < operations ? keys[first - 1] : -1;
+    uint64 sums[2][ITEMS];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-        key[item] = first + item < operations ? keys[first + item] : NO_KEY;
+        const int64 at = first + item * WARP;
+        key[item] = at < operations ? keys[at] : NO_KEY;
+        const int64 before = at > 0 && at < operations ? keys[at - 1] : -1;
         const bool edge_head = key[item] != NO_KEY && key[item] >> 1 != before >> 1;
         const bool row_head = key[item] != NO_KEY && key[item] >> 32 != before >> 32;
-        before = key[item];
         edge_heads |= (unsigned)edge_head << item;
         row_heads |= (unsigned)row_head << item;
-        found += edge_head;
-        if (row_head) {
-            found += 1ull << HALF;
-            units += (uint64)units_of((int)(key[item] >> 32), vertices, length);
-        }
+        sums[0][item] = (uint64)edge_head | (uint64)row_head << HALF;
+        sums[1][item] = row_head ? (uint64)units_of((int)(key[item] >> 32), vertices, length) : 0;
     }
     uint64* const scans[2] = {scan_edges, scan_work};
-    uint64 sums[2] = {found, units};
     sums_before(scans, tile, sums);
-    int edge = (int)(sums[0] & LOW), row = (int)(sums[0] >> HALF);
-    units = sums[1];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-        const int64 at = first + item;
-        if (at >= operations) break;
+        const int64 at = first + item * WARP;
+        if (at >= operations) continue;
         opposite[at] = NO_KEY;
         if (key[item] == NO_KEY) continue;
+        int edge = (int)(sums[0][item] & LOW), row = (int)(sums[0][item] >> HALF);
+        int64 units = (int64)sums[1][item];
         if (row_heads >> item & 1) {
             const int vertex = (int)(key[item] >> 32);
             row_edge[row] = edge;
             row_vertex[row] = vertex;
             row_loop[row] = 0;
-            row_work[row] = (int64)units;
-            units += (uint64)units_of(vertex, vertices, length);
+            row_work[row] = units;
+            units += units_of(vertex, vertices, length);
             row += 1;
         }
         if (edge_heads >> item & 1) {
@@ -103,7 +99,7 @@ __global__ void __launch_bounds__(BLOCK, 4) heads(
         if (at + 1 == operations || keys[at + 1] == NO_KEY) {
             edge_operation[edge] = (int)(at + 1);
             row_edge[row] = edge;
-            row_work[row] = (int64)units;
+            row_work[row] = units;
             counters[EDGES] = edge;
             counters[ROWS] = row;
         }
@@ -191,13 +187,14 @@ __global__ void __launch_bounds__(BLOCK) decide(
     const int64 edges = counters[EDGES];
     const int64 tile = take_tile(scan);
     if (tile * TILE >= edges) return;
-    const int64 first = tile * TILE + threadIdx.x * ITEMS;
+    const int64 first = first_item(tile, ITEMS);
     unsigned removed = 0, added = 0;  // a bit an item
-    uint64 changes = 0;
+    uint64 changes[1][ITEMS];
     int64 inserted = 0, deleted = 0;
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-        const int64 edge = first + item;
+        const int64 edge = first + item * WARP;
+        changes[0][item] = 0;
         if (edge >= edges) continue;
         const int vertex = row_vertex[edge_row[edge]], neighbour = edge_neighbour[edge];
         const bool is_loop = vertex == neighbour;
@@ -210,15 +207,15 @@ __global__ void __launch_bounds__(BLOCK) decide(
         const bool goes = present && deletes && !inserts, comes = inserts && !present;
         removed |= (unsigned)goes << item;
         added |= (unsigned)comes << item;
-        changes += (uint64)goes | (uint64)comes << HALF;
+        changes[0][item] = (uint64)goes | (uint64)comes << HALF;
     }
-    changes = sum_before(scan, tile, changes);
-    int out = (int)(changes & LOW), in = (int)(changes >> HALF);
+    sums_before(scan, tile, changes);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-        const int64 edge = first + item;
-        if (edge >= edges) break;
+        const int64 edge = first + item * WARP;
+        if (edge >= edges) continue;
         const int row = edge_row[edge];
+        int out = (int)(changes[0][item] & LOW), in = (int)(changes[0][item] >> HALF);
         if (row_edge[row] == edge) {
             row_removed[row] = out;
             row_added[row] = in;

@@ -7,7 +7,7 @@
 
 using uint64 = unsigned long long;
 
-constexpr int ITEMS = 4;              // consecutive items of a thread
+constexpr int ITEMS = 4;              // items of a thread, WARP apart: threads of a warp read and write side by side
 constexpr int TILE = BLOCK * ITEMS;   // items of a block
 constexpr uint64 OWN = 1ull << 62;    // the word holds the tile's own sum
 constexpr uint64 ALL = 1ull << 63;    // the word holds the sum up to and with the tile
@@ -28,23 +28,33 @@ __device__ __forceinline__ uint64 warp_total(uint64 value) {
     return value;
 }
 
-// Makes each of COUNT values the sum of that value over the threads, blocks and tiles before this thread. Every thread of
-// the block takes part. One warp looks back for each value.
-template <int COUNT>
-__device__ __forceinline__ void sums_before(uint64* const (&scans)[COUNT], int64 tile, uint64 (&values)[COUNT]) {
+// The first item of this thread; the others follow WARP apart.
+__device__ __forceinline__ int64 first_item(int64 tile, int items) {
+    return tile * BLOCK * items + threadIdx.x / WARP * WARP * items + threadIdx.x % WARP;
+}
+
+// Makes each of COUNT values of each item the sum of that value over all items before it. Every thread of the block takes
+// part. One warp looks back for each value.
+template <int COUNT, int N>
+__device__ __forceinline__ void sums_before(uint64* const (&scans)[COUNT], int64 tile, uint64 (&values)[COUNT][N]) {
     __shared__ uint64 warps[COUNT][WARPS];
     __shared__ uint64 earlier_tiles[COUNT];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 #pragma unroll
     for (int value = 0; value < COUNT; ++value) {
-        uint64 through = values[value];  // with the thread's own, within the warp
+        uint64 earlier = 0;  // of the warp's earlier items
 #pragma unroll
-        for (int step = 1; step < WARP; step *= 2) {
-            const uint64 other = __shfl_up_sync(FULL, through, step);
-            if (lane >= step) through += other;
+        for (int item = 0; item < N; ++item) {
+            uint64 through = values[value][item];  // with the item's own
+#pragma unroll
+            for (int step = 1; step < WARP; step *= 2) {
+                const uint64 other = __shfl_up_sync(FULL, through, step);
+                if (lane >= step) through += other;
+            }
+            values[value][item] = earlier + through - values[value][item];
+            earlier += __shfl_sync(FULL, through, WARP - 1);
         }
-        if (lane == WARP - 1) warps[value][warp] = through;
-        values[value] = through - values[value];
+        if (lane == 0) warps[value][warp] = earlier;
     }
     __syncthreads();
     if (warp < COUNT) {
@@ -73,18 +83,19 @@ __device__ __forceinline__ void sums_before(uint64* const (&scans)[COUNT], int64
     __syncthreads();
 #pragma unroll
     for (int value = 0; value < COUNT; ++value) {
-        values[value] += earlier_tiles[value];
+        uint64 earlier = earlier_tiles[value];
 #pragma unroll
         for (int other = 0; other < WARPS; ++other)
-            if (other < warp) values[value] += warps[value][other];
+            if (other < warp) earlier += warps[value][other];
+#pragma unroll
+        for (int item = 0; item < N; ++item) values[value][item] += earlier;
     }
 }
 
-__device__ __forceinline__ uint64 sum_before(uint64* scan, int64 tile, uint64 value) {
+template <int N>
+__device__ __forceinline__ void sums_before(uint64* scan, int64 tile, uint64 (&values)[1][N]) {
     uint64* const scans[1] = {scan};
-    uint64 values[1] = {value};
     sums_before(scans, tile, values);
-    return values[0];
 }
 
 // Adds the values of all threads of the block to a counter. Every thread of the block takes part.
