@@ -26,6 +26,12 @@ _NEIGHBOUR = 0x7FFFFFFF
 _SHARE = 1 << 13
 """Units of work of a task: rows and entries."""
 
+_FEW_EDGES = 8
+"""Edges of a row up to which each is compared with all entries, instead of a search an entry."""
+
+_STRIP = 256
+"""Entries that are compared with an edge before anyone looks whether one was equal."""
+
 _EDGES, _ROWS, _INSERTED, _DELETED, _REMOVED, _ADDED = (
     COUNTERS.index(name) for name in ("EDGES", "ROWS", "INSERTED", "DELETED", "REMOVED", "ADDED")
 )
@@ -126,6 +132,21 @@ def _row_at(work, rows, unit):  # type: ignore[no-untyped-def]
     return low
 
 
+@sequential
+def _place_of(neighbour, entries):  # type: ignore[no-untyped-def]
+    # without a way out of the inner loop, it is compiled to vector instructions
+    for first in range(0, len(entries), _STRIP):
+        strip = entries[first : first + _STRIP]
+        found = np.int32(0)
+        for slot in range(len(strip)):
+            found |= np.int32(strip[slot] == neighbour)
+        if found:
+            for slot in range(len(strip)):
+                if strip[slot] == neighbour:
+                    return first + slot
+    return -1
+
+
 @kernel
 def _locate(  # type: ignore[no-untyped-def]
     units, rows, row_edge, row_vertex, row_work, edge_neighbour, start, length, pool, edge_slot
@@ -142,18 +163,27 @@ def _locate(  # type: ignore[no-untyped-def]
                 begin = start[vertex]
                 first_edge = row_edge[row]
                 last_edge = row_edge[row + 1]
-                for slot in range(max(0, first - base), min(count, last - base)):
-                    neighbour = pool[begin + slot]
-                    low = first_edge
-                    high = last_edge
-                    while low < high:
-                        middle = (low + high) // 2
-                        if edge_neighbour[middle] < neighbour:
-                            low = middle + 1
-                        else:
-                            high = middle
-                    if low < last_edge and edge_neighbour[low] == neighbour:
-                        edge_slot[low] = slot
+                from_slot = max(0, first - base)
+                to_slot = min(count, last - base)
+                if last_edge - first_edge <= _FEW_EDGES:
+                    entries = pool[begin + from_slot : begin + to_slot]
+                    for edge in range(first_edge, last_edge):
+                        place = _place_of(edge_neighbour[edge], entries)
+                        if place >= 0:
+                            edge_slot[edge] = from_slot + place
+                else:
+                    for slot in range(from_slot, to_slot):
+                        neighbour = pool[begin + slot]
+                        low = first_edge
+                        high = last_edge
+                        while low < high:
+                            middle = (low + high) // 2
+                            if edge_neighbour[middle] < neighbour:
+                                low = middle + 1
+                            else:
+                                high = middle
+                        if low < last_edge and edge_neighbour[low] == neighbour:
+                            edge_slot[low] = slot
             row += 1
 
 
