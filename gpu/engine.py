@@ -158,13 +158,13 @@ class Engine:
                 engine.update(strategy)
             engine.publish().top(1)
             engine.personalized(np.array([0]), k=1)
-        # so do large batches: they load a graph, make it grow, leave holes, empty it and pack it
-        graph, ids = Graph(self._backend, self.options.dangling), np.arange(20_000)
-        rows = ids % 9_000
-        graph.apply(EdgeBatch(rows, ids))
-        graph.apply(EdgeBatch(rows, ids + 1))
-        graph.apply(EdgeBatch(delete_sources=rows[:9_000], delete_targets=ids[:9_000]))
-        graph.apply(EdgeBatch(delete_sources=rows, delete_targets=ids + 1))
-        graph.apply(EdgeBatch(delete_sources=rows, delete_targets=ids))
-        graph.apply(EdgeBatch.of(insert=[(0, 1)]))
-        graph.edge_list()
+        # so do small batches and large ones: they load a graph, move its rows, leave holes, pack it
+        for count, rows in ((900, 200), (20_000, 6_000)):
+            graph, targets = Graph(self._backend, self.options.dangling), np.arange(count)
+            sources = targets % rows
+            graph.apply(EdgeBatch(sources, targets))
+            graph.apply(EdgeBatch(sources, targets + 1))
+            hole = slice(rows, 2 * rows)
+            graph.apply(EdgeBatch(delete_sources=sources[hole], delete_targets=targets[hole]))
+            graph.apply(EdgeBatch(delete_sources=sources, delete_targets=targets + 1))
+            graph.edge_list()
