@@ -74,11 +74,14 @@ class Adjacency:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one batch did, for the receipt and for the strategies.
+    """What one batch did, for the receipt, for the strategies and for the residual.
 
-    sources          int64[s], ascending: vertices whose out-list or loop changed
-    deleted_targets  int64[t], ascending: targets of deleted edges (the old lists' part that is
-                     gone)
+    sources                          int64[s], ascending: vertices whose out-list or loop changed
+    old_degree                       int32[s]: their degree before the batch; of a vertex that is
+                                     new, that of its isolated state
+    removed_sources, removed_targets int64[…]: the edges deleted, a loop as (u, u)
+    added_sources, added_targets     int64[…]: the edges inserted, likewise. An edge deleted and
+                                     inserted by one batch may stand in both
     The counts are those of gpu.types.Change.
     """
 
@@ -88,7 +91,11 @@ class Applied:
     not_found: int
     new_vertices: int
     sources: Array
-    deleted_targets: Array
+    old_degree: Array
+    removed_sources: Array
+    removed_targets: Array
+    added_sources: Array
+    added_targets: Array
 
 
 class Graph:
@@ -156,16 +163,25 @@ class Graph:
             incoming = incoming.edited(_transposed(removed), _transposed(added), vertices, backend)
         inserted = len(added) + len(added_loops)
         deleted = len(removed) + len(removed_loops)
+        sources = xp.unique(
+            xp.concatenate([removed >> 32, added >> 32, removed_loops, added_loops])
+        )
+        old_degree = xp.zeros(vertices, np.int32)
+        old_degree[: self.vertices] = self.degree
+        if self.dangling == "self-loop":
+            old_degree[self.vertices :] = 1
         applied = Applied(
             inserted=inserted,
             already_present=len(batch.insert_sources) - inserted,
             deleted=deleted,
             not_found=len(batch.delete_sources) - deleted,
             new_vertices=vertices - self.vertices,
-            sources=xp.unique(
-                xp.concatenate([removed >> 32, added >> 32, removed_loops, added_loops])
-            ),
-            deleted_targets=xp.unique(xp.concatenate([removed & 0xFFFFFFFF, removed_loops])),
+            sources=sources,
+            old_degree=old_degree[sources],
+            removed_sources=xp.concatenate([removed >> 32, removed_loops]),
+            removed_targets=xp.concatenate([removed & 0xFFFFFFFF, removed_loops]),
+            added_sources=xp.concatenate([added >> 32, added_loops]),
+            added_targets=xp.concatenate([added & 0xFFFFFFFF, added_loops]),
         )
         degree = outgoing.length + loop
 

@@ -14,12 +14,21 @@ LANES = (1, 4, 32, 256)
 
 NAMES: dict[str, tuple[str, ...]] = {
     "pull": (
-        *(f"pull_rows<{lanes}, {flag}>" for lanes in LANES for flag in ("false", "true")),
+        *(f"pull_rows<{lanes}, {mode}>" for lanes in LANES for mode in range(3)),
         "finish_sums",
     ),
-    "expand": tuple(f"expand_rows<{lanes}>" for lanes in LANES),
+    "relax": (
+        "take_all",
+        *(f"gather_rows<{lanes}>" for lanes in LANES),
+        "finish_pairs",
+    ),
+    "residual": ("spread_rows", "collect_large", "refresh_rows", "push_rounds"),
+    "expand": ("expand_rows", "look_back"),
 }
 """The C++ name expressions of the kernels in each file."""
+
+COOPERATIVE = frozenset({"residual"})
+"""Files whose kernels are launched with all blocks resident, so that they can meet."""
 
 COMPILE_OPTIONS = ("-std=c++17",)
 
