@@ -32,6 +32,9 @@ _COLD = 0.5
 _FIRST_THRESHOLD = 1e4
 """θ at the start of a sparse phase, in units of the θ at which the target is met for certain."""
 
+_EDGE_WEIGHT = 1.0 / 8.0
+"""What an out-edge adds to the work of pushing a vertex, in that of a vertex without any."""
+
 _FLOOR = 16.0
 """The floor of the first candidates in the same unit: no more than one vertex in 16 can be above it
 when the target is met."""
@@ -78,12 +81,15 @@ def _solve_residual(state: State) -> Solved:
         state.certify()
     else:
         state.refresh()
+    state.residual.solve += 1
+    rounds = vertices = 0
     if state.error_bound > _COLD:
+        # pushing one vertex after the other would give closed classes a part in the residual
         state.values[:] = 1.0
         state.base = 1.0 - options.damping
         state.certify()
-    state.residual.solve += 1
-    rounds, vertices = _push(state)
+    else:
+        rounds, vertices = _push(state)
     sweeps = _relax(state, options.max_iterations - rounds)
     if sweeps:
         vertices = state.graph.vertices
@@ -115,6 +121,7 @@ def _push(state: State) -> tuple[int, int]:
                 total=state.total,
                 goal=goal,
                 threshold=threshold,
+                edge_weight=_EDGE_WEIGHT,
                 round_edges=int(_ROUND_SWEEPS * state.sweep_work / backend.push_cost),
                 edges=int(budget / backend.push_cost),
                 rounds=options.max_iterations - rounds,
@@ -152,14 +159,12 @@ class _Balance:
         self._other = 0.0
         self._patience = 4
 
-    def after(self, l1: float, shift: float) -> None:
-        """Takes note of a sweep."""
+    def change(self, bound: float, shift: float) -> bool:
+        """Takes note of a sweep. Whether to go on in the other way: this one was slow for long
+        enough, and the other one is not known to be as slow.
+        """
         self.owed = self._damping * self.owed + shift
-        self._seen.append(l1)
-
-    def change(self) -> bool:
-        """Whether to try the other way now: this one was slow for long enough, or the other one was
-        not as slow."""
+        self._seen.append(bound)
         if len(self._seen) <= self._patience:
             return False
         ratio = (self._seen[-1] / self._seen[-4]) ** (1.0 / 3.0) if self._seen[-4] else 0.0
@@ -198,15 +203,17 @@ def _relax(state: State, most_sweeps: int) -> int:
         state.total += relaxed.total
         state.base -= relaxed.shift
         state.swept(relaxed.l1, relaxed.sum)
-        bound = state.error_bound
+        bound = state.error_bound if balance.on else state.centred_bound()
         progress = bound < best * (1.0 + options.damping) / 2.0
         best, stalled = (bound, 0) if progress else (best, stalled + 1)
         if bound <= target or stalled == _STALLED_SWEEPS or sweeps == most_sweeps:
             break
-        balance.after(relaxed.l1 + abs(relaxed.sum), relaxed.shift)
-        if balance.change():
+        if balance.change(bound, relaxed.shift):
             shift = state.sum / graph.vertices if balance.on else -balance.owed
             balance.owed += state.shift(shift)
+            best, stalled = np.inf, 0
+    if not balance.on:
+        state.shift(state.sum / graph.vertices)
     state.drop_candidates()
     return sweeps
 

@@ -39,8 +39,9 @@ from gpu.types import EdgeBatch, Options
 
 _ULP = 2.0**-53
 
-_REFRESHED = 1024
-"""Vertices whose residual is computed anew at each update."""
+_REFRESHED = 8192
+_REFRESH_EVERY = 8
+"""Vertices whose residual is computed anew at a time, and every how many updates."""
 
 _CANDIDATES = 8
 """There is room for one candidate in so many vertices."""
@@ -84,7 +85,7 @@ class State:
         self.total = self.l1 = self.sum = 0.0
         self.stale = False
         self._drift = _Drift()
-        self._cursor = 0
+        self._cursor = self._updates = 0
         self._values = xp.zeros(0)
         self._residuals = xp.zeros(0)
         self._marks = xp.zeros(0, np.int32)
@@ -123,40 +124,21 @@ class State:
     def perturb(self, applied: Applied) -> None:
         """Makes r the residual of y in the graph after a batch.
 
-        Of a touched source u all out-neighbours change: each old one loses α·y[u]/d_old, each new
-        one gets α·y[u]/d_new. Over the new list that is their difference, and the edges that were
-        removed or added make up for what the old list had or had not. A new vertex starts at its
-        exact value while no edge touches it, with r = 0, and no other vertex moves.
+        A new vertex starts at its exact value while no edge touches it, with r = 0, and no other
+        vertex moves.
         """
         self._grow()
-        graph, backend, xp = self.graph, self.graph.backend, self.graph.backend.xp
-        sources = applied.sources
-        if self.stale or len(sources) == 0:
+        graph, backend = self.graph, self.graph.backend
+        if self.stale or len(applied.sources) == 0:
             return
-        degree = graph.degree[sources]
-        edges = int(degree.sum(dtype=np.int64))
-        edges += len(applied.removed_targets) + len(applied.added_targets)
-        if edges * backend.push_cost > self.sweep_work:
-            self.forget()
-            return
-        flow = self.options.damping * self.values[sources]
-        old_share = xp.where(applied.old_degree > 0, flow / xp.maximum(applied.old_degree, 1), 0.0)
-        shares = xp.where(degree > 0, flow / xp.maximum(degree, 1), 0.0) - old_share
-        looped = graph.loop[sources] != 0
-        removed = old_share[xp.searchsorted(sources, applied.removed_sources)]
-        added = old_share[xp.searchsorted(sources, applied.added_sources)]
-        targets = [applied.removed_targets, applied.added_targets, sources[looped]]
-        amounts = [-removed, added, shares[looped]]
-        self.moved(
-            backend.spread(
-                graph,
-                self.residual,
-                sources,
-                shares,
-                xp.concatenate(targets),
-                xp.concatenate(amounts),
-            )
+        most_edges = int(self.sweep_work / backend.push_cost)
+        change = backend.perturb(
+            graph, applied, self.values, self.options.damping, self.residual, most_edges
         )
+        if change is None:
+            self.forget()
+        else:
+            self.moved(change)
 
     def _grow(self) -> None:
         known, vertices = len(self.values), self.graph.vertices
@@ -249,8 +231,13 @@ class State:
         self.computed(Mass(total, 0.0), self.base, sweep.residual_l1, sweep.residual_sum)
 
     def refresh(self) -> None:
-        """Computes r from y for the next slice of the vertices."""
+        """Computes r from y for the next slice of the vertices, now and then; to be called once an
+        update.
+        """
         vertices = self.graph.vertices
+        self._updates += 1
+        if self._updates % _REFRESH_EVERY:
+            return
         if self._cursor >= vertices:
             self._drift.before, self._drift.now = self._drift.now, 0.0
             self._cursor = 0
@@ -283,6 +270,12 @@ class State:
         """Upper bound on the L1 error of y / Σy; not cut at 2, so that progress shows above it."""
         seen = (self.l1 + abs(self.sum)) / self.total
         return (seen + self.uncertainty) / (1.0 - self.options.damping)
+
+    def centred_bound(self) -> float:
+        """The bound that `error_bound` would be after a shift by the mean of r: a pass over n."""
+        xp, residuals = self.graph.backend.xp, self.residual.values
+        centred = float(xp.abs(residuals - self.sum / self.graph.vertices).sum())
+        return (centred / self.total + self.uncertainty) / (1.0 - self.options.damping)
 
     def contributions(self) -> Array:
         """float64[n]: y/d, and 0 where v dangles."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from gpu.graph import Adjacency, Graph
+    from gpu.graph import Adjacency, Applied, Graph
 
 Array = Any
 """A NumPy or CuPy array, as the backend has it."""
@@ -134,6 +134,7 @@ class Limits:
     l1, sum, total  ‖r‖₁, Σr and Σy at its start
     goal            it is met when ‖r‖₁ + |Σr| ≤ goal · Σy
     threshold       the first θ
+    edge_weight     a vertex with l out-edges is above θ when |r| > θ·(1 + edge_weight·l)
     round_edges     the most out-edges of one work-list
     edges           the most edges in all
     rounds          the most rounds
@@ -144,6 +145,7 @@ class Limits:
     total: float
     goal: float
     threshold: float
+    edge_weight: float
     round_edges: int
     edges: int
     rounds: int
@@ -294,6 +296,24 @@ class Backend(ABC):
         """Computes r anew from y for the vertices first … last-1, dividing for each edge."""
 
     @abstractmethod
+    def perturb(
+        self,
+        graph: Graph,
+        applied: Applied,
+        values: Array,
+        damping: float,
+        residual: Residual,
+        most_edges: int,
+    ) -> Moved | None:
+        """Makes r the residual of y in the graph after a batch that touched at least one source;
+        None, and nothing done, if that takes more than `most_edges` additions.
+
+        Of a touched source u all out-neighbours change: each old one loses α·y[u]/d_old, each new
+        one gets α·y[u]/d_new. Over the new list that is their difference, and the edges that were
+        removed or added make up for what the old list had or had not.
+        """
+
+    @abstractmethod
     def spread(
         self,
         graph: Graph,
@@ -315,11 +335,15 @@ class Backend(ABC):
     ) -> Pushed:
         """The sparse phase: rounds of work-lists at a falling threshold θ.
 
-        A round takes x = r[u] / (1 - αℓ/d) of every u on the list whose |r[u]| is above θ, before
-        anything is spread: y[u] += x, and r[u] keeps what y could not take. Then r[v] += α·x/d(u)
-        over the out-lists; a vertex that this lifts above θ joins the next list. When a list is
-        empty θ is halved, or falls to where there is something, and the list is selected from the
-        candidates. The cost is the out-edges of the lists and the candidates: never all n.
+        A round takes x = r[u] / (1 - αℓ/d) of every u on the list that is above θ, before anything
+        is spread: y[u] += x, and r[u] keeps what y could not take. Then r[v] += α·x/d(u) over the
+        out-lists; a vertex that this lifts above θ joins the next list. When a list is empty θ is
+        halved, or falls to where there is something, and the list is selected from the candidates.
+        The cost is the out-edges of the lists and the candidates: never all n.
+
+        What a push takes from ‖r‖₁ is (1-α)·|x| or more, what it costs grows with the out-list, so
+        above θ is measured by the list's length (Limits.edge_weight): cheap vertices go first, and
+        at hubs mass can gather and cancel.
         """
 
     @abstractmethod

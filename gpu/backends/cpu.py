@@ -37,7 +37,7 @@ from gpu.backends.base import (
 )
 
 if TYPE_CHECKING:
-    from gpu.graph import Adjacency, Graph
+    from gpu.graph import Adjacency, Applied, Graph
 
 _one_kernel_at_a_time = threading.Lock()
 
@@ -417,6 +417,36 @@ class CpuBackend(Backend):
         )
         return _moved(residual, counts, sums)
 
+    def perturb(
+        self,
+        graph: Graph,
+        applied: Applied,
+        values: Array,
+        damping: float,
+        residual: Residual,
+        most_edges: int,
+    ) -> Moved | None:
+        sources, old_degree = applied.sources, applied.old_degree
+        degree = graph.degree[sources]
+        edges = int(degree.sum(dtype=np.int64))
+        if edges + len(applied.removed_targets) + len(applied.added_targets) > most_edges:
+            return None
+        flow = damping * values[sources]
+        old_share = np.where(old_degree > 0, flow / np.maximum(old_degree, 1), 0.0)
+        shares = np.where(degree > 0, flow / np.maximum(degree, 1), 0.0) - old_share
+        looped = graph.loop[sources] != 0
+        removed = old_share[np.searchsorted(sources, applied.removed_sources)]
+        added = old_share[np.searchsorted(sources, applied.added_sources)]
+        targets = (applied.removed_targets, applied.added_targets, sources[looped])
+        return self.spread(
+            graph,
+            residual,
+            sources,
+            shares,
+            np.concatenate(targets),
+            np.concatenate((-removed, added, shares[looped])),
+        )
+
     def spread(
         self,
         graph: Graph,
@@ -468,6 +498,7 @@ class CpuBackend(Backend):
             limits.total,
             limits.goal,
             limits.threshold,
+            limits.edge_weight,
             limits.round_edges,
             limits.edges,
             limits.rounds,

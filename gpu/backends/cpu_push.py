@@ -34,7 +34,7 @@ _parallel = njit(nogil=True, cache=True, parallel=True)
 
 
 @_sequential
-def _join(v, size, marks, floor, threshold, length, candidates, queue, counts):  # type: ignore[no-untyped-def]
+def _join(v, size, marks, threshold, weight, length, candidates, queue, counts):  # type: ignore[no-untyped-def]
     """Puts v, whose |r[v]| is `size` > floor, on the candidates, and on the queue if it is above
     θ. There are never more queued than candidates.
     """
@@ -44,7 +44,12 @@ def _join(v, size, marks, floor, threshold, length, candidates, queue, counts): 
             candidates[counts[N_LISTED]] = v
             mark |= LISTED
         counts[N_LISTED] += 1
-    if size > threshold and mark & LISTED and not mark & QUEUED:
+    if (
+        size > threshold
+        and mark & LISTED
+        and not mark & QUEUED
+        and size > threshold * (1.0 + weight * length[v])
+    ):
         queue[counts[N_QUEUED]] = v
         counts[N_QUEUED] += 1
         counts[QUEUED_EDGES] += length[v]
@@ -53,7 +58,9 @@ def _join(v, size, marks, floor, threshold, length, candidates, queue, counts): 
 
 
 @_sequential
-def _receive(v, amount, r, marks, floor, threshold, length, candidates, queue, counts, sums):  # type: ignore[no-untyped-def]
+def _receive(  # type: ignore[no-untyped-def]
+    v, amount, r, marks, floor, threshold, weight, length, candidates, queue, counts, sums
+):
     old = r[v]
     new = old + amount
     r[v] = new
@@ -61,7 +68,7 @@ def _receive(v, amount, r, marks, floor, threshold, length, candidates, queue, c
     sums[L1] += size - abs(old)
     sums[MAGNITUDE] += size
     if size > floor:
-        _join(v, size, marks, floor, threshold, length, candidates, queue, counts)
+        _join(v, size, marks, threshold, weight, length, candidates, queue, counts)
 
 
 @_sequential
@@ -75,6 +82,7 @@ def _spread_in_order(  # type: ignore[no-untyped-def]
     marks,
     floor,
     threshold,
+    weight,
     candidates,
     queue,
     counts,
@@ -93,6 +101,7 @@ def _spread_in_order(  # type: ignore[no-untyped-def]
                 marks,
                 floor,
                 threshold,
+                weight,
                 length,
                 candidates,
                 queue,
@@ -116,6 +125,7 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
     marks,
     floor,
     threshold,
+    weight,
     candidates,
     queue,
     counts,
@@ -200,7 +210,7 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
             v = targets[at]
             size = abs(r[v])
             if size > floor:
-                _join(v, size, marks, floor, threshold, length, candidates, queue, counts)
+                _join(v, size, marks, threshold, weight, length, candidates, queue, counts)
     counts[EDGES] += edges
 
 
@@ -222,6 +232,7 @@ def spread(  # type: ignore[no-untyped-def]
 ):
     """base.Backend.spread."""
     threshold = np.inf
+    weight = 0.0
     queue = candidates[:0]
     edges = 0
     for u in sources:
@@ -238,6 +249,7 @@ def spread(  # type: ignore[no-untyped-def]
             marks,
             floor,
             threshold,
+            weight,
             candidates,
             queue,
             counts,
@@ -254,6 +266,7 @@ def spread(  # type: ignore[no-untyped-def]
             marks,
             floor,
             threshold,
+            weight,
             candidates,
             queue,
             counts,
@@ -268,6 +281,7 @@ def spread(  # type: ignore[no-untyped-def]
             marks,
             floor,
             threshold,
+            weight,
             length,
             candidates,
             queue,
@@ -280,9 +294,9 @@ def spread(  # type: ignore[no-untyped-def]
 
 
 @_sequential
-def _select(threshold, floor, length, r, marks, candidates, queue, counts):  # type: ignore[no-untyped-def]
+def _select(threshold, weight, floor, length, r, marks, candidates, queue, counts):  # type: ignore[no-untyped-def]
     """Fills the empty queue with the candidates above θ, drops those that are no longer above the
-    floor, and returns the largest |r| that stays.
+    floor, and returns the largest θ that one of the others is above.
     """
     kept = 0
     largest = 0.0
@@ -294,13 +308,14 @@ def _select(threshold, floor, length, r, marks, candidates, queue, counts):  # t
             continue
         candidates[kept] = v
         kept += 1
-        if size > threshold:
+        worth = size / (1.0 + weight * length[v])
+        if worth > threshold:
             marks[v] |= QUEUED
             queue[counts[N_QUEUED]] = v
             counts[N_QUEUED] += 1
             counts[QUEUED_EDGES] += length[v]
         else:
-            largest = max(largest, size)
+            largest = max(largest, worth)
     counts[N_LISTED] = kept
     return largest
 
@@ -324,6 +339,7 @@ def push(  # type: ignore[no-untyped-def]
     total,
     goal,
     threshold,
+    weight,
     round_edges,
     most_edges,
     most_rounds,
@@ -347,7 +363,9 @@ def push(  # type: ignore[no-untyped-def]
             if not select:
                 threshold = max(0.5 * threshold, floor)
             select = False
-            largest = _select(threshold, floor, length, r, marks, candidates, queue, counts)
+            largest = _select(
+                threshold, weight, floor, length, r, marks, candidates, queue, counts
+            )
             if counts[N_QUEUED] == 0:
                 if counts[N_LISTED] == 0 or threshold <= floor:
                     ended = FLOOR
@@ -370,7 +388,7 @@ def push(  # type: ignore[no-untyped-def]
             u = taking[place]
             mark = marks[u] & ~QUEUED
             amount = r[u]
-            if abs(amount) <= threshold:
+            if abs(amount) <= threshold * (1.0 + weight * length[u]):
                 marks[u] = mark
                 continue
             if mark >> SOLVE_SHIFT != solve:
@@ -408,6 +426,7 @@ def push(  # type: ignore[no-untyped-def]
                 marks,
                 floor,
                 threshold,
+                weight,
                 candidates,
                 queue,
                 counts,
@@ -424,6 +443,7 @@ def push(  # type: ignore[no-untyped-def]
                 marks,
                 floor,
                 threshold,
+                weight,
                 candidates,
                 queue,
                 counts,
@@ -476,7 +496,7 @@ def refresh(  # type: ignore[no-untyped-def]
         sums[L1] += size - abs(old)
         sums[SUM] += new - old
         if size > floor:
-            _join(v, size, marks, floor, np.inf, length, candidates, queue, counts)
+            _join(v, size, marks, np.inf, 0.0, length, candidates, queue, counts)
 
 
 @_sequential

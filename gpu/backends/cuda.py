@@ -35,7 +35,7 @@ from gpu.errors import BackendUnavailable
 from gpu.kernels import COMPILE_OPTIONS, COOPERATIVE, LANES, NAMES, source
 
 if TYPE_CHECKING:
-    from gpu.graph import Adjacency, Graph
+    from gpu.graph import Adjacency, Applied, Graph
 
 _LONGEST = np.array([4, 32, 2048], np.int32)
 """The longest rows of all classes but the last: LANES[i] threads work on rows up to _LONGEST[i]."""
@@ -299,6 +299,49 @@ class CudaBackend(Backend):
         )
         return self._moved(residual, self.to_host(tally))
 
+    def perturb(
+        self,
+        graph: Graph,
+        applied: Applied,
+        values: Array,
+        damping: float,
+        residual: Residual,
+        most_edges: int,
+    ) -> Moved | None:
+        xp, sources = self.xp, applied.sources
+        removed, added = len(applied.removed_targets), len(applied.added_targets)
+        singles = len(sources) + removed + added
+        shares, chunks = xp.empty(len(sources)), xp.empty(len(sources), np.int64)
+        targets, amounts = xp.empty(singles, np.int64), xp.empty(singles)
+        self._kernels["residual"]["perturbation"](
+            self._blocks(singles),
+            (_BLOCK,),
+            (
+                sources,
+                applied.old_degree,
+                np.int64(len(sources)),
+                applied.removed_sources,
+                applied.removed_targets,
+                np.int64(removed),
+                applied.added_sources,
+                applied.added_targets,
+                np.int64(added),
+                graph.outgoing.length,
+                graph.loop,
+                graph.degree,
+                values,
+                np.float64(damping),
+                shares,
+                chunks,
+                targets,
+                amounts,
+            ),
+        )
+        ends = xp.cumsum(chunks)
+        if int(ends[-1]) * _CHUNK + singles > most_edges + len(sources) * _CHUNK:
+            return None
+        return self._spread(graph, residual, sources, shares, ends, targets, amounts)
+
     def spread(
         self,
         graph: Graph,
@@ -308,17 +351,37 @@ class CudaBackend(Backend):
         targets: Array,
         amounts: Array,
     ) -> Moved:
+        return self._spread(
+            graph,
+            residual,
+            sources.astype(np.int64),
+            shares,
+            self._chunk_ends(graph.outgoing.length[sources]),
+            targets.astype(np.int64),
+            amounts,
+        )
+
+    def _spread(
+        self,
+        graph: Graph,
+        residual: Residual,
+        sources: Array,
+        shares: Array,
+        ends: Array,
+        targets: Array,
+        amounts: Array,
+    ) -> Moved:
         outgoing = graph.outgoing
         tally = self._tally(residual)
         self._kernels["residual"]["spread_rows"](
             (self._resident,),
             (_BLOCK,),
             (
-                sources.astype(np.int64),
+                sources,
                 shares,
-                self._chunk_ends(outgoing.length[sources]),
+                ends,
                 np.int64(len(sources)),
-                targets.astype(np.int64),
+                targets,
                 amounts,
                 np.int64(len(targets)),
                 outgoing.start,
@@ -368,6 +431,7 @@ class CudaBackend(Backend):
                 np.float64(limits.total),
                 np.float64(limits.goal),
                 np.float64(limits.threshold),
+                np.float64(limits.edge_weight),
                 np.int64(limits.round_edges),
                 np.int64(limits.edges),
                 np.int64(limits.rounds),

@@ -22,7 +22,13 @@ NAMES: dict[str, tuple[str, ...]] = {
         *(f"gather_rows<{lanes}>" for lanes in LANES),
         "finish_pairs",
     ),
-    "residual": ("spread_rows", "collect_large", "refresh_rows", "push_rounds"),
+    "residual": (
+        "perturbation",
+        "spread_rows",
+        "collect_large",
+        "refresh_rows",
+        "push_rounds",
+    ),
     "expand": ("expand_rows", "look_back"),
 }
 """The C++ name expressions of the kernels in each file."""

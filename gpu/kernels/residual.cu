@@ -33,8 +33,13 @@ struct Lists {
     int* queue;
     uint64* queued;
     int64 capacity;
-    double floor, threshold;
+    double floor, threshold, weight;
 };
+
+// What |r| has to be above for a vertex with so long an out-list.
+__device__ __forceinline__ double bar(double threshold, double weight, int length) {
+    return threshold * (1.0 + weight * length);
+}
 
 __device__ __forceinline__ void join(int v, double size, const Lists& lists, Partial& partial) {
     int mark = lists.marks[v];
@@ -46,11 +51,13 @@ __device__ __forceinline__ void join(int v, double size, const Lists& lists, Par
         }
     }
     if (lists.queued == nullptr || size <= lists.threshold || mark & QUEUED) return;
+    const int length = lists.length[v];
+    if (size <= bar(lists.threshold, lists.weight, length)) return;
     mark = atomicOr(&lists.marks[v], QUEUED);
     if (mark & QUEUED) return;
     const uint64 at = atomicAdd(lists.queued, 1ull);
     if ((int64)at < lists.capacity) lists.queue[at] = v;
-    partial.sums[SEEN_QUEUED] += lists.length[v];
+    partial.sums[SEEN_QUEUED] += length;
 }
 
 __device__ __forceinline__ void receive(int v, double amount, double* r, const Lists& lists, Partial& partial) {
@@ -93,6 +100,52 @@ __device__ __forceinline__ double leaving_of(int d, uint8 loop, double damping) 
     return d > 0 ? 1.0 - damping * loop / d : 1.0;
 }
 
+__device__ __forceinline__ double share_of(int u, int d, const double* values, double damping) {
+    return d > 0 ? damping * values[u] / d : 0.0;
+}
+
+// The place of u in sources[0 … count), which are ascending and have it.
+__device__ __forceinline__ int64 place_of(int64 u, const int64* sources, int64 count) {
+    int64 low = 0, high = count - 1;
+    while (low < high) {
+        const int64 middle = (low + high) / 2;
+        if (sources[middle] < u) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+// What a batch adds to r, for spread_rows: shares and chunks of each touched source; and, as single additions, what goes
+// through loops, removed edges and added edges.
+__global__ void __launch_bounds__(BLOCK) perturbation(
+    const int64* __restrict__ sources, const int* __restrict__ old_degree, int64 count,
+    const int64* __restrict__ removed_sources, const int64* __restrict__ removed_targets, int64 removed,
+    const int64* __restrict__ added_sources, const int64* __restrict__ added_targets, int64 added,
+    const int* __restrict__ length, const uint8* __restrict__ loop, const int* __restrict__ degree,
+    const double* __restrict__ values, double damping,
+    double* shares, int64* chunks, int64* targets, double* amounts) {
+    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count + removed + added;
+         at += (int64)gridDim.x * BLOCK) {
+        if (at < count) {
+            const int u = (int)sources[at];
+            const double share =
+                share_of(u, degree[u], values, damping) - share_of(u, old_degree[at], values, damping);
+            const int needed = (length[u] + CHUNK - 1) / CHUNK;
+            shares[at] = share;
+            chunks[at] = needed > 0 ? needed : 1;
+            targets[at] = u;
+            amounts[at] = loop[u] ? share : 0.0;
+            continue;
+        }
+        const bool gone = at < count + removed;
+        const int64 edge = gone ? at - count : at - count - removed;
+        const int64 u = gone ? removed_sources[edge] : added_sources[edge];
+        const double share = share_of((int)u, old_degree[place_of(u, sources, count)], values, damping);
+        targets[at] = gone ? removed_targets[edge] : added_targets[edge];
+        amounts[at] = gone ? -share : share;
+    }
+}
+
 // r[w] += share over one chunk of an out-list, by a warp.
 __device__ __forceinline__ void spread_chunk(
     const int* neighbours, int count, double share, double* r, const Lists& lists, Partial& partial) {
@@ -112,7 +165,7 @@ __global__ void __launch_bounds__(BLOCK) spread_rows(
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     double* r, int* marks, double floor, int* candidates, int64 capacity, int64* tally) {
     uint64* counts = reinterpret_cast<uint64*>(tally);
-    const Lists lists = {length, marks, candidates, counts + LISTED_COUNT, nullptr, nullptr, capacity, floor, 0.0};
+    const Lists lists = {length, marks, candidates, counts + LISTED_COUNT, nullptr, nullptr, capacity, floor, 0.0, 0.0};
     Partial partial = {};
     const int64 chunks = count > 0 ? ends[count - 1] : 0;
     const int64 warps = (int64)gridDim.x * WARPS;
@@ -161,7 +214,7 @@ __global__ void __launch_bounds__(BLOCK) refresh_rows(
     constexpr int LONG = 2048;
     __shared__ double arrived[WARPS];
     uint64* counts = reinterpret_cast<uint64*>(tally);
-    const Lists lists = {out_length, marks, candidates, counts + LISTED_COUNT, nullptr, nullptr, capacity, floor, 0.0};
+    const Lists lists = {out_length, marks, candidates, counts + LISTED_COUNT, nullptr, nullptr, capacity, floor, 0.0, 0.0};
     Partial partial = {};
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     for (int64 block_row = first + (int64)blockIdx.x * WARPS; block_row < last; block_row += (int64)gridDim.x * WARPS) {
@@ -209,7 +262,7 @@ __global__ void __launch_bounds__(BLOCK, 4) push_rounds(
     const uint8* __restrict__ loop, const int* __restrict__ degree, double* values, double* r, int* marks,
     double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue, int* second_queue,
     double* shares, int64* items, int solve, double damping, double l1, double residual_sum, double total, double goal,
-    double threshold, int64 round_edges, int64 most_edges, int64 most_rounds, int64* tally) {
+    double threshold, double weight, int64 round_edges, int64 most_edges, int64 most_rounds, int64* tally) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     __shared__ int64 seen[4];
     __shared__ double seen_sums[4];
@@ -284,12 +337,13 @@ __global__ void __launch_bounds__(BLOCK, 4) push_rounds(
                     continue;
                 }
                 kept[atomicAdd(counts + LISTED_COUNT + next_list, 1ull)] = v;
-                if (here > threshold) {
+                const double worth = here / (1.0 + weight * length[v]);
+                if (worth > threshold) {
                     marks[v] |= QUEUED;
                     next_queue[atomicAdd(counts + QUEUED_COUNT + next, 1ull)] = v;
                     partial.sums[SEEN_QUEUED] += length[v];
                 } else {
-                    largest_left = fmax(largest_left, here);
+                    largest_left = fmax(largest_left, worth);
                 }
             }
             largest_left = block_max(largest_left);
@@ -319,7 +373,7 @@ __global__ void __launch_bounds__(BLOCK, 4) push_rounds(
                 const int u = queue[at];
                 int mark = marks[u] & ~QUEUED;
                 const double amount = r[u];
-                if (fabs(amount) > threshold) {
+                if (fabs(amount) > bar(threshold, weight, length[u])) {
                     if (mark >> SOLVE_SHIFT != solve) {
                         mark = (mark & LISTED) | solve << SOLVE_SHIFT;
                         partial.sums[SEEN_VERTICES] += 1.0;
@@ -360,7 +414,7 @@ __global__ void __launch_bounds__(BLOCK, 4) push_rounds(
 
         // spread: a few items to a warp, their edges one after the other
         const Lists lists = {length, marks, candidates, counts + LISTED_COUNT + list, next_queue,
-                             counts + QUEUED_COUNT + next, capacity, floor, threshold};
+                             counts + QUEUED_COUNT + next, capacity, floor, threshold, weight};
         const int64 count = numbers[ITEMS + now];
         const int64 warps = threads / WARP;
         int64 share_of_warp = (count + warps - 1) / warps;
