@@ -29,10 +29,10 @@ _STALLED_SWEEPS = 8
 _COLD = 0.5
 """An error bound above it says that the old ranks are no better than none."""
 
-_FIRST_THRESHOLD = 1e4
+_FIRST_THRESHOLD = 1e3
 """θ at the start of a sparse phase, in units of the θ at which the target is met for certain."""
 
-_EDGE_WEIGHT = 1.0 / 8.0
+_EDGE_WEIGHT = 0.02
 """What an out-edge adds to the work of pushing a vertex, in that of a vertex without any."""
 
 _FLOOR = 16.0
@@ -167,7 +167,7 @@ class _Balance:
         self._seen.append(bound)
         if len(self._seen) <= self._patience:
             return False
-        ratio = (self._seen[-1] / self._seen[-4]) ** (1.0 / 3.0) if self._seen[-4] else 0.0
+        ratio = (self._seen[-1] / self._seen[-4]) ** (1.0 / 3.0)
         if ratio < self._slow or (self._other and ratio < 0.995 * self._other):
             self._seen = self._seen[-4:]
             self._patience = max(self._patience, 8)

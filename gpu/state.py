@@ -21,10 +21,10 @@ the kept sums can have come from what they stand for (u = 2⁻⁵³, running err
 - the kept sums are sums of `edges` terms that together measure at most twice what was moved.
 
 These bounds add up in `drift` and are part of the published bound. They cannot grow for ever: every
-update computes r anew from y for a slice of the vertices, so after a round through all vertices only
-the drift of this round and of the last one counts; and every dense sweep sums anew. Computing r[v]
-from y is itself off by no more than 6(L+4)·u of its terms, L the depth of the longest row sum: the
-last term of the bound.
+few updates r is computed anew from y for a slice of the vertices, so after a round through all of
+them only the drift of this round and of the last one counts; and every dense sweep sums anew.
+Computing r[v] from y is itself off by no more than 6(L+4)·u of its terms, L the depth of the
+longest row sum: the last term of the bound.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ _REFRESHED = 8192
 _REFRESH_EVERY = 8
 """Vertices whose residual is computed anew at a time, and every how many updates."""
 
+_LEAST_CANDIDATES = 1024
 _CANDIDATES = 8
-"""There is room for one candidate in so many vertices."""
+"""There is room for so many candidates, and for one more in so many vertices."""
 
 
 @dataclass(slots=True)
@@ -90,9 +91,7 @@ class State:
         self._residuals = xp.zeros(0)
         self._marks = xp.zeros(0, np.int32)
         self.values: Array = self._values
-        self.residual = Residual(
-            self._residuals, self._marks, xp.zeros(0, np.int32), 0, np.inf, 0
-        )
+        self.residual = Residual(self._residuals, self._marks, xp.zeros(0, np.int32), 0, np.inf, 0)
         self._spare: dict[str, Array] = {}
 
     def reserve(self, batch: EdgeBatch) -> None:
@@ -107,7 +106,7 @@ class State:
         xp, known = self.graph.backend.xp, len(self.values)
         room = max(vertices, len(self._values) * 5 // 4)
         values, residuals, marks = xp.empty(room), xp.empty(room), xp.empty(room, np.int32)
-        candidates = xp.empty(room // _CANDIDATES + 1024, np.int32)
+        candidates = xp.empty(room // _CANDIDATES + _LEAST_CANDIDATES, np.int32)
         values[:known], residuals[:known] = self.values, self.residual.values
         marks[:known] = self.residual.marks
         listed = self.residual.listed

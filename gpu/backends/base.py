@@ -339,6 +339,7 @@ class Backend(ABC):
         is spread: y[u] += x, and r[u] keeps what y could not take. Then r[v] += α·x/d(u) over the
         out-lists; a vertex that this lifts above θ joins the next list. When a list is empty θ is
         halved, or falls to where there is something, and the list is selected from the candidates.
+        A backend on which a short list takes as long as a longer one may do so before it is empty.
         The cost is the out-edges of the lists and the candidates: never all n.
 
         What a push takes from ‖r‖₁ is (1-α)·|x| or more, what it costs grows with the out-list, so

@@ -558,9 +558,7 @@ def _tally(residual: Residual) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     return counts, np.zeros(cpu_push.SUMS)
 
 
-def _moved(
-    residual: Residual, counts: NDArray[np.int64], sums: NDArray[np.float64]
-) -> Moved:
+def _moved(residual: Residual, counts: NDArray[np.int64], sums: NDArray[np.float64]) -> Moved:
     residual.listed = int(counts[cpu_push.N_LISTED])
     _without_overflow(residual)
     l1, residual_sum, total, moved, magnitude = sums.tolist()

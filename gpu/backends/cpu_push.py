@@ -9,6 +9,8 @@ of threads.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numba import njit, prange
 
@@ -22,7 +24,7 @@ N_LISTED, N_QUEUED, QUEUED_EDGES, EDGES, ROUNDS, VERTICES, COUNTS = 0, 1, 2, 3, 
 and distinct vertices pushed."""
 
 GOAL, FLOOR, WORK, OUT_OF_ROUNDS = 0, 1, 2, 3
-ENDED = ("goal", "floor", "work", "rounds")
+ENDED: tuple[Literal["goal", "floor", "work", "rounds"], ...] = ("goal", "floor", "work", "rounds")
 
 _PARALLEL_EDGES = 1 << 15
 """Rounds of fewer edges run on one core."""
@@ -363,9 +365,7 @@ def push(  # type: ignore[no-untyped-def]
             if not select:
                 threshold = max(0.5 * threshold, floor)
             select = False
-            largest = _select(
-                threshold, weight, floor, length, r, marks, candidates, queue, counts
-            )
+            largest = _select(threshold, weight, floor, length, r, marks, candidates, queue, counts)
             if counts[N_QUEUED] == 0:
                 if counts[N_LISTED] == 0 or threshold <= floor:
                     ended = FLOOR

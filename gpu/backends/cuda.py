@@ -50,6 +50,9 @@ _CHUNK = 128
 _RESIDENT = 4
 """Blocks that fit on a multiprocessor at once, for kernels whose blocks meet."""
 
+_FILL = 1 << 16
+"""Out-edges of a work-list below which a round takes the same time, whatever it does."""
+
 _SWEEP, _FRONTIER, _DIVIDED = 0, 1, 2
 """Modes of pull.cu."""
 
@@ -432,6 +435,7 @@ class CudaBackend(Backend):
                 np.float64(limits.goal),
                 np.float64(limits.threshold),
                 np.float64(limits.edge_weight),
+                np.int64(_FILL),
                 np.int64(limits.round_edges),
                 np.int64(limits.edges),
                 np.int64(limits.rounds),
@@ -488,9 +492,9 @@ class CudaBackend(Backend):
             # more candidates than there is room for are no candidates
             residual.marks &= ~(LISTED | QUEUED)
             residual.listed, residual.floor = 0, np.inf
-        l1, residual_sum, total, moved, magnitude = (
-            tally.view(np.float64)[_COUNTS : _COUNTS + 5].tolist()
-        )
+        l1, residual_sum, total, moved, magnitude = tally.view(np.float64)[
+            _COUNTS : _COUNTS + 5
+        ].tolist()
         return Moved(l1, residual_sum, total, moved, magnitude, int(tally[_EDGES]))
 
     def expand(self, graph: Graph, vertices: Array, flags: Array) -> Array:

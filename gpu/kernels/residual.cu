@@ -11,6 +11,7 @@
 using uint64 = unsigned long long;
 
 constexpr int CHUNK = 128;
+constexpr int MOST_TAILS = 8;  // rounds at the floor that do not fill the device
 constexpr int LISTED = 1, QUEUED = 2, SOLVE_SHIFT = 2;  // marks, as in backends/base.py
 
 // `tally`: int64 counts, then the sums as doubles; read back in one piece
@@ -19,6 +20,16 @@ enum Count { ENDED, ROUNDS, VERTICES, EDGES, STEPS, LISTS, LISTED_COUNT, QUEUED_
 enum Sum { L1, SUM, TOTAL, MOVED, MAGNITUDE, SEEN_EDGES, SEEN_VERTICES, SEEN_QUEUED, SUMS };
 constexpr int THRESHOLD = COUNTS + SUMS;  // the last θ, as a double
 enum Ended { GOAL, FLOOR, WORK, OUT_OF_ROUNDS };
+
+// The next place of a list, for every thread that comes here; those of a warp that come together add once.
+__device__ __forceinline__ int64 append(uint64* count) {
+    const unsigned together = __activemask();
+    const int lane = threadIdx.x % WARP, first = __ffs((int)together) - 1;
+    uint64 base = 0;
+    if (lane == first) base = atomicAdd(count, (uint64)__popc(together));
+    base = __shfl_sync(together, base, first);
+    return (int64)base + __popc(together & ((1u << lane) - 1));
+}
 
 struct Partial {
     double sums[SUMS];
@@ -46,8 +57,8 @@ __device__ __forceinline__ void join(int v, double size, const Lists& lists, Par
     if (!(mark & LISTED)) {
         mark = atomicOr(&lists.marks[v], LISTED);
         if (!(mark & LISTED)) {
-            const uint64 at = atomicAdd(lists.listed, 1ull);
-            if ((int64)at < lists.capacity) lists.candidates[at] = v;
+            const int64 at = append(lists.listed);
+            if (at < lists.capacity) lists.candidates[at] = v;
         }
     }
     if (lists.queued == nullptr || size <= lists.threshold || mark & QUEUED) return;
@@ -55,8 +66,8 @@ __device__ __forceinline__ void join(int v, double size, const Lists& lists, Par
     if (size <= bar(lists.threshold, lists.weight, length)) return;
     mark = atomicOr(&lists.marks[v], QUEUED);
     if (mark & QUEUED) return;
-    const uint64 at = atomicAdd(lists.queued, 1ull);
-    if ((int64)at < lists.capacity) lists.queue[at] = v;
+    const int64 at = append(lists.queued);
+    if (at < lists.capacity) lists.queue[at] = v;
     partial.sums[SEEN_QUEUED] += length;
 }
 
@@ -199,8 +210,8 @@ __global__ void __launch_bounds__(BLOCK) collect_large(
         const int mark = marks[v];
         if (large != ((mark & LISTED) != 0)) marks[v] = mark ^ LISTED;
         if (large) {
-            const uint64 at = atomicAdd(listed, 1ull);
-            if ((int64)at < capacity) candidates[at] = (int)v;
+            const int64 at = append(listed);
+            if (at < capacity) candidates[at] = (int)v;
         }
     }
 }
@@ -262,7 +273,7 @@ __global__ void __launch_bounds__(BLOCK, 4) push_rounds(
     const uint8* __restrict__ loop, const int* __restrict__ degree, double* values, double* r, int* marks,
     double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue, int* second_queue,
     double* shares, int64* items, int solve, double damping, double l1, double residual_sum, double total, double goal,
-    double threshold, double weight, int64 round_edges, int64 most_edges, int64 most_rounds, int64* tally) {
+    double threshold, double weight, int64 fill, int64 round_edges, int64 most_edges, int64 most_rounds, int64* tally) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     __shared__ int64 seen[4];
     __shared__ double seen_sums[4];
@@ -274,6 +285,7 @@ __global__ void __launch_bounds__(BLOCK, 4) push_rounds(
     const int64 threads = (int64)gridDim.x * BLOCK;
     const bool leader = thread == 0;
     int64 step = 0, selections = 0, rounds = 0;
+    int tails = 0;
     bool selected = false;
     int ended;
     Partial partial = {};
@@ -314,7 +326,14 @@ __global__ void __launch_bounds__(BLOCK, 4) push_rounds(
             numbers[LARGEST + after] = 0;
             numbers[ITEMS + next] = 0;
         }
-        if (queued == 0) {
+        // a list that does not fill the device takes as long as one that does: θ falls to make it longer
+        const bool small = queued_edges < fill && !selected;
+        if (small && queued > 0 && threshold <= floor && ++tails > MOST_TAILS) {
+            ended = FLOOR;
+            break;
+        }
+        const bool sparse = small && threshold > floor;
+        if (queued == 0 || sparse) {
             if (selected) {
                 if (listed == 0 || threshold <= floor) {
                     ended = FLOOR;
@@ -323,7 +342,7 @@ __global__ void __launch_bounds__(BLOCK, 4) push_rounds(
                 // nothing is above θ: it falls at once to where the next halving finds something
                 threshold = fmin(threshold, 1.999 * largest);
             }
-            if (selections > 0) threshold = fmax(0.5 * threshold, floor);
+            if (selections > 0) threshold = fmax((sparse ? 0.25 : 0.5) * threshold, floor);
             selected = true;
             const int next_list = (selections + 1) % 3;
             int* kept = selections % 2 ? first_candidates : second_candidates;
@@ -333,16 +352,17 @@ __global__ void __launch_bounds__(BLOCK, 4) push_rounds(
                 const int v = candidates[at];
                 const double here = fabs(r[v]);
                 if (here <= floor) {
-                    marks[v] &= ~LISTED;
+                    marks[v] &= ~(LISTED | QUEUED);
                     continue;
                 }
-                kept[atomicAdd(counts + LISTED_COUNT + next_list, 1ull)] = v;
+                kept[append(counts + LISTED_COUNT + next_list)] = v;
                 const double worth = here / (1.0 + weight * length[v]);
                 if (worth > threshold) {
                     marks[v] |= QUEUED;
-                    next_queue[atomicAdd(counts + QUEUED_COUNT + next, 1ull)] = v;
+                    next_queue[append(counts + QUEUED_COUNT + next)] = v;
                     partial.sums[SEEN_QUEUED] += length[v];
                 } else {
+                    marks[v] &= ~QUEUED;
                     largest_left = fmax(largest_left, worth);
                 }
             }
@@ -397,7 +417,15 @@ __global__ void __launch_bounds__(BLOCK, 4) push_rounds(
                 }
                 marks[u] = mark;
             }
-            uint64 place = chunks > 0 ? atomicAdd(counts + ITEMS + now, (uint64)chunks) : 0;
+            int before = chunks;
+#pragma unroll
+            for (int distance = 1; distance < WARP; distance *= 2) {
+                const int other = __shfl_up_sync(FULL, before, distance);
+                if (lane >= distance) before += other;
+            }
+            uint64 place = 0;
+            if (lane == WARP - 1 && before > 0) place = atomicAdd(counts + ITEMS + now, (uint64)before);
+            place = __shfl_sync(FULL, place, WARP - 1) + before - chunks;
             if (chunks == 1) items[place] = at << 32;
             unsigned many = __ballot_sync(FULL, chunks > 1);
             while (many) {
