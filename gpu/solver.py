@@ -48,6 +48,9 @@ _SPARSE_SWEEPS = 2.0
 _ROUND_SWEEPS = 0.7
 """The most that one work-list may cost, in sweeps."""
 
+_DRIFTED = 0.1
+"""The part of a bound that may be drift before the residual is computed anew from y, in a sweep."""
+
 _FEW = 16
 """Fewer vertices than one in so many are worked on as a list, more as flags over all."""
 
@@ -204,6 +207,10 @@ def _relax(state: State, most_sweeps: int) -> int:
         state.base -= relaxed.shift
         state.swept(relaxed.l1, relaxed.sum)
         bound = state.error_bound if balance.on else state.centred_bound()
+        if bound > target and state.drift > _DRIFTED * bound and sweeps < most_sweeps:
+            sweeps += 1
+            state.certify()
+            bound = state.error_bound if balance.on else state.centred_bound()
         progress = bound < best * (1.0 + options.damping) / 2.0
         best, stalled = (bound, 0) if progress else (best, stalled + 1)
         if bound <= target or stalled == _STALLED_SWEEPS or sweeps == most_sweeps:

@@ -39,9 +39,10 @@ from gpu.types import EdgeBatch, Options
 
 _ULP = 2.0**-53
 
-_REFRESHED = 8192
 _REFRESH_EVERY = 8
-"""Vertices whose residual is computed anew at a time, and every how many updates."""
+_REFRESHED, _REFRESHED_EDGES = 8192, 1 << 18
+"""Every so many updates the residual of so many vertices is computed anew, or of fewer, where their
+in-lists are longer than so many edges together."""
 
 _LEAST_CANDIDATES = 1024
 _CANDIDATES = 8
@@ -240,7 +241,9 @@ class State:
         if self._cursor >= vertices:
             self._drift.before, self._drift.now = self._drift.now, 0.0
             self._cursor = 0
-        first, self._cursor = self._cursor, min(vertices, self._cursor + _REFRESHED)
+        xp, first = self.graph.backend.xp, self._cursor
+        ends = xp.cumsum(self.graph.incoming.length[first : first + _REFRESHED], dtype=np.int64)
+        self._cursor = first + max(1, int((ends <= _REFRESHED_EDGES).sum()))
         self.moved(
             self.graph.backend.refresh(
                 self.graph,
@@ -258,6 +261,11 @@ class State:
         """How far a residual computed from y can be off, relative to Σy."""
         depth = self.graph.backend.sum_depth(self.graph.incoming.longest)
         return 6.0 * (depth + 4.0) * _ULP
+
+    @property
+    def drift(self) -> float:
+        """The part of the error bound that is drift."""
+        return self._drift.total / self.total / (1.0 - self.options.damping)
 
     @property
     def uncertainty(self) -> float:

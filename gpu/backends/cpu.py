@@ -19,7 +19,6 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from gpu.backends import cpu_push
 from gpu.backends.base import (
     LISTED,
     SOLVES,
@@ -34,6 +33,19 @@ from gpu.backends.base import (
     Residual,
     Rows,
     Sweep,
+)
+from gpu.backends.cpu_push import (
+    COUNTS,
+    EDGES,
+    ENDED,
+    N_LISTED,
+    ROUNDS,
+    SUMS,
+    VERTICES,
+    collect,
+    push,
+    refresh,
+    spread,
 )
 
 if TYPE_CHECKING:
@@ -79,10 +91,10 @@ def _exact_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     return _locked(njit(parallel=True, nogil=True, cache=True)(function))
 
 
-_spread = _locked(cpu_push.spread)
-_push = _locked(cpu_push.push)
-_refresh = _locked(cpu_push.refresh)
-_collect = _locked(cpu_push.collect)
+_spread = _locked(spread)
+_push = _locked(push)
+_refresh = _locked(refresh)
+_collect = _locked(collect)
 
 
 @njit(inline="always")
@@ -505,9 +517,9 @@ class CpuBackend(Backend):
             counts,
             sums,
         )
-        rounds, vertices = int(counts[cpu_push.ROUNDS]), int(counts[cpu_push.VERTICES])
+        rounds, vertices = int(counts[ROUNDS]), int(counts[VERTICES])
         change = _moved(residual, counts, sums)
-        return Pushed(cpu_push.ENDED[ended], threshold, rounds, vertices, change)
+        return Pushed(ENDED[ended], threshold, rounds, vertices, change)
 
     def collect(self, residual: Residual, floor: float) -> None:
         residual.listed = _collect(residual.values, residual.marks, floor, residual.candidates)
@@ -553,16 +565,16 @@ class CpuBackend(Backend):
 
 
 def _tally(residual: Residual) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    counts = np.zeros(cpu_push.COUNTS, np.int64)
-    counts[cpu_push.N_LISTED] = residual.listed
-    return counts, np.zeros(cpu_push.SUMS)
+    counts = np.zeros(COUNTS, np.int64)
+    counts[N_LISTED] = residual.listed
+    return counts, np.zeros(SUMS)
 
 
 def _moved(residual: Residual, counts: NDArray[np.int64], sums: NDArray[np.float64]) -> Moved:
-    residual.listed = int(counts[cpu_push.N_LISTED])
+    residual.listed = int(counts[N_LISTED])
     _without_overflow(residual)
     l1, residual_sum, total, moved, magnitude = sums.tolist()
-    return Moved(l1, residual_sum, total, moved, magnitude, int(counts[cpu_push.EDGES]))
+    return Moved(l1, residual_sum, total, moved, magnitude, int(counts[EDGES]))
 
 
 def _without_overflow(residual: Residual) -> None:

@@ -243,6 +243,7 @@ __global__ void __launch_bounds__(BLOCK) refresh_rows(
             const int64 w = block_row + row;
             if (w >= last || length[w] <= LONG) continue;
             double part = 0.0;
+#pragma unroll 4
             for (int slot = threadIdx.x; slot < length[w]; slot += BLOCK) {
                 const int u = pool[start[w] + slot];
                 part += values[u] / degree[u];
