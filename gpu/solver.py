@@ -189,7 +189,7 @@ def _relax(state: State, most_sweeps: int) -> int:
     target = options.target_error
     if state.error_bound <= target or most_sweeps == 0:
         return 0
-    contributions = state.spare("contributions")
+    contributions = state.spare("rounded contributions", np.float32)
     balance = _Balance(options.damping)
     balance.owed = state.shift(state.sum / graph.vertices)
     best, stalled, sweeps = np.inf, 0, 0

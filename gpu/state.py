@@ -177,7 +177,8 @@ class State:
 
     def swept(self, l1: float, residual_sum: float) -> None:
         """Takes over the sums of a dense sweep that went on from this residual."""
-        self._drift.now += self.rounding * self.l1
+        # the second term: what y rounds away of a step whose shares have been sent
+        self._drift.now += self.rounding * self.l1 + 2.0 * _ULP * self.total
         self._drift.sums = 0.0
         self.l1, self.sum = l1, residual_sum
 

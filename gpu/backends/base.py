@@ -278,7 +278,8 @@ class Backend(ABC):
         the shift; r stays the residual of y. What y cannot take for want of digits stays in r.
 
         values, residual  float64[n], y and r, changed
-        contributions     float64[n], overwritten
+        contributions     float32[n], overwritten: δ/d is rounded to it, δ is made d times what it
+                          holds, and the rest stays in r
         balance           whether the shift is that which makes Σr = 0, or none
         """
 

@@ -211,14 +211,17 @@ def _take_all(length, loop, degree, damping, values, r, contributions, sums):  #
             d = degree[v]
             leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
             old = values[v]
-            new = old + r[v] / leaving
+            wanted = r[v] / leaving
+            contribution = np.float32(wanted / d) if d > 0 else np.float32(0.0)
+            if d > 0:
+                wanted = np.float64(contribution) * d
+            new = old + wanted
             taken = new - old
             left = r[v] - leaving * taken
-            contribution = taken / d if d > 0 else 0.0
             values[v] = new
             r[v] = left
             contributions[v] = contribution
-            arriving += damping * contribution * length[v] + left
+            arriving += damping * np.float64(contribution) * length[v] + left
             total += taken
         sums[stripe, 0] = arriving
         sums[stripe, 1] = total
