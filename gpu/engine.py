@@ -159,9 +159,19 @@ class Engine:
     def warm_up(self) -> None:
         """Compiles every kernel, so that no request waits for one."""
         engine = Engine(self.options, self._backend)
-        engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2), (0, 0)], delete=[(1, 0)]))
+        # large enough that a small batch is perturbed and pushed, not swept
+        vertices = np.arange(1024)
+        sources, targets = (
+            np.tile(vertices, 3),
+            np.concatenate([(step * vertices + 1) % 1024 for step in (3, 5, 7)]),
+        )
+        engine.apply(EdgeBatch(sources, targets))
+        engine.update("auto")
+        engine.apply(EdgeBatch(vertices, np.full(1024, 7)))
+        engine.update("dynamic-frontier")
         for strategy in STRATEGIES:
-            engine.apply(EdgeBatch.of(insert=[(2, 0)], delete=[(2, 0), (0, 1)]))
+            engine.apply(EdgeBatch.of(insert=[(2, 0), (0, 0)], delete=[(2, 0), (0, 1)]))
             engine.update(strategy)
+            engine.apply(EdgeBatch.of(insert=[(0, 1)]))
         engine.publish().top(1)
         engine.personalized(np.array([0]), k=1)

@@ -237,7 +237,7 @@ class State:
         """
         vertices = self.graph.vertices
         self._updates += 1
-        if self._updates % _REFRESH_EVERY:
+        if self._updates % _REFRESH_EVERY != 1:
             return
         if self._cursor >= vertices:
             self._drift.before, self._drift.now = self._drift.now, 0.0

@@ -530,7 +530,7 @@ class CpuBackend(Backend):
         _without_overflow(residual)
 
     def expand(self, graph: Graph, vertices: Array, flags: Array) -> Array:
-        outgoing = graph.outgoing
+        outgoing, vertices = graph.outgoing, vertices.astype(np.int32)
         edges = int(outgoing.length[vertices].sum(dtype=np.int64)) + len(vertices)
         lists = (outgoing.start, outgoing.length, outgoing.pool, graph.loop)
         if edges < min(_CHUNK_WORK, len(flags)):
