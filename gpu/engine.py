@@ -158,20 +158,17 @@ class Engine:
 
     def warm_up(self) -> None:
         """Compiles every kernel, so that no request waits for one."""
-        engine = Engine(self.options, self._backend)
-        # large enough that a small batch is perturbed and pushed, not swept
-        vertices = np.arange(1024)
-        sources, targets = (
-            np.tile(vertices, 3),
-            np.concatenate([(step * vertices + 1) % 1024 for step in (3, 5, 7)]),
-        )
-        engine.apply(EdgeBatch(sources, targets))
-        engine.update("auto")
-        engine.apply(EdgeBatch(vertices, np.full(1024, 7)))
-        engine.update("dynamic-frontier")
-        for strategy in STRATEGIES:
-            engine.apply(EdgeBatch.of(insert=[(2, 0), (0, 0)], delete=[(2, 0), (0, 1)]))
-            engine.update(strategy)
-            engine.apply(EdgeBatch.of(insert=[(0, 1)]))
-        engine.publish().top(1)
-        engine.personalized(np.array([0]), k=1)
+        # small graphs and large ones run kernels that were compiled differently; the edges are
+        # v → 2v and v → 2v+1, so that every vertex is near every other
+        for vertices in (4, 1 << 15):
+            engine = Engine(self.options, self._backend)
+            sources = np.repeat(np.arange(vertices, dtype=np.int64), 2)
+            engine.apply(EdgeBatch(sources, np.arange(2 * vertices) % vertices))
+            engine.update("auto")
+            engine.apply(EdgeBatch(sources, np.full_like(sources, 1)))
+            engine.update("dynamic-frontier")
+            for strategy in STRATEGIES:
+                engine.apply(EdgeBatch.of(insert=[(0, 0), (0, 2)], delete=[(0, 0), (0, 2)]))
+                engine.update(strategy)
+            engine.publish().top(1)
+            engine.personalized(np.array([0]), k=1)

@@ -3,6 +3,7 @@
 ``pytest``                 runs what it can anywhere: ``cpu``, and ``emulated``, which is the
 ``cuda``
                            backend with NumPy arrays and its kernels compiled for the CPU
+                           (``shuffled``: its threads and blocks in a random order)
 ``pytest --backend cuda``  runs the same on a CUDA device
 """
 
@@ -23,10 +24,10 @@ DATA = Path(os.environ.get("LIVERANK_GRAPHS", Path(__file__).parents[2] / "share
 
 @cache
 def _backend(name: str) -> Backend:
-    if name == "emulated":
+    if name in ("emulated", "shuffled"):
         from tests.kernels.emulated import emulated_backend
 
-        return emulated_backend()
+        return emulated_backend("shuffled" if name == "shuffled" else "forward")
     assert name in ("cpu", "cuda")
     return backend_named("cpu" if name == "cpu" else "cuda")
 
@@ -35,14 +36,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--backend",
         action="append",
-        choices=["cpu", "emulated", "cuda"],
-        help="backend to test, repeatable; cpu and emulated unless given",
+        choices=["cpu", "emulated", "shuffled", "cuda"],
+        help="backend to test, repeatable; cpu and emulated (and shuffled for some) unless given",
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" in metafunc.fixturenames:
-        names = metafunc.config.getoption("--backend") or ["cpu", "emulated"]
+        anywhere = ["cpu", "emulated"]
+        if metafunc.definition.get_closest_marker("any_thread_order"):
+            anywhere.append("shuffled")
+        names = metafunc.config.getoption("--backend") or anywhere
         metafunc.parametrize("backend", names, indirect=True, scope="session")
 
 

@@ -2,17 +2,14 @@
 
 Work is cut into chunks of about equal rows and edges; a chunk sums in a fixed order and the chunks'
 sums are added in a fixed order, so that results do not depend on the number of threads.
-
-Numba's portable threading layer aborts when two threads run parallel kernels at once, so one lock
-lets one kernel run at a time in the process: they use all cores anyway.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from functools import wraps
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,11 +44,10 @@ from gpu.backends.cpu_push import (
     refresh,
     spread,
 )
+from gpu.threads import one_parallel_kernel
 
 if TYPE_CHECKING:
     from gpu.graph import Adjacency, Applied, Graph
-
-_one_kernel_at_a_time = threading.Lock()
 
 _BLOCK = 1024
 """Terms added one after the other before their sum joins the row's: keeps rounding in long rows
@@ -69,26 +65,53 @@ _NO_MARKS = np.zeros(0, np.int32)
 _NO_VALUES = np.zeros(0)
 
 
+def _compiled(
+    function: Callable[..., Any], fastmath: set[str] | bool
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The function for the calling thread alone, and for all cores."""
+    parallel = njit(parallel=True, nogil=True, cache=True, fastmath=fastmath)(function)
+    # Numba's cache tells compiled functions apart by name and line, not by how they were compiled
+    alone = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_alone")
+    alone.__qualname__ = alone.__name__
+    return njit(nogil=True, cache=True, fastmath=fastmath)(alone), _locked(parallel)
+
+
 def _locked(compiled: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(compiled)
     def call(*arguments: Any) -> Any:
-        with _one_kernel_at_a_time:
+        with one_parallel_kernel:
             return compiled(*arguments)
 
     return call
 
 
 def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    return _locked(
-        njit(parallel=True, nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})(
-            function
-        )
-    )
+    """Compiles a kernel whose first two parameters are the order and groups of Rows.
+
+    One group is worked on by the calling thread itself: waking the others takes longer than that,
+    above all where they have other work.
+    """
+    alone, parallel = _compiled(function, {"reassoc", "contract", "nsz"})
+
+    @wraps(function)
+    def call(order: Array, groups: Array, *arguments: Any) -> Any:
+        return (alone if len(groups) <= 2 else parallel)(order, groups, *arguments)
+
+    return call
 
 
-def _exact_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Without fast-math: for what needs a difference of neighbouring numbers as it is."""
-    return _locked(njit(parallel=True, nogil=True, cache=True)(function))
+def _vertex_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a kernel whose first parameter is an array over the vertices it works on; few are
+    worked on by the calling thread itself. Without fast-math: for what needs a difference of
+    neighbouring numbers as it is.
+    """
+    alone, parallel = _compiled(function, False)
+
+    @wraps(function)
+    def call(over: Array, *arguments: Any) -> Any:
+        return (alone if len(over) <= _STRIPE else parallel)(over, *arguments)
+
+    return call
 
 
 _spread = _locked(spread)
@@ -202,7 +225,7 @@ def _pull(  # type: ignore[no-untyped-def]
         sums[group, 4] = dangling
 
 
-@_exact_kernel
+@_vertex_kernel
 def _take_all(length, loop, degree, damping, values, r, contributions, sums):  # type: ignore[no-untyped-def]
     for stripe in prange(len(sums)):
         arriving = 0.0
@@ -251,7 +274,7 @@ def _gather(order, groups, start, length, pool, contributions, damping, shift, r
         sums[group, 1] = total
 
 
-@_kernel
+@_vertex_kernel
 def _flag(vertices, start, length, pool, loop, flags):  # type: ignore[no-untyped-def]
     for place in prange(len(vertices)):
         u = vertices[place]

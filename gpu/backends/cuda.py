@@ -47,7 +47,7 @@ _SUMS = 5
 _CHUNK = 128
 """Edges of an out-list that one warp works on at a time."""
 
-_RESIDENT = 4
+_RESIDENT = 2
 """Blocks that fit on a multiprocessor at once, for kernels whose blocks meet."""
 
 _FILL = 1 << 16

@@ -41,6 +41,9 @@ COMPILE_OPTIONS = ("-std=c++17",)
 
 @cache
 def source(name: str) -> str:
-    """The whole translation unit of ``<name>.cu``."""
+    """The whole translation unit of ``<name>.cu``; messages name its parts and their lines."""
     folder = files(__package__)
-    return "\n".join((folder / part).read_text("utf-8") for part in ("common.cuh", f"{name}.cu"))
+    return "\n".join(
+        f'#line 1 "{part}"\n{(folder / part).read_text("utf-8")}'
+        for part in ("common.cuh", f"{name}.cu")
+    )

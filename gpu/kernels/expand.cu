@@ -15,7 +15,7 @@ __device__ __forceinline__ void flag(int v, int* flags, int* fresh, uint64* foun
 
 // Flags the out-neighbours of vertices[0 … count), and those of them that have a loop; lists who had no flag.
 // ends[i]: chunks of the out-lists of vertices[0 … i], with at least one for each.
-__global__ void __launch_bounds__(BLOCK) expand_rows(
+__global__ void __launch_bounds__(BLOCK, 4) expand_rows(
     const int* __restrict__ vertices, const int64* __restrict__ ends, int64 count,
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const uint8* __restrict__ loop, int* flags, int* fresh, uint64* found) {
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(BLOCK) expand_rows(
 }
 
 // Flags every vertex that has no flag and an in-neighbour in the frontier; lists them. A warp a vertex.
-__global__ void __launch_bounds__(BLOCK) look_back(
+__global__ void __launch_bounds__(BLOCK, 4) look_back(
     int64 vertices, const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const uint8* __restrict__ frontier, int* flags, int* fresh, uint64* found) {
     const int lane = threadIdx.x % WARP;

@@ -30,10 +30,10 @@ __device__ __forceinline__ void write_sums(Sums sums, double* out) {
     }
 }
 
-constexpr int SWEEP = 0, FRONTIER = 1, DIVIDED = 2;
+enum Mode { SWEEP, FRONTIER, DIVIDED };
 
 template <int LANES, int MODE>
-__global__ void __launch_bounds__(BLOCK) pull_rows(
+__global__ void __launch_bounds__(BLOCK, MODE == DIVIDED ? 4 : 5) pull_rows(
     const int* __restrict__ order, int64 first, int64 last,
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const uint8* __restrict__ loop, const int* __restrict__ degree,

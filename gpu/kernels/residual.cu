@@ -128,7 +128,7 @@ __device__ __forceinline__ int64 place_of(int64 u, const int64* sources, int64 c
 
 // What a batch adds to r, for spread_rows: shares and chunks of each touched source; and, as single additions, what goes
 // through loops, removed edges and added edges.
-__global__ void __launch_bounds__(BLOCK) perturbation(
+__global__ void __launch_bounds__(BLOCK, 3) perturbation(
     const int64* __restrict__ sources, const int* __restrict__ old_degree, int64 count,
     const int64* __restrict__ removed_sources, const int64* __restrict__ removed_targets, int64 removed,
     const int64* __restrict__ added_sources, const int64* __restrict__ added_targets, int64 added,
@@ -170,7 +170,7 @@ __device__ __forceinline__ void spread_chunk(
 }
 
 // ends[i]: chunks of the out-lists of sources[0 … i], with at least one for each.
-__global__ void __launch_bounds__(BLOCK) spread_rows(
+__global__ void __launch_bounds__(BLOCK, 3) spread_rows(
     const int64* __restrict__ sources, const double* __restrict__ shares, const int64* __restrict__ ends, int64 count,
     const int64* __restrict__ targets, const double* __restrict__ amounts, int64 singles,
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(BLOCK) spread_rows(
 }
 
 // Every v with |r[v]| > floor, in any order.
-__global__ void __launch_bounds__(BLOCK) collect_large(
+__global__ void __launch_bounds__(BLOCK, 3) collect_large(
     const double* __restrict__ r, int64 vertices, double floor, int* marks, int* candidates, int64 capacity, int64* tally) {
     uint64* listed = reinterpret_cast<uint64*>(tally) + LISTED_COUNT;
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(BLOCK) collect_large(
 }
 
 // r = β + α·Σ y[u]/d(u) - (1 - αℓ/d)·y for the vertices first … last-1: a warp a row, the whole block for long rows.
-__global__ void __launch_bounds__(BLOCK) refresh_rows(
+__global__ void __launch_bounds__(BLOCK, 3) refresh_rows(
     int64 first, int64 last, const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const uint8* __restrict__ loop, const int* __restrict__ degree, const double* __restrict__ values,
     double base, double damping, const int* __restrict__ out_length,
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(BLOCK) refresh_rows(
 // The sparse phase, all rounds in one launch. Between two syncs of the grid a block may run ahead of another: so what a
 // decision reads is written only after the next sync, counts that start anew have three places used in turn, and the
 // decision itself is made by every block from the same numbers.
-__global__ void __launch_bounds__(BLOCK, 4) push_rounds(
+__global__ void __launch_bounds__(BLOCK, 2) push_rounds(
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const uint8* __restrict__ loop, const int* __restrict__ degree, double* values, double* r, int* marks,
     double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue, int* second_queue,

@@ -104,6 +104,7 @@ def test_every_strategy_keeps_its_certificate_through_a_stream(
         _assert_certified(engine, result.error_bound, dangling)
 
 
+@pytest.mark.any_thread_order
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_batches_may_be_ranked_together_by_any_strategy_in_any_order(
     dangling: Dangling, backend: Backend

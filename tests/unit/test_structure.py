@@ -46,6 +46,7 @@ def test_the_engine_knows_nothing_of_the_service(path: Path) -> None:
 ENGINE_ORDER = [
     "errors",
     "types",
+    "threads",
     "verify",
     "generate",
     "kernels",

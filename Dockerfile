@@ -1,0 +1,39 @@
+# syntax=docker/dockerfile:1
+# The service in a container, as a user without rights, its root file system read-only if you like.
+#
+#   docker build -t liverank .                                  the cpu backend
+#   docker build -t liverank:cuda --build-arg EXTRAS=[cuda13] . with CuPy and the CUDA libraries it needs
+#   docker run --rm -p 127.0.0.1:8080:8080 -v liverank:/data liverank
+#
+# BASE is any image with Python 3.11 or later and its venv module.
+ARG BASE=python:3.12-slim-bookworm
+
+FROM ${BASE} AS build
+ARG EXTRAS=""
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY gpu gpu
+COPY service service
+RUN python3 -m venv /opt/liverank \
+    && /opt/liverank/bin/pip install --no-cache-dir ".${EXTRAS}"
+# kernels are compiled here, so that a fresh container is ready in seconds
+RUN NUMBA_CACHE_DIR=/opt/liverank/numba \
+    /opt/liverank/bin/python -c "from service.catalog import warm_up; warm_up('cpu')"
+
+FROM ${BASE}
+RUN groupadd --gid 10001 liverank \
+    && useradd --uid 10001 --gid liverank --no-create-home --home-dir /data liverank \
+    && install -d -o liverank -g liverank /data
+COPY --from=build /opt/liverank /opt/liverank
+COPY docker/entrypoint /usr/local/bin/entrypoint
+ENV PATH=/opt/liverank/bin:$PATH \
+    LIVERANK_DATA=/data \
+    LIVERANK_HOST=0.0.0.0 \
+    LIVERANK_PORT=8080
+USER liverank
+VOLUME /data
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=3s --start-period=120s --retries=3 \
+    CMD ["python3", "-c", "import os, urllib.request; urllib.request.urlopen('http://127.0.0.1:' + os.environ['LIVERANK_PORT'] + '/readyz', timeout=2)"]
+ENTRYPOINT ["entrypoint"]
+CMD ["serve"]

@@ -1,0 +1,289 @@
+"""The named graphs of one data directory.
+
+    DATA/lock                      held by the server that uses the directory
+    DATA/graphs/<name>/graph.json  the manifest: format version and options
+    DATA/graphs/<name>/journal.db  see service.durability.journal
+    DATA/graphs/.<anything>        a graph half created or half dropped; removed at the next start
+
+A graph comes into being, and goes, by the rename of its whole directory: a crash leaves it whole
+or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import logging
+import os
+import re
+import shutil
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import pyarrow as pa
+
+from gpu import STRATEGIES, Engine, InvalidValue, Options
+from gpu.types import BackendName, Dangling
+from service.durability.journal import Journal
+from service.errors import GraphExists, NotReady, StorageFailed, UnknownGraph
+from service.keys import KeyKind, KeyTable
+from service.pipeline import Pipeline
+from service.settings import Settings
+
+log = logging.getLogger("liverank.catalog")
+
+DEFAULT_GRAPH = "default"
+MANIFEST_FORMAT = 1
+CLOSE_SECONDS = 5.0
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOptions:
+    """What is fixed when a graph is created.
+
+    damping, dangling, target_error  as in gpu.Options
+    strategy                         for batches that name none
+    keys                             ``string``: exact UTF-8 strings; ``integer``: signed 64-bit
+    """
+
+    damping: float = 0.85
+    dangling: Dangling = "uniform"
+    strategy: str = "auto"
+    target_error: float = 1e-6
+    keys: KeyKind = "string"
+
+    def __post_init__(self) -> None:
+        self.engine_options()
+        check_strategy(self.strategy)
+        if self.keys not in get_args(KeyKind):
+            raise InvalidValue("keys", self.keys, "'string' or 'integer'")
+
+    def engine_options(self) -> Options:
+        return Options(damping=self.damping, dangling=self.dangling, target_error=self.target_error)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph that is open."""
+
+    name: str
+    options: GraphOptions
+    pipeline: Pipeline
+
+
+def check_strategy(strategy: str) -> None:
+    """Raises InvalidValue, which lists the strategies there are."""
+    if strategy not in STRATEGIES:
+        raise InvalidValue("strategy", strategy, "one of " + ", ".join(STRATEGIES))
+
+
+class Catalog:
+    """Creates, opens and drops graphs. Any thread may call any method; most of them block."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._directory = settings.data / "graphs"
+        self._graphs: dict[str, Graph] = {}
+        self._changing = threading.Lock()
+        self._aside = itertools.count()
+        self._not_ready: str | None = "it starts"
+        self._lock: int | None = None
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why no graph can be used yet; None once they can."""
+        return self._not_ready
+
+    def open(self) -> None:
+        """Warms the kernels up and recovers every graph; afterwards the graph ``default`` exists.
+
+        Raises what stopped it; `not_ready` says so too.
+        """
+        with self._changing:
+            try:
+                self._take_directory()
+                self._not_ready = "the kernels are being compiled"
+                warm_up(self._settings.backend)
+                for directory in sorted(self._directory.iterdir()):
+                    self._not_ready = f"graph {directory.name!r} is being recovered"
+                    self._graphs[directory.name] = self._open_graph(directory)
+                if DEFAULT_GRAPH not in self._graphs:
+                    self._not_ready = f"graph {DEFAULT_GRAPH!r} is being created"
+                    self._create(DEFAULT_GRAPH, GraphOptions())
+            except Exception as error:
+                self._not_ready = f"{self._not_ready}, and that failed: {error}"
+                raise
+            self._not_ready = None
+
+    def close(self) -> None:
+        """Ends every graph after the batches at work, and gives the directory free.
+
+        A recovery that is under way is not waited for: the next start begins it anew.
+        """
+        if not self._changing.acquire(timeout=CLOSE_SECONDS):
+            log.warning("stopped while %s", self._not_ready)
+            return
+        try:
+            self._not_ready = "it stops"
+            for graph in self._graphs.values():
+                graph.pipeline.close(NotReady(self._not_ready))
+            self._graphs.clear()
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+        finally:
+            self._changing.release()
+
+    def graphs(self) -> list[Graph]:
+        """All graphs, by name. Raises NotReady."""
+        self._check_ready()
+        return sorted(self._graphs.values(), key=lambda graph: graph.name)
+
+    def get(self, name: str) -> Graph:
+        """Raises UnknownGraph, NotReady."""
+        self._check_ready()
+        try:
+            return self._graphs[name]
+        except KeyError:
+            raise UnknownGraph(name) from None
+
+    def create(self, name: str, given: Mapping[str, Any]) -> tuple[Graph, bool]:
+        """The graph, and whether it is new. `given` options must be those of a graph that exists.
+
+        Raises InvalidValue for the name or an option, GraphExists, NotReady, StorageFailed.
+        """
+        if _NAME.fullmatch(name) is None:
+            raise InvalidValue(
+                "graph",
+                name,
+                "1 to 64 of the characters A-Z a-z 0-9 . _ - and begin with a letter or digit",
+            )
+        options = GraphOptions(**given)
+        self._check_ready()
+        with self._changing:
+            self._check_ready()
+            graph = self._graphs.get(name)
+            if graph is None:
+                return self._create(name, options), True
+        for field, value in given.items():
+            present = getattr(graph.options, field)
+            if value != present:
+                raise GraphExists(name, field, value, present)
+        return graph, False
+
+    def drop(self, name: str) -> None:
+        """Ends the graph and removes its files. Raises UnknownGraph, NotReady, StorageFailed."""
+        self._check_ready()
+        with self._changing:
+            graph = self.get(name)
+            del self._graphs[name]
+            graph.pipeline.close(UnknownGraph(name))
+            self._remove(self._directory / name)
+
+    def _check_ready(self) -> None:
+        if self._not_ready is not None:
+            raise NotReady(self._not_ready)
+
+    def _take_directory(self) -> None:
+        data = self._settings.data
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            _sync_directory(data)
+            self._lock = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StorageFailed(data, "another server uses this data directory") from error
+        except OSError as error:
+            raise StorageFailed(data, error) from error
+        for leftover in self._directory.glob(".*"):
+            log.warning("%s is half created or half dropped: removed", leftover)
+            shutil.rmtree(leftover)
+
+    def _new_aside(self, prefix: str) -> Path:
+        # One dropped before may still be there; those of an earlier run are gone since the start.
+        return self._directory / f"{prefix}-{next(self._aside)}"
+
+    def _create(self, name: str, options: GraphOptions) -> Graph:
+        aside = self._new_aside(f".creating-{name}")
+        directory = self._directory / name
+        manifest = {"format": MANIFEST_FORMAT, "options": asdict(options)}
+        try:
+            aside.mkdir()
+            Journal.create(aside / "journal.db")
+            with open(aside / "graph.json", "x", encoding="utf-8") as file:
+                json.dump(manifest, file, indent=2)
+                file.flush()
+                os.fsync(file.fileno())
+            _sync_directory(aside)
+            aside.rename(directory)
+            _sync_directory(self._directory)
+        except OSError as error:
+            raise StorageFailed(directory, error) from error
+        try:
+            graph = self._graphs[name] = self._open_graph(directory)
+        except Exception:
+            self._remove(directory)
+            raise
+        return graph
+
+    def _remove(self, directory: Path) -> None:
+        aside = self._new_aside(f".dropped-{directory.name}")
+        try:
+            directory.rename(aside)
+            _sync_directory(self._directory)
+        except OSError as error:
+            raise StorageFailed(directory, error) from error
+        # Where this fails, the next start removes the rest.
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _open_graph(self, directory: Path) -> Graph:
+        options = _read_manifest(directory / "graph.json")
+        pipeline = Pipeline(
+            directory.name,
+            Journal(directory / "journal.db"),
+            options.engine_options(),
+            options.keys,
+            self._settings.backend,
+        )
+        pipeline.wait_until_open()
+        return Graph(directory.name, options, pipeline)
+
+
+def warm_up(backend: BackendName) -> None:
+    """Compiles what a first request would otherwise wait for."""
+    Engine(backend=backend).warm_up()
+    for kind, first, second in (("string", "a", "b"), ("integer", 1, 2)):
+        table = KeyTable(cast(KeyKind, kind))
+        ids = table.assign(pa.array([first, second]))
+        table.truncate(1)
+        table.lookup(pa.array([first, second]))
+        table.keys(ids[:1])
+
+
+def _read_manifest(path: Path) -> GraphOptions:
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["format"] != MANIFEST_FORMAT:
+            raise StorageFailed(
+                path, f"has format {manifest['format']}; this version reads {MANIFEST_FORMAT}"
+            )
+        return GraphOptions(**manifest["options"])
+    except OSError as error:
+        raise StorageFailed(path, error) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise StorageFailed(path, f"is no manifest of a graph: {error!r}") from error
+
+
+def _sync_directory(directory: Path) -> None:
+    """Makes a rename in `directory` survive a power loss."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

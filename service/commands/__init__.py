@@ -1,0 +1,1 @@
+"""What the commands of `liverank` do, apart from parsing (service/cli.py)."""

@@ -1,0 +1,7 @@
+"""The errors of the command."""
+
+from __future__ import annotations
+
+
+class CommandError(Exception):
+    """The command cannot do what was asked, for a reason that its user can act on."""

@@ -1,0 +1,45 @@
+"""The service until it is told to stop: `liverank serve`."""
+
+from __future__ import annotations
+
+import uvicorn
+
+from service.app import create_app
+from service.commands.errors import CommandError
+from service.settings import Settings
+
+
+def serve(settings: Settings) -> None:
+    """Runs the service; returns after SIGINT, is ended by SIGTERM.
+
+    Raises what stopped the data directory from being opened, and CommandError where the address
+    cannot be listened on: a supervisor sees the end of a process sooner than a server that is never
+    ready.
+    """
+    failures: list[Exception] = []
+
+    def stop(error: Exception) -> None:
+        failures.append(error)
+        server.should_exit = True
+
+    # A line for each read would cost more than the read.
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(settings, stop),
+            host=settings.host,
+            port=settings.port,
+            access_log=False,
+            ws="none",
+        )
+    )
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        pass
+    except SystemExit:
+        raise CommandError(
+            f"port {settings.port} of {settings.host} cannot be used, for the reason logged above; "
+            "--port 0 finds a free one"
+        ) from None
+    if failures:
+        raise failures[0]

@@ -1,0 +1,253 @@
+"""What can go wrong in the service, and the one map from an error to a problem document (RFC 9457).
+
+    ServiceError
+    ├── NotReady                 the server still recovers, or could not
+    ├── UnknownGraph             no graph of that name
+    ├── UnknownVertex            the graph has never seen that key
+    ├── UnknownVersion           the graph has no batch of that number yet
+    ├── GraphExists              a graph of that name has other options
+    ├── InvalidValue (gpu)       an option, a parameter or a batch names a value that cannot be used
+    ├── BodyTooLarge             a request is longer than the server takes
+    ├── IdempotencyConflict      an idempotency key came back with another body
+    ├── BatchRejected            a journalled batch could not be applied; its version is spent
+    ├── RankingFailed            a batch is committed and applied, but could not be ranked
+    ├── StorageFailed            the disk refused a write, or what lies on it cannot be read
+    └── NotPublishedInTime       the version asked for was not published within the time given
+
+Only `problem_of` knows HTTP; nothing below the routes raises a status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from math import isfinite
+from typing import Any
+
+import orjson
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from gpu import BackendUnavailable, InvalidValue, OutOfMemory
+from service.formats import FormatError, UnsupportedFormat
+
+PROBLEM_JSON = "application/problem+json"
+TYPE_PREFIX = "urn:liverank:problem:"
+INTERNAL_ERROR = f"{TYPE_PREFIX}internal-error"
+"""The type of what nobody foresaw."""
+
+
+class ServiceError(Exception):
+    """Base of every error that the service raises on purpose."""
+
+
+class NotReady(ServiceError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the server is not ready: {reason}")
+
+
+class UnknownGraph(ServiceError):
+    def __init__(self, graph: str) -> None:
+        self.field, self.value = "graph", graph
+        super().__init__(f"there is no graph {graph!r}")
+
+
+class UnknownVertex(ServiceError):
+    def __init__(self, graph: str, vertex: str | int) -> None:
+        self.field, self.value = "vertex", vertex
+        super().__init__(f"graph {graph!r} has never seen the vertex {vertex!r}")
+
+
+class UnknownVersion(ServiceError):
+    def __init__(self, graph: str, version: int, newest: int) -> None:
+        self.field, self.value = "version", version
+        present = f"the batches 1 to {newest}" if newest else "no batch yet"
+        super().__init__(f"graph {graph!r} has {present}; it has no batch {version}")
+
+
+class GraphExists(ServiceError):
+    """`field` is the option that differs."""
+
+    def __init__(self, graph: str, field: str, value: object, present: object) -> None:
+        self.field, self.value = field, value
+        super().__init__(f"graph {graph!r} exists with {field} {present!r}, not {value!r}")
+
+
+class BodyTooLarge(ServiceError):
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body is longer than the {limit:,} bytes that are taken")
+
+
+class IdempotencyConflict(ServiceError):
+    def __init__(self, key: str, version: int | None) -> None:
+        self.field, self.value = "Idempotency-Key", key
+        first = "another batch that is in flight" if version is None else f"batch {version}"
+        super().__init__(f"the idempotency key {key!r} belongs to {first}, whose body differs")
+
+
+class BatchRejected(ServiceError):
+    """`problem` is the document that was journalled when the batch was rejected."""
+
+    def __init__(self, version: int, problem: dict[str, Any]) -> None:
+        self.version = version
+        self.problem = problem
+        super().__init__(f"batch {version} was rejected: {problem['detail']}")
+
+
+class RankingFailed(ServiceError):
+    def __init__(self, version: int, reason: str) -> None:
+        self.version = version
+        super().__init__(
+            f"version {version} is committed and applied, but not ranked: {reason}; "
+            "its ranks come with the next batch or recompute"
+        )
+
+
+class StorageFailed(ServiceError):
+    def __init__(self, path: object, reason: object) -> None:
+        super().__init__(f"{path}: {reason}")
+
+
+class NotPublishedInTime(ServiceError):
+    def __init__(self, version: int, published: int, timeout: float) -> None:
+        self.field, self.value = "min_version", version
+        super().__init__(
+            f"version {version} was not published within {timeout:g} s; the newest is {published}"
+        )
+
+
+_PROBLEMS: dict[type[Exception], tuple[HTTPStatus, str, str]] = {
+    NotReady: (HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", "Not ready"),
+    UnknownGraph: (HTTPStatus.NOT_FOUND, "unknown-graph", "Unknown graph"),
+    UnknownVertex: (HTTPStatus.NOT_FOUND, "unknown-vertex", "Unknown vertex"),
+    UnknownVersion: (HTTPStatus.NOT_FOUND, "unknown-version", "Unknown version"),
+    GraphExists: (HTTPStatus.CONFLICT, "graph-exists", "Graph exists with other options"),
+    InvalidValue: (HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-value", "Invalid value"),
+    FormatError: (HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-body", "Invalid body"),
+    UnsupportedFormat: (
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        "unsupported-content-type",
+        "Unsupported content type",
+    ),
+    BodyTooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body-too-large", "Body too large"),
+    IdempotencyConflict: (
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "idempotency-conflict",
+        "Idempotency key used with another body",
+    ),
+    RankingFailed: (HTTPStatus.INTERNAL_SERVER_ERROR, "ranking-failed", "Ranking failed"),
+    StorageFailed: (HTTPStatus.SERVICE_UNAVAILABLE, "storage-failed", "Storage failed"),
+    NotPublishedInTime: (
+        HTTPStatus.GATEWAY_TIMEOUT,
+        "not-published-in-time",
+        "Not published in time",
+    ),
+    OutOfMemory: (HTTPStatus.INSUFFICIENT_STORAGE, "out-of-memory", "Out of memory"),
+    MemoryError: (HTTPStatus.INSUFFICIENT_STORAGE, "out-of-memory", "Out of memory"),
+    BackendUnavailable: (
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "backend-unavailable",
+        "Backend unavailable",
+    ),
+}
+
+_HTTP_DETAILS = {
+    HTTPStatus.NOT_FOUND: "there is nothing at this path; /docs lists the calls",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this path does not take this method; /docs lists the calls",
+}
+
+
+def problem_of(error: Exception) -> dict[str, Any]:
+    """The problem document of any error: type, title, status, detail.
+
+    Where they are known, also field, index, value and what would be accepted.
+    """
+    if isinstance(error, BatchRejected):
+        return {**error.problem, "version": error.version}
+    if isinstance(error, RequestValidationError):
+        return _validation_problem(error)
+    if isinstance(error, HTTPException):
+        status = HTTPStatus(error.status_code)
+        detail = _HTTP_DETAILS.get(status, error.detail)
+        return _document(status, status.phrase.lower().replace(" ", "-"), status.phrase, detail)
+    for kind, (status, name, title) in _PROBLEMS.items():
+        if isinstance(error, kind):
+            members = {
+                member: _plain(getattr(error, member))
+                for member in ("field", "index", "value", "accepted")
+                if getattr(error, member, None) is not None
+            }
+            return _document(status, name, title, str(error), members)
+    # What an unforeseen error says can hold anything: it belongs into the log, not into an answer.
+    return _document(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        INTERNAL_ERROR.removeprefix(TYPE_PREFIX),
+        "Internal error",
+        f"the server failed with {type(error).__name__}; its log says more",
+    )
+
+
+def encode_problem(document: dict[str, Any]) -> bytes:
+    return orjson.dumps(document)
+
+
+def _document(
+    status: HTTPStatus, name: str, title: str, detail: str, members: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return {
+        "type": f"{TYPE_PREFIX}{name}",
+        "title": title,
+        "status": int(status),
+        "detail": detail,
+        **(members or {}),
+    }
+
+
+def _validation_problem(error: RequestValidationError) -> dict[str, Any]:
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        reason = first.get("ctx", {}).get("error", first["msg"])
+        return _document(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "invalid-body",
+            "Invalid body",
+            f"body: not JSON: {reason}",
+            {"field": "body"},
+        )
+    location = list(first["loc"])
+    if location and location[0] in {"query", "path", "header", "cookie", "body"}:
+        location = location[1:]
+    field = ".".join(str(part) for part in location if isinstance(part, str)) or "body"
+    index = next((part for part in location if isinstance(part, int)), None)
+    members: dict[str, Any] = {"field": field}
+    if index is not None:
+        members["index"] = index
+    if isinstance(first.get("input"), str | int | float):
+        members["value"] = _plain(first["input"])
+    place = field if index is None else f"{field}[{index}]"
+    return _document(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "invalid-value",
+        "Invalid value",
+        f"{place}: {first['msg']}",
+        members,
+    )
+
+
+def _plain(value: object) -> Any:
+    """`value` as JSON can carry it: NaN, infinities and objects by their text, long text cut."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else str(value)
+    if isinstance(value, float):
+        return value if isfinite(value) else str(value)
+    if isinstance(value, list | tuple | frozenset | set):
+        return [_plain(item) for item in _ordered(value)]
+    text = value if isinstance(value, str) else repr(value)
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+def _ordered(values: Iterable[Any]) -> list[Any]:
+    return sorted(values, key=str) if isinstance(values, set | frozenset) else list(values)

@@ -1,0 +1,519 @@
+"""The only writer of one graph: journal → keys → engine → view, one thread, in order of arrival.
+
+Batches that wait together are journalled together (one fsync), applied one by one, each deletions
+first, ranked once and published as one view; a different strategy ends such a group. Everything
+that touches the engine, recomputations and personalized queries too, runs here; readers use the
+newest `View`.
+
+    submit ──▶ commit ──▶ apply, one by one ──▶ rank once ──▶ receipts ──▶ view ──▶ answers
+                 │                │
+                 ▼                ▼
+              durable          rejected
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from time import perf_counter
+from typing import Any, TypeVar
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from gpu import Change, EdgeBatch, Engine, Options, Personalized, Result
+from gpu.types import BackendName
+from service.durability.journal import PAYLOAD_LIMIT, Journal, Outcome, Record
+from service.durability.recovery import replay
+from service.errors import (
+    BatchRejected,
+    BodyTooLarge,
+    IdempotencyConflict,
+    RankingFailed,
+    UnknownVersion,
+    UnknownVertex,
+    encode_problem,
+    problem_of,
+)
+from service.formats import EdgeColumns, encode_batch
+from service.keys import KeyKind, KeyTable
+from service.view import View
+
+log = logging.getLogger("liverank.pipeline")
+
+Answer = TypeVar("Answer")
+
+RECOVERY_STRATEGY = "auto"
+"""Recovery solves from nothing; only `auto` promises the target error from there."""
+
+
+def _promise() -> Future[Any]:
+    # Running from the start: a client that goes away cannot cancel what others rely on.
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """A batch on its way.
+
+    durable  its version, once it is committed
+    ranked   the bytes of its receipt, once its ranks are published
+
+    Both can end in StorageFailed or IdempotencyConflict, `ranked` also in BatchRejected or
+    RankingFailed.
+    """
+
+    record: Record
+    columns: EdgeColumns
+    submitted: float = field(default_factory=perf_counter)
+    durable: Future[int] = field(default_factory=_promise)
+    ranked: Future[bytes] = field(default_factory=_promise)
+
+    @classmethod
+    def of(
+        cls, columns: EdgeColumns, body: bytes, strategy: str, idempotency_key: str | None = None
+    ) -> Batch:
+        """The batch of a request; work that grows with `body`. Raises BodyTooLarge."""
+        payload = encode_batch(columns)
+        if len(payload) > PAYLOAD_LIMIT:
+            raise BodyTooLarge(PAYLOAD_LIMIT)
+        digest = hashlib.sha256(body).digest()
+        return cls(Record(payload, strategy, idempotency_key, digest), columns)
+
+    def fail(self, error: Exception) -> None:
+        for future in (self.durable, self.ranked):
+            if not future.done():
+                future.set_exception(error)
+
+    def follow(self, first: Batch) -> None:
+        """Ends as `first` does: this is the same batch, sent again."""
+        for mine, other in ((self.durable, first.durable), (self.ranked, first.ranked)):
+            other.add_done_callback(partial(_copy, mine))
+
+
+@dataclass(eq=False, slots=True)
+class _Task:
+    run: Callable[[], Any]
+    future: Future[Any] = field(default_factory=_promise)
+
+
+@dataclass(slots=True)
+class _Seconds:
+    """Where a batch spent its time; the keys of the receipt's `seconds`."""
+
+    queue: float = 0.0
+    journal: float = 0.0
+    keys: float = 0.0
+    mutate: float = 0.0
+    mark: float = 0.0
+    solve: float = 0.0
+    publish: float = 0.0
+    total: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class _Applied:
+    """A batch that is in the engine, but whose receipt is not written."""
+
+    version: int
+    change: Change
+    seconds: _Seconds
+    batch: Batch | None = None  # None: recovered or failed, nobody waits
+
+
+class Pipeline:
+    """One graph at work. Every method may be called from any thread."""
+
+    def __init__(
+        self, graph: str, journal: Journal, options: Options, keys: KeyKind, backend: BackendName
+    ) -> None:
+        """Starts the thread, which recovers first; `wait_until_open` waits for that."""
+        self.graph = graph
+        self.backend = ""
+        self._journal = journal
+        self._options = options
+        self._requested_backend = backend
+        self._keys = KeyTable(keys)
+        self._queue: deque[Batch | _Task] = deque()
+        self._changed = threading.Condition()
+        self._closed: Exception | None = None
+        self._opened: Future[None] = _promise()
+        self._waiting_readers: list[tuple[int, Future[View]]] = []
+        self._unreceipted: list[_Applied] = []
+        self._revision = journal.revision
+        self._view: View | None = None
+        self._thread = threading.Thread(target=self._run, name=f"liverank-{graph}", daemon=True)
+        self._thread.start()
+
+    def wait_until_open(self) -> None:
+        """Blocks until the journal is replayed and ranked. Raises what stopped it."""
+        self._opened.result()
+
+    @property
+    def view(self) -> View:
+        """The newest published version."""
+        if self._view is None:
+            raise RuntimeError("the pipeline is not open yet")
+        return self._view
+
+    def submit(self, batch: Batch) -> None:
+        """Queues a batch; its futures say how it goes. Raises UnknownGraph after a drop."""
+        self._enqueue(batch)
+
+    def recompute(self, strategy: str) -> Future[bytes]:
+        """Ranks again; the receipt, with the same version and the next revision."""
+        return self._enqueue_task(lambda: self._recompute(strategy))
+
+    def personalized(
+        self, vertex: str | int, key: pa.Array, k: int, method: str, target_error: float | None
+    ) -> Future[tuple[int, int, list[Any], Personalized]]:
+        """Version and revision of the answer, the keys of its vertices, and the answer."""
+        return self._enqueue_task(lambda: self._personalize(vertex, key, k, method, target_error))
+
+    def published(self, version: int) -> Future[View]:
+        """The first view whose version is at least `version`; the future may be cancelled.
+
+        Raises UnknownGraph once the graph is dropped.
+        """
+        future: Future[View] = Future()
+        with self._changed:
+            view = self.view
+            if view.version < version:
+                if self._closed is not None:
+                    raise self._closed
+                self._waiting_readers = [
+                    reader for reader in self._waiting_readers if not reader[1].cancelled()
+                ]
+                self._waiting_readers.append((version, future))
+                return future
+        future.set_result(view)
+        return future
+
+    def outcome(self, version: int) -> Outcome | None:
+        """How a batch ended, None while it is pending. Raises UnknownVersion; reads the disk."""
+        newest = self._journal.version
+        if not 1 <= version <= newest:
+            raise UnknownVersion(self.graph, version, newest)
+        return self._journal.outcome(version)
+
+    def close(self, reason: Exception) -> None:
+        """Ends after the batches at work; what waits, and what comes later, fails with `reason`."""
+        with self._changed:
+            self._closed = reason
+            self._changed.notify()
+        self._thread.join()
+        self._journal.close()
+
+    def _enqueue(self, job: Batch | _Task) -> None:
+        with self._changed:
+            if self._closed is not None:
+                raise self._closed
+            self._queue.append(job)
+            self._changed.notify()
+
+    def _enqueue_task(self, run: Callable[[], Answer]) -> Future[Answer]:
+        task = _Task(run)
+        self._enqueue(task)
+        return task.future
+
+    # ---- everything below runs on the pipeline's thread ----
+
+    def _run(self) -> None:
+        try:
+            self._open()
+        except Exception as error:
+            with self._changed:
+                self._closed = error
+            self._journal.close()
+            self._opened.set_exception(error)
+            return
+        self._opened.set_result(None)
+        while (work := self._take()) is not None:
+            if isinstance(work, _Task):
+                _settle_task(work)
+            else:
+                self._process(work)
+            del work  # its columns would live until the next one comes
+        self._refuse_the_rest()
+
+    def _open(self) -> None:
+        self._engine = Engine(self._options, self._requested_backend)
+        self.backend = self._engine.backend
+        unanswered = replay(self._journal, lambda columns: self._apply(columns)[0])
+        self._unreceipted = [
+            _Applied(version, change, _Seconds(mutate=change.seconds))
+            for version, change in unanswered.items()
+        ]
+        self._journal.reserve(self._revision + 1)
+        self._rank_and_publish(RECOVERY_STRATEGY, self._journal.version)
+
+    def _take(self) -> list[Batch] | _Task | None:
+        """The next task, or all batches in front of the next task; None when closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._closed is not None)
+            if self._closed is not None:
+                return None
+            first = self._queue.popleft()
+            if isinstance(first, _Task):
+                return first
+            batches = [first]
+            while self._queue and isinstance(self._queue[0], Batch):
+                batches.append(self._queue.popleft())  # type: ignore[arg-type]
+            return batches
+
+    def _refuse_the_rest(self) -> None:
+        assert self._closed is not None
+        for job in self._queue:
+            if isinstance(job, Batch):
+                job.fail(self._closed)
+            else:
+                job.future.set_exception(self._closed)
+        for _, reader in self._waiting_readers:
+            if reader.set_running_or_notify_cancel():
+                reader.set_exception(self._closed)
+
+    def _process(self, batches: Sequence[Batch]) -> None:
+        taken = perf_counter()
+        try:
+            new = self._without_repeats(batches)
+            groups = [list(group) for _, group in groupby(new, lambda batch: batch.record.strategy)]
+            if not new:
+                return
+            started = perf_counter()
+            versions = iter(
+                self._journal.append([batch.record for batch in new], self._revision + len(groups))
+            )
+            journal_seconds = perf_counter() - started
+        except Exception as error:
+            log.exception("graph %s: batches were not committed", self.graph)
+            for batch in batches:
+                batch.fail(error)
+            return
+        numbered = [[(next(versions), batch) for batch in group] for group in groups]
+        for group in numbered:
+            for version, batch in group:
+                batch.durable.set_result(version)
+        for group in numbered:
+            self._process_group(group, taken, journal_seconds)
+
+    def _without_repeats(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The batches that are new; a repeat is answered as its first is."""
+        new: list[Batch] = []
+        first_of: dict[str, Batch] = {}
+        for batch in batches:
+            key = batch.record.idempotency_key
+            if key is None:
+                new.append(batch)
+            elif key in first_of:
+                if first_of[key].record.body_hash == batch.record.body_hash:
+                    batch.follow(first_of[key])
+                else:
+                    batch.fail(IdempotencyConflict(key, None))
+            elif (holder := self._journal.holder(key)) is not None:
+                self._answer_again(batch, key, *holder)
+            else:
+                first_of[key] = batch
+                new.append(batch)
+        return new
+
+    def _answer_again(self, batch: Batch, key: str, version: int, body_hash: bytes) -> None:
+        if body_hash != batch.record.body_hash:
+            batch.fail(IdempotencyConflict(key, version))
+            return
+        batch.durable.set_result(version)
+        outcome = self._journal.outcome(version)
+        if outcome is None:
+            batch.fail(RankingFailed(version, "the first request for it failed"))
+        elif outcome.status == "ranked":
+            batch.ranked.set_result(outcome.body)
+        else:
+            batch.fail(BatchRejected(version, orjson.loads(outcome.body)))
+
+    def _process_group(
+        self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float
+    ) -> None:
+        for version, batch in group:
+            seconds = _Seconds(queue=taken - batch.submitted, journal=journal_seconds)
+            try:
+                change, seconds.keys = self._apply(batch.columns)
+            except Exception as error:
+                self._reject(version, batch, error)
+                continue
+            seconds.mutate = change.seconds
+            self._unreceipted.append(_Applied(version, change, seconds, batch))
+        newest = group[-1][0]
+        if not self._unreceipted:
+            self._show(replace(self.view, version=newest))
+            return
+        try:
+            self._rank_and_publish(group[0][1].record.strategy, newest)
+        except Exception as error:
+            log.exception("graph %s: version %d is not ranked", self.graph, newest)
+            for applied in self._unreceipted:
+                if applied.batch is not None:
+                    applied.batch.fail(RankingFailed(applied.version, str(error)))
+                    applied.batch = None
+
+    def _reject(self, version: int, batch: Batch, error: Exception) -> None:
+        log.warning("graph %s: batch %d is rejected: %s", self.graph, version, error)
+        problem = problem_of(error)
+        try:
+            self._journal.reject(version, encode_problem(problem))
+        except Exception as storage_error:
+            batch.fail(storage_error)
+            return
+        batch.fail(BatchRejected(version, problem))
+
+    def _apply(self, columns: EdgeColumns) -> tuple[Change, float]:
+        """Keys to ids, then into the engine; returns the seconds that the keys took too.
+
+        An error leaves keys and graph as they were.
+        """
+        started = perf_counter()
+        known = len(self._keys)
+        try:
+            # Deletions first: they see the keys from before the batch, and create none.
+            delete_sources = self._keys.lookup(columns.delete_sources)
+            delete_targets = self._keys.lookup(columns.delete_targets)
+            inserted = len(columns.insert_sources)
+            ids = self._keys.assign(_in_order_of_position(columns))
+            batch = EdgeBatch(
+                ids[0 : 2 * inserted : 2],
+                ids[1 : 2 * inserted : 2],
+                delete_sources,
+                delete_targets,
+                vertices=len(self._keys),
+            )
+            seconds = perf_counter() - started
+            return self._engine.apply(batch), seconds
+        except BaseException:
+            self._keys.truncate(known)
+            raise
+
+    def _rank_and_publish(self, strategy: str, version: int) -> tuple[Result, View, float]:
+        """Ranks, writes every receipt that is due, then shows the view and completes who waits."""
+        result, view, publish_seconds = self._rank(strategy, version)
+        receipts = [
+            _receipt(applied, result, view, publish_seconds) for applied in self._unreceipted
+        ]
+        self._journal.settle(
+            (applied.version, receipt)
+            for applied, receipt in zip(self._unreceipted, receipts, strict=True)
+        )
+        answered, self._unreceipted = self._unreceipted, []
+        self._show(view)
+        for applied, receipt in zip(answered, receipts, strict=True):
+            if applied.batch is not None:
+                applied.batch.ranked.set_result(receipt)
+        return result, view, publish_seconds
+
+    def _rank(self, strategy: str, version: int) -> tuple[Result, View, float]:
+        """Ranks under the next revision, which is reserved already."""
+        result = self._engine.update(strategy)
+        started = perf_counter()
+        self._revision += 1
+        view = View(
+            version=version,
+            revision=self._revision,
+            error_bound=result.error_bound,
+            vertices=self._engine.vertices,
+            edges=self._engine.edges,
+            memory={**self._engine.memory(), "keys": self._keys.nbytes()},
+            ranks=self._engine.publish(),
+            keys=self._keys,
+        )
+        return result, view, perf_counter() - started
+
+    def _show(self, view: View) -> None:
+        with self._changed:
+            self._view = view
+            due = [reader for version, reader in self._waiting_readers if version <= view.version]
+            self._waiting_readers = [
+                waiting for waiting in self._waiting_readers if waiting[0] > view.version
+            ]
+        for reader in due:
+            if reader.set_running_or_notify_cancel():
+                reader.set_result(view)
+
+    def _recompute(self, strategy: str) -> bytes:
+        submitted = perf_counter()
+        self._journal.reserve(self._revision + 1)
+        seconds = _Seconds(journal=perf_counter() - submitted)
+        version = self._journal.version
+        result, view, publish_seconds = self._rank_and_publish(strategy, version)
+        nothing = Change(0, 0, 0, 0, 0, 0.0)
+        return _receipt(_Applied(version, nothing, seconds), result, view, publish_seconds)
+
+    def _personalize(
+        self, vertex: str | int, key: pa.Array, k: int, method: str, target_error: float | None
+    ) -> tuple[int, int, list[Any], Personalized]:
+        seeds = self._keys.lookup(key)
+        if seeds[0] < 0:
+            raise UnknownVertex(self.graph, vertex)
+        answer = self._engine.personalized(
+            seeds.astype(np.int32), k=k, method=method, target_error=target_error
+        )
+        vertices = self._keys.keys(answer.vertices).to_pylist()
+        return self._journal.version, self.view.revision, vertices, answer
+
+
+def _in_order_of_position(columns: EdgeColumns) -> pa.Array:
+    """The keys that a batch may create: source, target of each insertion, then the vertices."""
+    count = len(columns.insert_sources)
+    both = pa.concat_arrays([columns.insert_sources, columns.insert_targets])
+    order = np.arange(2 * count).reshape(2, count).T.ravel()
+    return pa.concat_arrays([both.take(pa.array(order)), columns.vertices])
+
+
+def _receipt(applied: _Applied, result: Result, view: View, publish_seconds: float) -> bytes:
+    change, seconds = applied.change, applied.seconds
+    seconds.mark, seconds.solve = result.mark_seconds, result.solve_seconds
+    seconds.publish = publish_seconds
+    if applied.batch is not None:
+        seconds.total = perf_counter() - applied.batch.submitted
+    else:
+        spent = (seconds.journal, seconds.mutate, seconds.mark, seconds.solve, seconds.publish)
+        seconds.total = sum(spent)
+    return orjson.dumps(
+        {
+            "version": applied.version,
+            "ranked_version": view.version,
+            "revision": view.revision,
+            "inserted": change.inserted,
+            "already_present": change.already_present,
+            "deleted": change.deleted,
+            "not_found": change.not_found,
+            "new_vertices": change.new_vertices,
+            "strategy": result.strategy,
+            "iterations": result.iterations,
+            "touched_vertices": result.touched_vertices,
+            "error_bound": result.error_bound,
+            "converged": result.converged,
+            "seconds": seconds,
+        }
+    )
+
+
+def _settle_task(task: _Task) -> None:
+    try:
+        task.future.set_result(task.run())
+    except Exception as error:
+        task.future.set_exception(error)
+
+
+def _copy(future: Future[Any], done: Future[Any]) -> None:
+    error = done.exception()
+    if error is None:
+        future.set_result(done.result())
+    else:
+        future.set_exception(error)

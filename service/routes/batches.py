@@ -1,0 +1,100 @@
+"""Batches of edges: send one, see how one went, rank again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from gpu import STRATEGIES
+from service.catalog import check_strategy
+from service.formats import decode_batch
+from service.keys import KeyKind
+from service.pipeline import Batch
+from service.routes.common import (
+    OpenGraph,
+    body_of,
+    json_answer,
+    problems,
+    read_body,
+    stored_answer,
+)
+from service.schemas import BatchRequest, Durable, Pending, Receipt, Rejected
+
+router = APIRouter(tags=["batches"])
+
+Strategy = Annotated[str | None, Query(description="one of " + ", ".join(STRATEGIES))]
+
+
+def _prepare(
+    content_type: str | None, body: bytes, kind: KeyKind, strategy: str, key: str | None
+) -> Batch:
+    return Batch.of(decode_batch(content_type, body, kind), body, strategy, key)
+
+
+@router.post(
+    "/graphs/{graph}/batches",
+    response_model=Receipt,
+    responses={
+        202: {"model": Durable, "description": "Committed; ranks follow"},
+        **problems(404, 413, 415, 422, 500, 507),
+    },
+    openapi_extra=body_of(BatchRequest),
+)
+async def send_batch(
+    request: Request,
+    graph: OpenGraph,
+    strategy: Strategy = None,
+    wait: Annotated[
+        Literal["ranked", "durable"], Query(description="what to wait for before the answer")
+    ] = "ranked",
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            min_length=1,
+            max_length=255,
+            description="a repeat gets the first receipt",
+        ),
+    ] = None,
+) -> Response:
+    """Deletes, then inserts. Taken whole or not at all; it survives a crash from the answer on."""
+    chosen = graph.options.strategy if strategy is None else strategy
+    check_strategy(chosen)
+    body = await read_body(request)
+    content_type = request.headers.get("content-type")
+    batch = await asyncio.to_thread(
+        _prepare, content_type, body, graph.options.keys, chosen, idempotency_key
+    )
+    del body
+    graph.pipeline.submit(batch)
+    if wait == "durable":
+        version = await asyncio.wrap_future(batch.durable)
+        return json_answer({"version": version, "status": "durable"}, 202)
+    return stored_answer(await asyncio.wrap_future(batch.ranked))
+
+
+@router.get(
+    "/graphs/{graph}/batches/{version}",
+    response_model=Receipt | Rejected | Pending,
+    responses=problems(404, 422),
+)
+async def describe_batch(graph: OpenGraph, version: int) -> Response:
+    """The receipt of a batch, why it was rejected, or that it is pending."""
+    outcome = await asyncio.to_thread(graph.pipeline.outcome, version)
+    if outcome is None:
+        return json_answer({"version": version, "status": "pending"})
+    if outcome.status == "rejected":
+        problem: dict[str, Any] = orjson.loads(outcome.body)
+        return json_answer({"version": version, "status": "rejected", "problem": problem})
+    return stored_answer(outcome.body)
+
+
+@router.post("/graphs/{graph}/recompute", response_model=Receipt, responses=problems(404, 422, 507))
+async def recompute(graph: OpenGraph, strategy: Strategy = "static") -> Response:
+    """Ranks again: the same version, the next revision."""
+    chosen = graph.options.strategy if strategy is None else strategy
+    check_strategy(chosen)
+    return stored_answer(await asyncio.wrap_future(graph.pipeline.recompute(chosen)))

@@ -1,0 +1,74 @@
+"""Named graphs: create, list, describe, drop."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from service.catalog import Graph
+from service.routes.common import (
+    OpenCatalog,
+    OpenGraph,
+    body_of,
+    json_answer,
+    parse_body,
+    problems,
+    read_body,
+)
+from service.schemas import GraphInfo, GraphList, GraphRequest
+
+router = APIRouter(tags=["graphs"])
+
+
+def _describe(graph: Graph) -> dict[str, Any]:
+    view = graph.pipeline.view
+    return {
+        "graph": graph.name,
+        "version": view.version,
+        "revision": view.revision,
+        "vertices": view.vertices,
+        "edges": view.edges,
+        "error_bound": view.error_bound,
+        "backend": graph.pipeline.backend,
+        "options": asdict(graph.options),
+        "memory": view.memory,
+    }
+
+
+@router.put(
+    "/graphs/{graph}",
+    response_model=GraphInfo,
+    responses={201: {"model": GraphInfo, "description": "Created"}, **problems(409, 413, 422)},
+    openapi_extra=body_of(GraphRequest, required=False),
+)
+async def create_graph(request: Request, graph: str, catalog: OpenCatalog) -> Response:
+    """Creates the graph (201), or finds it with the same options (200).
+
+    Omitted options take their defaults on creation, and are not compared later.
+    """
+    body = await read_body(request)
+    given = parse_body(GraphRequest, body).model_dump(exclude_unset=True) if body else {}
+    created, is_new = await asyncio.to_thread(catalog.create, graph, given)
+    return json_answer(_describe(created), 201 if is_new else 200)
+
+
+@router.get("/graphs", response_model=GraphList, responses=problems())
+async def list_graphs(catalog: OpenCatalog) -> Response:
+    """All graphs, by name."""
+    return json_answer({"graphs": [_describe(graph) for graph in catalog.graphs()]})
+
+
+@router.get("/graphs/{graph}", response_model=GraphInfo, responses=problems(404, 422))
+async def describe_graph(graph: OpenGraph) -> Response:
+    """Size, options, error bound and memory of the newest published version."""
+    return json_answer(_describe(graph))
+
+
+@router.delete("/graphs/{graph}", status_code=204, responses=problems(404, 422))
+async def drop_graph(graph: str, catalog: OpenCatalog) -> Response:
+    """Ends the graph and removes its files."""
+    await asyncio.to_thread(catalog.drop, graph)
+    return Response(status_code=204)

@@ -1,0 +1,147 @@
+"""Without a GPU: kernels compile for every architecture and keep their variables in registers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from gpu import kernels
+from tests.kernels.harness import missing
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What ptxas says of one kernel; the last three in bytes a thread."""
+
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+
+
+_USAGE = re.compile(
+    r"Function properties for (?P<kernel>\S+)\s+"
+    r"ptxas\s+\.?\s*(?P<stack>\d+) bytes stack frame, "
+    r"(?P<spill_stores>\d+) bytes spill stores, (?P<spill_loads>\d+) bytes spill loads\s+"
+    r"ptxas info\s+: Used (?P<registers>\d+) registers"
+)
+
+
+class Nvrtc:
+    """NVIDIA's run-time compiler, which needs no device."""
+
+    def __init__(self) -> None:
+        from cuda.bindings import nvrtc
+
+        self._nvrtc = nvrtc
+        self._call("nvrtcVersion")
+
+    def _call(self, function: str, *arguments: object) -> tuple[Any, ...]:
+        status, *values = getattr(self._nvrtc, function)(*arguments)
+        assert status == self._nvrtc.nvrtcResult.NVRTC_SUCCESS, f"{function}: {status}"
+        return tuple(values)
+
+    def usage(
+        self, source: str, file: str, expressions: tuple[str, ...], architecture: str
+    ) -> dict[str, Usage]:
+        """What each kernel uses, by name expression. Errors and warnings fail the test."""
+        (program,) = self._call(
+            "nvrtcCreateProgram", source.encode(), f"{file}.cu".encode(), 0, [], []
+        )
+        for expression in expressions:
+            self._call("nvrtcAddNameExpression", program, expression.encode())
+        options = [
+            *kernels.COMPILE_OPTIONS,
+            f"--gpu-architecture={architecture}",
+            "--ptxas-options=-v",
+            *(f"--include-path={folder}" for folder in _headers()),
+        ]
+        (status,) = self._nvrtc.nvrtcCompileProgram(
+            program, len(options), [option.encode() for option in options]
+        )
+        (size,) = self._call("nvrtcGetProgramLogSize", program)
+        buffer = bytes(size)  # filled in place
+        self._call("nvrtcGetProgramLog", program, buffer)
+        log = buffer.rstrip(b"\0").decode()
+        if status != self._nvrtc.nvrtcResult.NVRTC_SUCCESS or "warning" in log:
+            pytest.fail(f"{file}.cu for {architecture}:\n{log}")
+        found = {
+            usage["kernel"]: Usage(
+                *(
+                    int(usage[field])
+                    for field in ("registers", "stack", "spill_stores", "spill_loads")
+                )
+            )
+            for usage in _USAGE.finditer(log)
+        }
+        named = {
+            expression: found[
+                self._call("nvrtcGetLoweredName", program, expression.encode())[0].decode()
+            ]
+            for expression in expressions
+        }
+        self._call("nvrtcDestroyProgram", program)
+        return named
+
+
+def _headers() -> list[str]:
+    """Folders of CUDA's headers, for the kernels whose blocks meet."""
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]
+    if None in folders:
+        missing("CUDA's headers are not installed: nvidia-cuda-runtime and nvidia-cuda-cccl")
+    return [folder for folder in folders if folder]
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> Nvrtc:
+    try:
+        return Nvrtc()
+    except (ImportError, RuntimeError) as error:
+        missing(f"NVRTC is not available: {error}")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("file", kernels.NAMES)
+def test_kernels_compile_and_keep_their_variables_in_registers(
+    nvrtc: Nvrtc, file: str, architecture: str
+) -> None:
+    usages = nvrtc.usage(kernels.source(file), file, kernels.NAMES[file], architecture)
+    for expression, usage in usages.items():
+        print(f"{architecture} {file}.cu {expression}: {usage.registers} registers")
+    in_memory = {
+        expression: usage
+        for expression, usage in usages.items()
+        if usage.stack or usage.spill_stores or usage.spill_loads
+    }
+    assert in_memory == {}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_variables_that_do_not_fit_into_registers_are_seen(nvrtc: Nvrtc, architecture: str) -> None:
+    source = """
+    template <int COUNT>
+    __global__ void __launch_bounds__(1024, 2) squares(const double* in, double* out) {
+        double kept[COUNT];
+        for (int at = 0; at < COUNT; ++at) kept[at] = in[at * 32 + threadIdx.x];
+        __syncthreads();
+        for (int at = 0; at < COUNT; ++at) out[at * 32 + threadIdx.x] = kept[at] * kept[at];
+    }
+    """
+    usages = nvrtc.usage(source, "squares", ("squares<2>", "squares<48>"), architecture)
+    assert usages["squares<2>"].stack == usages["squares<2>"].spill_stores == 0
+    assert usages["squares<48>"].stack > 0
+    assert usages["squares<48>"].spill_stores > 0
+
+
+def test_a_kernel_that_does_not_compile_fails_with_the_compilers_words(nvrtc: Nvrtc) -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"broken\.cu\(1\): error"):
+        nvrtc.usage(
+            "__global__ void broken(int* out) { *out = absent; }", "broken", ("broken",), "sm_90"
+        )

@@ -1,0 +1,67 @@
+"""The real application behind a real socket, in this process."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+
+from service.app import create_app
+from service.catalog import Catalog
+from service.settings import Settings
+
+_names = itertools.count()
+
+
+@dataclass
+class Server:
+    app: FastAPI
+    http: httpx.Client
+
+    @property
+    def catalog(self) -> Catalog:
+        catalog: Catalog = self.app.state.catalog
+        return catalog
+
+    def new_graph(self, **options: Any) -> str:
+        """The path of a new graph."""
+        path = f"/graphs/test-{next(_names)}"
+        answer = self.http.put(path, json=options)
+        assert answer.status_code == 201, answer.text
+        return path
+
+
+@contextmanager
+def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> Iterator[Server]:
+    app = create_app(Settings(data=data, backend="cpu", port=0, **settings))
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=0, log_level="error", access_log=False, ws="none")
+    )
+    thread = threading.Thread(target=server.run, name="test-server")
+    thread.start()
+    try:
+        wait_for(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+            if wait_until_ready:
+                wait_for(lambda: http.get("/readyz").status_code == 200)
+            yield Server(app, http)
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def wait_for(condition: Any, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "what was waited for did not come"
+        time.sleep(0.01)

@@ -1,0 +1,190 @@
+"""Batches over HTTP: receipts, waiting, idempotency, recomputation."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu.verify import pagerank
+from service.schemas import Durable, Receipt
+from tests.service.server import Server, running
+
+
+def _counts(receipt: dict[str, Any]) -> tuple[int, ...]:
+    names = ("inserted", "already_present", "deleted", "not_found", "new_vertices")
+    return tuple(receipt[name] for name in names)
+
+
+def test_the_receipt_counts_what_the_batch_did(server: Server) -> None:
+    path = server.new_graph()
+    first = server.http.post(
+        f"{path}/batches",
+        json={"insert": [["a", "b"], ["b", "c"], ["a", "b"]], "vertices": ["e", "a"]},
+    )
+    assert first.status_code == 200
+    Receipt.model_validate_json(first.content)
+    receipt = first.json()
+    assert _counts(receipt) == (2, 1, 0, 0, 4)
+    assert (receipt["version"], receipt["ranked_version"], receipt["strategy"]) == (1, 1, "auto")
+    assert receipt["error_bound"] <= 1e-6
+    assert receipt["converged"] is True
+    stages = receipt["seconds"]
+    assert stages["total"] >= sum(stages[name] for name in ("queue", "journal", "mutate", "solve"))
+
+    second = server.http.post(
+        f"{path}/batches",
+        # a-b is present and in both lists; x-y deletes keys that nobody has seen.
+        json={"delete": [["a", "b"], ["x", "y"], ["a", "b"]], "insert": [["a", "b"]]},
+    ).json()
+    assert _counts(second) == (1, 0, 1, 2, 0)
+    assert second["version"] == 2
+    assert second["revision"] > receipt["revision"]
+    info = server.http.get(path).json()
+    assert (info["vertices"], info["edges"], info["version"]) == (4, 2, 2)
+
+
+def test_deletions_create_no_vertices_even_if_the_batch_inserts_the_key(server: Server) -> None:
+    path = server.new_graph()
+    receipt = server.http.post(
+        f"{path}/batches", json={"delete": [["a", "b"]], "insert": [["a", "b"]]}
+    ).json()
+    assert _counts(receipt) == (1, 0, 0, 1, 2)
+
+
+def test_an_empty_batch_is_a_version_too(server: Server) -> None:
+    path = server.new_graph()
+    assert server.http.post(f"{path}/batches", json={}).json()["version"] == 1
+    assert server.http.post(f"{path}/batches", json={}).json()["version"] == 2
+
+
+def test_ids_follow_the_position_in_the_batch(server: Server) -> None:
+    """Equal ranks are ordered by id, so a cycle lists its vertices in order of first appearance."""
+    path = server.new_graph()
+    cycle = [["d", "b"], ["b", "a"], ["a", "c"], ["c", "d"]]
+    server.http.post(f"{path}/batches", json={"insert": cycle, "vertices": []})
+    top = server.http.get(f"{path}/top").json()["ranks"]
+    assert [place["vertex"] for place in top] == ["d", "b", "a", "c"]
+
+
+def test_ranks_are_those_of_the_verifier(server: Server) -> None:
+    path = server.new_graph(keys="integer", target_error=1e-9)
+    random = np.random.default_rng(5)
+    edges = random.integers(0, 60, (300, 2))
+    receipt = server.http.post(f"{path}/batches", json={"insert": edges.tolist()}).json()
+    keys, ids = np.unique(edges, return_inverse=True)
+    ids = ids.reshape(edges.shape)
+    expected, slack = pagerank(ids[:, 0], ids[:, 1], len(keys), 0.85, "uniform")
+    answer = server.http.post(f"{path}/ranks", json={"vertices": keys.tolist()}).json()
+    error = np.abs(np.array(answer["ranks"]) - expected).sum()
+    assert error <= receipt["error_bound"] + slack <= 1.1e-9
+
+
+def test_wait_durable_answers_with_the_version_and_ranks_follow(server: Server) -> None:
+    path = server.new_graph()
+    answer = server.http.post(
+        f"{path}/batches", params={"wait": "durable"}, json={"insert": [["a", "b"]]}
+    )
+    assert answer.status_code == 202
+    assert Durable.model_validate_json(answer.content).version == 1
+    read = server.http.get(f"{path}/ranks/b", params={"min_version": 1})
+    assert read.status_code == 200
+    receipt = server.http.get(f"{path}/batches/1")
+    assert Receipt.model_validate_json(receipt.content).inserted == 1
+
+
+def test_a_thousand_edges_posted_twice_with_one_key_change_the_graph_once(server: Server) -> None:
+    path = server.new_graph(keys="integer")
+    edges = [[vertex, vertex + 1] for vertex in range(1000)]
+    headers = {"Idempotency-Key": "one key"}
+    first, second = (
+        server.http.post(f"{path}/batches", json={"insert": edges}, headers=headers)
+        for _ in range(2)
+    )
+    assert first.json()["inserted"] == 1000
+    assert second.content == first.content
+    info = server.http.get(path).json()
+    assert (info["version"], info["edges"]) == (1, 1000)
+
+
+def test_a_key_that_comes_back_while_the_first_is_in_flight_waits_for_it(server: Server) -> None:
+    path = server.new_graph()
+    body = {"insert": [[f"s{i}", f"t{i}"] for i in range(500)]}
+
+    def send(_: int) -> bytes:
+        headers = {"Idempotency-Key": "in flight"}
+        return server.http.post(f"{path}/batches", json=body, headers=headers).content
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = set(pool.map(send, range(16)))
+    assert len(answers) == 1
+    assert server.http.get(path).json()["version"] == 1
+
+
+def test_a_key_with_another_body_is_refused_and_spends_no_version(server: Server) -> None:
+    path = server.new_graph()
+    headers = {"Idempotency-Key": "mine"}
+    server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]}, headers=headers)
+    other = server.http.post(f"{path}/batches", json={"insert": [["a", "c"]]}, headers=headers)
+    assert other.status_code == 422
+    problem = other.json()
+    assert problem["detail"] == "the idempotency key 'mine' belongs to batch 1, whose body differs"
+    assert problem["field"] == "Idempotency-Key"
+    assert server.http.get(path).json()["version"] == 1
+
+
+def test_the_same_key_in_another_graph_is_another_key(server: Server) -> None:
+    for path in (server.new_graph(), server.new_graph()):
+        answer = server.http.post(
+            f"{path}/batches", json={"vertices": ["a"]}, headers={"Idempotency-Key": "shared"}
+        )
+        assert answer.json()["new_vertices"] == 1
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    ["auto", "static", "naive-dynamic", "dynamic-traversal", "dynamic-frontier"],
+)
+def test_a_batch_is_ranked_by_the_strategy_that_it_names(server: Server, strategy: str) -> None:
+    path = server.new_graph(strategy="static")
+    batch = {"insert": [["a", "b"]]}
+    assert server.http.post(f"{path}/batches", json=batch).json()["strategy"] == "static"
+    answer = server.http.post(f"{path}/batches", params={"strategy": strategy}, json=batch)
+    assert answer.json()["strategy"] == strategy
+
+
+def test_recompute_raises_only_the_revision(server: Server) -> None:
+    path = server.new_graph()
+    batch = server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]}).json()
+    answer = server.http.post(f"{path}/recompute", params={"strategy": "static"})
+    assert answer.status_code == 200
+    receipt = Receipt.model_validate_json(answer.content)
+    assert (receipt.version, receipt.ranked_version, receipt.strategy) == (1, 1, "static")
+    assert receipt.revision == batch["revision"] + 1
+    assert _counts(answer.json()) == (0, 0, 0, 0, 0)
+    read = server.http.get(f"{path}/top").json()
+    assert (read["version"], read["revision"]) == (1, receipt.revision)
+
+
+def test_receipts_and_ranks_survive_a_restart(tmp_path: Path) -> None:
+    headers = {"Idempotency-Key": "k"}
+    body = {"insert": [["a", "b"], ["c", "b"]], "delete": [["z", "a"]]}
+    with running(tmp_path) as server:
+        path = server.new_graph()
+        first = server.http.post(f"{path}/batches", json=body, headers=headers)
+        server.http.post(f"{path}/batches", json={"delete": [["c", "b"]]})
+        revision = server.http.post(f"{path}/recompute").json()["revision"]
+        before = server.http.get(f"{path}/top").json()
+    with running(tmp_path) as server:
+        assert server.http.get(f"{path}/batches/1").content == first.content
+        again = server.http.post(f"{path}/batches", json=body, headers=headers)
+        assert again.content == first.content
+        after = server.http.get(f"{path}/top").json()
+        assert after["version"] == 2
+        assert after["revision"] > revision
+        slack = before["error_bound"] + after["error_bound"]
+        for old, new in zip(before["ranks"], after["ranks"], strict=True):
+            assert abs(old["rank"] - new["rank"]) <= slack

@@ -1,0 +1,203 @@
+"""The Python client: what it sends, when it tries again, and what it raises; then a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+import service.client
+from service.client import Client, ServerError, ServerUnreachable
+
+Handler = Callable[[httpx.Request], httpx.Response]
+
+RECEIPT: Any = {"version": 1, "inserted": 2}
+
+
+def client_of(handler: Handler) -> Client:
+    return Client("http://liverank.test", transport=httpx.MockTransport(handler))
+
+
+class Recorder:
+    """Answers each request with the next of the prepared answers, and keeps the requests."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        self.answers = list(answers)
+        self.requests: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def answer(document: Any, status: int = 200) -> httpx.Response:
+    return httpx.Response(status, json=document)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service.client, "RETRY_PAUSES", (0.0, 0.0))
+
+
+def test_a_small_batch_goes_as_json_under_an_idempotency_key() -> None:
+    server = Recorder(answer(RECEIPT))
+    with client_of(server) as client:
+        receipt = client.send("g", insert=[("a", "b"), ("b", "c")], delete=[("c", "d")])
+    (request,) = server.requests
+    assert receipt == RECEIPT
+    assert (request.method, request.url.path) == ("POST", "/graphs/g/batches")
+    assert dict(request.url.params) == {"wait": "ranked"}
+    assert json.loads(request.content) == {
+        "insert": [["a", "b"], ["b", "c"]],
+        "delete": [["c", "d"]],
+        "vertices": [],
+    }
+    assert len(request.headers["idempotency-key"]) == 32
+
+
+def test_each_batch_has_another_key_unless_one_is_given() -> None:
+    server = Recorder(*(answer(RECEIPT) for _ in range(3)))
+    with client_of(server) as client:
+        client.send("g")
+        client.send("g")
+        client.send("g", key="mine", strategy="static")
+    keys = [request.headers["idempotency-key"] for request in server.requests]
+    assert keys[0] != keys[1]
+    assert keys[2] == "mine"
+    assert dict(server.requests[2].url.params) == {"wait": "ranked", "strategy": "static"}
+
+
+def test_a_large_batch_goes_as_an_arrow_stream() -> None:
+    server = Recorder(answer({"version": 3, "status": "durable"}, 202))
+    with client_of(server) as client:
+        client.append_columns(
+            "g", pa.array(["a", "b"]), pa.array(["x", "y"]), pa.array(["delete", "insert"])
+        )
+    (request,) = server.requests
+    assert dict(request.url.params) == {"wait": "durable"}
+    assert request.headers["content-type"] == "application/vnd.apache.arrow.stream"
+    assert pa.ipc.open_stream(request.content).read_all().to_pylist() == [
+        {"source": "a", "target": "x", "operation": "delete"},
+        {"source": "b", "target": "y", "operation": "insert"},
+    ]
+
+
+def test_columns_without_operations_are_insertions() -> None:
+    server = Recorder(answer(RECEIPT))
+    with client_of(server) as client:
+        client.send_columns("g", pa.array([1, 2]), pa.array([3, 4]))
+    table = pa.ipc.open_stream(server.requests[0].content).read_all()
+    assert table.column_names == ["source", "target"]
+    assert table.column("source").type == pa.int64()
+
+
+def test_a_batch_is_sent_again_with_its_key_when_the_connection_is_lost() -> None:
+    server = Recorder(httpx.ConnectError("refused"), httpx.ReadError("reset"), answer(RECEIPT))
+    with client_of(server) as client:
+        assert client.send("g", insert=[("a", "b")]) == RECEIPT
+    keys = {request.headers["idempotency-key"] for request in server.requests}
+    bodies = {request.content for request in server.requests}
+    assert (len(server.requests), len(keys), len(bodies)) == (3, 1, 1)
+
+
+def test_after_the_last_attempt_the_address_and_the_reason_are_named() -> None:
+    server = Recorder(*(httpx.ConnectError("Connection refused") for _ in range(3)))
+    with client_of(server) as client, pytest.raises(ServerUnreachable) as failure:
+        client.top("g")
+    assert str(failure.value) == (
+        "no answer from http://liverank.test (Connection refused); "
+        "is `liverank serve` running there?"
+    )
+    assert server.answers == []
+
+
+@pytest.mark.parametrize("call", [lambda c: c.recompute("g"), lambda c: c.drop("g")])
+def test_what_a_repeat_could_spoil_is_sent_once(call: Callable[[Client], object]) -> None:
+    server = Recorder(httpx.ReadError("reset"), answer({}))
+    with client_of(server) as client, pytest.raises(ServerUnreachable):
+        call(client)
+    assert len(server.requests) == 1
+
+
+def test_a_timeout_is_not_waited_for_twice() -> None:
+    server = Recorder(httpx.ReadTimeout("timed out"), answer(RECEIPT))
+    with client_of(server) as client, pytest.raises(ServerUnreachable, match="timed out"):
+        client.send("g")
+    assert len(server.requests) == 1
+
+
+def test_a_refusal_carries_the_problem_document() -> None:
+    problem = {
+        "type": "urn:liverank:problem:invalid-value",
+        "title": "Invalid value",
+        "status": 422,
+        "detail": "insert[3]: a pair is due",
+        "field": "insert",
+        "index": 3,
+    }
+    with client_of(Recorder(answer(problem, 422))) as client, pytest.raises(ServerError) as failure:
+        client.send("g", insert=[("a", "b")])
+    error = failure.value
+    assert (error.status, error.title, error.detail, error.field) == (
+        422,
+        "Invalid value",
+        "insert[3]: a pair is due",
+        "insert",
+    )
+    assert error.problem == problem
+    assert str(error) == "Invalid value: insert[3]: a pair is due"
+
+
+def test_a_refusal_names_its_field_where_the_detail_does_not() -> None:
+    refusal = answer({"title": "Invalid value", "detail": "must be above 0", "field": "k"}, 422)
+    with client_of(Recorder(refusal)) as client, pytest.raises(ServerError) as failure:
+        client.top("g", k=0)
+    assert str(failure.value) == "k: Invalid value: must be above 0"
+
+
+def test_a_refusal_without_a_problem_document_is_told_by_its_status() -> None:
+    gateway = httpx.Response(502, text="<html>upstream is gone</html>")
+    with client_of(Recorder(gateway)) as client, pytest.raises(ServerError) as failure:
+        client.top("g")
+    assert failure.value.status == 502
+    assert str(failure.value) == "Bad Gateway: <html>upstream is gone</html>"
+
+
+@pytest.mark.parametrize(
+    ("vertex", "path"),
+    [
+        ("a b", b"/graphs/g/ranks/a%20b"),
+        ("a/b", b"/graphs/g/ranks/a%2Fb"),
+        ("a?k=1#x%", b"/graphs/g/ranks/a%3Fk%3D1%23x%25"),
+        ("ünï", b"/graphs/g/ranks/%C3%BCn%C3%AF"),
+        (".", b"/graphs/g/ranks/%2E"),
+        ("..", b"/graphs/g/ranks/%2E%2E"),
+        ("...", b"/graphs/g/ranks/..."),
+        (-7, b"/graphs/g/ranks/-7"),
+    ],
+)
+def test_any_key_stays_one_segment_of_the_path(vertex: str | int, path: bytes) -> None:
+    server = Recorder(answer({"vertex": vertex, "rank": 1.0}))
+    with client_of(server) as client:
+        client.rank("g", vertex)
+    assert server.requests[0].url.raw_path == path
+
+
+def test_an_address_that_is_none_is_refused_in_words() -> None:
+    with pytest.raises(ServerUnreachable, match="no answer from http://"):
+        Client("http://[oops").top("g")
+    with Client("localhost") as client, pytest.raises(ServerUnreachable, match="localhost"):
+        client.top("g")
+
+
+def test_readiness_is_a_question_without_an_error() -> None:
+    server = Recorder(answer({}), answer({}, 503), httpx.ConnectError("refused"))
+    with client_of(server) as client:
+        assert [client.ready() for _ in range(3)] == [True, False, False]

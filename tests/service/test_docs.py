@@ -1,0 +1,177 @@
+"""docs/api.md names everything there is, and its examples are what the server answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import fields
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow
+import pytest
+from starlette.routing import Route
+
+from service import errors
+from service.app import create_app
+from service.catalog import GraphOptions
+from service.schemas import LARGEST_K, Problem, Receipt, Seconds
+from service.settings import PREFIX, Settings
+from tests.service.server import running
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "api.md").read_text("utf-8")
+EXAMPLES = re.findall(
+    r"```(sh|python)\n(.*?)\n```(?:\n\n```(?:json|http)\n(.*?)\n```)?", TEXT, re.DOTALL
+)
+"""Language, request and answer; a Python example shows none."""
+
+
+def section(heading: str) -> str:
+    """The text under a heading, up to the next heading of any level."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", TEXT, re.DOTALL | re.MULTILINE)
+    assert found, f"docs/api.md has no heading {heading!r}"
+    return found[1]
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The rows of the tables in `text`: the name in the first cell to the cells after it."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line.startswith("|"):
+            first, *others = (cell.strip() for cell in line.strip("|").split("|"))
+            found.update(dict.fromkeys(re.findall(r"`([^`]+)`", first), others))
+    return found
+
+
+def calls() -> set[str]:
+    app = create_app(Settings())
+    described = {
+        f"{method.upper()} {path}"
+        for path, item in app.openapi()["paths"].items()
+        for method in item
+    }
+    # the redirect belongs to the page at /docs, and there is nothing to log in to
+    beside = {
+        f"GET {route.path}"
+        for route in app.routes
+        if isinstance(route, Route) and route.path != "/docs/oauth2-redirect"
+    }
+    return described | beside
+
+
+def test_every_call_is_listed_and_no_other() -> None:
+    assert {name for name in rows(TEXT) if re.match("[A-Z]+ /", name)} == calls()
+
+
+def test_every_field_of_the_receipt_is_explained_and_no_other() -> None:
+    named = set(rows(section("The receipt")))
+    assert named == set(Receipt.model_fields) | set(Seconds.model_fields)
+
+
+def test_every_option_of_a_graph_stands_with_its_default() -> None:
+    options = rows(section("Graphs"))
+    assert set(options) == {field.name for field in fields(GraphOptions)}
+    for field in fields(GraphOptions):
+        assert json.loads(json.dumps(field.default)) == _value(options[field.name][0])
+
+
+def test_every_setting_stands_with_its_default_and_no_other() -> None:
+    settings = rows(section("Settings"))
+    named = {name for name in settings if name.startswith(PREFIX)}
+    assert named == {PREFIX + field.name.upper() for field in fields(Settings)}
+    for field in fields(Settings):
+        option, default, _ = settings[PREFIX + field.name.upper()]
+        assert default == f"`{field.default}`"
+        assert option in ("", f"`--{field.name}`")
+
+
+def test_every_problem_type_stands_with_its_status_and_no_other() -> None:
+    due = {name: status for status, name, _ in errors._PROBLEMS.values()}
+    due |= {_name_of(status): status for status in errors._HTTP_DETAILS}
+    due[errors.INTERNAL_ERROR.removeprefix(errors.TYPE_PREFIX)] = HTTPStatus.INTERNAL_SERVER_ERROR
+    problems = rows(section("Problems"))
+    listed = {name: int(cells[0]) for name, cells in problems.items() if cells[0].isdecimal()}
+    assert listed == {name: int(status) for name, status in due.items()}
+
+
+def test_every_member_of_a_problem_is_explained() -> None:
+    assert set(Problem.model_fields) < set(rows(section("Problems")))
+
+
+def test_the_limit_of_k_is_named() -> None:
+    assert f"1 to {LARGEST_K}" in rows(section("Ranks"))["k"][-1]
+
+
+def test_the_examples_are_what_a_fresh_server_answers(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        for language, example, expected in EXAMPLES:
+            if language == "python":
+                names = {"url": str(server.http.base_url), "pyarrow": pyarrow, "httpx": httpx}
+                exec(example, names)
+                continue
+            answer = server.http.request(**_request(example))
+            if expected.startswith("HTTP"):
+                assert expected == f"HTTP/1.1 {answer.status_code} {answer.reason_phrase}"
+            else:
+                document = json.loads(expected.replace("\n", ""))
+                assert _steady(answer.json()) == _steady(document), example
+
+
+def test_every_call_has_an_example() -> None:
+    requests = [_request(example) for language, example, _ in EXAMPLES if language == "sh"]
+    asked = {(request["method"], request["url"].split("?")[0]) for request in requests}
+    for call in calls() - {"GET /docs", "GET /openapi.json"}:
+        method, path = call.split(" ")
+        pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))
+        assert any(method == m and re.fullmatch(pattern, url) for m, url in asked), call
+
+
+@pytest.mark.parametrize("file", ["api.md"])
+def test_lines_are_no_longer_than_a_screen_is_wide(file: str) -> None:
+    lines = (ROOT / "docs" / file).read_text("utf-8").splitlines()
+    assert [number for number, line in enumerate(lines, 1) if len(line) > 128] == []
+
+
+def _value(cell: str) -> Any:
+    text = cell.strip("`")
+    return float(text) if re.fullmatch(r"[0-9.e-]+", text) else text
+
+
+def _name_of(status: HTTPStatus) -> str:
+    return status.phrase.lower().replace(" ", "-")
+
+
+def _request(command: str) -> dict[str, Any]:
+    """A curl command of the document as arguments of httpx.Client.request."""
+    words = iter(shlex.split(command.replace("\\\n", " "))[1:])
+    request: dict[str, Any] = {"method": "GET", "headers": {}}
+    for word in words:
+        if word == "-X":
+            request["method"] = next(words)
+        elif word == "-H":
+            name, value = next(words).split(": ", 1)
+            request["headers"][name] = value
+        elif word == "-d":
+            request["content"] = next(words).encode()
+        elif word not in ("-s", "-i"):
+            request["url"] = word.removeprefix("http://127.0.0.1:8080")
+    if "content" in request and request["method"] == "GET":
+        request["method"] = "POST"
+    return request
+
+
+def _steady(answer: Any) -> Any:
+    """`answer` without what differs from run to run: times, floats' last digits, memory."""
+    if isinstance(answer, dict):
+        return {
+            name: sorted(value) if name in ("seconds", "memory") else _steady(value)
+            for name, value in answer.items()
+            if name not in ("iterations", "backend")
+        }
+    if isinstance(answer, list):
+        return [_steady(value) for value in answer]
+    return pytest.approx(answer, abs=1e-5) if isinstance(answer, float) else answer

@@ -1,0 +1,329 @@
+"""Request bodies → columns of keys, in four formats; what is refused, and how it is named."""
+
+# ruff: noqa: E501 - tables of cases have a case a line
+
+import json
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service import formats
+from service.formats import (
+    EdgeColumns,
+    FormatError,
+    UnsupportedFormat,
+    decode_batch,
+    decode_payload,
+    encode_batch,
+)
+from service.keys import ARROW_TYPES, KeyKind
+
+ARROW = "application/vnd.apache.arrow.stream"
+NDJSON = "application/x-ndjson"
+
+
+def lists(columns: EdgeColumns) -> list[list[Any]]:
+    return [
+        columns.insert_sources.to_pylist(),
+        columns.insert_targets.to_pylist(),
+        columns.delete_sources.to_pylist(),
+        columns.delete_targets.to_pylist(),
+        columns.vertices.to_pylist(),
+    ]
+
+
+def arrow_stream(**columns: pa.Array) -> bytes:
+    table = pa.table(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+def refusal(content_type: str | None, body: bytes, kind: KeyKind = "string") -> str:
+    with pytest.raises(FormatError) as caught:
+        decode_batch(content_type, body, kind)
+    error = caught.value
+    place = error.field if error.index is None else f"{error.field}[{error.index}]"
+    assert str(error) == f"{place}: {error.message}"
+    return str(error)
+
+
+@pytest.mark.parametrize(
+    "content_type", [None, "application/json", "Application/JSON; charset=UTF-8"]
+)
+def test_json_pairs_become_columns(content_type: str | None) -> None:
+    body = b'{"insert": [["a","b"],["c","d"]], "delete": [["e","f"]], "vertices": ["g"]}'
+    columns = decode_batch(content_type, body, "string")
+    assert lists(columns) == [["a", "c"], ["b", "d"], ["e"], ["f"], ["g"]]
+
+
+@pytest.mark.parametrize("kind", ["string", "integer"])
+def test_every_column_has_the_type_of_the_graphs_keys_even_when_empty(kind: KeyKind) -> None:
+    columns = decode_batch(None, b"{}", kind)
+    assert lists(columns) == [[], [], [], [], []]
+    assert {getattr(columns, name).type for name in columns.__annotations__} == {ARROW_TYPES[kind]}
+
+
+def test_json_columns_are_taken_too() -> None:
+    body = b'{"insert": {"source": [1, -9223372036854775808], "target": [2, 9223372036854775807]}}'
+    assert lists(decode_batch(None, body, "integer"))[:2] == [[1, -(2**63)], [2, 2**63 - 1]]
+
+
+STRING_DUE = "a non-empty string is due, got"
+INTEGER_DUE = "an integer from -2⁶³ to 2⁶³-1 is due, got"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "message"),
+    [
+        ("string", '{"insert": [["a","b"],["c","d","e"]]}', "insert[1]: a pair [source, target] is due, got 3 items"),
+        ("string", '{"delete": [["a"]]}', "delete[0]: a pair [source, target] is due, got 1 items"),
+        ("string", '{"delete": ["ab"]}', 'delete[0]: a pair [source, target] is due, got the string "ab"'),
+        ("string", '{"insert": [["a","b"],null]}', "insert[1]: a pair [source, target] is due, got null"),
+        ("string", '{"insert": 3}', "insert: an array of pairs [source, target] or an object of source and target is due, got the number 3"),
+        ("string", '{"insert": null}', "insert: an array of pairs [source, target] or an object of source and target is due, got null"),
+        ("string", '{"insert": [["a","b"],["c",3]]}', f"insert[1]: target: {STRING_DUE} the number 3"),
+        ("string", '{"insert": [["a","b"],["",""]]}', f'insert[1]: source: {STRING_DUE} the string ""'),
+        ("string", '{"vertices": ["a", null]}', f"vertices[1]: {STRING_DUE} null"),
+        ("string", '{"vertices": [["a"]]}', f"vertices[0]: {STRING_DUE} an array"),
+        ("string", '{"vertices": {"a": 1}}', "vertices: an array of keys is due, got an object"),
+        ("integer", '{"insert": [[1,2],[true,2]]}', f"insert[1]: source: {INTEGER_DUE} true"),
+        ("integer", '{"insert": [[1,2.0]]}', f"insert[0]: target: {INTEGER_DUE} the number 2.0"),
+        ("integer", '{"insert": [[1,"2"]]}', f'insert[0]: target: {INTEGER_DUE} the string "2"'),
+        ("integer", '{"vertices": [9223372036854775808]}', f"vertices[0]: {INTEGER_DUE} the number 9223372036854775808"),
+        ("integer", '{"vertices": [-9223372036854775809]}', f"vertices[0]: {INTEGER_DUE} the number -9.223372036854776e+18"),
+        ("string", '{"insert": {"source": ["a"], "target": []}}', "insert.target: 1 keys are due, as many as in source, got 0"),
+        ("string", '{"insert": {"source": ["a"]}}', "insert.target: an array of keys is due, got nothing"),
+        ("string", '{"insert": {"source": ["a", 1], "target": ["b", "c"]}}', f"insert.source[1]: {STRING_DUE} the number 1"),
+        ("string", '{"insert": {"sources": []}}', "insert.sources: unknown; source and target are known"),
+        ("string", '{"inserts": []}', "inserts: unknown; insert, delete and vertices are known"),
+        ("string", "[]", "body: a JSON object is due, got an array"),
+        ("string", "", "body: malformed JSON at line 1, column 1: Input is a zero-length, empty document"),
+        ("string", '{"insert":\n []]}', "body: malformed JSON at line 2, column 4: unexpected character"),
+        ("string", '{"vertices": ["\\ud800"]}', "body: malformed JSON at line 1, column 16: no low surrogate in string"),
+        ("integer", '{"vertices": [NaN]}', "body: malformed JSON at line 1, column 15: unexpected character, expected a JSON value"),
+    ],
+)  # fmt: skip
+def test_json_that_is_wrong_is_refused_by_field_and_index(
+    kind: KeyKind, body: str, message: str
+) -> None:
+    assert refusal(None, body.encode(), kind).startswith(message)
+
+
+def test_bytes_that_are_not_utf_8_are_placed() -> None:
+    body = b'{"vertices":\n ["a\xff"]}'
+    assert refusal(None, body) == "body: not UTF-8 at line 2, byte 5: invalid start byte"
+
+
+LARGE = 20_000
+
+
+def test_a_large_body_becomes_the_same_columns_as_a_small_one() -> None:
+    pairs = [[f"a{i}", f"é{i}"] for i in range(LARGE)]
+    body = orjson.dumps({"insert": pairs, "delete": pairs[:3], "vertices": ["x"]})
+    assert len(body) > formats._LARGE_BODY
+    sources, targets = ([pair[end] for pair in pairs] for end in (0, 1))
+    columns = decode_batch(None, body, "string")
+    assert lists(columns) == [sources, targets, sources[:3], targets[:3], ["x"]]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (["a", 3], f"insert[{LARGE}]: target: {STRING_DUE} the number 3"),
+        (["a", ""], f'insert[{LARGE}]: target: {STRING_DUE} the string ""'),
+        (["a", None], f"insert[{LARGE}]: target: {STRING_DUE} null"),
+        (["a"], f"insert[{LARGE}]: a pair [source, target] is due, got 1 items"),
+        (None, f"insert[{LARGE}]: a pair [source, target] is due, got null"),
+        ({}, f"insert[{LARGE}]: a pair [source, target] is due, got an object"),
+    ],
+)
+def test_the_one_fault_of_a_large_body_is_found(fault: Any, message: str) -> None:
+    pairs: list[Any] = [["source", "target"]] * LARGE + [fault]
+    assert refusal(None, orjson.dumps({"insert": pairs})) == message
+
+
+KEYS = (
+    st.text(max_size=3) | st.integers(-(2**63), 2**64) | st.sampled_from([None, True, 1.5, "null"])
+)
+PAIRS = st.lists(st.lists(KEYS, min_size=2, max_size=2) | st.lists(KEYS, max_size=3), max_size=3)
+
+
+@pytest.mark.parametrize("kind", ["string", "integer"])
+def test_both_parsers_of_json_agree(kind: KeyKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean = (
+        st.text(min_size=1, max_size=3) if kind == "string" else st.integers(-(2**63), 2**63 - 1)
+    )
+    pair = st.lists(clean, min_size=2, max_size=2)
+    documents = st.fixed_dictionaries(
+        {},
+        optional={
+            "insert": st.lists(pair, max_size=3) | PAIRS,
+            "delete": st.lists(pair, max_size=3),
+            "vertices": st.lists(clean, max_size=3) | st.lists(KEYS, max_size=3),
+        },
+    )
+
+    def outcome(body: bytes, threshold: int) -> object:
+        monkeypatch.setattr(formats, "_LARGE_BODY", threshold)
+        try:
+            return lists(decode_batch(None, body, kind))
+        except FormatError as error:
+            return str(error)
+
+    @settings(max_examples=300, deadline=None)
+    @given(documents, st.booleans())
+    def agree(document: dict[str, Any], escaped: bool) -> None:
+        body = json.dumps(document, ensure_ascii=escaped).encode()
+        assert outcome(body, 0) == outcome(body, 1 << 30)
+
+    agree()
+
+
+def test_ndjson_lines_are_edges_and_an_absent_operation_inserts() -> None:
+    body = (
+        b'{"source":"a","target":"b"}\n\n'
+        b'{"target":"d","source":"c","operation":"delete"}\n'
+        b'{"source":"e","target":"f","operation":"insert"}'
+    )
+    assert lists(decode_batch(NDJSON, body, "string")) == [["a", "e"], ["b", "f"], ["c"], ["d"], []]
+    assert lists(decode_batch(NDJSON, b"\n", "integer")) == [[], [], [], [], []]
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "message"),
+    [
+        ("string", '{"source":"a","target":1}', f"target[1]: {STRING_DUE} the number 1"),
+        ("string", '{"source":"","target":"b"}', f'source[1]: {STRING_DUE} the string ""'),
+        ("string", '{"source":"a"}', f"target[1]: {STRING_DUE} null"),
+        ("string", '{"source":"a","target":"b","weight":1}', "weight[1]: unknown; source, target and operation are known"),
+        ("string", '{"source":"a","target":"b","operation":"upsert"}', 'operation[1]: "insert" or "delete" is due, got the string "upsert"'),
+        ("string", '["a","b"]', "body[1]: a JSON object is due, got an array"),
+        ("string", '{"source":"a" "target":"b"}', "body[1]: malformed JSON at line 2, column 15"),
+        ("string", '{"source":"a","source":"b","target":"c"}', "body: not NDJSON: JSON parse error: Column(/source) was specified twice"),
+        ("integer", '{"source":1.5,"target":1}', f"source[1]: {INTEGER_DUE} the number 1.5"),
+        ("integer", '{"source":true,"target":1}', f"source[1]: {INTEGER_DUE} true"),
+        ("integer", '{"source":1,"target":9223372036854775808}', f"target[1]: {INTEGER_DUE} the number 9223372036854775808"),
+    ],
+)  # fmt: skip
+def test_ndjson_that_is_wrong_is_refused_by_field_and_line(
+    kind: KeyKind, line: str, message: str
+) -> None:
+    good = {"string": '{"source":"a","target":"b"}', "integer": '{"source":1,"target":2}'}[kind]
+    assert refusal(NDJSON, f"{good}\n{line}\n".encode(), kind).startswith(message)
+
+
+def test_csv_rows_are_edges() -> None:
+    body = b'source,target,operation\na,"b,\nc",insert\n\nNA, d,delete\n'
+    columns = decode_batch("text/csv; header=present", body, "string")
+    assert lists(columns) == [["a"], ["b,\nc"], ["NA"], [" d"], []]
+    assert lists(decode_batch("text/csv", b"target,source\n1,2\n", "integer"))[:2] == [[2], [1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "message"),
+    [
+        ("string", b"", "body: a header line source,target[,operation] is due, got none"),
+        ("string", b"a,b\nc,d\n", "a: unknown column; source, target and operation are known"),
+        ("string", b"source\na\n", "target: this column is due, got source"),
+        ("string", b"source,target,source\na,b,c\n", "source: one column is due, got 2"),
+        ("string", b"source,target\na,b\nc\n", "body[1]: 2 columns are due, as in the header, got 1"),
+        ("string", b"source,target\na,b\nc,\n", f'target[1]: {STRING_DUE} the string ""'),
+        ("string", b"source,target\na,\xff\n", "body: not UTF-8 at line 2, byte 3: invalid start byte"),
+        ("string", b"source,target,operation\na,b,\n", 'operation[0]: "insert" or "delete" is due, got the string ""'),
+        ("integer", b"source,target\n1,2\n3,x\n", f'target[1]: {INTEGER_DUE} the string "x"'),
+        ("integer", b"source,target\n1.0,2\n", f'source[0]: {INTEGER_DUE} the string "1.0"'),
+        ("integer", b"source,target\n,2\n", f'source[0]: {INTEGER_DUE} the string ""'),
+    ],
+)  # fmt: skip
+def test_csv_that_is_wrong_is_refused_by_column_and_row(
+    kind: KeyKind, body: bytes, message: str
+) -> None:
+    assert refusal("text/csv", body, kind) == message
+
+
+@pytest.mark.parametrize(
+    "arrow_type", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+)  # fmt: skip
+def test_arrow_columns_of_any_string_type_are_edges(arrow_type: pa.DataType) -> None:
+    values = pa.array(["a", "b", "a"]).cast(arrow_type)
+    operations = pa.array(["insert", "delete", "insert"]).dictionary_encode()
+    body = arrow_stream(source=values, target=values, operation=operations)
+    assert lists(decode_batch(ARROW, body, "string")) == [["a", "a"], ["a", "a"], ["b"], ["b"], []]
+
+
+@pytest.mark.parametrize("arrow_type", [pa.int8(), pa.int64(), pa.uint32(), pa.uint64()])
+def test_arrow_columns_of_any_integer_type_are_edges(arrow_type: pa.DataType) -> None:
+    body = arrow_stream(source=pa.array([1, 2], arrow_type), target=pa.array([2, 3], arrow_type))
+    columns = decode_batch(ARROW, body, "integer")
+    assert lists(columns) == [[1, 2], [2, 3], [], [], []]
+    assert columns.insert_sources.type == pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "message"),
+    [
+        ("string", {"source": pa.array(["a", None]), "target": pa.array(["b", "c"])}, f"source[1]: {STRING_DUE} null"),
+        ("string", {"source": pa.array(["a", ""]), "target": pa.array(["b", "c"])}, f'source[1]: {STRING_DUE} the string ""'),
+        ("string", {"source": pa.array([1]), "target": pa.array(["b"])}, "source: a column of strings is due, got int64"),
+        ("integer", {"source": pa.array([1.0]), "target": pa.array([1])}, "source: a column of integers is due, got double"),
+        ("integer", {"source": pa.array([True]), "target": pa.array([1])}, "source: a column of integers is due, got bool"),
+        ("integer", {"source": pa.array([1, 2**63], pa.uint64()), "target": pa.array([1, 2])}, f"source[1]: {INTEGER_DUE} the number 9223372036854775808"),
+        ("integer", {"source": pa.array([1])}, "target: this column is due, got source"),
+        ("integer", {"source": pa.array([1]), "target": pa.array([1]), "operation": pa.array([1])}, 'operation: a column of "insert" or "delete" is due, got int64'),
+        ("integer", {"source": pa.array([1]), "target": pa.array([1]), "operation": pa.array([None], pa.string())}, 'operation[0]: "insert" or "delete" is due, got null'),
+    ],
+)  # fmt: skip
+def test_arrow_that_is_wrong_is_refused_by_column_and_row(
+    kind: KeyKind, columns: dict[str, pa.Array], message: str
+) -> None:
+    assert refusal(ARROW, arrow_stream(**columns), kind) == message
+
+
+def test_arrow_with_damaged_bytes_is_refused() -> None:
+    whole = arrow_stream(source=pa.array(["abc"] * 9), target=pa.array(["def"] * 9))
+    assert refusal(ARROW, b"junk").startswith("body: an Arrow IPC stream is due: ")
+    assert refusal(ARROW, whole[: len(whole) // 2]).startswith("body: an Arrow IPC stream is due: ")
+    not_text = whole.replace(b"abcabc", b"ab\xffabc")
+    assert refusal(ARROW, not_text).startswith("body: an Arrow IPC stream is due: ")
+    negative_offset = whole.replace(b"\x03\0\0\0\x06\0\0\0", b"\x03\0\0\0\xff\xff\xff\xff", 1)
+    assert negative_offset != whole
+    assert refusal(ARROW, negative_offset).startswith("body: an Arrow IPC stream is due: ")
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "multipart/form-data; boundary=x", "text/csv; charset=latin-1"]
+)
+def test_other_formats_and_charsets_are_refused_with_what_is_accepted(content_type: str) -> None:
+    with pytest.raises(UnsupportedFormat) as caught:
+        decode_batch(content_type, b"{}", "string")
+    assert caught.value.content_type == content_type
+    assert caught.value.accepted == ("application/json", NDJSON, "text/csv", ARROW)
+    assert str(caught.value) == (
+        f"'{content_type}' cannot be read; in UTF-8, application/json, application/x-ndjson, "
+        "text/csv, application/vnd.apache.arrow.stream can"
+    )
+
+
+@pytest.mark.parametrize("kind", ["string", "integer"])
+def test_a_payload_gives_back_what_it_was_made_of(kind: KeyKind) -> None:
+    column = pa.array([5, 6, 7, 8, 9]).cast(ARROW_TYPES[kind])
+    columns = EdgeColumns(
+        column, column.slice(0), column.slice(1, 2), column.slice(2, 2), column[:0]
+    )
+    payload = encode_batch(columns)
+    assert decode_payload(payload) == columns
+    assert encode_batch(decode_payload(payload)) == payload
+
+
+def test_a_payload_that_is_none_is_refused() -> None:
+    with pytest.raises(FormatError, match=r"^payload: an Arrow IPC stream is due: "):
+        decode_payload(b"junk")
+    with pytest.raises(FormatError, match=r"^payload: one row of insert_sources, insert_targets, "):
+        decode_payload(arrow_stream(source=pa.array(["a"])))

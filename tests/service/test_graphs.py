@@ -1,0 +1,109 @@
+"""Named graphs over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpu import Engine, OutOfMemory
+from service.schemas import GraphInfo, GraphList
+from tests.service.server import Server, running
+
+
+def test_a_graph_named_default_exists_from_the_start(server: Server) -> None:
+    answer = server.http.get("/graphs/default")
+    assert answer.status_code == 200
+    info = GraphInfo.model_validate_json(answer.content)
+    assert (info.graph, info.backend, info.edges) == ("default", "cpu", 0)
+    assert info.options.model_dump() == {
+        "damping": 0.85,
+        "dangling": "uniform",
+        "strategy": "auto",
+        "target_error": 1e-6,
+        "keys": "string",
+    }
+
+
+def test_put_creates_then_finds_and_compares_only_what_is_given(server: Server) -> None:
+    path = "/graphs/Put-1.b_c"
+    options = {"damping": 0.5, "dangling": "self-loop", "keys": "integer"}
+    created = server.http.put(path, json=options)
+    assert created.status_code == 201
+    assert created.json()["options"]["target_error"] == 1e-6
+    assert server.http.put(path, json=options).status_code == 200
+    assert server.http.put(path).status_code == 200
+    assert server.http.put(path, json={"damping": 0.5}).status_code == 200
+    other = server.http.put(path, json={"damping": 0.5, "strategy": "static"})
+    assert other.status_code == 409
+    assert other.json()["detail"] == "graph 'Put-1.b_c' exists with strategy 'auto', not 'static'"
+    assert (other.json()["field"], other.json()["value"]) == ("strategy", "static")
+    assert server.http.get(path).json()["options"] == created.json()["options"]
+
+
+def test_the_list_holds_every_graph_by_name(server: Server) -> None:
+    server.new_graph()
+    answer = server.http.get("/graphs")
+    names = [info.graph for info in GraphList.model_validate_json(answer.content).graphs]
+    assert names == sorted(names)
+    assert "default" in names
+
+
+def test_a_dropped_graph_is_gone_and_its_name_is_free(server: Server) -> None:
+    path = server.new_graph(damping=0.5)
+    server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
+    assert server.http.delete(path).status_code == 204
+    for answer in (server.http.get(path), server.http.delete(path)):
+        assert answer.status_code == 404
+        assert answer.json()["type"] == "urn:liverank:problem:unknown-graph"
+    again = server.http.put(path)
+    assert again.status_code == 201
+    assert (again.json()["edges"], again.json()["options"]["damping"]) == (0, 0.85)
+
+
+@pytest.mark.parametrize("name", [".hidden", "-dash", "a" * 65, "a b", "a%5Cb", "ä", "%2e%2e"])
+def test_a_name_that_could_leave_the_data_directory_is_refused(server: Server, name: str) -> None:
+    answer = server.http.put(f"/graphs/{name}")
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "graph"
+
+
+def test_a_name_with_a_slash_is_no_graph(server: Server) -> None:
+    assert server.http.put("/graphs/a%2Fb").status_code == 404
+
+
+def test_graphs_options_and_drops_survive_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        server.http.put("/graphs/kept", json={"damping": 0.5, "keys": "integer"})
+        server.http.put("/graphs/dropped")
+        server.http.delete("/graphs/dropped")
+        before = server.http.get("/graphs/kept").json()
+    with running(tmp_path) as server:
+        names = [graph["graph"] for graph in server.http.get("/graphs").json()["graphs"]]
+        assert names == ["default", "kept"]
+        after = server.http.get("/graphs/kept").json()
+        assert after["options"] == before["options"]
+        assert after["revision"] > before["revision"]
+
+
+def test_what_a_crash_left_half_done_is_removed(tmp_path: Path) -> None:
+    for leftover in (".creating-a-0", ".dropped-b-1"):
+        (tmp_path / "graphs" / leftover).mkdir(parents=True)
+        (tmp_path / "graphs" / leftover / "journal.db").write_bytes(b"half")
+    with running(tmp_path):
+        assert [path.name for path in (tmp_path / "graphs").iterdir()] == ["default"]
+
+
+def test_a_graph_that_cannot_be_opened_is_not_created_and_its_name_stays_free(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_engine: Engine, _strategy: str) -> None:
+        raise OutOfMemory("the ranks", 1000, 10)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "update", fail)
+        answer = server.http.put("/graphs/unlucky")
+        assert answer.status_code == 507
+        assert answer.json()["detail"] == "the ranks needs 1,000 bytes; 10 are available"
+    assert server.http.get("/graphs/unlucky").status_code == 404
+    assert server.http.put("/graphs/unlucky").status_code == 201

@@ -1,0 +1,101 @@
+"""The journal's rules, as its module states them."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from service.durability.journal import Journal, Outcome, Record
+from service.errors import StorageFailed
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.db"
+    Journal.create(path)
+    return path
+
+
+def record(payload: bytes = b"payload", key: str | None = None) -> Record:
+    return Record(payload, "auto", key, b"hash")
+
+
+def test_versions_are_numbered_from_one_without_gaps(path: Path) -> None:
+    journal = Journal(path)
+    assert (journal.version, journal.revision) == (0, 0)
+    assert journal.append([record(b"a"), record(b"b")], 1) == [1, 2]
+    assert journal.append([record(b"c")], 4) == [3]
+    journal.close()
+    again = Journal(path)
+    assert (again.version, again.revision) == (3, 4)
+    assert [again.payload(version) for version in (1, 2, 3)] == [b"a", b"b", b"c"]
+    again.close()
+
+
+def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
+    journal = Journal(path)
+    journal.append([record(key="k")], 1)
+    with pytest.raises(StorageFailed, match=r"journal\.db: UNIQUE constraint failed"):
+        journal.append([record(), record(key="k")], 9)
+    assert (journal.version, journal.revision) == (1, 1)
+    assert journal.append([record()], 2) == [2]
+    journal.close()
+
+
+def test_outcomes_are_the_bytes_that_were_settled(path: Path) -> None:
+    journal = Journal(path)
+    journal.append([record(), record(), record()], 1)
+    journal.settle([(1, b'{"receipt": 1}')])
+    journal.reject(2, b'{"problem": 2}')
+    journal.close()
+    again = Journal(path)
+    assert again.outcome(1) == Outcome("ranked", b'{"receipt": 1}')
+    assert again.outcome(2) == Outcome("rejected", b'{"problem": 2}')
+    assert again.outcome(3) is None
+    again.close()
+
+
+def test_the_holder_of_an_idempotency_key(path: Path) -> None:
+    journal = Journal(path)
+    journal.append([record(), record(key="k")], 1)
+    assert journal.holder("k") == (2, b"hash")
+    assert journal.holder("other") is None
+    journal.close()
+
+
+def test_batches_and_rejections_are_fsynced_and_receipts_are_not(path: Path) -> None:
+    journal = Journal(path)
+    (durable,) = journal._durable.execute("PRAGMA synchronous").fetchone()
+    (receipts,) = journal._receipts.execute("PRAGMA synchronous").fetchone()
+    (mode,) = journal._durable.execute("PRAGMA journal_mode").fetchone()
+    assert (durable, receipts, mode) == (2, 1, "wal")
+    journal.close()
+
+
+def test_a_missing_journal_is_not_created(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailed, match="the journal is missing"):
+        Journal(tmp_path / "journal.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("PRAGMA application_id = 7", "is a SQLite database, but no journal of liverank"),
+        ("PRAGMA user_version = 99", "has layout 99; layout 1 can be read"),
+        ("DELETE FROM batches WHERE version = 1", "holds 1 batches where the newest is 2"),
+    ],
+)
+def test_a_file_that_is_something_else_is_refused(path: Path, statement: str, message: str) -> None:
+    journal = Journal(path)
+    journal.append([record(), record()], 1)
+    journal.close()
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement)
+    connection.close()
+    with pytest.raises(StorageFailed) as caught:
+        Journal(path)
+    assert str(caught.value) == f"{path}: {message}"

@@ -1,0 +1,112 @@
+"""Life, readiness and OpenAPI."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu import Engine
+from tests.service.server import Server, running, wait_for
+
+
+def test_the_server_lives_at_once_and_is_ready_once_the_kernels_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = threading.Event()
+    monkeypatch.setattr(Engine, "warm_up", lambda _engine: compiled.wait(60))
+    with running(tmp_path, wait_until_ready=False) as server:
+        assert server.http.get("/livez").json() == {"status": "alive"}
+        wait_for(lambda: "compiled" in server.http.get("/readyz").text)
+        for path in ("/readyz", "/graphs", "/graphs/default", "/graphs/default/top"):
+            answer = server.http.get(path)
+            assert answer.status_code == 503
+            assert answer.headers["retry-after"] == "1"
+            expected = "the server is not ready: the kernels are being compiled"
+            assert answer.json()["detail"] == expected
+        assert server.http.put("/graphs/early").status_code == 503
+        compiled.set()
+        wait_for(lambda: server.http.get("/readyz").status_code == 200)
+        assert server.http.get("/graphs/default").status_code == 200
+
+
+def test_a_graph_that_cannot_be_recovered_is_named_and_nothing_is_served(tmp_path: Path) -> None:
+    with running(tmp_path):
+        pass
+    (tmp_path / "graphs" / "default" / "journal.db").write_bytes(b"no database" * 1000)
+    with running(tmp_path, wait_until_ready=False) as server:
+        wait_for(lambda: "failed" in server.http.get("/readyz").text)
+        detail = server.http.get("/readyz").json()["detail"]
+        assert "graph 'default' is being recovered, and that failed" in detail
+        assert "journal.db: file is not a database" in detail
+        assert server.http.get("/livez").status_code == 200
+
+
+def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    with running(tmp_path), running(tmp_path, wait_until_ready=False) as second:
+        wait_for(lambda: "failed" in second.http.get("/readyz").text)
+        detail = second.http.get("/readyz").json()["detail"]
+        assert detail.endswith("another server uses this data directory")
+
+
+def test_every_answer_ends_its_line(server: Server) -> None:
+    path = server.new_graph()
+    answers = [
+        server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]}),
+        server.http.get(f"{path}/batches/1"),
+        server.http.get(f"{path}/ranks/a"),
+        server.http.get(f"{path}/ranks/nobody"),
+        server.http.get("/livez"),
+        server.http.get("/nowhere"),
+    ]
+    assert [answer.content[-2:] for answer in answers] == [b"}\n"] * len(answers)
+
+
+def test_docs_are_served(server: Server) -> None:
+    answer = server.http.get("/docs")
+    assert answer.status_code == 200
+    assert "swagger" in answer.text
+
+
+def test_openapi_names_the_problem_documents_and_the_bodies(server: Server) -> None:
+    schema: dict[str, Any] = server.http.get("/openapi.json").json()
+    problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    assert "Problem" in schema["components"]["schemas"]
+    send = schema["paths"]["/graphs/{graph}/batches"]["post"]
+    for status in ("404", "413", "415", "422", "503"):
+        assert send["responses"][status]["content"] == {"application/problem+json": problem}
+    assert "BatchRequest" in str(send["requestBody"])
+    assert {"strategy", "wait", "Idempotency-Key"} < {
+        parameter["name"] for parameter in send["parameters"]
+    }
+
+
+def test_every_reference_in_openapi_resolves(server: Server) -> None:
+    schema: dict[str, Any] = server.http.get("/openapi.json").json()
+    references: set[str] = set()
+
+    def collect(node: Any) -> None:
+        if isinstance(node, dict):
+            if "$ref" in node:
+                references.add(node["$ref"])
+            for value in node.values():
+                collect(value)
+        elif isinstance(node, list):
+            for value in node:
+                collect(value)
+
+    collect(schema)
+    names = {reference.removeprefix("#/components/schemas/") for reference in references}
+    assert names <= set(schema["components"]["schemas"])
+
+
+def test_the_interactive_documentation_needs_no_other_host(server: Server) -> None:
+    page = server.http.get("/docs").text
+    fetched = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert any(path.endswith("swagger-ui-bundle.js") for path in fetched)
+    for path in fetched:
+        assert path.startswith("/")
+        assert server.http.get(path).status_code == 200

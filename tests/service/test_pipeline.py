@@ -1,0 +1,327 @@
+"""The writer of a graph: grouping, rejection, and what happens when a part of it fails."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from gpu import EdgeBatch, Engine, Options, OutOfMemory
+from service.durability.journal import Journal
+from service.errors import (
+    BatchRejected,
+    IdempotencyConflict,
+    NotReady,
+    RankingFailed,
+    StorageFailed,
+    UnknownVersion,
+)
+from service.formats import EdgeColumns
+from service.pipeline import Batch, Pipeline
+from tests.service.server import wait_for
+
+Pairs = list[tuple[str, str]]
+
+
+def columns(
+    insert: Pairs | None = None, delete: Pairs | None = None, vertices: list[str] | None = None
+) -> EdgeColumns:
+    def column(values: list[str]) -> pa.Array:
+        return pa.array(values, pa.string())
+
+    inserted, deleted = insert or [], delete or []
+    return EdgeColumns(
+        insert_sources=column([source for source, _ in inserted]),
+        insert_targets=column([target for _, target in inserted]),
+        delete_sources=column([source for source, _ in deleted]),
+        delete_targets=column([target for _, target in deleted]),
+        vertices=column(vertices or []),
+    )
+
+
+def batch(
+    insert: Pairs | None = None,
+    delete: Pairs | None = None,
+    *,
+    strategy: str = "auto",
+    key: str | None = None,
+) -> Batch:
+    body = repr((insert, delete)).encode()
+    return Batch.of(columns(insert, delete), body, strategy, key)
+
+
+def opened(path: Path) -> Pipeline:
+    pipeline = Pipeline("test", Journal(path), Options(), "string", "cpu")
+    pipeline.wait_until_open()
+    return pipeline
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.db"
+    Journal.create(path)
+    return path
+
+
+@pytest.fixture
+def pipeline(path: Path) -> Iterator[Pipeline]:
+    pipeline = opened(path)
+    yield pipeline
+    pipeline.close(NotReady("the test ends"))
+
+
+def together(pipeline: Pipeline, batches: list[Batch]) -> None:
+    """Submits `batches` so that they wait together."""
+    gate = threading.Event()
+    pipeline._enqueue_task(lambda: gate.wait(60))
+    for one in batches:
+        pipeline.submit(one)
+    gate.set()
+
+
+def receipt(of: Batch) -> dict[str, Any]:
+    answer: dict[str, Any] = orjson.loads(of.ranked.result(60))
+    return answer
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[tuple[Any, ...]]:
+    calls: list[tuple[Any, ...]] = []
+    original: Callable[..., Any] = getattr(owner, name)
+
+    def counted(self: Any, *arguments: Any) -> Any:
+        calls.append(arguments)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(owner, name, counted)
+    return calls
+
+
+def test_batches_that_wait_together_share_one_commit_and_one_solve(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = count_calls(monkeypatch, Journal, "append")
+    solves = count_calls(monkeypatch, Engine, "update")
+    batches = [batch([("a", "b")]), batch(delete=[("a", "b")]), batch([("b", "c"), ("a", "b")])]
+    together(pipeline, batches)
+    receipts = [receipt(one) for one in batches]
+    assert (len(commits), len(solves)) == (1, 1)
+    assert [one["version"] for one in receipts] == [1, 2, 3]
+    assert {one["ranked_version"] for one in receipts} == {3}
+    assert len({one["revision"] for one in receipts}) == 1
+    # Applied one by one: joining the lists would delete what the first one inserts.
+    assert [(one["inserted"], one["deleted"]) for one in receipts] == [(1, 0), (0, 1), (2, 0)]
+    assert pipeline.view.edges == 2
+
+
+def test_a_different_strategy_ends_the_group(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = count_calls(monkeypatch, Journal, "append")
+    strategies = ["auto", "auto", "static", "auto"]
+    batches = [batch([(str(i), "x")], strategy=strategy) for i, strategy in enumerate(strategies)]
+    together(pipeline, batches)
+    receipts = [receipt(one) for one in batches]
+    assert len(commits) == 1
+    assert [one["strategy"] for one in receipts] == strategies
+    assert [one["ranked_version"] for one in receipts] == [2, 2, 3, 4]
+    assert receipts[3]["revision"] == receipts[0]["revision"] + 2
+
+
+def test_one_key_in_one_group_is_one_batch(pipeline: Pipeline) -> None:
+    first, repeat = batch([("a", "b")], key="k"), batch([("a", "b")], key="k")
+    other = batch([("a", "c")], key="k")
+    together(pipeline, [first, repeat, other])
+    assert repeat.ranked.result(60) == first.ranked.result(60)
+    assert repeat.durable.result(0) == 1
+    with pytest.raises(IdempotencyConflict, match="belongs to another batch that is in flight"):
+        other.ranked.result(60)
+    assert pipeline.view.version == 1
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, condition: Callable[[EdgeBatch], bool]) -> None:
+    """Makes the engine run out of memory for the batches that meet `condition`."""
+    original = Engine.apply
+
+    def apply(self: Engine, edges: EdgeBatch) -> Any:
+        if condition(edges):
+            raise OutOfMemory("the batch", 1000, 10)
+        return original(self, edges)
+
+    monkeypatch.setattr(Engine, "apply", apply)
+
+
+def test_a_batch_that_cannot_be_applied_is_rejected_and_the_next_goes_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, lambda edges: len(edges.insert_sources) == 2)
+    pipeline = opened(path)
+    good = batch([("a", "b")])
+    bad = batch([("b", "lost"), ("lost", "too")], key="bad")
+    next_one = batch([("b", "c")])
+    together(pipeline, [good, bad, next_one])
+    with pytest.raises(BatchRejected) as caught:
+        bad.ranked.result(60)
+    assert caught.value.version == 2
+    assert caught.value.problem["status"] == 507
+    assert caught.value.problem["detail"] == "the batch needs 1,000 bytes; 10 are available"
+    assert receipt(next_one)["new_vertices"] == 1
+    assert receipt(good)["ranked_version"] == 3
+    # Its keys are forgotten, and "c" has the id that "lost" would have had.
+    view = pipeline.view
+    assert (view.vertices, view.edges) == (3, 2)
+    assert view.ids(pa.array(["a", "b", "c", "lost"])).tolist() == [0, 1, 2, -1]
+    outcome = pipeline.outcome(2)
+    assert outcome is not None
+    assert outcome.status == "rejected"
+    # The same key gets the same answer, before and after a restart, though it would apply now.
+    monkeypatch.undo()
+    repeat = batch([("b", "lost"), ("lost", "too")], key="bad")
+    pipeline.submit(repeat)
+    with pytest.raises(BatchRejected, match="batch 2 was rejected: the batch needs"):
+        repeat.ranked.result(60)
+    pipeline.close(NotReady("restart"))
+
+    again = opened(path)
+    assert (again.view.version, again.view.vertices, again.view.edges) == (3, 3, 2)
+    assert again.view.ids(pa.array(["a", "b", "c", "lost"])).tolist() == [0, 1, 2, -1]
+    again.close(NotReady("the test ends"))
+
+
+def test_a_rejected_batch_alone_still_moves_the_version(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, lambda _: True)
+    waiting: Future[Any] = pipeline.published(1)
+    before = pipeline.view
+    bad = batch([("a", "b")])
+    pipeline.submit(bad)
+    assert waiting.result(60).version == 1
+    assert pipeline.view.revision == before.revision
+    with pytest.raises(BatchRejected):
+        bad.ranked.result(60)
+
+
+def test_a_solve_that_fails_keeps_the_batch_and_the_next_solve_writes_its_receipt(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = opened(path)
+
+    def fail(_engine: Engine, _strategy: str) -> Any:
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(Engine, "update", fail)
+    first = batch([("a", "b")], key="k")
+    pipeline.submit(first)
+    with pytest.raises(RankingFailed, match="version 1 is committed and applied, but not ranked"):
+        first.ranked.result(60)
+    assert first.durable.result(0) == 1
+    assert pipeline.outcome(1) is None
+    assert pipeline.view.version == 0
+    monkeypatch.undo()
+    receipt_of_recompute = orjson.loads(pipeline.recompute("static").result(60))
+    assert receipt_of_recompute["version"] == 1
+    repeat = batch([("a", "b")], key="k")
+    pipeline.submit(repeat)
+    assert receipt(repeat)["inserted"] == 1
+    assert pipeline.view.version == 1
+    pipeline.close(NotReady("the test ends"))
+
+
+def test_a_batch_that_cannot_be_committed_is_not_applied(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_journal: Journal, _records: Any, _revision: int) -> Any:
+        raise StorageFailed("journal.db", sqlite3.OperationalError("database or disk is full"))
+
+    monkeypatch.setattr(Journal, "append", full)
+    lost = batch([("a", "b")])
+    pipeline.submit(lost)
+    for future in (lost.durable, lost.ranked):
+        with pytest.raises(StorageFailed, match=r"journal\.db: database or disk is full"):
+            future.result(60)
+    monkeypatch.undo()
+    following = batch([("b", "c")])
+    pipeline.submit(following)
+    assert receipt(following)["version"] == 1
+    assert pipeline.view.edges == 1
+
+
+def test_recovery_writes_the_receipts_that_a_power_loss_took(path: Path) -> None:
+    pipeline = opened(path)
+    batches = [batch([("a", "b"), ("b", "c")]), batch([("c", "a")], [("a", "b"), ("x", "y")])]
+    for one in batches:
+        pipeline.submit(one)
+        receipt(one)
+    revision = pipeline.view.revision
+    pipeline.close(NotReady("power loss"))
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("DELETE FROM outcomes")
+    connection.close()
+
+    again = opened(path)
+    for one in batches:
+        before = receipt(one)
+        outcome = again.outcome(before["version"])
+        assert outcome is not None
+        after = orjson.loads(outcome.body)
+        counted = ("inserted", "already_present", "deleted", "not_found", "new_vertices", "version")
+        assert [after[name] for name in counted] == [before[name] for name in counted]
+        assert after["revision"] > revision
+        assert after.keys() == before.keys()
+    again.close(NotReady("the test ends"))
+
+
+def test_recovery_stops_where_an_answered_batch_no_longer_applies(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = opened(path)
+    answered = batch([("a", "b")])
+    pipeline.submit(answered)
+    receipt(answered)
+    pipeline.close(NotReady("restart"))
+    refuse(monkeypatch, lambda _: True)
+    with pytest.raises(StorageFailed, match="batch 1 was applied before, but not now"):
+        opened(path)
+
+
+def test_recovery_names_a_payload_that_cannot_be_read(path: Path) -> None:
+    pipeline = opened(path)
+    pipeline.submit(one := batch([("a", "b")]))
+    receipt(one)
+    pipeline.close(NotReady("restart"))
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE batches SET payload = x'00'")
+    connection.close()
+    with pytest.raises(StorageFailed, match=r"journal\.db: batch 1 cannot be read"):
+        opened(path)
+
+
+def test_a_version_that_was_never_assigned_is_unknown(pipeline: Pipeline) -> None:
+    with pytest.raises(UnknownVersion, match="has no batch yet; it has no batch 1"):
+        pipeline.outcome(1)
+
+
+def test_closing_fails_what_waits(pipeline: Pipeline) -> None:
+    gate = threading.Event()
+    pipeline._enqueue_task(lambda: gate.wait(60))
+    waiting, reader = batch([("a", "b")]), pipeline.published(1)
+    pipeline.submit(waiting)
+    closing = threading.Thread(target=pipeline.close, args=(NotReady("it stops"),))
+    closing.start()
+    wait_for(lambda: pipeline._closed is not None)
+    gate.set()
+    closing.join()
+    for future in (waiting.durable, waiting.ranked, reader):
+        with pytest.raises(NotReady, match="it stops"):
+            future.result(60)
+    with pytest.raises(NotReady):
+        pipeline.submit(batch([("a", "b")]))

@@ -1,0 +1,229 @@
+"""Bad requests get a problem document (RFC 9457) that says what is wrong, and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from gpu import STRATEGIES
+from service.schemas import Problem
+from service.view import View
+from tests.service.server import Server
+
+
+def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
+    """The problem document of `answer`, checked for what every one must have."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    Problem.model_validate(document)
+    assert document["status"] == status
+    assert document["type"].startswith("urn:liverank:problem:")
+    assert document["instance"] == answer.request.url.path
+    return document
+
+
+@pytest.fixture(scope="module")
+def paths(server: Server) -> dict[str, str]:
+    return {kind: server.new_graph(keys=kind) for kind in ("string", "integer")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "field", "index"),
+    [
+        ("string", b"{", "body", None),
+        ("string", b'{"insert": [["a", "b"],]}', "body", None),
+        ("string", b"[]", "body", None),
+        ("string", b"", "body", None),
+        ("string", b"\xff\xfe", "body", None),
+        ("string", b'{"insert": 5}', "insert", None),
+        ("string", b'{"inserts": []}', "inserts", None),
+        ("string", b'{"insert": [["a", "b"], ["a", "b", "c"]]}', "insert", 1),
+        ("string", b'{"insert": [["a", "b"], ["a"]]}', "insert", 1),
+        ("string", b'{"delete": [["a", "b"], ["a", "b"], "ab"]}', "delete", 2),
+        ("string", b'{"insert": [["a", "b"], ["a", 5]]}', "insert", 1),
+        ("string", b'{"insert": [["a", "b"], ["a", null]]}', "insert", 1),
+        ("string", b'{"insert": [["a", "b"], ["a", ""]]}', "insert", 1),
+        # A lone surrogate is no text: refused as malformed JSON, by line and column.
+        ("string", b'{"insert": [["a", "\\ud800"]]}', "body", None),
+        ("string", b'{"vertices": ["a", true]}', "vertices", 1),
+        ("string", b'{"vertices": ["a", ""]}', "vertices", 1),
+        ("integer", b'{"insert": [[1, 2], [1, "2"]]}', "insert", 1),
+        ("integer", b'{"insert": [[1, 2], [1, true]]}', "insert", 1),
+        ("integer", b'{"insert": [[1, 2], [1, 2.5]]}', "insert", 1),
+        ("integer", b'{"insert": [[1, 2], [1, 9223372036854775808]]}', "insert", 1),
+        ("integer", b'{"delete": [[1, NaN]]}', None, None),
+    ],
+)
+def test_a_batch_that_is_wrong_anywhere_changes_nothing(
+    server: Server,
+    paths: dict[str, str],
+    kind: str,
+    body: bytes,
+    field: str | None,
+    index: int | None,
+) -> None:
+    path = paths[kind]
+    before = server.http.get(path).json()
+    document = problem(
+        server.http.post(
+            f"{path}/batches", content=body, headers={"Content-Type": "application/json"}
+        ),
+        422,
+    )
+    if field is not None:
+        assert (document["field"], document.get("index")) == (field, index), document
+    assert server.http.get(path).json() == before
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "detail"),
+    [
+        (b'{"damping": NaN}', "damping", "nan is not allowed; it must be a number above 0"),
+        (b'{"damping": 1}', "damping", "above 0 and below 1"),
+        (b'{"damping": 1.5}', "damping", "1.5 is not allowed; it must be a number above 0 and"),
+        (b'{"damping": 0.0}', "damping", "above 0 and below 1"),
+        (b'{"damping": true}', "damping", "valid number"),
+        (b'{"damping": "0.5"}', "damping", "valid number"),
+        (b'{"target_error": 3}', "target_error", "at most 2"),
+        (b'{"target_error": Infinity}', "target_error", "inf is not allowed"),
+        (b'{"strategy": "fastest"}', "strategy", "one of " + ", ".join(STRATEGIES)),
+        (b'{"dangling": "none"}', "dangling", "'uniform' or 'self-loop'"),
+        (b'{"keys": "uuid"}', "keys", "'string' or 'integer'"),
+        (b'{"dampening": 0.5}', "dampening", "not permitted"),
+        (b"[0.5]", "body", "object"),
+        (b'{"damping": ', "body", "not JSON"),
+    ],
+)
+def test_a_graph_with_a_wrong_option_is_not_created(
+    server: Server, body: bytes, field: str, detail: str
+) -> None:
+    document = problem(server.http.put("/graphs/never", content=body), 422)
+    assert document["field"] == field
+    assert detail in document["detail"]
+    assert server.http.get("/graphs/never").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "field"),
+    [
+        ("GET", "/graphs/nowhere", 404, "graph"),
+        ("DELETE", "/graphs/nowhere", 404, "graph"),
+        ("POST", "/graphs/nowhere/batches", 404, "graph"),
+        ("POST", "/graphs/nowhere/ranks", 404, "graph"),
+        ("POST", "/graphs/nowhere/recompute", 404, "graph"),
+        ("GET", "/graphs/nowhere/top", 404, "graph"),
+        ("GET", "/graphs/nowhere/ranks/a", 404, "graph"),
+        ("GET", "/graphs/default/ranks/nobody", 404, "vertex"),
+        ("GET", "/graphs/default/personalized/nobody", 404, "vertex"),
+        ("GET", "/graphs/default/ranks/", 422, "vertex"),
+        ("GET", "/graphs/default/top?k=0", 422, "k"),
+        ("GET", "/graphs/default/top?k=100001", 422, "k"),
+        ("GET", "/graphs/default/top?k=1000000", 422, "k"),
+        ("GET", "/graphs/default/top?k=ten", 422, "k"),
+        ("GET", "/graphs/default/top?offset=-1", 422, "offset"),
+        ("GET", "/graphs/default/top?min_version=-1", 422, "min_version"),
+        ("GET", "/graphs/default/top?timeout=0", 422, "timeout"),
+        ("GET", "/graphs/default/top?timeout=nan", 422, "timeout"),
+        ("GET", "/graphs/default/personalized/a?k=0", 422, "k"),
+        ("GET", "/graphs/default/batches/0", 404, "version"),
+        ("GET", "/graphs/default/batches/99999999999999999999", 404, "version"),
+        ("GET", "/graphs/default/batches/first", 422, "version"),
+        ("POST", "/graphs/default/batches?strategy=fastest", 422, "strategy"),
+        ("POST", "/graphs/default/recompute?strategy=fastest", 422, "strategy"),
+        ("POST", "/graphs/default/batches?wait=forever", 422, "wait"),
+        ("GET", "/nothing/here", 404, None),
+        ("POST", "/graphs", 405, None),
+        ("PATCH", "/graphs/default", 405, None),
+    ],
+)
+def test_what_is_not_there_or_out_of_range_is_named(
+    server: Server, method: str, path: str, status: int, field: str | None
+) -> None:
+    document = problem(server.http.request(method, path), status)
+    assert document.get("field") == field
+
+
+def test_personalized_refuses_other_methods_and_targets(server: Server) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
+    for name, value in (("method", "walk"), ("target_error", "nan"), ("target_error", "0")):
+        answer = server.http.get(f"{path}/personalized/a", params={name: value})
+        assert problem(answer, 422)["field"] == name
+
+
+def test_an_unknown_strategy_is_told_the_ones_there_are(server: Server) -> None:
+    answer = server.http.post("/graphs/default/batches?strategy=fastest", json={})
+    expected = "strategy: 'fastest' is not allowed; it must be one of " + ", ".join(STRATEGIES)
+    assert problem(answer, 422)["detail"] == expected
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256])
+def test_an_idempotency_key_has_1_to_255_characters(server: Server, key: str) -> None:
+    answer = server.http.post("/graphs/default/batches", json={}, headers={"Idempotency-Key": key})
+    assert problem(answer, 422)["field"] == "Idempotency-Key"
+
+
+def test_a_content_type_that_is_not_taken(server: Server) -> None:
+    answer = server.http.post(
+        "/graphs/default/batches", content=b"<a/>", headers={"Content-Type": "application/xml"}
+    )
+    document = problem(answer, 415)
+    assert "application/json" in document["accepted"]
+
+
+BODY_LIMIT = 100_000  # of the fixture `server`
+
+
+@pytest.mark.parametrize("path", ["batches", "ranks"])
+def test_a_body_over_the_limit_is_refused_by_its_length(server: Server, path: str) -> None:
+    answer = server.http.post(f"/graphs/default/{path}", content=b" " * (BODY_LIMIT + 1))
+    document = problem(answer, 413)
+    assert document["detail"] == "the body is longer than the 100,000 bytes that are taken"
+
+
+def test_a_body_over_the_limit_is_refused_while_it_streams(server: Server) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(1000):
+            yield b" " * 1000
+
+    try:
+        answer = server.http.post("/graphs/default/batches", content=endless())
+    except httpx.TransportError:
+        # The server closed the connection on a client that was still sending.
+        return
+    problem(answer, 413)
+
+
+def test_a_body_at_the_limit_is_taken(server: Server) -> None:
+    body = b"{}" + b" " * (BODY_LIMIT - 2)
+    answer = server.http.post(
+        f"{server.new_graph()}/batches", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 200
+
+
+def test_an_unforeseen_failure_is_a_problem_that_gives_nothing_away(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_view: View, _key: object) -> float:
+        raise RuntimeError("secret of the server")
+
+    monkeypatch.setattr(View, "rank", fail)
+    answer = server.http.get("/graphs/default/ranks/a")
+    document = problem(answer, 500)
+    assert answer.headers["connection"] == "close"
+    assert document["detail"] == "the server failed with RuntimeError; its log says more"
+
+
+def test_a_query_parameter_that_a_call_does_not_have_is_refused(server: Server) -> None:
+    answer = server.http.get("/graphs/default/top?min_versoin=3")
+    document = problem(answer, 422)
+    assert (document["field"], document["value"]) == ("min_versoin", "3")
+    assert document["detail"] == (
+        "min_versoin: '3' is not allowed; it must be absent: "
+        "this call takes k, offset, min_version, timeout"
+    )

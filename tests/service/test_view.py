@@ -1,0 +1,74 @@
+"""What a view keeps of its best places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import service.view
+from gpu import EdgeBatch, Engine
+from gpu.ranks import Ranks
+from service.keys import KeyTable
+from service.view import View
+
+
+@pytest.fixture
+def walks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The (count, offset) of each walk over all ranks; a view keeps 4 to 16 places here."""
+    monkeypatch.setattr(service.view, "KEPT_PLACES", (4, 16))
+    seen: list[tuple[int, int]] = []
+    original = Ranks.top
+
+    def top(self: Ranks, k: int, offset: int = 0) -> Any:
+        seen.append((k, offset))
+        return original(self, k, offset)
+
+    monkeypatch.setattr(Ranks, "top", top)
+    return seen
+
+
+@pytest.fixture
+def view() -> View:
+    """A path 0 → 1 → … → 29, whose ranks rise along it; the keys are the ids plus 100."""
+    engine = Engine(backend="cpu")
+    engine.apply(EdgeBatch.of(insert=[(i, i + 1) for i in range(29)]))
+    result = engine.update()
+    keys = KeyTable("integer")
+    keys.assign(pa.array(range(100, 130), pa.int64()))
+    return View(1, 1, result.error_bound, 30, 29, {}, engine.publish(), keys)
+
+
+def test_small_asks_walk_once(view: View, walks: list[tuple[int, int]]) -> None:
+    assert not view.top_is_known(1, 0)
+    assert view.top(1)[0] == [129]
+    assert view.top_is_known(4, 0)
+    assert view.top(2, 2)[0] == [127, 126]
+    assert walks == [(4, 0)]
+
+
+def test_paging_doubles_what_is_kept(view: View, walks: list[tuple[int, int]]) -> None:
+    pages = [vertex for offset in range(0, 16, 2) for vertex in view.top(2, offset)[0]]
+    assert pages == list(range(129, 113, -1))
+    assert walks == [(4, 0), (8, 0), (16, 0)]
+
+
+def test_deep_asks_are_answered_but_not_kept(view: View, walks: list[tuple[int, int]]) -> None:
+    vertices, ranks = view.top(20, 15)
+    assert vertices == list(range(114, 99, -1))
+    assert ranks == sorted(ranks, reverse=True)
+    assert not view.top_is_known(20, 15)
+    assert walks == [(20, 15)]
+    assert view.top(5, 30) == ([], [])
+
+
+def test_keys_that_came_after_the_view_are_unknown(view: View) -> None:
+    view.keys.assign(pa.array([500], pa.int64()))
+    keys = pa.array([129, 500, 7], pa.int64())
+    assert view.ids(keys).tolist() == [29, -1, -1]
+    first, *others = view.ranks_of(keys)
+    assert first == pytest.approx(float(np.max(view.ranks.to_numpy())))
+    assert others == [None, None]
+    assert view.rank(keys[1:2]) is None
