@@ -19,7 +19,8 @@ from gpu.backends.base import Backend
 from gpu.graph import Graph
 from gpu.personalized import personalized
 from gpu.ranks import Ranks
-from gpu.solver import State, solve
+from gpu.solver import solve
+from gpu.state import State
 from gpu.strategies import STRATEGIES, Touched, strategy_named
 from gpu.types import BackendName, Change, EdgeBatch, Options, Personalized, Ranking, Result
 
@@ -40,6 +41,7 @@ class Engine:
         self._graph = Graph(self._backend, self.options.dangling)
         self._state = State(self._graph, self.options)
         self._touched = Touched()
+        self._ranked_vertices = 0
         self._ranked_total = 0.0
         self._error_bound = 0.0
 
@@ -59,12 +61,18 @@ class Engine:
         return self._graph.edges
 
     def apply(self, batch: EdgeBatch) -> Change:
-        """Deletes, then inserts. All or nothing: an error leaves the graph as it was. Ranks follow
-        at `update`.
+        """Deletes, then inserts. All or nothing: an error leaves the graph as it was. The residual
+        follows at once, the ranks at `update`.
         """
         begin = perf_counter()
+        self._state.reserve(batch)
         applied = self._graph.apply(batch)
         self._touched.add(applied.sources, applied.removed_targets)
+        try:
+            self._state.perturb(applied)
+        except MemoryError:
+            # the batch stands; the next solve computes the residual anew, in arrays it has
+            self._state.forget()
         self._backend.synchronize()
         return Change(
             inserted=applied.inserted,
@@ -82,22 +90,25 @@ class Engine:
         """
         row = strategy_named(strategy)
         begin = perf_counter()
-        self._state.values = self._state.grown()
         if self.vertices == 0:
             return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0)
-        affected = None if row.affected == "all" else self._touched.mark(self._graph, row)
+        affected = None
+        if row.affected in ("reachable", "frontier"):
+            flags = self._state.spare("affected", np.int32)
+            affected = self._touched.mark(self._graph, row, flags)
         self._backend.synchronize()
         marked = perf_counter()
         solved = solve(self._state, row, affected)
         self._backend.synchronize()
         self._touched = Touched()
-        self._ranked_total = solved.mass.total
-        self._error_bound = solved.error_bound
+        self._ranked_vertices = self.vertices
+        self._ranked_total = self._state.total
+        self._error_bound = min(2.0, self._state.error_bound)
         return Result(
             strategy=strategy,
             iterations=solved.iterations,
             touched_vertices=solved.touched_vertices,
-            error_bound=solved.error_bound,
+            error_bound=self._error_bound,
             converged=solved.converged,
             mark_seconds=marked - begin,
             solve_seconds=perf_counter() - marked,
@@ -105,7 +116,7 @@ class Engine:
 
     def publish(self) -> Ranks:
         """An immutable copy of the ranks of the last update."""
-        values = self._state.values.copy()
+        values = self._state.values[: self._ranked_vertices].copy()
         self._backend.synchronize()
         return Ranks(self._backend, values, self._ranked_total, self._error_bound)
 
@@ -153,6 +164,9 @@ class Engine:
             engine = Engine(self.options, self._backend)
             sources = np.repeat(np.arange(vertices, dtype=np.int64), 2)
             engine.apply(EdgeBatch(sources, np.arange(2 * vertices) % vertices))
+            engine.update("auto")
+            engine.apply(EdgeBatch(sources, np.full_like(sources, 1)))
+            engine.update("dynamic-frontier")
             for strategy in STRATEGIES:
                 engine.apply(EdgeBatch.of(insert=[(0, 0), (0, 2)], delete=[(0, 0), (0, 2)]))
                 engine.update(strategy)

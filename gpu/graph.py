@@ -36,7 +36,7 @@ DELETE, INSERT = 0, 1
 
 @dataclass(frozen=True)
 class Applied:
-    """What one batch did, for the receipt and for the strategies.
+    """What one batch did, for the receipt, for the strategies and for the residual.
 
     sources          int32[s], ascending: vertices whose out-list or loop changed
     old_degree       int32[s], their degrees before the batch, loops counted

@@ -1,16 +1,15 @@
-"""The one loop behind every strategy, and the certificate of every result.
+"""The loops behind every strategy: push and relax for `residual`, pull for the published ones.
 
-The engine solves ``y = αP̄ᵀy + β·1`` for any β > 0; the ranks are y / Σy. Neither a dangling vertex
-nor a new one couples all others then: both only change the scale, which drops out.
+Mass balance. β° = (α·D(y) + (1-α)·Σy) / n, with D(y) = Σ of y over dangling vertices, is the β at
+which the residual sums to zero; sweeping there is the classic normalised power iteration. It takes
+one slow error out of the iteration, that of the scale of y. Never scale y by n/Σy instead: that
+converges to wrong ranks where vertices dangle.
 
-The certificate. With the β that makes the residual ``r = β·1 + αP̄ᵀy - y`` sum to zero,
-
-    β° = (α·D(y) + (1-α)·Σy) / n,       D(y) = Σ of y over dangling vertices,
-
-r/Σy is the residual of the Google matrix, which contracts vectors of sum zero by α in L1; so the L1
-error of the ranks is at most ‖r‖₁ / ((1-α)·Σy). Sweeping at β° is also the classic normalised power
-iteration ("mass balance"): it takes the slowest error, the scale of y, out of the iteration. Never
-scale y by n/Σy instead: that converges to wrong ranks where vertices dangle.
+Where the graph has closed classes (sets of vertices that no edge leaves) each keeps an error that
+falls by α a sweep and no faster, unless the residual has no part in it. From y = 1, β = 1-α it has
+none; a shift of β by μ gives it one, -μ, which a sweep turns into -α·μ. So what all shifts together
+have done is one number, `owed`, and adding it to β and to every r undoes it: that is how `_Balance`
+leaves balanced sweeps where they do not pay.
 """
 
 from __future__ import annotations
@@ -19,89 +18,227 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu.backends.base import Array, Frontier, Mass, Sweep
+from gpu.backends.base import Array, Frontier, Limits, Mass
 from gpu.graph import Graph
+from gpu.state import State
 from gpu.strategies import Strategy
-from gpu.types import Options
 
 _STALLED_SWEEPS = 8
 """Sweeps without progress after which a bound is taken to have met the limit of rounding."""
 
+_COLD = 0.5
+"""An error bound above it says that the old ranks are no better than none."""
 
-class State:
-    """The unnormalised ranks of a graph, kept from solve to solve.
+_FIRST_THRESHOLD = 1e3
+"""θ at the start of a sparse phase, in units of the θ at which the target is met for certain."""
 
-    values  float64[n], y
-    base    β: what a new vertex starts from
-    """
+_EDGE_WEIGHT = 0.02
+"""What an out-edge adds to the work of pushing a vertex, in that of a vertex without any."""
 
-    def __init__(self, graph: Graph, options: Options) -> None:
-        self.graph = graph
-        self.options = options
-        self.values: Array = graph.backend.xp.zeros(0)
-        self.base = 1.0 - options.damping
-        self._spare: tuple[Array, ...] = ()
+_FLOOR = 16.0
+"""The floor of the first candidates in the same unit: no more than one vertex in 16 can be above it
+when the target is met."""
 
-    def grown(self) -> Array:
-        """float64[n of the graph]: y with its new vertices at the value of an isolated one.
+_LOWER = 8.0
+"""What the floor is divided by when nothing above it is left."""
 
-        That is their exact value until an edge touches them, and no other vertex moves.
-        """
-        xp = self.graph.backend.xp
-        values = xp.empty(self.graph.vertices)
-        known = len(self.values)
-        values[:known] = self.values
-        loops = self.graph.dangling == "self-loop"
-        values[known:] = self.base / (1.0 - self.options.damping) if loops else self.base
-        return values
+_SPARSE_SWEEPS = 2.0
+"""The most that a sparse phase may spend before a dense one takes over, in sweeps."""
 
-    def spare(self) -> tuple[Array, Array, Array]:
-        """Three float64[n] to compute in: contributions, new values, new contributions."""
-        xp, vertices = self.graph.backend.xp, self.graph.vertices
-        if not self._spare or len(self._spare[0]) != vertices:
-            self._spare = tuple(xp.empty(vertices) for _ in range(3))
-        first, second, third = self._spare
-        return first, second, third
+_ROUND_SWEEPS = 0.7
+"""The most that one work-list may cost, in sweeps."""
 
-    @property
-    def nbytes(self) -> int:
-        return int(self.values.nbytes) + sum(int(array.nbytes) for array in self._spare)
+_DRIFTED = 0.1
+"""The part of a bound that may be drift before the residual is computed anew from y, in a sweep."""
+
+_FEW = 16
+"""Fewer vertices than one in so many are worked on as a list, more as flags over all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """What a solve leaves behind, beside the state's new values. See gpu.types.Result."""
+    """What a solve did; its ranks and their residual are in the state. See gpu.types.Result."""
 
     iterations: int
     touched_vertices: int
-    error_bound: float
     converged: bool
-    mass: Mass
 
 
 def solve(state: State, strategy: Strategy, affected: Array | None) -> Solved:
     """Brings ``state.values`` up to date with the graph, which has at least one vertex.
 
-    affected  uint8[n], the initially affected vertices; None where the strategy recomputes all
+    affected  int32[k], the initially affected vertices, whose flags are set in the state's
+              ``affected`` flags; None where the strategy does not start from any
     """
+    if strategy.affected == "residual":
+        return _solve_residual(state)
     if affected is None:
         return _solve_all(state, strategy)
     return _solve_affected(state, strategy, affected)
 
 
+def _solve_residual(state: State) -> Solved:
+    """Pushes until the bound meets the target: sparse while that is cheap, then dense."""
+    options = state.options
+    if state.stale:
+        state.certify()
+    else:
+        state.refresh()
+    state.residual.solve += 1
+    rounds = vertices = 0
+    if state.error_bound > _COLD:
+        # pushing one vertex after the other would give closed classes a part in the residual
+        state.values[:] = 1.0
+        state.base = 1.0 - options.damping
+        state.certify()
+    else:
+        rounds, vertices = _push(state)
+    sweeps = _relax(state, options.max_iterations - rounds)
+    if sweeps:
+        vertices = state.graph.vertices
+    return Solved(rounds + sweeps, vertices, state.error_bound <= options.target_error)
+
+
+def _push(state: State) -> tuple[int, int]:
+    """The sparse phase. Returns its rounds and the number of vertices pushed."""
+    graph, options, residual = state.graph, state.options, state.residual
+    backend = graph.backend
+    goal = options.target_error * (1.0 - options.damping) - state.uncertainty
+    unit = options.target_error * (1.0 - options.damping) * state.total / graph.vertices
+    threshold = _FIRST_THRESHOLD * unit
+    budget = _SPARSE_SWEEPS * state.sweep_work
+    rounds = vertices = 0
+    while goal > 0.0 and state.l1 + abs(state.sum) > goal * state.total:
+        if residual.floor == np.inf:
+            # no more can be above ‖r‖₁ / room than there is room for
+            backend.collect(residual, max(_FLOOR * unit, state.l1 / len(residual.candidates)))
+            budget -= graph.vertices
+        pushed = backend.push(
+            graph,
+            state.values,
+            options.damping,
+            residual,
+            Limits(
+                l1=state.l1,
+                sum=state.sum,
+                total=state.total,
+                goal=goal,
+                threshold=threshold,
+                edge_weight=_EDGE_WEIGHT,
+                round_edges=int(_ROUND_SWEEPS * state.sweep_work / backend.push_cost),
+                edges=int(budget / backend.push_cost),
+                rounds=options.max_iterations - rounds,
+            ),
+        )
+        state.moved(pushed.change)
+        rounds += pushed.rounds
+        vertices += pushed.vertices
+        threshold = pushed.threshold
+        budget -= pushed.change.edges * backend.push_cost
+        if pushed.ended != "floor" or budget <= graph.vertices:
+            break
+        lower = residual.floor / _LOWER
+        if lower < unit / _LOWER:
+            break
+        budget -= graph.vertices
+        backend.collect(residual, lower)
+        if residual.floor == np.inf:
+            break
+    return rounds, vertices
+
+
+class _Balance:
+    """Whether dense sweeps are balanced: as long as that is not seen to be slower.
+
+    owed  what shifts of β have done to the closed classes
+    """
+
+    def __init__(self, damping: float) -> None:
+        self.on = True
+        self.owed = 0.0
+        self._damping = damping
+        self._slow = 0.95 * damping
+        self._seen: list[float] = []
+        self._other = 0.0
+        self._patience = 4
+
+    def change(self, bound: float, shift: float) -> bool:
+        """Takes note of a sweep. Whether to go on in the other way: this one was slow for long
+        enough, and the other one is not known to be as slow.
+        """
+        self.owed = self._damping * self.owed + shift
+        self._seen.append(bound)
+        if len(self._seen) <= self._patience:
+            return False
+        ratio = (self._seen[-1] / self._seen[-4]) ** (1.0 / 3.0)
+        if ratio < self._slow or (self._other and ratio < 0.995 * self._other):
+            self._seen = self._seen[-4:]
+            self._patience = max(self._patience, 8)
+            return False
+        if self._other:
+            self._patience *= 2
+        self._other = ratio
+        self._seen = []
+        self.on = not self.on
+        return True
+
+
+def _relax(state: State, most_sweeps: int) -> int:
+    """The dense phase. Returns its sweeps."""
+    graph, options = state.graph, state.options
+    target = options.target_error
+    if state.error_bound <= target or most_sweeps == 0:
+        return 0
+    contributions = state.spare("rounded contributions", np.float32)
+    balance = _Balance(options.damping)
+    balance.owed = state.shift(state.sum / graph.vertices)
+    best, stalled, sweeps = np.inf, 0, 0
+    while True:
+        relaxed = graph.backend.relax(
+            graph,
+            state.values,
+            state.residual.values,
+            contributions,
+            options.damping,
+            balance.on,
+        )
+        sweeps += 1
+        state.total += relaxed.total
+        state.base -= relaxed.shift
+        state.swept(relaxed.l1, relaxed.sum)
+        bound = state.error_bound if balance.on else state.centred_bound()
+        if bound > target and state.drift > _DRIFTED * bound and sweeps < most_sweeps:
+            sweeps += 1
+            state.certify()
+            bound = state.error_bound if balance.on else state.centred_bound()
+        progress = bound < best * (1.0 + options.damping) / 2.0
+        best, stalled = (bound, 0) if progress else (best, stalled + 1)
+        if bound <= target or stalled == _STALLED_SWEEPS or sweeps == most_sweeps:
+            break
+        if balance.change(bound, relaxed.shift):
+            shift = state.sum / graph.vertices if balance.on else -balance.owed
+            balance.owed += state.shift(shift)
+            best, stalled = np.inf, 0
+    if not balance.on:
+        state.shift(state.sum / graph.vertices)
+    state.drop_candidates()
+    return sweeps
+
+
 def _solve_all(state: State, strategy: Strategy) -> Solved:
     """Balanced sweeps over every vertex.
 
-    Each sweep yields the next vector and the certificate of the one it started from. So the sweep
-    that finds the stop rule met is the last one's certificate: its own vector is not taken.
+    Each sweep yields the next vector and the residual of the one it started from. So the sweep that
+    finds the stop rule met is the last one's certificate: its own vector is not taken.
     """
     graph, options, backend = state.graph, state.options, state.graph.backend
+    values, new_values = state.spare("values"), state.spare("new values")
+    new_contributions = state.spare("new contributions")
     if strategy.start == "uniform":
-        state.values = backend.xp.ones(graph.vertices)
-    values = state.values
-    contributions, new_values, new_contributions = state.spare()
-    _contribute(graph, values, contributions)
-    mass = _mass(graph, values)
+        state.values[:] = 1.0
+    values[:] = state.values
+    contributions = state.contributions()
+    mass = Mass(float(values.sum()), float(values[graph.degree == 0].sum()))
     best, stalled = np.inf, 0
     for iteration in range(1, options.max_iterations + 1):
         base = balanced_base(graph, mass, options.damping)
@@ -114,12 +251,11 @@ def _solve_all(state: State, strategy: Strategy) -> Solved:
             options.damping,
             new_values,
             new_contributions,
+            state.residual.values,
         )
-        bound = error_bound(graph, sweep, mass, options.damping)
-        if strategy.stop == "error_bound":
-            converged = bound <= options.target_error
-        else:
-            converged = sweep.largest_change <= options.tolerance * mass.total
+        state.computed(mass, base, sweep.residual_l1, sweep.residual_sum)
+        converged = sweep.largest_change <= options.tolerance * mass.total
+        bound = state.error_bound
         progress = bound < best * (1.0 + options.damping) / 2.0
         best, stalled = (bound, 0) if progress else (best, stalled + 1)
         if converged or stalled == _STALLED_SWEEPS or iteration == options.max_iterations:
@@ -127,34 +263,32 @@ def _solve_all(state: State, strategy: Strategy) -> Solved:
         values, new_values = new_values, values
         contributions, new_contributions = new_contributions, contributions
         mass = sweep.mass
-    state.values, state.base = values, base
-    state._spare = (contributions, new_values, new_contributions)
-    return Solved(iteration, graph.vertices, min(2.0, bound), converged, mass)
+    state.values[:] = values
+    return Solved(iteration, graph.vertices, converged)
 
 
 def _solve_affected(state: State, strategy: Strategy, affected: Array) -> Solved:
-    """Rounds over the affected vertices at a fixed β, then one sweep over all for the certificate.
-
-    β stays, because moving it would move every vertex. The certificate's sweep is not counted in
-    `iterations`.
+    """Rounds over the affected vertices at a fixed β, since moving it would move every vertex; then
+    the residual follows what has changed.
     """
     graph, options, backend = state.graph, state.options, state.graph.backend
-    xp = backend.xp
-    values = state.values
-    contributions, new_values, new_contributions = state.spare()
-    _contribute(graph, values, contributions)
-    mass = _mass(graph, values)
-    touched = affected.copy()
+    xp, values = backend.xp, state.values
+    new_values, new_contributions = state.spare("new values"), state.spare("new contributions")
     frontier = Frontier(
-        affected,
-        xp.zeros(graph.vertices, np.uint8),
+        state.spare("affected", np.int32),
+        state.spare("spreading", np.uint8),
         options.prune_tolerance if strategy.prunes else -1.0,
         options.frontier_tolerance if strategy.expands else np.inf,
     )
-    rows = backend.compact(affected, graph.incoming)
+    journal = _Journal(state)
+    journal.add(affected)
+    rows = backend.rows_of(affected, graph.incoming)
+    contributions = None
     iterations, converged = 0, rows.count == 0
     while not converged and iterations < options.max_iterations:
         iterations += 1
+        if contributions is None and rows.count * _FEW > graph.vertices:
+            contributions = state.contributions()
         sweep = backend.pull(
             graph,
             rows,
@@ -164,71 +298,54 @@ def _solve_affected(state: State, strategy: Strategy, affected: Array) -> Solved
             options.damping,
             new_values,
             new_contributions,
+            None,
             frontier,
         )
         values[rows.order] = new_values[rows.order]
-        contributions[rows.order] = new_contributions[rows.order]
-        converged = sweep.largest_change <= options.tolerance * mass.total
+        if contributions is not None:
+            contributions[rows.order] = new_contributions[rows.order]
+        converged = sweep.largest_change <= options.tolerance * state.total
         if strategy.expands and not converged:
-            spreading = backend.compact(frontier.spreading, graph.outgoing)
-            backend.expand(graph, spreading, affected)
-            frontier.spreading[spreading.order] = 0
-            rows = backend.compact(affected, graph.incoming)
-            touched[rows.order] = 1
-            converged = rows.count == 0
-    mass, bound = certify(state)
-    touched_vertices = int(touched.sum(dtype=np.int64))
-    return Solved(iterations, touched_vertices, min(2.0, bound), converged, mass)
+            spreading = rows.order[frontier.spreading[rows.order] != 0]
+            frontier.spreading[spreading] = 0
+            staying = rows.order[frontier.affected[rows.order] != 0]
+            joining = backend.expand(graph, spreading, frontier.affected)
+            journal.add(joining)
+            count = len(staying) + len(joining)
+            if count * _FEW > graph.vertices:
+                rows = backend.compact(frontier.affected, graph.incoming)
+            else:
+                rows = backend.rows_of(xp.concatenate([staying, joining]), graph.incoming)
+            converged = count == 0
+    frontier.affected[rows.order] = 0
+    frontier.spreading[rows.order] = 0
+    return Solved(iterations, journal.close(), converged)
 
 
-def certify(state: State) -> tuple[Mass, float]:
-    """The mass and the error bound of ``state.values`` as they are: one sweep over all, whose
-    vector is dropped.
-    """
-    graph, damping = state.graph, state.options.damping
-    contributions, new_values, new_contributions = state.spare()
-    _contribute(graph, state.values, contributions)
-    mass = _mass(graph, state.values)
-    sweep = graph.backend.pull(
-        graph,
-        graph.incoming.rows,
-        state.values,
-        contributions,
-        balanced_base(graph, mass, damping),
-        damping,
-        new_values,
-        new_contributions,
-    )
-    return mass, error_bound(graph, sweep, mass, damping)
+class _Journal:
+    """The vertices that a solve touches and their values before it, so that r can follow."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._lists: list[Array] = []
+        self._seen = state.spare("touched", np.uint8)
+        self._before = state.spare("values before")
+
+    def add(self, vertices: Array) -> None:
+        new = vertices[self._seen[vertices] == 0]
+        self._seen[new] = 1
+        self._before[new] = self._state.values[new]
+        self._lists.append(new)
+
+    def close(self) -> int:
+        """Brings r up to date; returns how many vertices were touched."""
+        state, graph = self._state, self._state.graph
+        touched = graph.backend.xp.concatenate(self._lists)
+        self._seen[touched] = 0
+        state.follow(touched, state.values[touched] - self._before[touched])
+        return len(touched)
 
 
 def balanced_base(graph: Graph, mass: Mass, damping: float) -> float:
     """β°: the teleport term at which the residual of a vector with these sums sums to zero."""
     return (damping * mass.dangling + (1.0 - damping) * mass.total) / graph.vertices
-
-
-def error_bound(graph: Graph, sweep: Sweep, mass: Mass, damping: float) -> float:
-    """Upper bound on the L1 error of the ranks that the sweep started from, whose sums are `mass`.
-
-    It is not cut at 2, the largest distance there is, so that progress shows above it too.
-
-    Σr is zero at β° up to rounding; what is left of it is added, since ‖r - mean(r)‖₁ ≤ ‖r‖₁ +
-    |Σr|. The last term bounds the rounding of the residual itself: 6(L+4)·2⁻⁵³/(1-α), L the depth
-    of the longest row sum.
-    """
-    depth = graph.backend.sum_depth(graph.incoming.longest)
-    rounding = 6.0 * (depth + 4.0) * 2.0**-53
-    seen = (sweep.residual_l1 + abs(sweep.residual_sum)) / mass.total
-    return (seen + rounding) / (1.0 - damping)
-
-
-def _contribute(graph: Graph, values: Array, contributions: Array) -> None:
-    """contributions[v] = y[v]/d(v), and 0 where v dangles."""
-    xp = graph.backend.xp
-    xp.divide(values, xp.maximum(graph.degree, 1), out=contributions)
-    contributions[graph.degree == 0] = 0.0
-
-
-def _mass(graph: Graph, values: Array) -> Mass:
-    dangling = values[graph.degree == 0].sum()
-    return Mass(float(values.sum()), float(dangling))

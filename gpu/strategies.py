@@ -1,4 +1,4 @@
-"""The table of strategies: one loop (gpu/solver.py), different flags.
+"""The table of strategies, and which vertices they start from; gpu/solver.py runs them.
 
 Sources: static and dynamic-frontier-prune, Sahu, "Efficient GPU Implementation of Static and
 Incrementally Expanding DF-P PageRank" (2024), algorithms 1 and 2; dynamic-traversal, Desikan et al.
@@ -23,28 +23,29 @@ class Strategy:
 
     start     what the iteration starts from: ``uniform`` or the ``previous`` ranks
     affected  which vertices are recomputed: ``all``; those ``reachable`` from a touched source
-              before or after the batch; or a ``frontier``, the out-neighbours of touched sources
-              before or after it
+              before or after the batch; a ``frontier``, the out-neighbours of touched sources
+              before or after it; or those whose ``residual`` is above a falling threshold, until
+              the proven bound is at most target_error
     expands   a vertex that moved by more than frontier_tolerance makes its out-neighbours affected
     prunes    a vertex that moved by at most prune_tolerance leaves the affected set
-    stop      ``change``: no normalised rank moved by more than tolerance; ``error_bound``: the
-              proven bound is at most target_error
+
+    All but ``residual`` stop when no normalised rank moved by more than tolerance.
     """
 
     start: Literal["uniform", "previous"]
-    affected: Literal["all", "reachable", "frontier"]
+    affected: Literal["all", "reachable", "frontier", "residual"]
     expands: bool = False
     prunes: bool = False
-    stop: Literal["change", "error_bound"] = "change"
 
 
 TABLE: dict[str, Strategy] = {
-    "auto": Strategy("previous", "all", stop="error_bound"),
+    "auto": Strategy("previous", "residual"),
     "static": Strategy("uniform", "all"),
     "naive-dynamic": Strategy("previous", "all"),
     "dynamic-traversal": Strategy("previous", "reachable"),
     "dynamic-frontier": Strategy("previous", "frontier", expands=True),
     "dynamic-frontier-prune": Strategy("previous", "frontier", expands=True, prunes=True),
+    "residual": Strategy("previous", "residual"),
 }
 
 STRATEGIES: tuple[str, ...] = tuple(TABLE)
@@ -72,8 +73,10 @@ class Touched:
         self.sources.append(sources)
         self.removed_targets.append(removed_targets)
 
-    def mark(self, graph: Graph, strategy: Strategy) -> Array:
-        """uint8[n]: the initially affected vertices of a strategy that does not recompute all.
+    def mark(self, graph: Graph, strategy: Strategy, flags: Array) -> Array:
+        """int32[k]: the initially affected vertices of a strategy that starts from some.
+
+        flags  int32[n], all 0; set for the vertices returned
 
         The old lists are not needed. Out-neighbours of a source before the batch are those after it
         and the removed targets. A path of the old graph is lost only at a deleted edge, whose
@@ -81,30 +84,36 @@ class Touched:
         targets.
         """
         backend, xp = graph.backend, graph.backend.xp
-        changed = xp.zeros(graph.vertices, np.uint8)
-        for sources in self.sources:
-            changed[sources] = 1
-        affected = xp.zeros(graph.vertices, np.uint8)
-        backend.expand(graph, backend.compact(changed, graph.outgoing), affected)
-        for targets in self.removed_targets:
-            affected[targets] = 1
+        if not self.sources:
+            return xp.zeros(0, np.int32)
+        sources = xp.unique(xp.concatenate(self.sources))
+        targets = xp.unique(xp.concatenate(self.removed_targets)).astype(np.int32)
+        affected = backend.expand(graph, sources, flags)
+        targets = targets[flags[targets] == 0]
+        flags[targets] = 1
+        affected = xp.concatenate([affected, targets])
         if strategy.affected == "reachable":
-            return _reachable(graph, affected)
+            return _reachable(graph, affected, flags)
         return affected
 
 
-def _reachable(graph: Graph, flags: Array) -> Array:
-    """uint8[n]: the flagged vertices and all that can be reached from them, by breadth-first
-    search.
+_BACKWARDS = 8
+"""A frontier with more than one in so many of all edges is met from the unvisited vertices."""
+
+
+def _reachable(graph: Graph, found: Array, flags: Array) -> Array:
+    """int32[k]: the flagged vertices `found` and all that can be reached from them, flagged too, by
+    breadth-first search: forwards from a small frontier, backwards to a large one.
     """
     backend, xp = graph.backend, graph.backend.xp
-    visited = flags.copy()
-    frontier = flags
-    while True:
-        rows = backend.compact(frontier, graph.outgoing)
-        if rows.count == 0:
-            return visited
-        reached = xp.zeros(graph.vertices, np.uint8)
-        backend.expand(graph, rows, reached)
-        frontier = reached & (visited ^ 1)
-        visited |= reached
+    lists = [found]
+    while len(found):
+        edges = int(graph.outgoing.length[found].sum(dtype=np.int64))
+        if edges * _BACKWARDS > graph.edges:
+            frontier = xp.zeros(graph.vertices, np.uint8)
+            frontier[found] = 1
+            found = backend.reached(graph, frontier, flags)
+        else:
+            found = backend.expand(graph, found, flags)
+        lists.append(found)
+    return xp.concatenate(lists)

@@ -1,8 +1,9 @@
 """What a backend offers. Strategies and solver are written once against these operations.
 
 Arrays live where the backend computes: NumPy arrays for ``cpu``, CuPy arrays for ``cuda``; `xp` is
-the module that makes them. Vectors over vertices are float64[n] or uint8[n] (flags). Row sets are
-`Rows`. All reductions have a fixed shape, so that the same input gives the same bits.
+the module that makes them. Vectors over vertices are float64[n] or flags. Row sets are `Rows`.
+The reductions of `pull` and `relax` have a fixed shape, so that the same input gives the same bits;
+`spread` and `push` add to the residual in whatever order the device's threads come.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,15 @@ from gpu.errors import OutOfMemory
 if TYPE_CHECKING:
     from gpu.adjacency import Adjacency
     from gpu.edit import Counts, Edit
-    from gpu.graph import Graph
+    from gpu.graph import Applied, Graph
 
 Array = Any
 """A NumPy or CuPy array, as the backend has it."""
+
+
+Ending = Literal["goal", "floor", "work", "rounds"]
+ENDINGS: tuple[Ending, ...] = ("goal", "floor", "work", "rounds")
+"""How a push can end (see Pushed), as kernels number it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ class Sweep:
 class Frontier:
     """What `pull` does to the affected set (Sahu, algorithm 3, lines 24-29).
 
-    affected            uint8[n]: cleared where a vertex's relative change is ≤ prune_tolerance
+    affected            int32[n]: cleared where a vertex's relative change is ≤ prune_tolerance
     spreading           uint8[n]: set where it is > frontier_tolerance
     prune_tolerance     τ_p, or a negative number for no pruning
     frontier_tolerance  τ_f
@@ -83,11 +89,121 @@ class Frontier:
     frontier_tolerance: float
 
 
+LISTED, QUEUED = 1, 2
+"""Bits of Residual.marks; the bits above them hold the number of the solve that last pushed v."""
+
+SOLVE_SHIFT = 2
+SOLVES = 1 << 28
+"""Solves are numbered modulo this."""
+
+
+@dataclass(slots=True)
+class Residual:
+    """r = β·1 + αP̄ᵀy - y, and what makes its large entries quick to find.
+
+    values      float64[n], r
+    marks       int32[n], LISTED, QUEUED and the last solve that pushed v; QUEUED only inside `push`
+    candidates  int32[capacity]: the first `listed` are every v with |r[v]| > floor, each once, and
+                perhaps some others
+    floor       infinite where there are no candidates
+    solve       number of the solve that runs
+    """
+
+    values: Array
+    marks: Array
+    candidates: Array
+    listed: int
+    floor: float
+    solve: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What an operation on the residual changed, and what bounds its rounding.
+
+    l1, sum    change of ‖r‖₁ and of Σr
+    total      change of Σy
+    moved      Σ of the sizes of what was pushed or added
+    magnitude  Σ|r[v]| over all additions to an r[v], after each
+    edges      number of additions
+    """
+
+    l1: float = 0.0
+    sum: float = 0.0
+    total: float = 0.0
+    moved: float = 0.0
+    magnitude: float = 0.0
+    edges: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When `push` ends, beside having nothing left above the floor.
+
+    l1, sum, total  ‖r‖₁, Σr and Σy at its start
+    goal            it is met when ‖r‖₁ + |Σr| ≤ goal · Σy
+    threshold       the first θ
+    edge_weight     a vertex with l out-edges is above θ when |r| > θ·(1 + edge_weight·l)
+    round_edges     the most out-edges of one work-list
+    edges           the most edges in all
+    rounds          the most rounds
+    """
+
+    l1: float
+    sum: float
+    total: float
+    goal: float
+    threshold: float
+    edge_weight: float
+    round_edges: int
+    edges: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """How a `push` ended.
+
+    ended      ``goal``: met; ``floor``: nothing is above the floor; ``work``: the next work-list,
+               or all so far, or the candidates, passed their limit; ``rounds``: so many ran
+    threshold  the last θ
+    rounds     work-lists propagated
+    vertices   distinct vertices pushed for the first time in this solve
+    change     see Moved
+    """
+
+    ended: Ending
+    threshold: float
+    rounds: int
+    vertices: int
+    change: Moved
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """What one `relax` did.
+
+    l1, sum  ‖r‖₁ and Σr afterwards
+    total    change of Σy
+    shift    what β went down by
+    """
+
+    l1: float
+    sum: float
+    total: float
+    shift: float
+
+
 class Backend(ABC):
-    """One kind of device and the kernels that run on it."""
+    """One kind of device and the kernels that run on it.
+
+    push_cost  time of one pushed edge, in pulled edges: measured once, so that decisions follow
+               counted work and the same batches give the same ranks
+    """
 
     name: str
     xp: Any
+    push_cost: float
 
     @abstractmethod
     def to_device(self, values: NDArray[Any]) -> Array:
@@ -259,7 +375,11 @@ class Backend(ABC):
 
     @abstractmethod
     def compact(self, flags: Array, adjacency: Adjacency) -> Rows:
-        """The rows of `adjacency` whose flag (uint8[n]) is set."""
+        """The rows of `adjacency` whose flag (int32[n]) is set: a pass over all n."""
+
+    @abstractmethod
+    def rows_of(self, vertices: Array, adjacency: Adjacency) -> Rows:
+        """The rows of these distinct vertices (int32[k]): for k small against n."""
 
     @abstractmethod
     def pull(
@@ -267,11 +387,12 @@ class Backend(ABC):
         graph: Graph,
         rows: Rows,
         values: Array,
-        contributions: Array,
+        contributions: Array | None,
         base: float,
         damping: float,
         new_values: Array,
         new_contributions: Array,
+        residual: Array | None = None,
         frontier: Frontier | None = None,
     ) -> Sweep:
         """One Jacobi step of ``y = αP̄ᵀy + β·1`` for the vertices in `rows`, loops in closed form.
@@ -284,17 +405,119 @@ class Backend(ABC):
 
         values             float64[n], y; with β = 0 and y = 0 the step is the residual form, y' =
                            α·c/(1-αℓ/d)
-        contributions      float64[n], y/d, and 0 where d = 0
+        contributions      float64[n], y/d, and 0 where d = 0; None: divided for each edge anew,
+                           which is cheaper than a pass over n where rows are few; frontier only
         base, damping      β and α
         new_values         float64[n], receives y' where v is in rows; must not be `values`
-        new_contributions  float64[n], receives y'/d there; must not be `contributions`
+        new_contributions  float64[n], receives y'/d there, unless contributions is None; must not
+                           be `contributions`
+        residual           float64[n], receives r there, or None
         frontier           flags to set and clear, or None
         """
 
     @abstractmethod
-    def expand(self, graph: Graph, rows: Rows, flags: Array) -> None:
-        """Sets flags[w] (uint8[n]) for every out-neighbour w of the vertices in `rows`, loops
-        included.
+    def relax(
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        balance: bool,
+    ) -> Relaxed:
+        """Pushes the residual of every vertex at once, as a pull over the in-lists.
+
+        ``δ = r / (1 - αℓ/d); y += δ; r = α·Σ δ/d over the in-neighbours``, then r and β go down by
+        the shift; r stays the residual of y. What y cannot take for want of digits stays in r.
+
+        values, residual  float64[n], y and r, changed
+        contributions     float32[n], overwritten: δ/d is rounded to it, δ is made d times what it
+                          holds, and the rest stays in r
+        balance           whether the shift is that which makes Σr = 0, or none
+        """
+
+    @abstractmethod
+    def refresh(
+        self,
+        graph: Graph,
+        first: int,
+        last: int,
+        values: Array,
+        base: float,
+        damping: float,
+        residual: Residual,
+    ) -> Moved:
+        """Computes r anew from y for the vertices first … last-1, dividing for each edge."""
+
+    @abstractmethod
+    def perturb(
+        self,
+        graph: Graph,
+        applied: Applied,
+        values: Array,
+        damping: float,
+        residual: Residual,
+        most_edges: int,
+    ) -> Moved | None:
+        """Makes r the residual of y in the graph after a batch that touched at least one source;
+        None, and nothing done, if that takes more than `most_edges` additions.
+
+        Of a touched source u all out-neighbours change: each old one loses α·y[u]/d_old, each new
+        one gets α·y[u]/d_new. Over the new list that is their difference, and the edges that were
+        removed or added make up for what the old list had or had not.
+        """
+
+    @abstractmethod
+    def spread(
+        self,
+        graph: Graph,
+        residual: Residual,
+        sources: Array,
+        shares: Array,
+        targets: Array,
+        amounts: Array,
+    ) -> Moved:
+        """Adds shares[i] to r[w] for every w in the out-list of sources[i] (loops are in no list),
+        and amounts[j] to r[targets[j]].
+
+        sources  int64[s], distinct; shares float64[s]; targets int64[t]; amounts float64[t]
+        """
+
+    @abstractmethod
+    def push(
+        self, graph: Graph, values: Array, damping: float, residual: Residual, limits: Limits
+    ) -> Pushed:
+        """The sparse phase: rounds of work-lists at a falling threshold θ.
+
+        A round takes x = r[u] / (1 - αℓ/d) of every u on the list that is above θ, before anything
+        is spread: y[u] += x, and r[u] keeps what y could not take. Then r[v] += α·x/d(u) over the
+        out-lists; a vertex that this lifts above θ joins the next list. When a list is empty θ is
+        halved, or falls to where there is something, and the list is selected from the candidates.
+        A backend on which a short list takes as long as a longer one may do so before it is empty.
+        The cost is the out-edges of the lists and the candidates: never all n.
+
+        What a push takes from ‖r‖₁ is (1-α)·|x| or more, what it costs grows with the out-list, so
+        above θ is measured by the list's length (Limits.edge_weight): cheap vertices go first, and
+        at hubs mass can gather and cancel.
+        """
+
+    @abstractmethod
+    def collect(self, residual: Residual, floor: float) -> None:
+        """Lists the candidates anew: every v with |r[v]| > floor, a pass over all n. Where they
+        outgrow their array, there are none and the floor is infinite.
+        """
+
+    @abstractmethod
+    def expand(self, graph: Graph, vertices: Array, flags: Array) -> Array:
+        """Sets flags[w] (int32[n]) for every out-neighbour w of the vertices (integer[k]), loops
+        included. Returns int32[…], those whose flag was 0, in any order.
+        """
+
+    @abstractmethod
+    def reached(self, graph: Graph, frontier: Array, flags: Array) -> Array:
+        """What `expand` does for the vertices flagged in `frontier` (uint8[n]), from the other end:
+        every vertex without a flag looks for an in-neighbour in the frontier. Cheaper where the
+        frontier's out-edges are a good part of all. Loops set no flag that is not set.
         """
 
     @abstractmethod

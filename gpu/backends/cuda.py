@@ -15,18 +15,49 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.base import Array, Frontier, Mass, Rows, Sweep
+from gpu.backends.base import (
+    ENDINGS,
+    LISTED,
+    QUEUED,
+    SOLVES,
+    Array,
+    Frontier,
+    Limits,
+    Mass,
+    Moved,
+    Pushed,
+    Relaxed,
+    Residual,
+    Rows,
+    Sweep,
+)
 from gpu.backends.cuda_graph import CudaGraphOperations, Kernel
 from gpu.errors import BackendUnavailable
-from gpu.kernels import COMPILE_OPTIONS, LANES, LONGEST, NAMES, URGENT, source
+from gpu.kernels import COMPILE_OPTIONS, COOPERATIVE, LANES, LONGEST, NAMES, URGENT, source
 
 if TYPE_CHECKING:
     from gpu.adjacency import Adjacency
-    from gpu.graph import Graph
+    from gpu.graph import Applied, Graph
 
 _BLOCK = 256
 _MOST_BLOCKS = 2048
 _SUMS = 5
+
+_CHUNK = 128
+"""Edges of an out-list that one warp works on at a time."""
+
+_RESIDENT = 2
+"""Blocks that fit on a multiprocessor at once, for kernels whose blocks meet."""
+
+_FILL = 1 << 16
+"""Out-edges of a work-list below which a round takes the same time, whatever it does."""
+
+_SWEEP, _FRONTIER, _DIVIDED = 0, 1, 2
+"""Modes of pull.cu."""
+
+# places in the tally of residual.cu: counts, then sums
+_ENDED, _ROUNDS, _VERTICES, _EDGES, _SELECTIONS, _LISTS, _LISTED_COUNT = range(7)
+_COUNTS, _THRESHOLD, _TALLY = 21, 29, 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +70,7 @@ class Device:
     synchronize       waits for all work
     memory_available  bytes that can be allocated
     reading           a context in which another thread may read published arrays
+    multiprocessors   how many it has
     """
 
     xp: Any
@@ -47,12 +79,14 @@ class Device:
     synchronize: Callable[[], None]
     memory_available: Callable[[], int]
     reading: Callable[[], AbstractContextManager[Any]]
+    multiprocessors: int = 1
 
 
 class CudaBackend(CudaGraphOperations):
     """One CUDA device."""
 
     name = "cuda"
+    push_cost = 6.0
 
     def __init__(self, device: Device) -> None:
         self.xp = device.xp
@@ -63,6 +97,9 @@ class CudaBackend(CudaGraphOperations):
             for load in [device.load(name)]
         }
         self._no_flags = self.xp.zeros(1, np.uint8)
+        self._no_marks = self.xp.zeros(1, np.int32)
+        self._no_values = self.xp.zeros(1)
+        self._resident = device.multiprocessors * _RESIDENT
 
     def to_device(self, values: NDArray[Any]) -> Array:
         return self.xp.array(values)
@@ -88,16 +125,26 @@ class CudaBackend(CudaGraphOperations):
         groups = self.to_host(before[xp.asarray(adjacency.rows.groups)])
         return Rows(order[kept], groups)
 
+    def rows_of(self, vertices: Array, adjacency: Adjacency) -> Rows:
+        xp = self.xp
+        vertices = xp.sort(vertices)
+        shorter = xp.searchsorted(xp.asarray(LONGEST, np.int32), adjacency.length[vertices])
+        classes = len(LONGEST) - shorter  # the longest rows come first
+        order = vertices[xp.argsort(classes, kind="stable")].astype(np.int32)
+        counts = self.to_host(xp.bincount(classes, minlength=len(LANES)))
+        return Rows(order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
     def pull(
         self,
         graph: Graph,
         rows: Rows,
         values: Array,
-        contributions: Array,
+        contributions: Array | None,
         base: float,
         damping: float,
         new_values: Array,
         new_contributions: Array,
+        residual: Array | None = None,
         frontier: Frontier | None = None,
     ) -> Sweep:
         xp, kernels = self.xp, self._kernels["pull"]
@@ -105,9 +152,9 @@ class CudaBackend(CudaGraphOperations):
         blocks = sum(launch.blocks for launch in launches)
         partial_sums = xp.empty((max(blocks, 1), _SUMS))
         incoming, written = graph.incoming, 0
-        tracked = "true" if frontier else "false"
+        mode = _SWEEP if frontier is None else _DIVIDED if contributions is None else _FRONTIER
         for launch in launches:
-            kernels[f"pull_rows<{launch.lanes}, {tracked}>"](
+            kernels[f"pull_rows<{launch.lanes}, {mode}>"](
                 (launch.blocks,),
                 (_BLOCK,),
                 (
@@ -120,12 +167,14 @@ class CudaBackend(CudaGraphOperations):
                     graph.loop,
                     graph.degree,
                     values,
-                    contributions,
+                    self._no_values if contributions is None else contributions,
                     np.float64(base),
                     np.float64(damping),
                     new_values,
                     new_contributions,
-                    frontier.affected if frontier else self._no_flags,
+                    self._no_values if residual is None else residual,
+                    np.int32(residual is not None),
+                    frontier.affected if frontier else self._no_marks,
                     frontier.spreading if frontier else self._no_flags,
                     np.float64(frontier.prune_tolerance if frontier else -1.0),
                     np.float64(frontier.frontier_tolerance if frontier else -1.0),
@@ -138,23 +187,340 @@ class CudaBackend(CudaGraphOperations):
         residual_l1, residual_sum, largest_change, total, dangling = self.to_host(sums).tolist()
         return Sweep(residual_l1, residual_sum, largest_change, Mass(total, dangling))
 
-    def expand(self, graph: Graph, rows: Rows, flags: Array) -> None:
-        outgoing = graph.outgoing
-        for launch in _launches(rows):
-            self._kernels["expand"][f"expand_rows<{launch.lanes}>"](
+    def relax(
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        balance: bool,
+    ) -> Relaxed:
+        xp, kernels = self.xp, self._kernels["relax"]
+        incoming = graph.incoming
+        launches = list(_launches(incoming.rows))
+        taking = min(_MOST_BLOCKS, -(-graph.vertices // _BLOCK))
+        blocks = sum(launch.blocks for launch in launches)
+        partial_sums = xp.empty((max(blocks, taking), 2))
+        sums = xp.empty((2, 2))
+        kernels["take_all"](
+            (taking,),
+            (_BLOCK,),
+            (
+                np.int64(graph.vertices),
+                graph.outgoing.length,
+                graph.loop,
+                graph.degree,
+                np.float64(damping),
+                values,
+                residual,
+                contributions,
+                partial_sums,
+            ),
+        )
+        kernels["finish_pairs"]((1,), (_BLOCK,), (partial_sums, np.int32(taking), sums))
+        written = 0
+        for launch in launches:
+            kernels[f"gather_rows<{launch.lanes}>"](
                 (launch.blocks,),
                 (_BLOCK,),
                 (
-                    rows.order,
+                    incoming.rows.order,
                     np.int64(launch.first),
                     np.int64(launch.last),
-                    outgoing.start,
-                    outgoing.length,
-                    outgoing.pool,
-                    graph.loop,
-                    flags,
+                    incoming.start,
+                    incoming.length,
+                    incoming.pool,
+                    contributions,
+                    np.float64(damping),
+                    sums,
+                    np.int64(graph.vertices),
+                    np.int32(balance),
+                    residual,
+                    partial_sums[written:],
                 ),
             )
+            written += launch.blocks
+        kernels["finish_pairs"]((1,), (_BLOCK,), (partial_sums, np.int32(blocks), sums[1:]))
+        (arriving, total), (l1, residual_sum) = self.to_host(sums).tolist()
+        return Relaxed(l1, residual_sum, total, arriving / graph.vertices if balance else 0.0)
+
+    def refresh(
+        self,
+        graph: Graph,
+        first: int,
+        last: int,
+        values: Array,
+        base: float,
+        damping: float,
+        residual: Residual,
+    ) -> Moved:
+        tally, incoming = self._tally(residual), graph.incoming
+        self._kernels["residual"]["refresh_rows"](
+            self._blocks((last - first) * 32),
+            (_BLOCK,),
+            (
+                np.int64(first),
+                np.int64(last),
+                incoming.start,
+                incoming.length,
+                incoming.pool,
+                graph.loop,
+                graph.degree,
+                values,
+                np.float64(base),
+                np.float64(damping),
+                graph.outgoing.length,
+                residual.values,
+                residual.marks,
+                np.float64(residual.floor),
+                residual.candidates,
+                np.int64(len(residual.candidates)),
+                tally,
+            ),
+        )
+        return self._moved(residual, self.to_host(tally))
+
+    def perturb(
+        self,
+        graph: Graph,
+        applied: Applied,
+        values: Array,
+        damping: float,
+        residual: Residual,
+        most_edges: int,
+    ) -> Moved | None:
+        xp, sources = self.xp, applied.sources
+        removed, added = len(applied.removed_targets), len(applied.added_targets)
+        singles = len(sources) + removed + added
+        shares, chunks = xp.empty(len(sources)), xp.empty(len(sources), np.int64)
+        targets, amounts = xp.empty(singles, np.int32), xp.empty(singles)
+        self._kernels["residual"]["perturbation"](
+            self._blocks(singles),
+            (_BLOCK,),
+            (
+                sources,
+                applied.old_degree,
+                np.int64(len(sources)),
+                applied.removed_sources,
+                applied.removed_targets,
+                np.int64(removed),
+                applied.added_sources,
+                applied.added_targets,
+                np.int64(added),
+                graph.outgoing.length,
+                graph.loop,
+                graph.degree,
+                values,
+                np.float64(damping),
+                shares,
+                chunks,
+                targets,
+                amounts,
+            ),
+        )
+        ends = xp.cumsum(chunks)
+        if int(ends[-1]) * _CHUNK + singles > most_edges + len(sources) * _CHUNK:
+            return None
+        return self._spread(graph, residual, sources, shares, ends, targets, amounts)
+
+    def spread(
+        self,
+        graph: Graph,
+        residual: Residual,
+        sources: Array,
+        shares: Array,
+        targets: Array,
+        amounts: Array,
+    ) -> Moved:
+        return self._spread(
+            graph,
+            residual,
+            sources,
+            shares,
+            self._chunk_ends(graph.outgoing.length[sources]),
+            targets,
+            amounts,
+        )
+
+    def _spread(
+        self,
+        graph: Graph,
+        residual: Residual,
+        sources: Array,
+        shares: Array,
+        ends: Array,
+        targets: Array,
+        amounts: Array,
+    ) -> Moved:
+        outgoing = graph.outgoing
+        tally = self._tally(residual)
+        self._kernels["residual"]["spread_rows"](
+            (self._resident,),
+            (_BLOCK,),
+            (
+                sources,
+                shares,
+                ends,
+                np.int64(len(sources)),
+                targets,
+                amounts,
+                np.int64(len(targets)),
+                outgoing.start,
+                outgoing.length,
+                outgoing.pool,
+                residual.values,
+                residual.marks,
+                np.float64(residual.floor),
+                residual.candidates,
+                np.int64(len(residual.candidates)),
+                tally,
+            ),
+        )
+        return self._moved(residual, self.to_host(tally))
+
+    def push(
+        self, graph: Graph, values: Array, damping: float, residual: Residual, limits: Limits
+    ) -> Pushed:
+        xp, outgoing = self.xp, graph.outgoing
+        tally = self._tally(residual)
+        capacity = len(residual.candidates)
+        spare_candidates = xp.empty_like(residual.candidates)
+        self._kernels["residual"]["push_rounds"](
+            (self._resident,),
+            (_BLOCK,),
+            (
+                outgoing.start,
+                outgoing.length,
+                outgoing.pool,
+                graph.loop,
+                graph.degree,
+                values,
+                residual.values,
+                residual.marks,
+                np.float64(residual.floor),
+                residual.candidates,
+                spare_candidates,
+                np.int64(capacity),
+                xp.empty_like(residual.candidates),
+                xp.empty_like(residual.candidates),
+                xp.empty(capacity),
+                xp.empty(capacity + limits.round_edges // _CHUNK + 1, np.int64),
+                np.int32(residual.solve % SOLVES),
+                np.float64(damping),
+                np.float64(limits.l1),
+                np.float64(limits.sum),
+                np.float64(limits.total),
+                np.float64(limits.goal),
+                np.float64(limits.threshold),
+                np.float64(limits.edge_weight),
+                np.int64(_FILL),
+                np.int64(limits.round_edges),
+                np.int64(limits.edges),
+                np.int64(limits.rounds),
+                tally,
+            ),
+        )
+        seen = self.to_host(tally)
+        if seen[_SELECTIONS] % 2:
+            residual.candidates = spare_candidates
+        seen[_LISTED_COUNT] = seen[_LISTS]
+        return Pushed(
+            ENDINGS[seen[_ENDED]],
+            float(seen.view(np.float64)[_THRESHOLD]),
+            int(seen[_ROUNDS]),
+            int(seen[_VERTICES]),
+            self._moved(residual, seen),
+        )
+
+    def collect(self, residual: Residual, floor: float) -> None:
+        residual.listed, residual.floor = 0, floor
+        tally = self._tally(residual)
+        vertices = len(residual.values)
+        self._kernels["residual"]["collect_large"](
+            self._blocks(vertices),
+            (_BLOCK,),
+            (
+                residual.values,
+                np.int64(vertices),
+                np.float64(floor),
+                residual.marks,
+                residual.candidates,
+                np.int64(len(residual.candidates)),
+                tally,
+            ),
+        )
+        self._moved(residual, self.to_host(tally))
+
+    def _blocks(self, threads: int) -> tuple[int]:
+        return (max(1, min(self._resident, -(-threads // _BLOCK))),)
+
+    def _chunk_ends(self, length: Array) -> Array:
+        """int64[k]: chunks of rows 0 … i of these lengths, at least one for each."""
+        xp = self.xp
+        return xp.cumsum(xp.maximum((length + (_CHUNK - 1)) // _CHUNK, 1), dtype=np.int64)
+
+    def _tally(self, residual: Residual) -> Array:
+        tally = np.zeros(_TALLY, np.int64)
+        tally[_LISTED_COUNT] = residual.listed
+        return self.to_device(tally)
+
+    def _moved(self, residual: Residual, tally: NDArray[np.int64]) -> Moved:
+        residual.listed = int(tally[_LISTED_COUNT])
+        if residual.listed > len(residual.candidates):
+            # more candidates than there is room for are no candidates
+            residual.marks &= ~(LISTED | QUEUED)
+            residual.listed, residual.floor = 0, np.inf
+        l1, residual_sum, total, moved, magnitude = tally.view(np.float64)[
+            _COUNTS : _COUNTS + 5
+        ].tolist()
+        return Moved(l1, residual_sum, total, moved, magnitude, int(tally[_EDGES]))
+
+    def expand(self, graph: Graph, vertices: Array, flags: Array) -> Array:
+        xp, outgoing = self.xp, graph.outgoing
+        if len(vertices) == 0:
+            return xp.zeros(0, np.int32)
+        ends = self._chunk_ends(outgoing.length[vertices])
+        chunks = int(ends[-1])
+        fresh = xp.empty(min(len(flags), chunks * (_CHUNK + 1)), np.int32)
+        found = xp.zeros(1, np.uint64)
+        self._kernels["expand"]["expand_rows"](
+            (min(_MOST_BLOCKS, -(-chunks * 32 // _BLOCK)),),
+            (_BLOCK,),
+            (
+                vertices.astype(np.int32),
+                ends,
+                np.int64(len(vertices)),
+                outgoing.start,
+                outgoing.length,
+                outgoing.pool,
+                graph.loop,
+                flags,
+                fresh,
+                found,
+            ),
+        )
+        return fresh[: int(found[0])]
+
+    def reached(self, graph: Graph, frontier: Array, flags: Array) -> Array:
+        xp, incoming = self.xp, graph.incoming
+        fresh = xp.empty(len(flags), np.int32)
+        found = xp.zeros(1, np.uint64)
+        self._kernels["expand"]["look_back"](
+            (min(_MOST_BLOCKS, -(-len(flags) * 32 // _BLOCK)),),
+            (_BLOCK,),
+            (
+                np.int64(len(flags)),
+                incoming.start,
+                incoming.length,
+                incoming.pool,
+                frontier,
+                flags,
+                fresh,
+                found,
+            ),
+        )
+        return fresh[: int(found[0])]
 
     def top_k(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         xp = self.xp
@@ -206,7 +572,10 @@ def cuda_backend() -> CudaBackend:
 
     def load(name: str) -> Callable[[str], Kernel]:
         module = cupy.RawModule(
-            code=source(name), options=COMPILE_OPTIONS, name_expressions=NAMES[name]
+            code=source(name),
+            options=COMPILE_OPTIONS,
+            name_expressions=NAMES[name],
+            enable_cooperative_groups=name in COOPERATIVE,
         )
         function: Callable[[str], Kernel] = module.get_function
         return function
@@ -221,5 +590,6 @@ def cuda_backend() -> CudaBackend:
             synchronize=cupy.cuda.get_current_stream().synchronize,
             memory_available=lambda: int(cupy.cuda.Device().mem_info[0] + pool.free_bytes()),
             reading=lambda: stream,
+            multiprocessors=int(cupy.cuda.Device().attributes["MultiProcessorCount"]),
         )
     )

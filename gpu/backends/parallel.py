@@ -19,21 +19,32 @@ _ALONE = 1 << 12
 """Items up to which the calling thread works alone: about 10 µs."""
 
 
-def both_ways(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """A function with ``prange`` loops, compiled for all cores and for the calling thread."""
-    fastmath = {"reassoc", "contract", "nsz"}
+def both_ways(
+    function: Callable[..., Any], *, exact: bool = False
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """A function with ``prange`` loops, compiled for all cores and for the calling thread.
+
+    exact  without fast-math: for what needs a difference of neighbouring numbers as it is
+    """
+    fastmath = False if exact else {"reassoc", "contract", "nsz"}
     compiled = njit(parallel=True, nogil=True, cache=True, fastmath=fastmath)(function)
     # Numba's cache tells compiled functions apart by name and line, not by how they were compiled
     alone = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_alone")
     alone.__qualname__ = alone.__name__
     serial = njit(nogil=True, cache=True, fastmath=fastmath)(alone)
 
-    @wraps(function)
-    def parallel(*arguments: Any) -> Any:
+    return locked(compiled), serial
+
+
+def locked(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled function with ``prange`` loops, to be called from any thread."""
+
+    @wraps(compiled)
+    def call(*arguments: Any) -> Any:
         with one_parallel_kernel:
             return compiled(*arguments)
 
-    return parallel, serial
+    return call
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:

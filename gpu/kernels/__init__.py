@@ -24,10 +24,22 @@ URGENT = 16
 
 NAMES: dict[str, tuple[str, ...]] = {
     "pull": (
-        *(f"pull_rows<{lanes}, {flag}>" for lanes in LANES for flag in ("false", "true")),
+        *(f"pull_rows<{lanes}, {mode}>" for lanes in LANES for mode in range(3)),
         "finish_sums",
     ),
-    "expand": tuple(f"expand_rows<{lanes}>" for lanes in LANES),
+    "relax": (
+        "take_all",
+        *(f"gather_rows<{lanes}>" for lanes in LANES),
+        "finish_pairs",
+    ),
+    "residual": (
+        "perturbation",
+        "spread_rows",
+        "collect_large",
+        "refresh_rows",
+        "push_rounds",
+    ),
+    "expand": ("expand_rows", "look_back"),
     "resolve": ("pack<int>", "pack<int64>", "sort_small", "heads", "locate", "decide"),
     "change": (
         "plan",
@@ -77,6 +89,9 @@ COUNTERS = (
 
 GRAPH_FILES = ("resolve", "change", "layout")
 """Files that also get scan.cuh and the numbers above."""
+
+COOPERATIVE = frozenset({"residual"})
+"""Files whose kernels are launched with all blocks resident, so that they can meet."""
 
 COMPILE_OPTIONS = ("-std=c++17",)
 

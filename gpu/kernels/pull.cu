@@ -5,6 +5,8 @@
 //
 // Launch: BLOCK threads a block, LANES threads a row (1, 4, 32 or the whole block, by the length of the row), a
 // grid-stride loop over order[first … last).
+// MODE: SWEEP, over all rows; FRONTIER, which also sets and clears flags; DIVIDED, a FRONTIER that divides y/d for each edge
+// and needs no contributions.
 // Traffic: per edge 4 bytes of neighbour id, streamed, and one random read of 8 bytes (a 32-byte sector); per row
 // 4 (order) + 12 (start, length) + 5 (loop, degree) + 8 + 16 bytes (y in; y', contribution' out).
 
@@ -28,14 +30,16 @@ __device__ __forceinline__ void write_sums(Sums sums, double* out) {
     }
 }
 
-template <int LANES, bool FRONTIER>
-__global__ void __launch_bounds__(BLOCK, 5) pull_rows(
+enum Mode { SWEEP, FRONTIER, DIVIDED };
+
+template <int LANES, int MODE>
+__global__ void __launch_bounds__(BLOCK, MODE == DIVIDED ? 4 : 5) pull_rows(
     const int* __restrict__ order, int64 first, int64 last,
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const uint8* __restrict__ loop, const int* __restrict__ degree,
     const double* __restrict__ values, const double* __restrict__ contributions,
     double base, double damping, double* __restrict__ new_values, double* __restrict__ new_contributions,
-    uint8* __restrict__ affected, uint8* __restrict__ spreading,
+    double* __restrict__ residuals, int residual_wanted, int* __restrict__ affected, uint8* __restrict__ spreading,
     double prune_tolerance, double frontier_tolerance, double* __restrict__ partial_sums) {
     constexpr int ROWS = BLOCK / LANES;
     const int lane = threadIdx.x % LANES;
@@ -51,8 +55,11 @@ __global__ void __launch_bounds__(BLOCK, 5) pull_rows(
             const int* neighbours = pool + start[v];
             const int count = length[v];
 #pragma unroll 4
-            for (int slot = lane; slot < count; slot += LANES)
-                arriving += contributions[neighbours[slot]];
+            for (int slot = lane; slot < count; slot += LANES) {
+                const int u = neighbours[slot];
+                if constexpr (MODE == DIVIDED) arriving += values[u] / degree[u];
+                else arriving += contributions[u];
+            }
         }
         arriving = group_sum<LANES>(arriving);
         if (!inside || lane != 0) continue;
@@ -63,13 +70,14 @@ __global__ void __launch_bounds__(BLOCK, 5) pull_rows(
         const double new_value = old_value + residual / leaving;
         const double change = fabs(new_value - old_value);
         new_values[v] = new_value;
-        new_contributions[v] = d > 0 ? new_value / d : 0.0;
+        if constexpr (MODE != DIVIDED) new_contributions[v] = d > 0 ? new_value / d : 0.0;
+        if (residual_wanted) residuals[v] = residual;
         sums.residual_l1 += fabs(residual);
         sums.residual_sum += residual;
         sums.largest_change = fmax(sums.largest_change, change);
         sums.total += new_value;
         if (d == 0) sums.dangling += new_value;
-        if constexpr (FRONTIER) {
+        if constexpr (MODE != SWEEP) {
             const double relative = change / fmax(new_value, old_value);
             if (relative <= prune_tolerance) affected[v] = 0;
             if (relative > frontier_tolerance) spreading[v] = 1;

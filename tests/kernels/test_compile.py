@@ -59,6 +59,7 @@ class Nvrtc:
             *kernels.COMPILE_OPTIONS,
             f"--gpu-architecture={architecture}",
             "--ptxas-options=-v",
+            *(f"--include-path={folder}" for folder in _headers()),
         ]
         (status,) = self._nvrtc.nvrtcCompileProgram(
             program, len(options), [option.encode() for option in options]
@@ -86,6 +87,16 @@ class Nvrtc:
         }
         self._call("nvrtcDestroyProgram", program)
         return named
+
+
+def _headers() -> list[str]:
+    """Folders of CUDA's headers, for the kernels whose blocks meet."""
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]
+    if None in folders:
+        missing("CUDA's headers are not installed: nvidia-cuda-runtime and nvidia-cuda-cccl")
+    return [folder for folder in folders if folder]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import tables
+from benchmarks.harness import RESULTS
 from gpu import STRATEGIES
 
 DOCUMENTS = sorted(tables.DOCUMENTS.glob("*.md"))
@@ -23,10 +24,10 @@ def test_every_recorded_figure_is_shown() -> None:
     shown = {
         match["name"] for path in DOCUMENTS for match in tables.MARKS.finditer(path.read_text())
     }
-    assert shown == {path.stem for path in tables.RESULTS.glob("*.json")}
+    assert shown == {path.stem for path in RESULTS.glob("*.json")}
 
 
-@pytest.mark.parametrize("path", sorted(tables.RESULTS.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_every_figure_says_where_it_comes_from(path: Path) -> None:
     document = json.loads(path.read_text())
     assert document["machine"]

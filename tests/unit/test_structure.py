@@ -54,6 +54,7 @@ ENGINE_ORDER = [
     "backends.parallel",
     "backends.cpu_graph",
     "backends.cuda_graph",
+    "backends.cpu_push",
     "backends.cpu",
     "backends.cuda",
     "backends",
@@ -62,6 +63,7 @@ ENGINE_ORDER = [
     "graph",
     "ranks",
     "strategies",
+    "state",
     "solver",
     "personalized",
     "engine",
@@ -92,7 +94,10 @@ def _imports_at_run_time(path: Path) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and id(node) not in for_types:
             module = node.module or ""
             if module == "gpu" or module.startswith("gpu."):
-                yield module.removeprefix("gpu").removeprefix(".")
+                package = module.removeprefix("gpu").removeprefix(".")
+                for name in node.names:
+                    submodule = f"{package}.{name.name}"
+                    yield submodule if submodule in ENGINE_ORDER else package
 
 
 def test_the_public_surface_of_the_engine_is_what_it_says() -> None:

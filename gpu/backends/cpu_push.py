@@ -1,0 +1,511 @@
+"""Numba kernels of the ``cpu`` backend that add to the residual: spread, push, refresh.
+
+No fast-math here: `taken = (y + x) - y` must be what it says. Rounds of few edges run on one core,
+in order, which is fastest there. Larger rounds run on all cores without atomics: the additions are
+first written out in buckets by target, and then each bucket is added by one core, in the order that
+one core alone would have. The buckets' number is fixed, so the results do not depend on the number
+of threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from gpu.backends.base import LISTED, QUEUED, SOLVE_SHIFT
+
+L1, SUM, TOTAL, MOVED, MAGNITUDE, SUMS = 0, 1, 2, 3, 4, 5
+"""Places in the array of sums (see base.Moved), and how many there are."""
+
+N_LISTED, N_QUEUED, QUEUED_EDGES, EDGES, ROUNDS, VERTICES, COUNTS = 0, 1, 2, 3, 4, 5, 6
+"""Places in the array of counts: candidates, next work-list and its out-edges; additions, rounds
+and distinct vertices pushed."""
+
+GOAL, FLOOR, WORK, OUT_OF_ROUNDS = 0, 1, 2, 3
+
+_PARALLEL_EDGES = 1 << 15
+"""Rounds of fewer edges run on one core."""
+
+_BUCKETS = 64
+
+_sequential = njit(nogil=True, cache=True)
+_parallel = njit(nogil=True, cache=True, parallel=True)
+
+
+@_sequential
+def _join(v, size, marks, threshold, weight, length, candidates, queue, counts):  # type: ignore[no-untyped-def]
+    """Puts v, whose |r[v]| is `size` > floor, on the candidates, and on the queue if it is above
+    θ. There are never more queued than candidates.
+    """
+    mark = marks[v]
+    if not mark & LISTED:
+        if counts[N_LISTED] < len(candidates):
+            candidates[counts[N_LISTED]] = v
+            mark |= LISTED
+        counts[N_LISTED] += 1
+    if (
+        size > threshold
+        and mark & LISTED
+        and not mark & QUEUED
+        and size > threshold * (1.0 + weight * length[v])
+    ):
+        queue[counts[N_QUEUED]] = v
+        counts[N_QUEUED] += 1
+        counts[QUEUED_EDGES] += length[v]
+        mark |= QUEUED
+    marks[v] = mark
+
+
+@_sequential
+def _receive(  # type: ignore[no-untyped-def]
+    v, amount, r, marks, floor, threshold, weight, length, candidates, queue, counts, sums
+):
+    old = r[v]
+    new = old + amount
+    r[v] = new
+    size = abs(new)
+    sums[L1] += size - abs(old)
+    sums[MAGNITUDE] += size
+    if size > floor:
+        _join(v, size, marks, threshold, weight, length, candidates, queue, counts)
+
+
+@_sequential
+def _spread_in_order(  # type: ignore[no-untyped-def]
+    sources,
+    shares,
+    start,
+    length,
+    pool,
+    r,
+    marks,
+    floor,
+    threshold,
+    weight,
+    candidates,
+    queue,
+    counts,
+    sums,
+):
+    for place in range(len(sources)):
+        u = sources[place]
+        share = shares[place]
+        if share == 0.0:
+            continue
+        for slot in range(start[u], start[u] + length[u]):
+            _receive(
+                pool[slot],
+                share,
+                r,
+                marks,
+                floor,
+                threshold,
+                weight,
+                length,
+                candidates,
+                queue,
+                counts,
+                sums,
+            )
+        sums[SUM] += share * length[u]
+        sums[MOVED] += abs(share) * length[u]
+        counts[EDGES] += length[u]
+
+
+@_parallel
+def _spread_in_buckets(  # type: ignore[no-untyped-def]
+    sources,
+    shares,
+    edges,
+    start,
+    length,
+    pool,
+    r,
+    marks,
+    floor,
+    threshold,
+    weight,
+    candidates,
+    queue,
+    counts,
+    sums,
+):
+    # cut the concatenated out-lists into chunks of equal numbers of edges: a hub has many
+    ends = np.cumsum(length[sources])
+    chunks = _BUCKETS
+    width = (len(r) + _BUCKETS - 1) // _BUCKETS
+    sizes = np.zeros((chunks, _BUCKETS), np.int64)
+    for chunk in prange(chunks):
+        first = edges * chunk // chunks
+        last = edges * (chunk + 1) // chunks
+        place = np.searchsorted(ends, first, side="right")
+        while first < last:
+            u = sources[place]
+            before = ends[place] - length[u]
+            stop = min(last, ends[place])
+            for slot in range(start[u] + first - before, start[u] + stop - before):
+                sizes[chunk, pool[slot] // width] += 1
+            first = stop
+            place += 1
+    offsets = np.zeros((chunks, _BUCKETS), np.int64)
+    limits = np.zeros(_BUCKETS + 1, np.int64)
+    position = 0
+    for bucket in range(_BUCKETS):
+        limits[bucket] = position
+        for chunk in range(chunks):
+            offsets[chunk, bucket] = position
+            position += sizes[chunk, bucket]
+    limits[_BUCKETS] = position
+    targets = np.empty(edges, np.int32)
+    amounts = np.empty(edges, np.float64)
+    for chunk in prange(chunks):
+        first = edges * chunk // chunks
+        last = edges * (chunk + 1) // chunks
+        place = np.searchsorted(ends, first, side="right")
+        while first < last:
+            u = sources[place]
+            before = ends[place] - length[u]
+            stop = min(last, ends[place])
+            for slot in range(start[u] + first - before, start[u] + stop - before):
+                bucket = pool[slot] // width
+                at = offsets[chunk, bucket]
+                targets[at] = pool[slot]
+                amounts[at] = shares[place]
+                offsets[chunk, bucket] = at + 1
+            first = stop
+            place += 1
+    seen = np.zeros((_BUCKETS, SUMS))
+    lifted = np.zeros(_BUCKETS, np.int64)
+    for bucket in prange(_BUCKETS):
+        l1 = 0.0
+        total = 0.0
+        moved = 0.0
+        magnitude = 0.0
+        found = limits[bucket]
+        for at in range(limits[bucket], limits[bucket + 1]):
+            v = targets[at]
+            amount = amounts[at]
+            old = r[v]
+            new = old + amount
+            r[v] = new
+            size = abs(new)
+            l1 += size - abs(old)
+            total += amount
+            moved += abs(amount)
+            magnitude += size
+            if size > floor:
+                # its own slot is free by now: what is above the floor is looked at once more below
+                targets[found] = v
+                found += 1
+        seen[bucket, L1] = l1
+        seen[bucket, SUM] = total
+        seen[bucket, MOVED] = moved
+        seen[bucket, MAGNITUDE] = magnitude
+        lifted[bucket] = found
+    for bucket in range(_BUCKETS):
+        for place in range(SUMS):
+            sums[place] += seen[bucket, place]
+        for at in range(limits[bucket], lifted[bucket]):
+            v = targets[at]
+            size = abs(r[v])
+            if size > floor:
+                _join(v, size, marks, threshold, weight, length, candidates, queue, counts)
+    counts[EDGES] += edges
+
+
+@_sequential
+def spread(  # type: ignore[no-untyped-def]
+    sources,
+    shares,
+    targets,
+    amounts,
+    start,
+    length,
+    pool,
+    r,
+    marks,
+    floor,
+    candidates,
+    counts,
+    sums,
+):
+    """base.Backend.spread."""
+    threshold = np.inf
+    weight = 0.0
+    queue = candidates[:0]
+    edges = 0
+    for u in sources:
+        edges += length[u]
+    if edges >= _PARALLEL_EDGES:
+        _spread_in_buckets(
+            sources,
+            shares,
+            edges,
+            start,
+            length,
+            pool,
+            r,
+            marks,
+            floor,
+            threshold,
+            weight,
+            candidates,
+            queue,
+            counts,
+            sums,
+        )
+    else:
+        _spread_in_order(
+            sources,
+            shares,
+            start,
+            length,
+            pool,
+            r,
+            marks,
+            floor,
+            threshold,
+            weight,
+            candidates,
+            queue,
+            counts,
+            sums,
+        )
+    for place in range(len(targets)):
+        amount = amounts[place]
+        _receive(
+            targets[place],
+            amount,
+            r,
+            marks,
+            floor,
+            threshold,
+            weight,
+            length,
+            candidates,
+            queue,
+            counts,
+            sums,
+        )
+        sums[SUM] += amount
+        sums[MOVED] += abs(amount)
+    counts[EDGES] += len(targets)
+
+
+@_sequential
+def _select(threshold, weight, floor, length, r, marks, candidates, queue, counts):  # type: ignore[no-untyped-def]
+    """Fills the empty queue with the candidates above θ, drops those that are no longer above the
+    floor, and returns the largest θ that one of the others is above.
+    """
+    kept = 0
+    largest = 0.0
+    for place in range(counts[N_LISTED]):
+        v = candidates[place]
+        size = abs(r[v])
+        if size <= floor:
+            marks[v] &= ~LISTED
+            continue
+        candidates[kept] = v
+        kept += 1
+        worth = size / (1.0 + weight * length[v])
+        if worth > threshold:
+            marks[v] |= QUEUED
+            queue[counts[N_QUEUED]] = v
+            counts[N_QUEUED] += 1
+            counts[QUEUED_EDGES] += length[v]
+        else:
+            largest = max(largest, worth)
+    counts[N_LISTED] = kept
+    return largest
+
+
+@_sequential
+def push(  # type: ignore[no-untyped-def]
+    start,
+    length,
+    pool,
+    loop,
+    degree,
+    values,
+    r,
+    marks,
+    floor,
+    candidates,
+    solve,
+    damping,
+    l1,
+    total_residual,
+    total,
+    goal,
+    threshold,
+    weight,
+    round_edges,
+    most_edges,
+    most_rounds,
+    counts,
+    sums,
+):
+    """base.Backend.push. Returns how it ended (a place in ENDINGS) and the last θ."""
+    queue = np.empty_like(candidates)
+    taking = np.empty_like(candidates)
+    shares = np.empty(len(candidates), np.float64)
+    select = True
+    while True:
+        met = l1 + sums[L1] + abs(total_residual + sums[SUM]) <= goal * (total + sums[TOTAL])
+        if met:
+            ended = GOAL
+            break
+        if counts[N_LISTED] > len(candidates) or counts[EDGES] > most_edges:
+            ended = WORK
+            break
+        if counts[N_QUEUED] == 0:
+            if not select:
+                threshold = max(0.5 * threshold, floor)
+            select = False
+            largest = _select(threshold, weight, floor, length, r, marks, candidates, queue, counts)
+            if counts[N_QUEUED] == 0:
+                if counts[N_LISTED] == 0 or threshold <= floor:
+                    ended = FLOOR
+                    break
+                # nothing is above θ: it falls at once to where the next halving finds something
+                threshold = min(threshold, 1.999 * largest)
+                continue
+        if counts[QUEUED_EDGES] > round_edges:
+            ended = WORK
+            break
+        if counts[ROUNDS] == most_rounds:
+            ended = OUT_OF_ROUNDS
+            break
+        counts[ROUNDS] += 1
+        queue, taking = taking, queue
+        queued = counts[N_QUEUED]
+        edges = 0
+        taken_count = 0
+        for place in range(queued):
+            u = taking[place]
+            mark = marks[u] & ~QUEUED
+            amount = r[u]
+            if abs(amount) <= threshold * (1.0 + weight * length[u]):
+                marks[u] = mark
+                continue
+            if mark >> SOLVE_SHIFT != solve:
+                mark = mark & LISTED | solve << SOLVE_SHIFT
+                counts[VERTICES] += 1
+            marks[u] = mark
+            d = degree[u]
+            leaving = 1.0 - damping * loop[u] / d if d > 0 else 1.0
+            old = values[u]
+            new = old + amount / leaving
+            values[u] = new
+            taken = new - old
+            left = amount - leaving * taken
+            r[u] = left
+            sums[L1] += abs(left) - abs(amount)
+            sums[SUM] += left - amount
+            sums[TOTAL] += taken
+            sums[MOVED] += abs(amount)
+            if d > 0:
+                taking[taken_count] = u
+                shares[taken_count] = damping * taken / d
+                taken_count += 1
+                edges += length[u]
+        counts[N_QUEUED] = 0
+        counts[QUEUED_EDGES] = 0
+        if edges >= _PARALLEL_EDGES:
+            _spread_in_buckets(
+                taking[:taken_count],
+                shares[:taken_count],
+                edges,
+                start,
+                length,
+                pool,
+                r,
+                marks,
+                floor,
+                threshold,
+                weight,
+                candidates,
+                queue,
+                counts,
+                sums,
+            )
+        else:
+            _spread_in_order(
+                taking[:taken_count],
+                shares[:taken_count],
+                start,
+                length,
+                pool,
+                r,
+                marks,
+                floor,
+                threshold,
+                weight,
+                candidates,
+                queue,
+                counts,
+                sums,
+            )
+    for place in range(counts[N_QUEUED]):
+        marks[queue[place]] &= ~QUEUED
+    return ended, threshold
+
+
+@_sequential
+def refresh(  # type: ignore[no-untyped-def]
+    first,
+    last,
+    start,
+    length,
+    pool,
+    loop,
+    degree,
+    values,
+    base,
+    damping,
+    r,
+    marks,
+    floor,
+    candidates,
+    counts,
+    sums,
+):
+    """base.Backend.refresh."""
+    queue = candidates[:0]
+    for v in range(first, last):
+        arriving = 0.0
+        begin = start[v]
+        end = begin + length[v]
+        while begin < end:
+            stop = min(begin + 1024, end)
+            block = 0.0
+            for slot in range(begin, stop):
+                u = pool[slot]
+                block += values[u] / degree[u]
+            arriving += block
+            begin = stop
+        d = degree[v]
+        leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
+        old = r[v]
+        new = base + damping * arriving - leaving * values[v]
+        r[v] = new
+        size = abs(new)
+        sums[L1] += size - abs(old)
+        sums[SUM] += new - old
+        if size > floor:
+            _join(v, size, marks, np.inf, 0.0, length, candidates, queue, counts)
+
+
+@_sequential
+def collect(r, marks, floor, candidates):  # type: ignore[no-untyped-def]
+    """base.Backend.collect. Returns how many are above the floor."""
+    listed = 0
+    for v in range(len(r)):
+        if abs(r[v]) > floor:
+            if listed < len(candidates):
+                candidates[listed] = v
+            listed += 1
+            marks[v] |= LISTED
+        else:
+            marks[v] &= ~LISTED
+    return listed

@@ -1,0 +1,310 @@
+"""The ranks of a graph and their residual, kept true from batch to batch; and the certificate.
+
+The engine solves ``y = αP̄ᵀy + β·1`` for any β > 0; the ranks are y / Σy. Neither a dangling vertex
+nor a new one couples all others then: both only change the scale, which drops out. The residual
+``r = β·1 + αP̄ᵀy - y`` is state like y: a batch changes it only at the out-neighbours of the touched
+sources, and every strategy leaves it the residual of the y it leaves.
+
+The certificate. (r - mean(r)) / Σy is the residual of the Google matrix, which contracts vectors of
+sum zero by α in L1; so the L1 error of the ranks is at most
+
+    ‖r - mean(r)‖₁ / ((1-α)·Σy)  ≤  (‖r‖₁ + |Σr|) / ((1-α)·Σy),
+
+and the two sums on the right are kept by adding up what changes, without a pass over n.
+
+Rounding. Each operation on r reports what it added up, and from that follows how far the kept r and
+the kept sums can have come from what they stand for (u = 2⁻⁵³, running error analysis):
+
+- an addition r[v] + a is off by at most u·|r[v]| afterwards: u · Σ|r[v]| over all additions;
+- an amount a = α·x/d is a product of rounded factors: at most 8u of what was moved;
+- y + x loses nothing: what y did not take stays in r;
+- the kept sums are sums of `edges` terms that together measure at most twice what was moved.
+
+These bounds add up in `drift` and are part of the published bound. They cannot grow for ever: every
+few updates r is computed anew from y for a slice of the vertices, so after a round through all of
+them only the drift of this round and of the last one counts; and every dense sweep sums anew.
+Computing r[v] from y is itself off by no more than 6(L+4)·u of its terms, L the depth of the
+longest row sum: the last term of the bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu.backends.base import Array, Mass, Moved, Residual
+from gpu.graph import Applied, Graph, Loaded
+from gpu.types import EdgeBatch, Options
+
+_ULP = 2.0**-53
+
+_REFRESH_EVERY = 8
+_REFRESHED, _REFRESHED_EDGES = 8192, 1 << 18
+"""Every so many updates the residual of so many vertices is computed anew, or of fewer, where their
+in-lists are longer than so many edges together."""
+
+_LEAST_CANDIDATES = 1024
+_CANDIDATES = 8
+"""There is room for so many candidates, and for one more in so many vertices."""
+
+
+@dataclass(slots=True)
+class _Drift:
+    """How far the kept residual and sums can be off, in L1, by rounding. See the module.
+
+    before, now  of the residual, in the last round of refreshing and in this one
+    sums         of ‖r‖₁, Σr and Σy
+    """
+
+    before: float = 0.0
+    now: float = 0.0
+    sums: float = 0.0
+
+    @property
+    def total(self) -> float:
+        # each of ‖r‖₁ and |Σr| can be off by both
+        return 2.0 * (self.before + self.now + self.sums)
+
+
+class State:
+    """The unnormalised ranks of a graph and their residual, for the vertices it had at the last
+    `perturb`.
+
+    values    float64[n], y
+    residual  see base.Residual
+    base      β: what a new vertex starts from
+    total     Σy; l1, sum  ‖r‖₁ and Σr
+    stale     whether r is not known: after a batch so large that a sweep is cheaper than its
+              perturbation
+    """
+
+    def __init__(self, graph: Graph, options: Options) -> None:
+        xp = graph.backend.xp
+        self.graph = graph
+        self.options = options
+        self.base = 1.0 - options.damping
+        self.total = self.l1 = self.sum = 0.0
+        self.stale = False
+        self._drift = _Drift()
+        self._cursor = self._updates = 0
+        self._values = xp.zeros(0)
+        self._residuals = xp.zeros(0)
+        self._marks = xp.zeros(0, np.int32)
+        self.values: Array = self._values
+        self.residual = Residual(self._residuals, self._marks, xp.zeros(0, np.int32), 0, np.inf, 0)
+        self._spare: dict[str, Array] = {}
+
+    def reserve(self, batch: EdgeBatch) -> None:
+        """Makes room for the vertices of a batch; nothing else changes, also if it raises."""
+        highest = max(
+            (int(ids.max()) for ids in (batch.insert_sources, batch.insert_targets) if len(ids)),
+            default=-1,
+        )
+        vertices = max(len(self.values), batch.vertices, highest + 1)
+        if vertices <= len(self._values):
+            return
+        xp, known = self.graph.backend.xp, len(self.values)
+        room = max(vertices, len(self._values) * 5 // 4)
+        values, residuals, marks = xp.empty(room), xp.empty(room), xp.empty(room, np.int32)
+        candidates = xp.empty(room // _CANDIDATES + _LEAST_CANDIDATES, np.int32)
+        values[:known], residuals[:known] = self.values, self.residual.values
+        marks[:known] = self.residual.marks
+        listed = self.residual.listed
+        candidates[:listed] = self.residual.candidates[:listed]
+        self._values, self._residuals, self._marks = values, residuals, marks
+        self.residual.candidates = candidates
+        self._view(known)
+
+    def _view(self, vertices: int) -> None:
+        self.values = self._values[:vertices]
+        self.residual.values = self._residuals[:vertices]
+        self.residual.marks = self._marks[:vertices]
+
+    def perturb(self, applied: Applied | Loaded) -> None:
+        """Makes r the residual of y in the graph after a batch.
+
+        A new vertex starts at its exact value while no edge touches it, with r = 0, and no other
+        vertex moves.
+        """
+        self._grow()
+        graph, backend = self.graph, self.graph.backend
+        if isinstance(applied, Loaded):
+            self.forget()
+            return
+        if self.stale or len(applied.sources) == 0:
+            return
+        most_edges = int(self.sweep_work / backend.push_cost)
+        change = backend.perturb(
+            graph, applied, self.values, self.options.damping, self.residual, most_edges
+        )
+        if change is None:
+            self.forget()
+        else:
+            self.moved(change)
+
+    def _grow(self) -> None:
+        known, vertices = len(self.values), self.graph.vertices
+        if vertices == known:
+            return
+        loops = self.graph.dangling == "self-loop"
+        value = self.base / (1.0 - self.options.damping) if loops else self.base
+        self._view(vertices)
+        self.values[known:] = value
+        self.residual.values[known:] = 0.0
+        self.residual.marks[known:] = 0
+        self.total += value * (vertices - known)
+        self._drift.sums += 4.0 * _ULP * self.total
+
+    @property
+    def sweep_work(self) -> float:
+        """What a sweep over all costs, in pulled edges."""
+        return float(self.graph.edges + self.graph.vertices)
+
+    def forget(self) -> None:
+        """Says that r is not known: the next solve begins with `certify`."""
+        self.stale = True
+        self.drop_candidates()
+
+    def drop_candidates(self) -> None:
+        self.residual.listed, self.residual.floor = 0, np.inf
+
+    def moved(self, change: Moved) -> None:
+        """Takes over what an operation on the residual changed."""
+        self.l1 = max(0.0, self.l1 + change.l1)
+        self.sum += change.sum
+        self.total += change.total
+        self._drift.now += _ULP * (change.magnitude + 8.0 * change.moved)
+        self._drift.sums += _ULP * (2.0 * (change.edges + 8.0) * change.moved)
+        self._drift.sums += 4.0 * _ULP * (self.l1 + abs(self.sum))
+
+    def swept(self, l1: float, residual_sum: float) -> None:
+        """Takes over the sums of a dense sweep that went on from this residual."""
+        # the second term: what y rounds away of a step whose shares have been sent
+        self._drift.now += self.rounding * self.l1 + 2.0 * _ULP * self.total
+        self._drift.sums = 0.0
+        self.l1, self.sum = l1, residual_sum
+
+    def computed(self, mass: Mass, base: float, l1: float, residual_sum: float) -> None:
+        """Takes over y and r that a sweep over all has computed from y."""
+        self.total, self.base, self.l1, self.sum = mass.total, base, l1, residual_sum
+        self.stale = False
+        self._drift = _Drift()
+        self.drop_candidates()
+
+    def shift(self, amount: float) -> float:
+        """Lowers β and every r by an amount, and returns it: a pass over n."""
+        self.residual.values -= amount
+        self.base -= amount
+        self.l1 = float(self.graph.backend.xp.abs(self.residual.values).sum())
+        self.sum -= amount * self.graph.vertices
+        self._drift.now += _ULP * self.l1
+        self._drift.sums += self.rounding * self.l1
+        self.drop_candidates()
+        return amount
+
+    def follow(self, vertices: Array, steps: Array) -> None:
+        """Makes r the residual of y after y[vertices] went up by `steps`: r += αP̄ᵀΔy - Δy."""
+        graph, backend, xp = self.graph, self.graph.backend, self.graph.backend.xp
+        edges = int(graph.degree[vertices].sum(dtype=np.int64)) + len(vertices)
+        if self.stale or edges * backend.push_cost > self.sweep_work:
+            self.certify()
+            return
+        degree = graph.degree[vertices]
+        shares = xp.where(degree > 0, self.options.damping * steps / xp.maximum(degree, 1), 0.0)
+        kept = shares * graph.loop[vertices] - steps
+        self.total += float(steps.sum())
+        self.moved(backend.spread(graph, self.residual, vertices, shares, vertices, kept))
+
+    def certify(self) -> None:
+        """Computes r from y for all vertices, at the base as it is."""
+        graph, damping = self.graph, self.options.damping
+        contributions = self.contributions()
+        sweep = graph.backend.pull(
+            graph,
+            graph.incoming.rows,
+            self.values,
+            contributions,
+            self.base,
+            damping,
+            self.spare("new values"),
+            self.spare("new contributions"),
+            self.residual.values,
+        )
+        total = float(self.values.sum())
+        self.computed(Mass(total, 0.0), self.base, sweep.residual_l1, sweep.residual_sum)
+
+    def refresh(self) -> None:
+        """Computes r from y for the next slice of the vertices, now and then; to be called once an
+        update.
+        """
+        vertices = self.graph.vertices
+        self._updates += 1
+        if self._updates % _REFRESH_EVERY != 1:
+            return
+        if self._cursor >= vertices:
+            self._drift.before, self._drift.now = self._drift.now, 0.0
+            self._cursor = 0
+        xp, first = self.graph.backend.xp, self._cursor
+        ends = xp.cumsum(self.graph.incoming.length[first : first + _REFRESHED], dtype=np.int64)
+        self._cursor = first + max(1, int((ends <= _REFRESHED_EDGES).sum()))
+        self.moved(
+            self.graph.backend.refresh(
+                self.graph,
+                first,
+                self._cursor,
+                self.values,
+                self.base,
+                self.options.damping,
+                self.residual,
+            )
+        )
+
+    @property
+    def rounding(self) -> float:
+        """How far a residual computed from y can be off, relative to Σy."""
+        depth = self.graph.backend.sum_depth(self.graph.incoming.longest)
+        return 6.0 * (depth + 4.0) * _ULP
+
+    @property
+    def drift(self) -> float:
+        """The part of the error bound that is drift."""
+        return self._drift.total / self.total / (1.0 - self.options.damping)
+
+    @property
+    def uncertainty(self) -> float:
+        """The part of (1-α)·error_bound that is rounding."""
+        return self._drift.total / self.total + self.rounding
+
+    @property
+    def error_bound(self) -> float:
+        """Upper bound on the L1 error of y / Σy; not cut at 2, so that progress shows above it."""
+        seen = (self.l1 + abs(self.sum)) / self.total
+        return (seen + self.uncertainty) / (1.0 - self.options.damping)
+
+    def centred_bound(self) -> float:
+        """The bound that `error_bound` would be after a shift by the mean of r: a pass over n."""
+        xp, residuals = self.graph.backend.xp, self.residual.values
+        centred = float(xp.abs(residuals - self.sum / self.graph.vertices).sum())
+        return (centred / self.total + self.uncertainty) / (1.0 - self.options.damping)
+
+    def contributions(self) -> Array:
+        """float64[n]: y/d, and 0 where v dangles."""
+        xp, degree = self.graph.backend.xp, self.graph.degree
+        contributions = self.spare("contributions")
+        xp.divide(self.values, xp.maximum(degree, 1), out=contributions)
+        contributions[degree == 0] = 0.0
+        return contributions
+
+    def spare(self, purpose: str, kind: type = np.float64) -> Array:
+        """An array over the vertices to compute in, kept from solve to solve; zero when new."""
+        vertices = self.graph.vertices
+        array = self._spare.get(purpose)
+        if array is None or len(array) < vertices:
+            array = self._spare[purpose] = self.graph.backend.xp.zeros(len(self._values), kind)
+        return array[:vertices]
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self._values, self._residuals, self._marks, self.residual.candidates)
+        return sum(int(array.nbytes) for array in (*arrays, *self._spare.values()))
