@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gpu import STRATEGIES, EdgeBatch, Engine, Options, state, verify
 from gpu.backends.base import Array, Backend, Moved
-from gpu.graph import Applied, Graph
+from gpu.graph import Graph
 from gpu.types import Dangling
 from tests.graphs import FAMILIES, Model, random_batch, random_graph
 
