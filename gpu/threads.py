@@ -1,11 +1,17 @@
-"""One parallel Numba kernel at a time in this process.
+"""Numba's threads: started before any compiled loop is loaded, used by one loop at a time.
 
-Numba's portable threading layer aborts when two threads run parallel kernels at once. So whoever
-runs one holds this lock; a kernel uses all cores anyway.
+Its portable threading layer aborts when two threads run parallel loops at once. So whoever runs
+one holds the lock; a loop uses all cores anyway.
 """
 
 from __future__ import annotations
 
 import threading
 
+import numba
+
 one_parallel_kernel = threading.Lock()
+
+# This starts them. Loading a parallel loop would too, but not loading, from Numba's cache, a
+# function that only calls one: its process would crash (https://github.com/numba/numba/issues/8578)
+numba.get_num_threads()

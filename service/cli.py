@@ -37,6 +37,7 @@ Strategy = Literal[
     "dynamic-traversal",
     "dynamic-frontier",
     "dynamic-frontier-prune",
+    "residual",
 ]
 Backend = Literal["auto", "cpu", "cuda"]
 
