@@ -60,16 +60,29 @@ def commit() -> str:
     return described.stdout.strip()
 
 
+def command(arguments: list[str]) -> str:
+    """The command to repeat a run from the project's root: without the folder that its results went
+    to, and with graphs named where every machine has them.
+    """
+    shown, given = [], iter(arguments[1:])
+    for argument in given:
+        if argument == "--results":
+            next(given)
+        elif Path(argument).is_file():
+            shown.append(str(Path("../shared/data", *Path(argument).parts[-2:])))
+        else:
+            shown.append(argument)
+    return shlex.join(["python", "-m", f"benchmarks.{Path(arguments[0]).stem}", *shown])
+
+
 def record(suite: str, backend: str, figures: Any, folder: Path = RESULTS) -> Path:
     """Writes the figures of one run of a suite and returns the file."""
-    module = Path(sys.argv[0]).stem
-    command = shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]])
     document = {
         "suite": suite,
         "backend": backend,
         "machine": machine(backend),
         "commit": commit(),
-        "command": command,
+        "command": command(sys.argv),
         "figures": figures,
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -70,6 +70,43 @@ def graph(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def residual(document: dict[str, Any]) -> str:
+    """Time, work and error of the residual strategy, a row a graph and batch size."""
+    lines = [
+        "| graph | batch | target | solve, ms (mean) | (median) | (largest) | iterations | touched"
+        " | error bound | L1 error, last |",
+        "|" + " --- |" * 10,
+    ]
+    lines += [
+        f"| {row['graph']}, {row['edges']:,} edges | {row['batch_size']:,}"
+        f" | {row['target_error']:g} | {row['mean_ms']:.2f} | {row['median_ms']:.2f}"
+        f" | {row['largest_ms']:.2f}"
+        f" | {row['mean_iterations']:.1f} | {row['mean_touched_vertices']:,.0f}"
+        f" | {row['mean_error_bound']:.1e} | {row['last_error']:.1e} |"
+        for row in document["figures"]
+    ]
+    return "\n".join(lines)
+
+
+def keys(document: dict[str, Any]) -> str:
+    """Bytes and seconds of a key table, by kind of key."""
+    figures = document["figures"]
+    count, edges = figures["keys"], figures["edges"]
+    rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+        ("bytes a key, the key itself", lambda row: f"{row['key_bytes'] / count:.1f}"),
+        ("bytes a key, the whole table", lambda row: f"{row['table_bytes'] / count:.1f}"),
+        (f"building it, {count:,} keys, s", lambda row: f"{row['build_seconds']:.2f}"),
+        (f"a batch of {edges:,} edges to ids, s", lambda row: f"{row['batch_assign_seconds']:.2f}"),
+        ("as many ids back to keys, s", lambda row: f"{row['batch_keys_seconds']:.2f}"),
+    ]
+    lines = ["| | strings | integers |", "| --- | --- | --- |"]
+    lines += [
+        f"| {what} | {show(figures['string'])} | {show(figures['integer'])} |"
+        for what, show in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _number(value: float) -> str:
     return f"{value:,}"
 
@@ -77,6 +114,9 @@ def _number(value: float) -> str:
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "strategies-sx-mathoverflow": strategies,
     "graph": graph,
+    "keys": keys,
+    "residual": residual,
+    "stream": graph,
 }
 """How the figures of each suite are shown."""
 
