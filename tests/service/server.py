@@ -60,7 +60,7 @@ def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> It
         thread.join()
 
 
-def wait_for(condition: Any, seconds: float = 60.0) -> None:
+def wait_for(condition: Any, seconds: float = 180.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "what was waited for did not come"
