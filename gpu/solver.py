@@ -1,15 +1,5 @@
-"""The loops behind every strategy: push and relax for `residual`, pull for the published ones.
-
-Mass balance. β° = (α·D(y) + (1-α)·Σy) / n, with D(y) = Σ of y over dangling vertices, is the β at
-which the residual sums to zero; sweeping there is the classic normalised power iteration. It takes
-one slow error out of the iteration, that of the scale of y. Never scale y by n/Σy instead: that
-converges to wrong ranks where vertices dangle.
-
-Where the graph has closed classes (sets of vertices that no edge leaves) each keeps an error that
-falls by α a sweep and no faster, unless the residual has no part in it. From y = 1, β = 1-α it has
-none; a shift of β by μ gives it one, -μ, which a sweep turns into -α·μ. So what all shifts together
-have done is one number, `owed`, and adding it to β and to every r undoes it: that is how `_Balance`
-leaves balanced sweeps where they do not pay.
+"""The loops behind every strategy: push and dense sweeps for `residual`, sweeps for those that
+touch every vertex, rounds of pulls for those that follow a frontier.
 """
 
 from __future__ import annotations
@@ -18,13 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu.backends.base import Array, Frontier, Limits, Mass
-from gpu.graph import Graph
+from gpu.backends.base import Array, Frontier, Limits
 from gpu.state import State
 from gpu.strategies import Strategy
-
-_STALLED_SWEEPS = 8
-"""Sweeps without progress after which a bound is taken to have met the limit of rounding."""
+from gpu.sweeps import sweep_to_rest, sweep_to_target
 
 _COLD = 0.5
 """An error bound above it says that the old ranks are no better than none."""
@@ -47,9 +34,6 @@ _SPARSE_SWEEPS = 2.0
 
 _ROUND_SWEEPS = 0.7
 """The most that one work-list may cost, in sweeps."""
-
-_DRIFTED = 0.1
-"""The part of a bound that may be drift before the residual is computed anew from y, in a sweep."""
 
 _FEW = 16
 """Fewer vertices than one in so many are worked on as a list, more as flags over all."""
@@ -88,15 +72,13 @@ def _solve_residual(state: State) -> Solved:
     rounds = vertices = 0
     if state.error_bound > _COLD:
         # pushing one vertex after the other would give closed classes a part in the residual
-        state.values[:] = 1.0
-        state.base = 1.0 - options.damping
-        state.certify()
+        state.start_anew()
     else:
         rounds, vertices = _push(state)
-    sweeps = _relax(state, options.max_iterations - rounds)
-    if sweeps:
+    swept = sweep_to_target(state, options.max_iterations - rounds)
+    if swept.sweeps:
         vertices = state.graph.vertices
-    return Solved(rounds + sweeps, vertices, state.error_bound <= options.target_error)
+    return Solved(rounds + swept.sweeps, vertices, swept.converged)
 
 
 def _push(state: State) -> tuple[int, int]:
@@ -147,124 +129,14 @@ def _push(state: State) -> tuple[int, int]:
     return rounds, vertices
 
 
-class _Balance:
-    """Whether dense sweeps are balanced: as long as that is not seen to be slower.
-
-    owed  what shifts of β have done to the closed classes
-    """
-
-    def __init__(self, damping: float) -> None:
-        self.on = True
-        self.owed = 0.0
-        self._damping = damping
-        self._slow = 0.95 * damping
-        self._seen: list[float] = []
-        self._other = 0.0
-        self._patience = 4
-
-    def change(self, bound: float, shift: float) -> bool:
-        """Takes note of a sweep. Whether to go on in the other way: this one was slow for long
-        enough, and the other one is not known to be as slow.
-        """
-        self.owed = self._damping * self.owed + shift
-        self._seen.append(bound)
-        if len(self._seen) <= self._patience:
-            return False
-        ratio = (self._seen[-1] / self._seen[-4]) ** (1.0 / 3.0)
-        if ratio < self._slow or (self._other and ratio < 0.995 * self._other):
-            self._seen = self._seen[-4:]
-            self._patience = max(self._patience, 8)
-            return False
-        if self._other:
-            self._patience *= 2
-        self._other = ratio
-        self._seen = []
-        self.on = not self.on
-        return True
-
-
-def _relax(state: State, most_sweeps: int) -> int:
-    """The dense phase. Returns its sweeps."""
-    graph, options = state.graph, state.options
-    target = options.target_error
-    if state.error_bound <= target or most_sweeps == 0:
-        return 0
-    contributions = state.spare("rounded contributions", np.float32)
-    balance = _Balance(options.damping)
-    balance.owed = state.shift(state.sum / graph.vertices)
-    best, stalled, sweeps = np.inf, 0, 0
-    while True:
-        relaxed = graph.backend.relax(
-            graph,
-            state.values,
-            state.residual.values,
-            contributions,
-            options.damping,
-            balance.on,
-        )
-        sweeps += 1
-        state.total += relaxed.total
-        state.base -= relaxed.shift
-        state.swept(relaxed.l1, relaxed.sum)
-        bound = state.error_bound if balance.on else state.centred_bound()
-        if bound > target and state.drift > _DRIFTED * bound and sweeps < most_sweeps:
-            sweeps += 1
-            state.certify()
-            bound = state.error_bound if balance.on else state.centred_bound()
-        progress = bound < best * (1.0 + options.damping) / 2.0
-        best, stalled = (bound, 0) if progress else (best, stalled + 1)
-        if bound <= target or stalled == _STALLED_SWEEPS or sweeps == most_sweeps:
-            break
-        if balance.change(bound, relaxed.shift):
-            shift = state.sum / graph.vertices if balance.on else -balance.owed
-            balance.owed += state.shift(shift)
-            best, stalled = np.inf, 0
-    if not balance.on:
-        state.shift(state.sum / graph.vertices)
-    state.drop_candidates()
-    return sweeps
-
-
 def _solve_all(state: State, strategy: Strategy) -> Solved:
-    """Balanced sweeps over every vertex.
-
-    Each sweep yields the next vector and the residual of the one it started from. So the sweep that
-    finds the stop rule met is the last one's certificate: its own vector is not taken.
-    """
-    graph, options, backend = state.graph, state.options, state.graph.backend
-    values, new_values = state.spare("values"), state.spare("new values")
-    new_contributions = state.spare("new contributions")
+    """Sweeps over every vertex; the residual that they leave is the certificate."""
     if strategy.start == "uniform":
-        state.values[:] = 1.0
-    values[:] = state.values
-    contributions = state.contributions()
-    mass = Mass(float(values.sum()), float(values[graph.degree == 0].sum()))
-    best, stalled = np.inf, 0
-    for iteration in range(1, options.max_iterations + 1):
-        base = balanced_base(graph, mass, options.damping)
-        sweep = backend.pull(
-            graph,
-            graph.incoming.rows,
-            values,
-            contributions,
-            base,
-            options.damping,
-            new_values,
-            new_contributions,
-            state.residual.values,
-        )
-        state.computed(mass, base, sweep.residual_l1, sweep.residual_sum)
-        converged = sweep.largest_change <= options.tolerance * mass.total
-        bound = state.error_bound
-        progress = bound < best * (1.0 + options.damping) / 2.0
-        best, stalled = (bound, 0) if progress else (best, stalled + 1)
-        if converged or stalled == _STALLED_SWEEPS or iteration == options.max_iterations:
-            break
-        values, new_values = new_values, values
-        contributions, new_contributions = new_contributions, contributions
-        mass = sweep.mass
-    state.values[:] = values
-    return Solved(iteration, graph.vertices, converged)
+        state.start_anew()
+    elif state.stale:
+        state.certify()
+    swept = sweep_to_rest(state, state.options.max_iterations)
+    return Solved(swept.sweeps, state.graph.vertices, swept.converged)
 
 
 def _solve_affected(state: State, strategy: Strategy, affected: Array) -> Solved:
@@ -344,8 +216,3 @@ class _Journal:
         self._seen[touched] = 0
         state.follow(touched, state.values[touched] - self._before[touched])
         return len(touched)
-
-
-def balanced_base(graph: Graph, mass: Mass, damping: float) -> float:
-    """β°: the teleport term at which the residual of a vector with these sums sums to zero."""
-    return (damping * mass.dangling + (1.0 - damping) * mass.total) / graph.vertices

@@ -1,9 +1,9 @@
 """The ranks of a graph and their residual, kept true from batch to batch; and the certificate.
 
-The engine solves ``y = αP̄ᵀy + β·1`` for any β > 0; the ranks are y / Σy. Neither a dangling vertex
-nor a new one couples all others then: both only change the scale, which drops out. The residual
-``r = β·1 + αP̄ᵀy - y`` is state like y: a batch changes it only at the out-neighbours of the touched
-sources, and every strategy leaves it the residual of the y it leaves.
+The engine solves ``y = αP̄ᵀy + β·1`` for any β > 0; the ranks are y / Σy. Neither a dangling
+vertex nor a new one couples all others then: both only change the scale, which drops out. The
+residual ``r = β·1 + αP̄ᵀy - y`` is state like y: a batch changes it only at the out-neighbours of
+the touched sources, and every strategy leaves it the residual of the y it leaves.
 
 The certificate. (r - mean(r)) / Σy is the residual of the Google matrix, which contracts vectors of
 sum zero by α in L1; so the L1 error of the ranks is at most
@@ -33,11 +33,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu.backends.base import Array, Mass, Moved, Residual
+from gpu.backends.base import Array, Moved, Relaxed, Residual
 from gpu.graph import Applied, Graph, Loaded
 from gpu.types import EdgeBatch, Options
 
-_ULP = 2.0**-53
+ULP = 2.0**-53
+"""Unit roundoff of float64."""
+
+_SUMMED = 1 << 17
+"""No sum over the vertices adds more terms one after the other."""
 
 _REFRESH_EVERY = 8
 _REFRESHED, _REFRESHED_EDGES = 8192, 1 << 18
@@ -154,7 +158,7 @@ class State:
         self.residual.values[known:] = 0.0
         self.residual.marks[known:] = 0
         self.total += value * (vertices - known)
-        self._drift.sums += 4.0 * _ULP * self.total
+        self._drift.sums += 4.0 * ULP * self.total
 
     @property
     def sweep_work(self) -> float:
@@ -174,34 +178,45 @@ class State:
         self.l1 = max(0.0, self.l1 + change.l1)
         self.sum += change.sum
         self.total += change.total
-        self._drift.now += _ULP * (change.magnitude + 8.0 * change.moved)
-        self._drift.sums += _ULP * (2.0 * (change.edges + 8.0) * change.moved)
-        self._drift.sums += 4.0 * _ULP * (self.l1 + abs(self.sum))
+        self._drift.now += ULP * (change.magnitude + 8.0 * change.moved)
+        self._drift.sums += ULP * (2.0 * (change.edges + 8.0) * change.moved)
+        self._drift.sums += 4.0 * ULP * (self.l1 + abs(self.sum))
 
-    def swept(self, l1: float, residual_sum: float) -> None:
-        """Takes over the sums of a dense sweep that went on from this residual."""
+    def swept(self, relaxed: Relaxed, shift: float, drift: float) -> None:
+        """Takes over what a dense sweep left that lowered β by a shift.
+
+        drift  how far the new residual can be from that of the new y because of rounding
+        """
+        self.total += relaxed.total
+        self.base -= shift
         # the second term: what y rounds away of a step whose shares have been sent
-        self._drift.now += self.rounding * self.l1 + 2.0 * _ULP * self.total
-        self._drift.sums = 0.0
+        self._drift.now += drift + 2.0 * ULP * self.total
+        self._summed_anew(relaxed.l1, relaxed.sum)
+
+    def shifted(self, shift: float, relaxed: Relaxed) -> None:
+        """Takes over that β and every r have been lowered by an amount."""
+        self.base -= shift
+        self._drift.now += ULP * relaxed.l1
+        self._summed_anew(relaxed.l1, relaxed.sum)
+
+    def _summed_anew(self, l1: float, residual_sum: float) -> None:
         self.l1, self.sum = l1, residual_sum
+        self._drift.sums = _SUMMED * ULP * l1
 
-    def computed(self, mass: Mass, base: float, l1: float, residual_sum: float) -> None:
-        """Takes over y and r that a sweep over all has computed from y."""
-        self.total, self.base, self.l1, self.sum = mass.total, base, l1, residual_sum
-        self.stale = False
-        self._drift = _Drift()
-        self.drop_candidates()
+    def start_anew(self) -> None:
+        """From y = 1, β = 1-α, and its residual."""
+        self.values[:] = 1.0
+        self.base = 1.0 - self.options.damping
+        self.certify()
 
-    def shift(self, amount: float) -> float:
-        """Lowers β and every r by an amount, and returns it: a pass over n."""
+    def shift(self, amount: float) -> None:
+        """Lowers β and every r by an amount: a pass over n."""
         self.residual.values -= amount
         self.base -= amount
-        self.l1 = float(self.graph.backend.xp.abs(self.residual.values).sum())
-        self.sum -= amount * self.graph.vertices
-        self._drift.now += _ULP * self.l1
-        self._drift.sums += self.rounding * self.l1
+        l1 = float(self.graph.backend.xp.abs(self.residual.values).sum())
+        self._drift.now += ULP * l1
+        self._summed_anew(l1, self.sum - amount * self.graph.vertices)
         self.drop_candidates()
-        return amount
 
     def follow(self, vertices: Array, steps: Array) -> None:
         """Makes r the residual of y after y[vertices] went up by `steps`: r += αP̄ᵀΔy - Δy."""
@@ -218,21 +233,23 @@ class State:
 
     def certify(self) -> None:
         """Computes r from y for all vertices, at the base as it is."""
-        graph, damping = self.graph, self.options.damping
-        contributions = self.contributions()
+        graph = self.graph
         sweep = graph.backend.pull(
             graph,
             graph.incoming.rows,
             self.values,
-            contributions,
+            self.contributions(),
             self.base,
-            damping,
-            self.spare("new values"),
-            self.spare("new contributions"),
+            self.options.damping,
+            None,
+            None,
             self.residual.values,
         )
-        total = float(self.values.sum())
-        self.computed(Mass(total, 0.0), self.base, sweep.residual_l1, sweep.residual_sum)
+        self.total = float(self.values.sum())
+        self.stale = False
+        self._drift = _Drift()
+        self._summed_anew(sweep.residual_l1, sweep.residual_sum)
+        self.drop_candidates()
 
     def refresh(self) -> None:
         """Computes r from y for the next slice of the vertices, now and then; to be called once an
@@ -264,7 +281,7 @@ class State:
     def rounding(self) -> float:
         """How far a residual computed from y can be off, relative to Σy."""
         depth = self.graph.backend.sum_depth(self.graph.incoming.longest)
-        return 6.0 * (depth + 4.0) * _ULP
+        return 6.0 * (depth + 4.0) * ULP
 
     @property
     def drift(self) -> float:
@@ -282,11 +299,16 @@ class State:
         seen = (self.l1 + abs(self.sum)) / self.total
         return (seen + self.uncertainty) / (1.0 - self.options.damping)
 
-    def centred_bound(self) -> float:
-        """The bound that `error_bound` would be after a shift by the mean of r: a pass over n."""
+    def centred_bound(self, worth: float) -> float:
+        """The bound that `error_bound` would be after a shift by the mean of r: a pass over n, made
+        where it could be at most `worth`.
+        """
+        scale = self.total * (1.0 - self.options.damping)
+        if (self.l1 - abs(self.sum)) / scale > worth:
+            return self.error_bound
         xp, residuals = self.graph.backend.xp, self.residual.values
         centred = float(xp.abs(residuals - self.sum / self.graph.vertices).sum())
-        return (centred / self.total + self.uncertainty) / (1.0 - self.options.damping)
+        return centred / scale + self.uncertainty / (1.0 - self.options.damping)
 
     def contributions(self) -> Array:
         """float64[n]: y/d, and 0 where v dangles."""

@@ -181,29 +181,65 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """What one `relax` did.
+    """What one dense pass over y and r left.
 
-    l1, sum  ‖r‖₁ and Σr afterwards
-    total    change of Σy
-    shift    what β went down by
+    l1, sum       ‖r‖₁ and Σr
+    total         change of Σy
+    arriving      what Σr will be after a `relax` without a shift
+    largest_step  max |Δy|
     """
 
     l1: float
     sum: float
     total: float
-    shift: float
+    arriving: float
+    largest_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Weighted inner products that `image` saw, of the new image q̂, the last one q' and r.
+
+    new_new = <Wq̂,q̂>, new_r = <Wq̂,r>, new_last = <Wq̂,q'>, last_last = <Wq',q'>, last_r =
+    <Wq',r>; the last three 0 where there is no q'
+    """
+
+    new_new: float
+    new_r: float
+    new_last: float
+    last_last: float
+    last_r: float
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """Vectors over the vertices that Orthomin(1) keeps (see gpu.solver).
+
+    direction   float64[n], p
+    last_image  float64[n], q: the image of p under A = I - αP̄ᵀ, less its mean
+    image       float64[n], the image of the newest step
+    weights     float32[n], W
+    """
+
+    direction: Array
+    last_image: Array
+    image: Array
+    weights: Array
 
 
 class Backend(ABC):
     """One kind of device and the kernels that run on it.
 
-    push_cost  time of one pushed edge, in pulled edges: measured once, so that decisions follow
-               counted work and the same batches give the same ranks
+    push_cost    time of one pushed edge, in edges of a dense sweep: measured once, so that
+    decisions
+                 follow counted work and the same batches give the same ranks
+    share_dtype  what `relax` rounds shares to
     """
 
     name: str
     xp: Any
     push_cost: float
+    share_dtype: type[np.generic]
 
     @abstractmethod
     def to_device(self, values: NDArray[Any]) -> Array:
@@ -390,8 +426,8 @@ class Backend(ABC):
         contributions: Array | None,
         base: float,
         damping: float,
-        new_values: Array,
-        new_contributions: Array,
+        new_values: Array | None,
+        new_contributions: Array | None,
         residual: Array | None = None,
         frontier: Frontier | None = None,
     ) -> Sweep:
@@ -408,11 +444,22 @@ class Backend(ABC):
         contributions      float64[n], y/d, and 0 where d = 0; None: divided for each edge anew,
                            which is cheaper than a pass over n where rows are few; frontier only
         base, damping      β and α
-        new_values         float64[n], receives y' where v is in rows; must not be `values`
+        new_values         float64[n], receives y' where v is in rows; must not be `values`. None
+                           where only the residual is wanted: there is no y' then
         new_contributions  float64[n], receives y'/d there, unless contributions is None; must not
-                           be `contributions`
+                           be `contributions`; None with new_values
         residual           float64[n], receives r there, or None
         frontier           flags to set and clear, or None
+        """
+
+    @abstractmethod
+    def round_shares(
+        self, graph: Graph, residual: Array, shares: Array, damping: float, shift: float
+    ) -> Relaxed:
+        """Lowers every r by the shift, and finds the shares with which a dense sweep begins.
+
+        residual  float64[n], r
+        shares    share_dtype[n], overwritten: r / (1 - αℓ/d) / d, rounded; 0 where d = 0
         """
 
     @abstractmethod
@@ -421,19 +468,56 @@ class Backend(ABC):
         graph: Graph,
         values: Array,
         residual: Array,
-        contributions: Array,
+        shares: Array,
+        new_shares: Array,
         damping: float,
-        balance: bool,
+        shift: float,
     ) -> Relaxed:
         """Pushes the residual of every vertex at once, as a pull over the in-lists.
 
-        ``δ = r / (1 - αℓ/d); y += δ; r = α·Σ δ/d over the in-neighbours``, then r and β go down by
-        the shift; r stays the residual of y. What y cannot take for want of digits stays in r.
+        ``δ = share·d; y += δ; r = α·Σ shares of the in-neighbours + what is left of r - shift``.
+        The step is what the rounded shares stand for, so that r stays the residual of y at a base
+        that is lower by the shift: what the shares or y cannot take stays in r.
 
-        values, residual  float64[n], y and r, changed
-        contributions     float32[n], overwritten: δ/d is rounded to it, δ is made d times what it
-                          holds, and the rest stays in r
-        balance           whether the shift is that which makes Σr = 0, or none
+        values, residual    float64[n], y and r, changed
+        shares, new_shares  share_dtype[n], of r before and after; not the same array
+        """
+
+    @abstractmethod
+    def image(
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        shares: Array,
+        descent: Descent,
+        damping: float,
+        mean: float,
+        floor: float,
+        followed: bool,
+    ) -> Products:
+        """``q̂ = A·δ - mean`` of the step δ that the shares stand for, into ``descent.image``.
+
+        mean      of A·δ
+        floor     weights are made anew, W = 1 / (1 - αℓ/d) / max(y, floor); 0 to keep them
+        followed  whether ``descent.last_image`` holds a q'
+        """
+
+    @abstractmethod
+    def descend(
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        shares: Array,
+        descent: Descent,
+        damping: float,
+        size: float,
+        mixed: float,
+        followed: bool,
+    ) -> Relaxed:
+        """``p = δ - mixed·p', q = q̂ - mixed·q', y += size·p, r -= size·q``, and the shares of the
+        new r. p and q replace p' and q' in `descent`; without `followed` there are none.
         """
 
     @abstractmethod

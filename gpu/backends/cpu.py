@@ -7,12 +7,10 @@ sums are added in a fixed order, so that results do not depend on the number of 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from numpy.typing import NDArray
 
 from gpu.backends.base import (
@@ -20,17 +18,12 @@ from gpu.backends.base import (
     LISTED,
     SOLVES,
     Array,
-    Frontier,
     Limits,
-    Mass,
     Moved,
     Pushed,
-    Relaxed,
     Residual,
     Rows,
-    Sweep,
 )
-from gpu.backends.cpu_graph import CpuGraphOperations
 from gpu.backends.cpu_push import (
     COUNTS,
     EDGES,
@@ -43,55 +36,15 @@ from gpu.backends.cpu_push import (
     refresh,
     spread,
 )
-from gpu.backends.parallel import both_ways, locked, sequential
+from gpu.backends.cpu_sweep import CpuSweepOperations, row_kernel, vertex_kernel
+from gpu.backends.parallel import locked, sequential
 
 if TYPE_CHECKING:
     from gpu.adjacency import Adjacency
     from gpu.graph import Applied, Graph
 
-_BLOCK = 1024
-"""Terms added one after the other before their sum joins the row's: keeps rounding in long rows
-small.
-"""
-
 _CHUNK_WORK = 1 << 15
 """Rows plus edges of a chunk."""
-
-_STRIPE = 1 << 12
-"""Vertices that one core takes at a time in passes over all."""
-
-_NO_FLAGS = np.zeros(0, np.uint8)
-_NO_MARKS = np.zeros(0, np.int32)
-_NO_VALUES = np.zeros(0)
-
-
-def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a kernel whose first two parameters are the order and groups of Rows.
-
-    One group is worked on by the calling thread itself.
-    """
-    parallel, alone = both_ways(function)
-
-    @wraps(function)
-    def call(order: Array, groups: Array, *arguments: Any) -> Any:
-        return (alone if len(groups) <= 2 else parallel)(order, groups, *arguments)
-
-    return call
-
-
-def _vertex_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a kernel whose first parameter is an array over the vertices it works on; few are
-    worked on by the calling thread itself. Without fast-math: for what needs a difference of
-    neighbouring numbers as it is.
-    """
-    parallel, alone = both_ways(function, exact=True)
-
-    @wraps(function)
-    def call(over: Array, *arguments: Any) -> Any:
-        return (alone if len(over) <= _STRIPE else parallel)(over, *arguments)
-
-    return call
-
 
 _spread = locked(spread)
 _push = locked(push)
@@ -99,161 +52,7 @@ _refresh = locked(refresh)
 _collect = locked(collect)
 
 
-@njit(inline="always")
-def _row_sum(pool, begin, end, contributions):  # type: ignore[no-untyped-def]
-    total = 0.0
-    while begin < end:
-        stop = min(begin + _BLOCK, end)
-        block = 0.0
-        for slot in range(begin, stop):
-            block += contributions[pool[slot]]
-        total += block
-        begin = stop
-    return total
-
-
-@njit(inline="always")
-def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-def]
-    total = 0.0
-    while begin < end:
-        stop = min(begin + _BLOCK, end)
-        block = 0.0
-        for slot in range(begin, stop):
-            block += values[pool[slot]] / degree[pool[slot]]
-        total += block
-        begin = stop
-    return total
-
-
-@_kernel
-def _pull(  # type: ignore[no-untyped-def]
-    order,
-    groups,
-    start,
-    length,
-    pool,
-    loop,
-    degree,
-    values,
-    contributions,
-    base,
-    damping,
-    new_values,
-    new_contributions,
-    residuals,
-    affected,
-    spreading,
-    prune_tolerance,
-    frontier_tolerance,
-    sums,
-):
-    tracked = len(spreading) > 0
-    divided = len(contributions) > 0
-    wanted = len(residuals) > 0
-    for group in prange(len(groups) - 1):
-        residual_l1 = 0.0
-        residual_sum = 0.0
-        largest_change = 0.0
-        total = 0.0
-        dangling = 0.0
-        first = groups[group]
-        while first < groups[group + 1]:
-            last = min(first + _BLOCK, groups[group + 1])
-            block_l1 = 0.0
-            block_sum = 0.0
-            block_total = 0.0
-            block_dangling = 0.0
-            for place in range(first, last):
-                v = order[place]
-                if divided:
-                    arriving = _row_sum(pool, start[v], start[v] + length[v], contributions)
-                else:
-                    arriving = _divided_sum(pool, start[v], start[v] + length[v], values, degree)
-                d = degree[v]
-                leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
-                old = values[v]
-                residual = base + damping * arriving - leaving * old
-                new = old + residual / leaving
-                new_values[v] = new
-                if divided:
-                    new_contributions[v] = new / d if d > 0 else 0.0
-                if wanted:
-                    residuals[v] = residual
-                change = abs(new - old)
-                block_l1 += abs(residual)
-                block_sum += residual
-                block_total += new
-                if d == 0:
-                    block_dangling += new
-                largest_change = max(largest_change, change)
-                if tracked:
-                    relative = change / max(new, old)
-                    if relative <= prune_tolerance:
-                        affected[v] = 0
-                    if relative > frontier_tolerance:
-                        spreading[v] = 1
-            residual_l1 += block_l1
-            residual_sum += block_sum
-            total += block_total
-            dangling += block_dangling
-            first = last
-        sums[group, 0] = residual_l1
-        sums[group, 1] = residual_sum
-        sums[group, 2] = largest_change
-        sums[group, 3] = total
-        sums[group, 4] = dangling
-
-
-@_vertex_kernel
-def _take_all(length, loop, degree, damping, values, r, contributions, sums):  # type: ignore[no-untyped-def]
-    for stripe in prange(len(sums)):
-        arriving = 0.0
-        total = 0.0
-        for v in range(stripe * _STRIPE, min((stripe + 1) * _STRIPE, len(r))):
-            d = degree[v]
-            leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
-            old = values[v]
-            wanted = r[v] / leaving
-            contribution = np.float32(wanted / d) if d > 0 else np.float32(0.0)
-            if d > 0:
-                wanted = np.float64(contribution) * d
-            new = old + wanted
-            taken = new - old
-            left = r[v] - leaving * taken
-            values[v] = new
-            r[v] = left
-            contributions[v] = contribution
-            arriving += damping * np.float64(contribution) * length[v] + left
-            total += taken
-        sums[stripe, 0] = arriving
-        sums[stripe, 1] = total
-
-
-@_kernel
-def _gather(order, groups, start, length, pool, contributions, damping, shift, r, sums):  # type: ignore[no-untyped-def]
-    for group in prange(len(groups) - 1):
-        l1 = 0.0
-        total = 0.0
-        first = groups[group]
-        while first < groups[group + 1]:
-            last = min(first + _BLOCK, groups[group + 1])
-            block_l1 = 0.0
-            block_total = 0.0
-            for place in range(first, last):
-                v = order[place]
-                arriving = _row_sum(pool, start[v], start[v] + length[v], contributions)
-                residual = damping * arriving + r[v] - shift
-                r[v] = residual
-                block_l1 += abs(residual)
-                block_total += residual
-            l1 += block_l1
-            total += block_total
-            first = last
-        sums[group, 0] = l1
-        sums[group, 1] = total
-
-
-@_vertex_kernel
+@vertex_kernel
 def _flag(vertices, start, length, pool, loop, flags):  # type: ignore[no-untyped-def]
     for place in prange(len(vertices)):
         u = vertices[place]
@@ -280,7 +79,7 @@ def _flag_few(vertices, start, length, pool, loop, flags, fresh):  # type: ignor
     return found
 
 
-@_kernel
+@row_kernel
 def _look_back(order, groups, start, length, pool, frontier, flags):  # type: ignore[no-untyped-def]
     for group in prange(len(groups) - 1):
         for place in range(groups[group], groups[group + 1]):
@@ -293,7 +92,7 @@ def _look_back(order, groups, start, length, pool, frontier, flags):  # type: ig
                     break
 
 
-class CpuBackend(CpuGraphOperations):
+class CpuBackend(CpuSweepOperations):
     """All cores of this machine."""
 
     name = "cpu"
@@ -327,84 +126,6 @@ class CpuBackend(CpuGraphOperations):
     def rows_of(self, vertices: Array, adjacency: Adjacency) -> Rows:
         order = np.sort(vertices).astype(np.int32)
         return _chunked(order, adjacency.length[order])
-
-    def pull(
-        self,
-        graph: Graph,
-        rows: Rows,
-        values: Array,
-        contributions: Array | None,
-        base: float,
-        damping: float,
-        new_values: Array,
-        new_contributions: Array,
-        residual: Array | None = None,
-        frontier: Frontier | None = None,
-    ) -> Sweep:
-        sums = np.zeros((len(rows.groups) - 1, 5))
-        _pull(
-            rows.order,
-            rows.groups,
-            graph.incoming.start,
-            graph.incoming.length,
-            graph.incoming.pool,
-            graph.loop,
-            graph.degree,
-            values,
-            _NO_VALUES if contributions is None else contributions,
-            base,
-            damping,
-            new_values,
-            new_contributions,
-            _NO_VALUES if residual is None else residual,
-            frontier.affected if frontier else _NO_MARKS,
-            frontier.spreading if frontier else _NO_FLAGS,
-            frontier.prune_tolerance if frontier else -1.0,
-            frontier.frontier_tolerance if frontier else -1.0,
-            sums,
-        )
-        residual_l1, residual_sum, _, total, dangling = sums.sum(axis=0).tolist()
-        largest_change = float(sums[:, 2].max(initial=0.0))
-        return Sweep(residual_l1, residual_sum, largest_change, Mass(total, dangling))
-
-    def relax(
-        self,
-        graph: Graph,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        damping: float,
-        balance: bool,
-    ) -> Relaxed:
-        taken = np.zeros((-(-graph.vertices // _STRIPE), 2))
-        _take_all(
-            graph.outgoing.length,
-            graph.loop,
-            graph.degree,
-            damping,
-            values,
-            residual,
-            contributions,
-            taken,
-        )
-        arriving, total = taken.sum(axis=0).tolist()
-        shift = arriving / graph.vertices if balance else 0.0
-        incoming = graph.incoming
-        sums = np.zeros((len(incoming.rows.groups) - 1, 2))
-        _gather(
-            incoming.rows.order,
-            incoming.rows.groups,
-            incoming.start,
-            incoming.length,
-            incoming.pool,
-            contributions,
-            damping,
-            shift,
-            residual,
-            sums,
-        )
-        l1, residual_sum = sums.sum(axis=0).tolist()
-        return Relaxed(l1, residual_sum, total, shift)
 
     def refresh(
         self,
@@ -568,9 +289,6 @@ class CpuBackend(CpuGraphOperations):
         # a stable sort of ascending ids orders equal values by id
         best = candidates[np.argsort(-values[candidates], kind="stable")[:k]]
         return best, values[best]
-
-    def sum_depth(self, longest_row: int) -> int:
-        return min(longest_row, _BLOCK) + longest_row // _BLOCK
 
 
 def _tally(residual: Residual) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -21,19 +21,16 @@ from gpu.backends.base import (
     QUEUED,
     SOLVES,
     Array,
-    Frontier,
     Limits,
-    Mass,
     Moved,
     Pushed,
-    Relaxed,
     Residual,
     Rows,
-    Sweep,
 )
-from gpu.backends.cuda_graph import CudaGraphOperations, Kernel
+from gpu.backends.cuda_graph import Kernel
+from gpu.backends.cuda_sweep import CudaSweepOperations
 from gpu.errors import BackendUnavailable
-from gpu.kernels import COMPILE_OPTIONS, COOPERATIVE, LANES, LONGEST, NAMES, URGENT, source
+from gpu.kernels import COMPILE_OPTIONS, COOPERATIVE, LANES, LONGEST, NAMES, source
 
 if TYPE_CHECKING:
     from gpu.adjacency import Adjacency
@@ -41,8 +38,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 256
 _MOST_BLOCKS = 2048
-_SUMS = 5
-
 _CHUNK = 128
 """Edges of an out-list that one warp works on at a time."""
 
@@ -51,9 +46,6 @@ _RESIDENT = 2
 
 _FILL = 1 << 16
 """Out-edges of a work-list below which a round takes the same time, whatever it does."""
-
-_SWEEP, _FRONTIER, _DIVIDED = 0, 1, 2
-"""Modes of pull.cu."""
 
 # places in the tally of residual.cu: counts, then sums
 _ENDED, _ROUNDS, _VERTICES, _EDGES, _SELECTIONS, _LISTS, _LISTED_COUNT = range(7)
@@ -82,7 +74,7 @@ class Device:
     multiprocessors: int = 1
 
 
-class CudaBackend(CudaGraphOperations):
+class CudaBackend(CudaSweepOperations):
     """One CUDA device."""
 
     name = "cuda"
@@ -99,6 +91,7 @@ class CudaBackend(CudaGraphOperations):
         self._no_flags = self.xp.zeros(1, np.uint8)
         self._no_marks = self.xp.zeros(1, np.int32)
         self._no_values = self.xp.zeros(1)
+        self._arrived = self.xp.zeros(1, np.int32)
         self._resident = device.multiprocessors * _RESIDENT
 
     def to_device(self, values: NDArray[Any]) -> Array:
@@ -133,117 +126,6 @@ class CudaBackend(CudaGraphOperations):
         order = vertices[xp.argsort(classes, kind="stable")].astype(np.int32)
         counts = self.to_host(xp.bincount(classes, minlength=len(LANES)))
         return Rows(order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
-
-    def pull(
-        self,
-        graph: Graph,
-        rows: Rows,
-        values: Array,
-        contributions: Array | None,
-        base: float,
-        damping: float,
-        new_values: Array,
-        new_contributions: Array,
-        residual: Array | None = None,
-        frontier: Frontier | None = None,
-    ) -> Sweep:
-        xp, kernels = self.xp, self._kernels["pull"]
-        launches = list(_launches(rows))
-        blocks = sum(launch.blocks for launch in launches)
-        partial_sums = xp.empty((max(blocks, 1), _SUMS))
-        incoming, written = graph.incoming, 0
-        mode = _SWEEP if frontier is None else _DIVIDED if contributions is None else _FRONTIER
-        for launch in launches:
-            kernels[f"pull_rows<{launch.lanes}, {mode}>"](
-                (launch.blocks,),
-                (_BLOCK,),
-                (
-                    rows.order,
-                    np.int64(launch.first),
-                    np.int64(launch.last),
-                    incoming.start,
-                    incoming.length,
-                    incoming.pool,
-                    graph.loop,
-                    graph.degree,
-                    values,
-                    self._no_values if contributions is None else contributions,
-                    np.float64(base),
-                    np.float64(damping),
-                    new_values,
-                    new_contributions,
-                    self._no_values if residual is None else residual,
-                    np.int32(residual is not None),
-                    frontier.affected if frontier else self._no_marks,
-                    frontier.spreading if frontier else self._no_flags,
-                    np.float64(frontier.prune_tolerance if frontier else -1.0),
-                    np.float64(frontier.frontier_tolerance if frontier else -1.0),
-                    partial_sums[written:],
-                ),
-            )
-            written += launch.blocks
-        sums = xp.empty(_SUMS)
-        kernels["finish_sums"]((1,), (_BLOCK,), (partial_sums, np.int32(blocks), sums))
-        residual_l1, residual_sum, largest_change, total, dangling = self.to_host(sums).tolist()
-        return Sweep(residual_l1, residual_sum, largest_change, Mass(total, dangling))
-
-    def relax(
-        self,
-        graph: Graph,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        damping: float,
-        balance: bool,
-    ) -> Relaxed:
-        xp, kernels = self.xp, self._kernels["relax"]
-        incoming = graph.incoming
-        launches = list(_launches(incoming.rows))
-        taking = min(_MOST_BLOCKS, -(-graph.vertices // _BLOCK))
-        blocks = sum(launch.blocks for launch in launches)
-        partial_sums = xp.empty((max(blocks, taking), 2))
-        sums = xp.empty((2, 2))
-        kernels["take_all"](
-            (taking,),
-            (_BLOCK,),
-            (
-                np.int64(graph.vertices),
-                graph.outgoing.length,
-                graph.loop,
-                graph.degree,
-                np.float64(damping),
-                values,
-                residual,
-                contributions,
-                partial_sums,
-            ),
-        )
-        kernels["finish_pairs"]((1,), (_BLOCK,), (partial_sums, np.int32(taking), sums))
-        written = 0
-        for launch in launches:
-            kernels[f"gather_rows<{launch.lanes}>"](
-                (launch.blocks,),
-                (_BLOCK,),
-                (
-                    incoming.rows.order,
-                    np.int64(launch.first),
-                    np.int64(launch.last),
-                    incoming.start,
-                    incoming.length,
-                    incoming.pool,
-                    contributions,
-                    np.float64(damping),
-                    sums,
-                    np.int64(graph.vertices),
-                    np.int32(balance),
-                    residual,
-                    partial_sums[written:],
-                ),
-            )
-            written += launch.blocks
-        kernels["finish_pairs"]((1,), (_BLOCK,), (partial_sums, np.int32(blocks), sums[1:]))
-        (arriving, total), (l1, residual_sum) = self.to_host(sums).tolist()
-        return Relaxed(l1, residual_sum, total, arriving / graph.vertices if balance else 0.0)
 
     def refresh(
         self,
@@ -527,33 +409,6 @@ class CudaBackend(CudaGraphOperations):
         # a stable sort of the negated values orders equal ones by id
         best = xp.argsort(-values, kind="stable")[:k]
         return self.to_host(best).astype(np.int64), self.to_host(values[best])
-
-    def sum_depth(self, longest_row: int) -> int:
-        # a lane's own additions, in the class where a row of that length can be; shuffles; warps
-        own = [
-            -(-min(longest_row, URGENT * longest) // lanes)
-            for lanes, longest in zip(LANES, LONGEST, strict=False)
-        ]
-        return max(*own, -(-longest_row // _BLOCK)) + 5 + _BLOCK // 32
-
-
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """One group of rows: order[first : last] with `lanes` threads a row, in `blocks` blocks."""
-
-    lanes: int
-    first: int
-    last: int
-    blocks: int
-
-
-def _launches(rows: Rows) -> list[_Launch]:
-    limits = rows.groups.tolist()
-    return [
-        _Launch(lanes, first, last, min(_MOST_BLOCKS, -(-(last - first) * lanes // _BLOCK)))
-        for lanes, first, last in zip(reversed(LANES), limits[:-1], limits[1:], strict=True)
-        if last > first
-    ]
 
 
 def cuda_backend() -> CudaBackend:

@@ -427,7 +427,7 @@ class CudaGraphOperations(Backend):
 
     def partition(self, length: Array, order: Array, classes: Array) -> NDArray[np.int64]:
         vertices = len(length)
-        counters, scans = self._zeroed(2, vertices)
+        counters, scans = self._zeroed(len(LANES) // 2, vertices)
         kernels = self._kernels["layout"]
         if vertices:
             kernels["count_classes"](
@@ -436,7 +436,7 @@ class CudaGraphOperations(Backend):
             kernels["partition"](
                 (_blocks(vertices, _TILE),),
                 (_BLOCK,),
-                (length, np.int64(vertices), counters, scans[0], scans[1], order, classes),
+                (length, np.int64(vertices), counters, *scans, order, classes),
             )
         sizes = self.to_host(counters)[: len(LANES) - 1]
         return np.concatenate([[0], np.cumsum(sizes), [vertices]]).astype(np.int64)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-LANES = (1, 4, 32, 256)
+LANES = (1, 2, 8, 32, 256, 2048, 16384)
 """Threads that work on one row, by class of row length."""
 
-LONGEST = (4, 32, 2048)
-"""The longest rows of all classes but the last, when rows are put into classes."""
+LONGEST = (4, 16, 64, 2048, 16384, 131072)
+"""The longest rows of all classes but the last, when rows are put into classes: 64 entries or less
+for each thread."""
 
 STRAY = 2
 """A row counts as astray once it is so many times longer than its class's longest, or so many times
@@ -23,15 +24,9 @@ URGENT = 16
 """No row stays in its class that is so many times longer than its class's longest."""
 
 NAMES: dict[str, tuple[str, ...]] = {
-    "pull": (
-        *(f"pull_rows<{lanes}, {mode}>" for lanes in LANES for mode in range(3)),
-        "finish_sums",
-    ),
-    "relax": (
-        "take_all",
-        *(f"gather_rows<{lanes}>" for lanes in LANES),
-        "finish_pairs",
-    ),
+    "pull": (*(f"pull_rows<{mode}>" for mode in range(4)), "add_up<true>"),
+    "relax": ("relax_rows", "round_shares", "add_up<true>"),
+    "descend": ("image_rows", "descend", "add_up<false>", "add_up<true>"),
     "residual": (
         "perturbation",
         "spread_rows",
@@ -87,8 +82,13 @@ COUNTERS = (
 )
 """What a batch counts in one direction (gpu/edit.py), by position in an array of int64."""
 
-GRAPH_FILES = ("resolve", "change", "layout")
-"""Files that also get scan.cuh and the numbers above."""
+HEADERS: dict[str, tuple[str, ...]] = {
+    "pull": ("common.cuh", "rows.cuh"),
+    **dict.fromkeys(("relax", "descend"), ("common.cuh", "rows.cuh", "shares.cuh")),
+    **dict.fromkeys(("resolve", "change", "layout"), ("common.cuh", "scan.cuh")),
+    **dict.fromkeys(("residual", "expand"), ("common.cuh",)),
+}
+"""What is put in front of each file; where rows or scans are, after the numbers above."""
 
 COOPERATIVE = frozenset({"residual"})
 """Files whose kernels are launched with all blocks resident, so that they can meet."""
@@ -100,19 +100,17 @@ COMPILE_OPTIONS = ("-std=c++17",)
 def source(name: str) -> str:
     """The whole translation unit of ``<name>.cu``; messages name its parts and their lines."""
     folder = files(__package__)
-    headers = ("common.cuh", "scan.cuh") if name in GRAPH_FILES else ("common.cuh",)
     texts = [
         f'#line 1 "{part}"\n{(folder / part).read_text("utf-8")}'
-        for part in (*headers, f"{name}.cu")
+        for part in (*HEADERS[name], f"{name}.cu")
     ]
-    if name in GRAPH_FILES:
-        texts.insert(0, _numbers())
-    return "\n".join(texts)
+    return "\n".join([_numbers(), *texts] if len(HEADERS[name]) > 1 else texts)
 
 
 def _numbers() -> str:
     """What Python and the kernels must agree on."""
     numbers = {"CLASSES": len(LANES), "STRAY": STRAY, "URGENT_LENGTH": URGENT}
-    numbers |= {f"LONGEST_{row_class}": longest for row_class, longest in enumerate(LONGEST)}
     numbers |= {counter: place for place, counter in enumerate(COUNTERS)}
-    return f"enum {{ {', '.join(f'{name} = {number}' for name, number in numbers.items())} }};"
+    numbers |= {f"LONGEST_{row_class}": longest for row_class, longest in enumerate(LONGEST)}
+    listed = ", ".join(f"{name} = {number}" for name, number in numbers.items())
+    return f"enum {{ {listed} }};\n#define LANES_FIRST {str(LANES[::-1])[1:-1]}"

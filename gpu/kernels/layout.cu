@@ -54,50 +54,59 @@ __global__ void __launch_bounds__(BLOCK) copy_rows(
 
 // The longest rows come first in the order, and new vertices go to its end.
 __device__ __forceinline__ int class_of(int length) {
-    return length <= longest_of(0) ? 0 : length <= longest_of(1) ? 1 : length <= longest_of(2) ? 2 : 3;
+    int row_class = 0;
+#pragma unroll
+    for (int shorter = 0; shorter < CLASSES - 1; ++shorter) row_class += length > longest_of(shorter);
+    return row_class;
 }
 
-// groups: int64[3] of zeros, receives the number of rows of class 3, 2 and 1.
+// groups: int64[CLASSES - 1] of zeros, receives the number of rows of each class but 0, the longest first.
 __global__ void __launch_bounds__(BLOCK) count_classes(
     const int* __restrict__ length, int64 vertices, int64* __restrict__ groups) {
-    int64 third = 0, second = 0, first = 0;
+    int64 counts[CLASSES - 1] = {};
     for (int64 row = (int64)blockIdx.x * BLOCK + threadIdx.x; row < vertices; row += (int64)gridDim.x * BLOCK) {
         const int row_class = class_of(length[row]);
-        third += row_class == 3;
-        second += row_class == 2;
-        first += row_class == 1;
+#pragma unroll
+        for (int group = 0; group < CLASSES - 1; ++group) counts[group] += row_class == CLASSES - 1 - group;
     }
-    count(groups, third);
-    count(groups + 1, second);
-    count(groups + 2, first);
+#pragma unroll
+    for (int group = 0; group < CLASSES - 1; ++group) count(groups + group, counts[group]);
 }
 
+// Two classes share a sum; scans: one for each pair.
 __global__ void __launch_bounds__(BLOCK) partition(
-    const int* __restrict__ length, int64 vertices, const int64* __restrict__ groups, uint64* scan_long,
-    uint64* scan_short, int* __restrict__ order, uint8* __restrict__ row_class) {
-    const int64 tile = take_tile(scan_long);
+    const int* __restrict__ length, int64 vertices, const int64* __restrict__ groups, uint64* first_scan,
+    uint64* second_scan, uint64* third_scan, int* __restrict__ order, uint8* __restrict__ row_class) {
+    constexpr int PAIRS = (CLASSES - 1) / 2;
+    static_assert(PAIRS == 3 && CLASSES == 7, "a scan for each pair of classes, and the shortest rows are what is left");
+    const int64 tile = take_tile(first_scan);
     const int64 first = first_item(tile, ITEMS);
     int classes[ITEMS];
-    uint64 sums[2][ITEMS];
+    uint64 sums[PAIRS][ITEMS];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         const int64 row = first + item * WARP;
         classes[item] = row < vertices ? class_of(length[row]) : -1;
-        sums[0][item] = (uint64)(classes[item] == 3) | (uint64)(classes[item] == 2) << HALF;
-        sums[1][item] = (uint64)(classes[item] == 1);
+#pragma unroll
+        for (int pair = 0; pair < PAIRS; ++pair)
+            sums[pair][item] = (uint64)(classes[item] == CLASSES - 1 - 2 * pair) |
+                               (uint64)(classes[item] == CLASSES - 2 - 2 * pair) << HALF;
     }
-    uint64* const scans[2] = {scan_long, scan_short};
+    uint64* const scans[PAIRS] = {first_scan, second_scan, third_scan};
     sums_before(scans, tile, sums);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         const int64 row = first + item * WARP;
         if (row >= vertices) continue;
-        const int64 third = (int64)(sums[0][item] & LOW), second = (int64)(sums[0][item] >> HALF);
-        const int64 short_ones = (int64)sums[1][item], rest = row - third - second - short_ones;
-        const int64 place = classes[item] == 3   ? third
-                            : classes[item] == 2 ? groups[0] + second
-                            : classes[item] == 1 ? groups[0] + groups[1] + short_ones
-                                                 : groups[0] + groups[1] + groups[2] + rest;
+        int64 begin = 0, rest = row, place = 0;
+#pragma unroll
+        for (int group = 0; group < CLASSES - 1; ++group) {
+            const int64 earlier = (int64)(group % 2 ? sums[group / 2][item] >> HALF : sums[group / 2][item] & LOW);
+            if (classes[item] == CLASSES - 1 - group) place = begin + earlier;
+            begin += groups[group];
+            rest -= earlier;
+        }
+        if (classes[item] == 0) place = begin + rest;
         order[place] = (int)row;
         row_class[row] = (uint8)classes[item];
     }

@@ -1,92 +1,61 @@
 // One push of every residual at once, as a pull (backends/base.py, relax):
 //
-//     δ = r / (1 - αℓ/d),  y += δ,  r = what y could not take       take_all
-//     r += α·Σ δ/d over the in-neighbours, less the shift           gather_rows
+//     δ = share·d, share = r / (1 - αℓ/d) / d rounded (shares.cuh);  y += δ
+//     r = α·Σ shares of the in-neighbours + what y could not take - shift
 //
-// δ/d is rounded to float32, which halves what is read at random, and δ is made d times that, which float64 holds exactly; the
-// rest of δ stays in r.
-// The sum of the new r is known before it is gathered: each δ/d arrives once for every entry of an out-list. So the shift
-// that makes it zero needs no pass of its own.
-// Launch: BLOCK threads a block; gather_rows LANES threads a row, a grid-stride loop over order[first … last).
-// Traffic: take_all 25 + 20 bytes a vertex; gather_rows 8 bytes an edge, 16 + 16 a row.
+// and the next shares, in another array, since other rows still read these. The sum of the next r is known before it is
+// gathered: a share arrives once for every entry of an out-list. So a shift that makes it zero needs no pass of its own.
+//
+// Launch: as rows.cuh says.
+// Traffic: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes; per row 16 (order, start, length) +
+// 5 (loop, degree) + 16 + 16 (y, r) + 4 (shares).
 
-struct Pair {
-    double first, second;
-};
+enum RelaxSum { L1, SUM, TAKEN, ARRIVING, LARGEST_STEP };
 
-__device__ __forceinline__ void write_pair(Pair pair, double* out) {
-    pair.first = group_sum<BLOCK>(pair.first);
-    pair.second = group_sum<BLOCK>(pair.second);
-    if (threadIdx.x == 0) {
-        out[0] = pair.first;
-        out[1] = pair.second;
-    }
+__global__ void __launch_bounds__(BLOCK, 4) relax_rows(
+    const int* __restrict__ order, const int64* __restrict__ start, const int* __restrict__ length,
+    const int* __restrict__ pool, double* parts, int* arrived, Plan plan,
+    const uint8* __restrict__ loop, const int* __restrict__ degree, const Share* __restrict__ shares,
+    double damping, double shift, double* __restrict__ values, double* __restrict__ r, Share* __restrict__ new_shares,
+    double* __restrict__ partial_sums) {
+    double sums[SUMS] = {};
+    const auto load = [&](int u) { return exact(shares[u]); };
+    const auto finish = [&](int v, double arriving) {
+        const int d = degree[v];
+        const double leaving = leaving_of(d, loop[v], damping);
+        const double old_value = values[v], old_residual = r[v];
+        const double new_value = old_value + step_of(shares[v], old_residual, d);
+        const double taken = new_value - old_value;
+        const double residual = damping * arriving + (old_residual - leaving * taken) - shift;
+        const Share share = share_of(residual, d, leaving);
+        values[v] = new_value;
+        r[v] = residual;
+        new_shares[v] = share;
+        sums[L1] += fabs(residual);
+        sums[SUM] += residual;
+        sums[TAKEN] += taken;
+        sums[ARRIVING] += sent_and_left(share, residual, d, loop[v], leaving, damping);
+        sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], fabs(taken));
+    };
+    each_row({order, start, length, pool, parts, arrived}, plan, load, finish);
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SUMS);
 }
 
-// partial_sums: of the residual that will be, and of what y took.
-__global__ void __launch_bounds__(BLOCK) take_all(
-    int64 vertices, const int* __restrict__ length, const uint8* __restrict__ loop, const int* __restrict__ degree,
-    double damping, double* __restrict__ values, double* __restrict__ r, float* __restrict__ contributions,
-    double* __restrict__ partial_sums) {
-    Pair sums = {0.0, 0.0};
+// The shares of a residual that some other operation left, and the same sums. Launch: any grid.
+__global__ void __launch_bounds__(BLOCK) round_shares(
+    int64 vertices, const uint8* __restrict__ loop, const int* __restrict__ degree, double damping, double shift,
+    double* __restrict__ r, Share* __restrict__ shares, double* __restrict__ partial_sums) {
+    double sums[SUMS] = {};
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
         const int d = degree[v];
-        const double leaving = d > 0 ? 1.0 - damping * loop[v] / d : 1.0;
-        const double old_value = values[v], residual = r[v];
-        const float contribution = d > 0 ? (float)(residual / leaving / d) : 0.0f;
-        const double wanted = d > 0 ? (double)contribution * d : residual;
-        const double new_value = old_value + wanted;
-        const double taken = new_value - old_value;
-        const double left = residual - leaving * taken;
-        values[v] = new_value;
-        r[v] = left;
-        contributions[v] = contribution;
-        sums.first += damping * (double)contribution * length[v] + left;
-        sums.second += taken;
+        const double leaving = leaving_of(d, loop[v], damping);
+        const double residual = r[v] - shift;
+        const Share share = share_of(residual, d, leaving);
+        if (shift != 0.0) r[v] = residual;
+        shares[v] = share;
+        sums[L1] += fabs(residual);
+        sums[SUM] += residual;
+        sums[ARRIVING] += sent_and_left(share, residual, d, loop[v], leaving, damping);
     }
-    write_pair(sums, partial_sums + (int64)blockIdx.x * 2);
-}
-
-// totals[0]: the sum of the residual before any shift. partial_sums: |r| and r.
-template <int LANES>
-__global__ void __launch_bounds__(BLOCK) gather_rows(
-    const int* __restrict__ order, int64 first, int64 last,
-    const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
-    const float* __restrict__ contributions, double damping, const double* __restrict__ totals, int64 vertices,
-    int balance, double* __restrict__ r, double* __restrict__ partial_sums) {
-    constexpr int ROWS = BLOCK / LANES;
-    const int lane = threadIdx.x % LANES;
-    const double shift = balance ? totals[0] / vertices : 0.0;
-    Pair sums = {0.0, 0.0};
-    // the bound is the block's, so that all its threads meet in group_sum
-    for (int64 block_row = first + (int64)blockIdx.x * ROWS; block_row < last; block_row += (int64)gridDim.x * ROWS) {
-        const int64 row = block_row + threadIdx.x / LANES;
-        const bool inside = row < last;
-        const int v = inside ? order[row] : 0;
-        double arriving = 0.0;
-        if (inside) {
-            const int* neighbours = pool + start[v];
-            const int count = length[v];
-#pragma unroll 4
-            for (int slot = lane; slot < count; slot += LANES) arriving += contributions[neighbours[slot]];
-        }
-        arriving = group_sum<LANES>(arriving);
-        if (!inside || lane != 0) continue;
-        const double residual = damping * arriving + r[v] - shift;
-        r[v] = residual;
-        sums.first += fabs(residual);
-        sums.second += residual;
-    }
-    write_pair(sums, partial_sums + (int64)blockIdx.x * 2);
-}
-
-// Adds the sums of all blocks. Launch: one block.
-__global__ void __launch_bounds__(BLOCK) finish_pairs(
-    const double* __restrict__ partial_sums, int count, double* __restrict__ out) {
-    Pair sums = {0.0, 0.0};
-    for (int block = threadIdx.x; block < count; block += BLOCK) {
-        sums.first += partial_sums[(int64)block * 2];
-        sums.second += partial_sums[(int64)block * 2 + 1];
-    }
-    write_pair(sums, out);
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SUMS);
 }

@@ -58,7 +58,7 @@ __device__ __forceinline__ void sums_before(uint64* const (&scans)[COUNT], int64
     }
     __syncthreads();
     if (warp < COUNT) {
-        uint64* const scan = COUNT == 1 || warp == 0 ? scans[0] : scans[COUNT - 1];
+        uint64* const scan = COUNT == 1 || warp == 0 ? scans[0] : COUNT > 2 && warp == 1 ? scans[1] : scans[COUNT - 1];
         volatile uint64* words = scan + 1;
         uint64 block = 0, sum = 0;
 #pragma unroll
@@ -165,7 +165,12 @@ __device__ __forceinline__ void share_rows(int64 units, int64 rows, Begins begin
 
 // The longest row of a class when rows are put into classes; not of the last class, which has no end.
 __device__ __forceinline__ int64 longest_of(int row_class) {
-    return row_class == 0 ? LONGEST_0 : row_class == 1 ? LONGEST_1 : LONGEST_2;
+    return row_class == 0   ? LONGEST_0
+           : row_class == 1 ? LONGEST_1
+           : row_class == 2 ? LONGEST_2
+           : row_class == 3 ? LONGEST_3
+           : row_class == 4 ? LONGEST_4
+                            : LONGEST_5;
 }
 
 // Slots of a row of `length` that outgrew its place: a quarter more, at least 4.

@@ -165,7 +165,7 @@ class CompiledKernel:
         arguments = (_Argument * len(args))()
         scalars = []  # kept alive until the launch is over
         for position, value in enumerate(args):
-            if isinstance(value, np.ndarray):
+            if isinstance(value, np.ndarray) and value.shape:
                 self._check_array(position, value)
                 arguments[position] = _Argument(_address(value), value.nbytes)
             elif value is None and self._parameters[position].pointer:
@@ -214,7 +214,8 @@ class CompiledKernel:
 
     def _check_scalar(self, position: int, value: object) -> np.ndarray[Any, Any]:
         pointer, kind, size = self._accepted[position]
-        if isinstance(value, np.generic) and not pointer:
+        if isinstance(value, np.generic | np.ndarray) and not pointer:
+            # a struct is an array of one record without a shape, as CuPy takes it
             if (value.dtype.kind, value.dtype.itemsize) == (kind, size):
                 return np.asarray(value)
             raise self._refusal(position, f"a scalar of {value.dtype}")

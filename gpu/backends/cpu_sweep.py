@@ -1,0 +1,534 @@
+"""Sweeps over the transpose on the ``cpu`` backend: parallel Numba kernels.
+
+Work is cut into chunks of about equal rows and edges; a chunk sums in a fixed order and the chunks'
+sums are added in a fixed order, so that results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit, prange
+
+from gpu.backends.base import (
+    Array,
+    Descent,
+    Frontier,
+    Mass,
+    Products,
+    Relaxed,
+    Rows,
+    Sweep,
+)
+from gpu.backends.cpu_graph import CpuGraphOperations
+from gpu.backends.parallel import both_ways
+
+if TYPE_CHECKING:
+    from gpu.graph import Graph
+
+_BLOCK = 1024
+"""Terms added one after the other before their sum joins the row's: keeps rounding in long rows
+small.
+"""
+
+STRIPE = 1 << 12
+"""Vertices that one core takes at a time in passes over all."""
+
+_NO_FLAGS = np.zeros(0, np.uint8)
+_NO_MARKS = np.zeros(0, np.int32)
+_NO_VALUES = np.zeros(0)
+
+
+def row_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a kernel whose first two parameters are the order and groups of Rows.
+
+    One group is worked on by the calling thread itself. Without fast-math: see `vertex_kernel`; a
+    row's sum is compiled with it.
+    """
+    parallel, alone = both_ways(function, exact=True)
+
+    @wraps(function)
+    def call(order: Array, groups: Array, *arguments: Any) -> Any:
+        return (alone if len(groups) <= 2 else parallel)(order, groups, *arguments)
+
+    return call
+
+
+def vertex_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a kernel whose first parameter is an array over the vertices it works on; few are
+    worked on by the calling thread itself. Without fast-math: for what needs a difference of
+    neighbouring numbers as it is.
+    """
+    parallel, alone = both_ways(function, exact=True)
+
+    @wraps(function)
+    def call(over: Array, *arguments: Any) -> Any:
+        return (alone if len(over) <= STRIPE else parallel)(over, *arguments)
+
+    return call
+
+
+@njit(fastmath={"reassoc", "contract", "nsz"})
+def _row_sum(pool, begin, end, contributions):  # type: ignore[no-untyped-def]
+    total = 0.0
+    while begin < end:
+        stop = min(begin + _BLOCK, end)
+        block = 0.0
+        for slot in range(begin, stop):
+            block += contributions[pool[slot]]
+        total += block
+        begin = stop
+    return total
+
+
+@njit(fastmath={"reassoc", "contract", "nsz"})
+def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-def]
+    total = 0.0
+    while begin < end:
+        stop = min(begin + _BLOCK, end)
+        block = 0.0
+        for slot in range(begin, stop):
+            block += values[pool[slot]] / degree[pool[slot]]
+        total += block
+        begin = stop
+    return total
+
+
+@row_kernel
+def _pull(  # type: ignore[no-untyped-def]
+    order,
+    groups,
+    start,
+    length,
+    pool,
+    loop,
+    degree,
+    values,
+    contributions,
+    base,
+    damping,
+    new_values,
+    new_contributions,
+    residuals,
+    affected,
+    spreading,
+    prune_tolerance,
+    frontier_tolerance,
+    sums,
+):
+    tracked = len(spreading) > 0
+    divided = len(contributions) > 0
+    wanted = len(residuals) > 0
+    moving = len(new_values) > 0
+    for group in prange(len(groups) - 1):
+        residual_l1 = 0.0
+        residual_sum = 0.0
+        largest_change = 0.0
+        total = 0.0
+        dangling = 0.0
+        first = groups[group]
+        while first < groups[group + 1]:
+            last = min(first + _BLOCK, groups[group + 1])
+            block_l1 = 0.0
+            block_sum = 0.0
+            block_total = 0.0
+            block_dangling = 0.0
+            for place in range(first, last):
+                v = order[place]
+                if divided:
+                    arriving = _row_sum(pool, start[v], start[v] + length[v], contributions)
+                else:
+                    arriving = _divided_sum(pool, start[v], start[v] + length[v], values, degree)
+                d = degree[v]
+                leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
+                old = values[v]
+                residual = base + damping * arriving - leaving * old
+                if wanted:
+                    residuals[v] = residual
+                block_l1 += abs(residual)
+                block_sum += residual
+                if not moving:
+                    continue
+                new = old + residual / leaving
+                new_values[v] = new
+                if divided:
+                    new_contributions[v] = new / d if d > 0 else 0.0
+                change = abs(new - old)
+                block_total += new
+                if d == 0:
+                    block_dangling += new
+                largest_change = max(largest_change, change)
+                if tracked:
+                    relative = change / max(new, old)
+                    if relative <= prune_tolerance:
+                        affected[v] = 0
+                    if relative > frontier_tolerance:
+                        spreading[v] = 1
+            residual_l1 += block_l1
+            residual_sum += block_sum
+            total += block_total
+            dangling += block_dangling
+            first = last
+        sums[group, 0] = residual_l1
+        sums[group, 1] = residual_sum
+        sums[group, 2] = largest_change
+        sums[group, 3] = total
+        sums[group, 4] = dangling
+
+
+@njit
+def _leaving(d, loop, damping):  # type: ignore[no-untyped-def]
+    return 1.0 - damping * loop / d if d > 0 else 1.0
+
+
+@njit
+def _share(residual, d, leaving):  # type: ignore[no-untyped-def]
+    return np.float32(residual / leaving / d) if d > 0 else np.float32(0.0)
+
+
+@njit
+def _step(share, residual, d):  # type: ignore[no-untyped-def]
+    """What a vertex takes: its share stands for it exactly; without out-edges all there is."""
+    return np.float64(share) * d if d > 0 else residual
+
+
+@njit
+def _sent_and_left(share, residual, d, loop, leaving, damping):  # type: ignore[no-untyped-def]
+    """What is in the residual of all vertices after a sweep because of this one."""
+    if d == 0:
+        return 0.0
+    exact = np.float64(share)
+    return damping * exact * (d - loop) + (residual - leaving * (exact * d))
+
+
+@row_kernel
+def _relax(  # type: ignore[no-untyped-def]
+    order,
+    groups,
+    start,
+    length,
+    pool,
+    loop,
+    degree,
+    shares,
+    damping,
+    shift,
+    values,
+    r,
+    new_shares,
+    sums,
+):
+    for group in prange(len(groups) - 1):
+        l1 = 0.0
+        total = 0.0
+        taken_sum = 0.0
+        arriving_sum = 0.0
+        largest = 0.0
+        for place in range(groups[group], groups[group + 1]):
+            v = order[place]
+            arriving = _row_sum(pool, start[v], start[v] + length[v], shares)
+            d = degree[v]
+            leaving = _leaving(d, loop[v], damping)
+            old = values[v]
+            new = old + _step(shares[v], r[v], d)
+            taken = new - old
+            residual = damping * arriving + (r[v] - leaving * taken) - shift
+            share = _share(residual, d, leaving)
+            values[v] = new
+            r[v] = residual
+            new_shares[v] = share
+            l1 += abs(residual)
+            total += residual
+            taken_sum += taken
+            arriving_sum += _sent_and_left(share, residual, d, loop[v], leaving, damping)
+            largest = max(largest, abs(taken))
+        sums[group, 0] = l1
+        sums[group, 1] = total
+        sums[group, 2] = taken_sum
+        sums[group, 3] = arriving_sum
+        sums[group, 4] = largest
+
+
+@vertex_kernel
+def _round_shares(r, loop, degree, damping, shift, shares, sums):  # type: ignore[no-untyped-def]
+    for stripe in prange(len(sums)):
+        l1 = 0.0
+        total = 0.0
+        arriving_sum = 0.0
+        for v in range(stripe * STRIPE, min((stripe + 1) * STRIPE, len(r))):
+            d = degree[v]
+            leaving = _leaving(d, loop[v], damping)
+            residual = r[v] - shift
+            share = _share(residual, d, leaving)
+            r[v] = residual
+            shares[v] = share
+            l1 += abs(residual)
+            total += residual
+            arriving_sum += _sent_and_left(share, residual, d, loop[v], leaving, damping)
+        sums[stripe, 0] = l1
+        sums[stripe, 1] = total
+        sums[stripe, 3] = arriving_sum
+
+
+@row_kernel
+def _image(  # type: ignore[no-untyped-def]
+    order,
+    groups,
+    start,
+    length,
+    pool,
+    loop,
+    degree,
+    shares,
+    damping,
+    mean,
+    values,
+    r,
+    floor,
+    weights,
+    followed,
+    last_image,
+    image,
+    sums,
+):
+    for group in prange(len(groups) - 1):
+        new_new = 0.0
+        new_r = 0.0
+        new_last = 0.0
+        last_last = 0.0
+        last_r = 0.0
+        for place in range(groups[group], groups[group + 1]):
+            v = order[place]
+            arriving = _row_sum(pool, start[v], start[v] + length[v], shares)
+            d = degree[v]
+            leaving = _leaving(d, loop[v], damping)
+            here = leaving * _step(shares[v], r[v], d) - damping * arriving - mean
+            image[v] = here
+            if floor > 0.0:
+                weights[v] = 1.0 / (leaving * max(values[v], floor))
+            weighted = weights[v] * here
+            new_new += weighted * here
+            new_r += weighted * r[v]
+            if followed:
+                weighted_last = weights[v] * last_image[v]
+                new_last += weighted * last_image[v]
+                last_last += weighted_last * last_image[v]
+                last_r += weighted_last * r[v]
+        sums[group, 0] = new_new
+        sums[group, 1] = new_r
+        sums[group, 2] = new_last
+        sums[group, 3] = last_last
+        sums[group, 4] = last_r
+
+
+@vertex_kernel
+def _descend(  # type: ignore[no-untyped-def]
+    image,
+    loop,
+    degree,
+    damping,
+    size,
+    mixed,
+    followed,
+    direction,
+    last_image,
+    values,
+    r,
+    shares,
+    sums,
+):
+    for stripe in prange(len(sums)):
+        l1 = 0.0
+        total = 0.0
+        taken_sum = 0.0
+        arriving_sum = 0.0
+        largest = 0.0
+        for v in range(stripe * STRIPE, min((stripe + 1) * STRIPE, len(r))):
+            d = degree[v]
+            leaving = _leaving(d, loop[v], damping)
+            p = _step(shares[v], r[v], d)
+            q = image[v]
+            if followed:
+                p -= mixed * direction[v]
+                q -= mixed * last_image[v]
+            old = values[v]
+            new = old + size * p
+            taken = new - old
+            residual = r[v] - size * q + leaving * (size * p - taken)
+            share = _share(residual, d, leaving)
+            direction[v] = p
+            last_image[v] = q
+            values[v] = new
+            r[v] = residual
+            shares[v] = share
+            l1 += abs(residual)
+            total += residual
+            taken_sum += taken
+            arriving_sum += _sent_and_left(share, residual, d, loop[v], leaving, damping)
+            largest = max(largest, abs(taken))
+        sums[stripe, 0] = l1
+        sums[stripe, 1] = total
+        sums[stripe, 2] = taken_sum
+        sums[stripe, 3] = arriving_sum
+        sums[stripe, 4] = largest
+
+
+class CpuSweepOperations(CpuGraphOperations):
+    """Operations that read in-lists; see Backend."""
+
+    share_dtype = np.float32
+
+    def pull(
+        self,
+        graph: Graph,
+        rows: Rows,
+        values: Array,
+        contributions: Array | None,
+        base: float,
+        damping: float,
+        new_values: Array | None,
+        new_contributions: Array | None,
+        residual: Array | None = None,
+        frontier: Frontier | None = None,
+    ) -> Sweep:
+        sums = np.zeros((len(rows.groups) - 1, 5))
+        _pull(
+            rows.order,
+            rows.groups,
+            graph.incoming.start,
+            graph.incoming.length,
+            graph.incoming.pool,
+            graph.loop,
+            graph.degree,
+            values,
+            _NO_VALUES if contributions is None else contributions,
+            base,
+            damping,
+            _NO_VALUES if new_values is None else new_values,
+            _NO_VALUES if new_contributions is None else new_contributions,
+            _NO_VALUES if residual is None else residual,
+            frontier.affected if frontier else _NO_MARKS,
+            frontier.spreading if frontier else _NO_FLAGS,
+            frontier.prune_tolerance if frontier else -1.0,
+            frontier.frontier_tolerance if frontier else -1.0,
+            sums,
+        )
+        residual_l1, residual_sum, _, total, dangling = sums.sum(axis=0).tolist()
+        largest_change = float(sums[:, 2].max(initial=0.0))
+        return Sweep(residual_l1, residual_sum, largest_change, Mass(total, dangling))
+
+    def round_shares(
+        self, graph: Graph, residual: Array, shares: Array, damping: float, shift: float
+    ) -> Relaxed:
+        sums = np.zeros((-(-graph.vertices // STRIPE), 5))
+        _round_shares(residual, graph.loop, graph.degree, damping, shift, shares, sums)
+        return _relaxed(sums)
+
+    def relax(
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        shares: Array,
+        new_shares: Array,
+        damping: float,
+        shift: float,
+    ) -> Relaxed:
+        incoming = graph.incoming
+        rows = incoming.rows
+        sums = np.zeros((len(rows.groups) - 1, 5))
+        _relax(
+            rows.order,
+            rows.groups,
+            incoming.start,
+            incoming.length,
+            incoming.pool,
+            graph.loop,
+            graph.degree,
+            shares,
+            damping,
+            shift,
+            values,
+            residual,
+            new_shares,
+            sums,
+        )
+        return _relaxed(sums)
+
+    def image(
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        shares: Array,
+        descent: Descent,
+        damping: float,
+        mean: float,
+        floor: float,
+        followed: bool,
+    ) -> Products:
+        incoming = graph.incoming
+        rows = incoming.rows
+        sums = np.zeros((len(rows.groups) - 1, 5))
+        _image(
+            rows.order,
+            rows.groups,
+            incoming.start,
+            incoming.length,
+            incoming.pool,
+            graph.loop,
+            graph.degree,
+            shares,
+            damping,
+            mean,
+            values,
+            residual,
+            floor,
+            descent.weights,
+            followed,
+            descent.last_image,
+            descent.image,
+            sums,
+        )
+        return Products(*sums.sum(axis=0).tolist())
+
+    def descend(
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        shares: Array,
+        descent: Descent,
+        damping: float,
+        size: float,
+        mixed: float,
+        followed: bool,
+    ) -> Relaxed:
+        sums = np.zeros((-(-graph.vertices // STRIPE), 5))
+        _descend(
+            descent.image,
+            graph.loop,
+            graph.degree,
+            damping,
+            size,
+            mixed,
+            followed,
+            descent.direction,
+            descent.last_image,
+            values,
+            residual,
+            shares,
+            sums,
+        )
+        return _relaxed(sums)
+
+    def sum_depth(self, longest_row: int) -> int:
+        return min(longest_row, _BLOCK) + longest_row // _BLOCK
+
+
+def _relaxed(sums: Array) -> Relaxed:
+    l1, residual_sum, total, arriving, _ = sums.sum(axis=0).tolist()
+    return Relaxed(l1, residual_sum, total, arriving, float(sums[:, 4].max(initial=0.0)))

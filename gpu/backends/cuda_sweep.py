@@ -1,0 +1,269 @@
+"""Sweeps over the transpose on the ``cuda`` backend: launches of gpu/kernels/pull.cu, relax.cu and
+descend.cu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpu.backends.base import (
+    Array,
+    Descent,
+    Frontier,
+    Mass,
+    Products,
+    Relaxed,
+    Rows,
+    Sweep,
+)
+from gpu.backends.cuda_graph import CudaGraphOperations
+from gpu.kernels import LANES, URGENT
+from gpu.kernels import LONGEST as _LONGEST
+
+if TYPE_CHECKING:
+    from gpu.adjacency import Adjacency
+    from gpu.graph import Graph
+
+_BLOCK, _WARP = 256, 32
+_MOST_BLOCKS = 8192
+"""Some rounds on a large device; one block adds up what so many leave."""
+
+_SUMS = 5
+"""Sums that every sweep leaves."""
+
+_RESIDUAL, _SWEEP, _FRONTIER, _DIVIDED = range(4)
+"""Modes of pull.cu."""
+
+_GROUP_LANES = np.array(LANES[::-1])
+_LONG_GROUPS = int((_GROUP_LANES > _WARP).sum())
+"""Groups whose rows are shared by several warps."""
+
+_PLAN = np.dtype(
+    [("row", np.int64, len(LANES) + 1), ("unit", np.int64, len(LANES) + 1), ("each", np.int64)]
+)
+"""Plan of rows.cuh."""
+
+
+class CudaSweepOperations(CudaGraphOperations):
+    """Operations that read in-lists; see Backend."""
+
+    share_dtype = np.uint16
+    _no_flags: Array
+    _no_marks: Array
+    _no_values: Array
+    _arrived: Array
+
+    def pull(
+        self,
+        graph: Graph,
+        rows: Rows,
+        values: Array,
+        contributions: Array | None,
+        base: float,
+        damping: float,
+        new_values: Array | None,
+        new_contributions: Array | None,
+        residual: Array | None = None,
+        frontier: Frontier | None = None,
+    ) -> Sweep:
+        none = self._no_values
+        if frontier is not None:
+            mode = _DIVIDED if contributions is None else _FRONTIER
+        else:
+            mode = _RESIDUAL if new_values is None else _SWEEP
+        residual_l1, residual_sum, total, dangling, largest_change = self._over_rows(
+            "pull",
+            f"pull_rows<{mode}>",
+            graph.incoming,
+            rows,
+            (
+                graph.loop,
+                graph.degree,
+                values,
+                none if contributions is None else contributions,
+                np.float64(base),
+                np.float64(damping),
+                none if new_values is None else new_values,
+                none if new_contributions is None else new_contributions,
+                none if residual is None else residual,
+                np.int32(residual is not None),
+                frontier.affected if frontier else self._no_marks,
+                frontier.spreading if frontier else self._no_flags,
+                np.float64(frontier.prune_tolerance if frontier else -1.0),
+                np.float64(frontier.frontier_tolerance if frontier else -1.0),
+            ),
+        )
+        return Sweep(residual_l1, residual_sum, largest_change, Mass(total, dangling))
+
+    def round_shares(
+        self, graph: Graph, residual: Array, shares: Array, damping: float, shift: float
+    ) -> Relaxed:
+        arguments = (np.float64(damping), np.float64(shift), residual, shares)
+        return Relaxed(*self._over_vertices("relax", "round_shares", graph, arguments))
+
+    def relax(
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        shares: Array,
+        new_shares: Array,
+        damping: float,
+        shift: float,
+    ) -> Relaxed:
+        return Relaxed(
+            *self._over_rows(
+                "relax",
+                "relax_rows",
+                graph.incoming,
+                graph.incoming.rows,
+                (
+                    graph.loop,
+                    graph.degree,
+                    shares,
+                    np.float64(damping),
+                    np.float64(shift),
+                    values,
+                    residual,
+                    new_shares,
+                ),
+            )
+        )
+
+    def image(
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        shares: Array,
+        descent: Descent,
+        damping: float,
+        mean: float,
+        floor: float,
+        followed: bool,
+    ) -> Products:
+        return Products(
+            *self._over_rows(
+                "descend",
+                "image_rows",
+                graph.incoming,
+                graph.incoming.rows,
+                (
+                    graph.loop,
+                    graph.degree,
+                    shares,
+                    np.float64(damping),
+                    np.float64(mean),
+                    values,
+                    residual,
+                    np.int32(floor == 0.0),
+                    np.float64(floor),
+                    descent.weights,
+                    np.int32(followed),
+                    descent.last_image,
+                    descent.image,
+                ),
+            )
+        )
+
+    def descend(
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        shares: Array,
+        descent: Descent,
+        damping: float,
+        size: float,
+        mixed: float,
+        followed: bool,
+    ) -> Relaxed:
+        arguments = (
+            np.float64(damping),
+            np.float64(size),
+            np.float64(mixed),
+            np.int32(followed),
+            descent.image,
+            descent.direction,
+            descent.last_image,
+            values,
+            residual,
+            shares,
+        )
+        return Relaxed(*self._over_vertices("descend", "descend", graph, arguments))
+
+    def sum_depth(self, longest_row: int) -> int:
+        # a thread's own additions, in the class where a row of that length can be; the parts of a
+        # row; shuffles
+        own = [
+            -(-min(longest_row, URGENT * longest) // lanes)
+            for lanes, longest in zip(LANES, _LONGEST, strict=False)
+        ]
+        parts = LANES[-1] // _WARP
+        return max(*own, -(-longest_row // LANES[-1])) + parts // _WARP + 2 * 5
+
+    def _over_rows(
+        self,
+        file: str,
+        kernel: str,
+        adjacency: Adjacency,
+        rows: Rows,
+        arguments: Sequence[Any],
+    ) -> list[float]:
+        """Launches a kernel of rows.cuh with its own arguments; returns its sums."""
+        sizes = np.diff(rows.groups)
+        units = np.where(
+            _GROUP_LANES > _WARP,
+            sizes * (_GROUP_LANES // _WARP),
+            -(-sizes * np.minimum(_GROUP_LANES, _WARP) // _WARP),
+        )
+        plan = np.zeros((), _PLAN)
+        plan["row"] = rows.groups
+        plan["unit"][1:] = np.cumsum(units)
+        total = int(plan["unit"][-1])
+        warps = _BLOCK // _WARP
+        plan["each"] = max(1, -(-total // (warps * _MOST_BLOCKS)))
+        blocks = max(1, -(-total // (warps * int(plan["each"]))))
+        long_rows, parts = int(rows.groups[_LONG_GROUPS]), int(plan["unit"][_LONG_GROUPS])
+        if long_rows > len(self._arrived):
+            self._arrived = self.xp.zeros(2 * long_rows, np.int32)
+        partial_sums = self.xp.empty((blocks, _SUMS))
+        self._kernels[file][kernel](
+            (blocks,),
+            (_BLOCK,),
+            (
+                rows.order,
+                adjacency.start,
+                adjacency.length,
+                adjacency.pool,
+                self.xp.empty(max(1, parts)),
+                self._arrived,
+                plan,
+                *arguments,
+                partial_sums,
+            ),
+        )
+        return self._added_up(file, kernel, partial_sums)
+
+    def _over_vertices(
+        self, file: str, kernel: str, graph: Graph, arguments: Sequence[Any]
+    ) -> list[float]:
+        """Launches a kernel that takes each vertex once; returns its sums."""
+        blocks = min(_MOST_BLOCKS // 4, -(-graph.vertices // _BLOCK))
+        partial_sums = self.xp.empty((blocks, _SUMS))
+        self._kernels[file][kernel](
+            (blocks,),
+            (_BLOCK,),
+            (np.int64(graph.vertices), graph.loop, graph.degree, *arguments, partial_sums),
+        )
+        return self._added_up(file, kernel, partial_sums)
+
+    def _added_up(self, file: str, kernel: str, partial_sums: Array) -> list[float]:
+        sums, largest = self.xp.empty(_SUMS), kernel != "image_rows"
+        self._kernels[file][f"add_up<{str(largest).lower()}>"](
+            (1,), (_BLOCK,), (partial_sums, np.int32(len(partial_sums)), sums)
+        )
+        return [float(value) for value in self.to_host(sums)]

@@ -1,0 +1,86 @@
+// A dense sweep that keeps the last direction in mind: Orthomin(1) (backends/base.py, image and descend):
+//
+//     z = step of the rounded shares (shares.cuh)
+//     q̂ = (1 - αℓ/d)·z - α·Σ shares of the in-neighbours - mean                       image_rows
+//     p = z - c·p',  q = q̂ - c·q',  y += a·p,  r -= a·q, and the next shares            descend
+//
+// with c and a from the weighted sums that image_rows leaves; W = 1 / (1 - αℓ/d) / max(y, floor).
+//
+// Launch: image_rows as rows.cuh says, descend any grid.
+// Traffic: image_rows per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes; per row 16 + 5 + 2 + 8 (r) +
+// 4 (weight) + 8 (q') + 8 (q̂). descend 5 + 4 + 40 in and 32 out a vertex (y, r, p, q; q̂ in).
+
+enum ImageSum { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R };
+
+enum DescendSum { L1, SUM, TAKEN, ARRIVING, LARGEST_STEP };
+
+// weighted: whether weights are there already; they are computed from y and kept otherwise. followed: whether there is a q'.
+__global__ void __launch_bounds__(BLOCK, 4) image_rows(
+    const int* __restrict__ order, const int64* __restrict__ start, const int* __restrict__ length,
+    const int* __restrict__ pool, double* parts, int* arrived, Plan plan,
+    const uint8* __restrict__ loop, const int* __restrict__ degree, const Share* __restrict__ shares,
+    double damping, double mean, const double* __restrict__ values, const double* __restrict__ r,
+    int weighted, double floor, float* __restrict__ weights, int followed, const double* __restrict__ last_image,
+    double* __restrict__ image, double* __restrict__ partial_sums) {
+    double sums[SUMS] = {};
+    const auto load = [&](int u) { return exact(shares[u]); };
+    const auto finish = [&](int v, double arriving) {
+        const int d = degree[v];
+        const double leaving = leaving_of(d, loop[v], damping);
+        const double residual = r[v];
+        const double here = leaving * step_of(shares[v], residual, d) - damping * arriving - mean;
+        image[v] = here;
+        float weight;
+        if (weighted) {
+            weight = weights[v];
+        } else {
+            weight = (float)(1.0 / (leaving * fmax(values[v], floor)));
+            weights[v] = weight;
+        }
+        const double weighted_here = weight * here;
+        sums[NEW_NEW] += weighted_here * here;
+        sums[NEW_R] += weighted_here * residual;
+        if (followed) {
+            const double last = last_image[v];
+            sums[NEW_LAST] += weighted_here * last;
+            sums[LAST_LAST] += weight * last * last;
+            sums[LAST_R] += weight * last * residual;
+        }
+    };
+    each_row({order, start, length, pool, parts, arrived}, plan, load, finish);
+    write_sums<false>(sums, partial_sums + (int64)blockIdx.x * SUMS);
+}
+
+// direction and last_image: p' and q' come in, where there are any (followed), p and q go out.
+__global__ void __launch_bounds__(BLOCK) descend(
+    int64 vertices, const uint8* __restrict__ loop, const int* __restrict__ degree, double damping,
+    double size, double mixed, int followed, const double* __restrict__ image, double* __restrict__ direction,
+    double* __restrict__ last_image, double* __restrict__ values, double* __restrict__ r, Share* __restrict__ shares,
+    double* __restrict__ partial_sums) {
+    double sums[SUMS] = {};
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        const int d = degree[v];
+        const double leaving = leaving_of(d, loop[v], damping);
+        const double old_value = values[v], old_residual = r[v];
+        double p = step_of(shares[v], old_residual, d), q = image[v];
+        if (followed) {
+            p -= mixed * direction[v];
+            q -= mixed * last_image[v];
+        }
+        const double new_value = old_value + size * p;
+        const double taken = new_value - old_value;
+        const double residual = old_residual - size * q + leaving * (size * p - taken);
+        const Share share = share_of(residual, d, leaving);
+        direction[v] = p;
+        last_image[v] = q;
+        values[v] = new_value;
+        r[v] = residual;
+        shares[v] = share;
+        sums[L1] += fabs(residual);
+        sums[SUM] += residual;
+        sums[TAKEN] += taken;
+        sums[ARRIVING] += sent_and_left(share, residual, d, loop[v], leaving, damping);
+        sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], fabs(taken));
+    }
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SUMS);
+}
