@@ -14,6 +14,14 @@ enum ImageSum { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R };
 
 enum DescendSum { L1, SUM, TAKEN, ARRIVING, LARGEST_STEP };
 
+struct Vertex {
+    double residual, last;
+    float weight;
+    int d;
+    uint8 loop;
+    Share share;
+};
+
 // weighted: whether weights are there already; they are computed from y and kept otherwise. followed: whether there is a q'.
 __global__ void __launch_bounds__(BLOCK, 4) image_rows(
     const int* __restrict__ order, const int64* __restrict__ start, const int* __restrict__ length,
@@ -24,30 +32,28 @@ __global__ void __launch_bounds__(BLOCK, 4) image_rows(
     double* __restrict__ image, double* __restrict__ partial_sums) {
     double sums[SUMS] = {};
     const auto load = [&](int u) { return exact(shares[u]); };
-    const auto finish = [&](int v, double arriving) {
-        const int d = degree[v];
-        const double leaving = leaving_of(d, loop[v], damping);
-        const double residual = r[v];
-        const double here = leaving * step_of(shares[v], residual, d) - damping * arriving - mean;
+    const auto read = [&](int v, bool wanted) {
+        if (!wanted) return Vertex{};
+        const double last = followed ? last_image[v] : 0.0;
+        return Vertex{r[v], last, weighted ? weights[v] : 0.0f, degree[v], loop[v], shares[v]};
+    };
+    const auto finish = [&](int v, const Vertex& own, double arriving) {
+        const double leaving = leaving_of(own.d, own.loop, damping);
+        const double here = leaving * step_of(own.share, own.residual, own.d) - damping * arriving - mean;
         image[v] = here;
-        float weight;
-        if (weighted) {
-            weight = weights[v];
-        } else {
-            weight = (float)(1.0 / (leaving * fmax(values[v], floor)));
+        float weight = own.weight;
+        if (!weighted) {
+            weight = 1.0f / (float)(leaving * fmax(values[v], floor));
             weights[v] = weight;
         }
         const double weighted_here = weight * here;
         sums[NEW_NEW] += weighted_here * here;
-        sums[NEW_R] += weighted_here * residual;
-        if (followed) {
-            const double last = last_image[v];
-            sums[NEW_LAST] += weighted_here * last;
-            sums[LAST_LAST] += weight * last * last;
-            sums[LAST_R] += weight * last * residual;
-        }
+        sums[NEW_R] += weighted_here * own.residual;
+        sums[NEW_LAST] += weighted_here * own.last;
+        sums[LAST_LAST] += weight * own.last * own.last;
+        sums[LAST_R] += weight * own.last * own.residual;
     };
-    each_row({order, start, length, pool, parts, arrived}, plan, load, finish);
+    each_row({order, start, length, pool, parts, arrived}, plan, load, read, finish);
     write_sums<false>(sums, partial_sums + (int64)blockIdx.x * SUMS);
 }
 

@@ -12,6 +12,12 @@
 enum PullSum { RESIDUAL_L1, RESIDUAL_SUM, TOTAL, DANGLING, LARGEST_CHANGE };
 enum Mode { RESIDUAL, SWEEP, FRONTIER, DIVIDED };
 
+struct Vertex {
+    double value;
+    int d;
+    uint8 loop;
+};
+
 template <int MODE>
 __global__ void __launch_bounds__(BLOCK, MODE == DIVIDED ? 3 : 4) pull_rows(
     const int* __restrict__ order, const int64* __restrict__ start, const int* __restrict__ length,
@@ -26,10 +32,11 @@ __global__ void __launch_bounds__(BLOCK, MODE == DIVIDED ? 3 : 4) pull_rows(
         if constexpr (MODE == DIVIDED) return values[u] / degree[u];
         else return contributions[u];
     };
-    const auto finish = [&](int v, double arriving) {
-        const int d = degree[v];
-        const double leaving = d > 0 ? 1.0 - damping * loop[v] / d : 1.0;
-        const double old_value = values[v];
+    const auto read = [&](int v, bool wanted) { return wanted ? Vertex{values[v], degree[v], loop[v]} : Vertex{}; };
+    const auto finish = [&](int v, const Vertex& own, double arriving) {
+        const int d = own.d;
+        const double leaving = own.loop ? 1.0 - damping / d : 1.0;
+        const double old_value = own.value;
         const double residual = base + damping * arriving - leaving * old_value;
         if (MODE == RESIDUAL || residual_wanted) residuals[v] = residual;
         sums[RESIDUAL_L1] += fabs(residual);
@@ -49,6 +56,6 @@ __global__ void __launch_bounds__(BLOCK, MODE == DIVIDED ? 3 : 4) pull_rows(
             }
         }
     };
-    each_row({order, start, length, pool, parts, arrived}, plan, load, finish);
+    each_row({order, start, length, pool, parts, arrived}, plan, load, read, finish);
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SUMS);
 }

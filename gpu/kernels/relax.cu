@@ -12,6 +12,13 @@
 
 enum RelaxSum { L1, SUM, TAKEN, ARRIVING, LARGEST_STEP };
 
+struct Vertex {
+    double value, residual;
+    int d;
+    uint8 loop;
+    Share share;
+};
+
 __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
     const int* __restrict__ order, const int64* __restrict__ start, const int* __restrict__ length,
     const int* __restrict__ pool, double* parts, int* arrived, Plan plan,
@@ -20,24 +27,25 @@ __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
     double* __restrict__ partial_sums) {
     double sums[SUMS] = {};
     const auto load = [&](int u) { return exact(shares[u]); };
-    const auto finish = [&](int v, double arriving) {
-        const int d = degree[v];
-        const double leaving = leaving_of(d, loop[v], damping);
-        const double old_value = values[v], old_residual = r[v];
-        const double new_value = old_value + step_of(shares[v], old_residual, d);
-        const double taken = new_value - old_value;
-        const double residual = damping * arriving + (old_residual - leaving * taken) - shift;
-        const Share share = share_of(residual, d, leaving);
+    const auto read = [&](int v, bool wanted) {
+        return wanted ? Vertex{values[v], r[v], degree[v], loop[v], shares[v]} : Vertex{};
+    };
+    const auto finish = [&](int v, const Vertex& own, double arriving) {
+        const double leaving = leaving_of(own.d, own.loop, damping);
+        const double new_value = own.value + step_of(own.share, own.residual, own.d);
+        const double taken = new_value - own.value;
+        const double residual = damping * arriving + (own.residual - leaving * taken) - shift;
+        const Share share = share_of(residual, own.d, leaving);
         values[v] = new_value;
         r[v] = residual;
         new_shares[v] = share;
         sums[L1] += fabs(residual);
         sums[SUM] += residual;
         sums[TAKEN] += taken;
-        sums[ARRIVING] += sent_and_left(share, residual, d, loop[v], leaving, damping);
+        sums[ARRIVING] += sent_and_left(share, residual, own.d, own.loop, leaving, damping);
         sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], fabs(taken));
     };
-    each_row({order, start, length, pool, parts, arrived}, plan, load, finish);
+    each_row({order, start, length, pool, parts, arrived}, plan, load, read, finish);
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SUMS);
 }
 

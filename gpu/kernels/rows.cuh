@@ -58,12 +58,13 @@ __device__ __forceinline__ double quads_sum(const int* entries, int count, const
     return sum;
 }
 
-// The unit of one warp. finish(v, sum) is called by one thread for each row.
-template <int GROUP, class Load, class Finish>
+// The unit of one warp. One thread for each row calls finish(v, what read(v) returned, sum): what finish needs is on its way
+// while the row is summed.
+template <int GROUP, class Load, class Read, class Finish>
 __device__ __forceinline__ void one_unit(
-    const RowsOf& rows, const Plan& plan, int64 unit, const Load& load, const Finish& finish) {
+    const RowsOf& rows, const Plan& plan, int64 unit, const Load& load, const Read& read, const Finish& finish) {
     if constexpr (GROUP + 1 < GROUPS)
-        if (unit >= plan.unit[GROUP + 1]) return one_unit<GROUP + 1>(rows, plan, unit, load, finish);
+        if (unit >= plan.unit[GROUP + 1]) return one_unit<GROUP + 1>(rows, plan, unit, load, read, finish);
     constexpr int LANES = GROUP_LANES[GROUP];
     const int64 index = unit - plan.unit[GROUP];
     if constexpr (LANES <= WARP) {
@@ -72,11 +73,13 @@ __device__ __forceinline__ void one_unit(
         const int v = inside ? rows.order[at] : 0;
         const int count = inside ? rows.length[v] : 0;
         const int* entries = rows.pool + (inside ? rows.start[v] : 0);
+        const bool first = inside && threadIdx.x % LANES == 0;
+        const auto own = read(v, first);
         double sum;
         if constexpr (LANES == WARP) sum = striped_sum(entries, count, load);
         else sum = quads_sum<LANES>(entries, count, load);
         sum = group_sum<LANES>(sum);
-        if (inside && threadIdx.x % LANES == 0) finish(v, sum);
+        if (first) finish(v, own, sum);
     } else {
         constexpr int PARTS = LANES / WARP;
         const int64 at = plan.row[GROUP] + index / PARTS;
@@ -99,17 +102,18 @@ __device__ __forceinline__ void one_unit(
         sum = group_sum<WARP>(sum);
         if (threadIdx.x % WARP == 0) {
             rows.arrived[at] = 0;
-            finish(v, sum);
+            finish(v, read(v, true), sum);
         }
     }
 }
 
 // All units of this warp.
-template <class Load, class Finish>
-__device__ __forceinline__ void each_row(const RowsOf& rows, const Plan& plan, const Load& load, const Finish& finish) {
+template <class Load, class Read, class Finish>
+__device__ __forceinline__ void each_row(
+    const RowsOf& rows, const Plan& plan, const Load& load, const Read& read, const Finish& finish) {
     const int64 warp = (int64)blockIdx.x * WARPS + threadIdx.x / WARP;
     const int64 last = (warp + 1) * plan.each < plan.unit[GROUPS] ? (warp + 1) * plan.each : plan.unit[GROUPS];
-    for (int64 unit = warp * plan.each; unit < last; ++unit) one_unit<0>(rows, plan, unit, load, finish);
+    for (int64 unit = warp * plan.each; unit < last; ++unit) one_unit<0>(rows, plan, unit, load, read, finish);
 }
 
 constexpr int SUMS = 5;  // that every sweep leaves

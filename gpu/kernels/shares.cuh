@@ -6,8 +6,8 @@
 
 using Share = unsigned short;
 
-__device__ __forceinline__ Share rounded(double value) {
-    const unsigned bits = __float_as_uint((float)value);
+__device__ __forceinline__ Share rounded(float value) {
+    const unsigned bits = __float_as_uint(value);
     return (Share)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);  // to the nearest, ties to even
 }
 
@@ -15,12 +15,12 @@ __device__ __forceinline__ double exact(Share share) { return (double)__uint_as_
 
 // 1 - αℓ/d: the part of a vertex's value that its own loop does not give back.
 __device__ __forceinline__ double leaving_of(int d, uint8 loop, double damping) {
-    return d > 0 ? 1.0 - damping * loop / d : 1.0;
+    return loop ? 1.0 - damping / d : 1.0;
 }
 
-// The share that takes the residual of v, as far as it can.
+// The share that takes the residual of v, as far as it can; what it is rounded to matters, not what it is rounded from.
 __device__ __forceinline__ Share share_of(double residual, int d, double leaving) {
-    return d > 0 ? rounded(residual / leaving / d) : (Share)0;
+    return d > 0 ? rounded(__fdividef((float)residual, (float)leaving * (float)d)) : (Share)0;
 }
 
 // The step of v that the share stands for; a dangling vertex takes all of its residual and sends nothing.
