@@ -233,12 +233,13 @@ def _solve_all(state: State, strategy: Strategy) -> Solved:
     """
     graph, options, backend = state.graph, state.options, state.graph.backend
     values, new_values = state.spare("values"), state.spare("new values")
-    new_contributions = state.spare("new contributions")
+    new_contributions = state.new_contributions()
     if strategy.start == "uniform":
         state.values[:] = 1.0
     values[:] = state.values
     contributions = state.contributions()
-    mass = Mass(float(values.sum()), float(values[graph.degree == 0].sum()))
+    dangling = values[graph.degree == 0]
+    mass = Mass(*(float(part.sum(dtype=np.float64)) for part in (values, dangling)))
     best, stalled = np.inf, 0
     for iteration in range(1, options.max_iterations + 1):
         base = balanced_base(graph, mass, options.damping)
@@ -273,7 +274,7 @@ def _solve_affected(state: State, strategy: Strategy, affected: Array) -> Solved
     """
     graph, options, backend = state.graph, state.options, state.graph.backend
     xp, values = backend.xp, state.values
-    new_values, new_contributions = state.spare("new values"), state.spare("new contributions")
+    new_values, new_contributions = state.spare("new values"), state.new_contributions()
     frontier = Frontier(
         state.spare("affected", np.int32),
         state.spare("spreading", np.uint8),
@@ -302,7 +303,7 @@ def _solve_affected(state: State, strategy: Strategy, affected: Array) -> Solved
             frontier,
         )
         values[rows.order] = new_values[rows.order]
-        if contributions is not None:
+        if contributions is not None and new_contributions is not None:
             contributions[rows.order] = new_contributions[rows.order]
         converged = sweep.largest_change <= options.tolerance * state.total
         if strategy.expands and not converged:
@@ -342,7 +343,8 @@ class _Journal:
         state, graph = self._state, self._state.graph
         touched = graph.backend.xp.concatenate(self._lists)
         self._seen[touched] = 0
-        state.follow(touched, state.values[touched] - self._before[touched])
+        after = state.values[touched].astype(np.float64)
+        state.follow(touched, after - self._before[touched])
         return len(touched)
 
 

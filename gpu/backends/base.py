@@ -1,7 +1,9 @@
 """What a backend offers. Strategies and solver are written once against these operations.
 
 Arrays live where the backend computes: NumPy arrays for ``cpu``, CuPy arrays for ``cuda``; `xp` is
-the module that makes them. Vectors over vertices are float64[n] or flags. Row sets are `Rows`.
+the module that makes them. Vectors over vertices are flags, or *values*: y, r and what is computed
+in their place, all float64[n] or all float32[n] as the graph stores them. What a float32 cannot
+hold stays in r or is part of what an operation reports, and sums are float64. Row sets are `Rows`.
 The reductions of `pull` and `relax` have a fixed shape, so that the same input gives the same bits;
 `spread` and `push` add to the residual in whatever order the device's threads come.
 """
@@ -63,7 +65,8 @@ class Sweep:
 
     residual_l1     Σ|r| of the vector that the sweep started from
     residual_sum    Σr of the same
-    largest_change  max |y' - y|
+    largest_change  max |y' - y|; float32 values that moved by no more than four of their steps are
+                    taken not to have moved, since rounding alone can do that for ever
     mass            of the new vector y', over the rows computed
     """
 
@@ -101,7 +104,7 @@ SOLVES = 1 << 28
 class Residual:
     """r = β·1 + αP̄ᵀy - y, and what makes its large entries quick to find.
 
-    values      float64[n], r
+    values      values[n], r
     marks       int32[n], LISTED, QUEUED and the last solve that pushed v; QUEUED only inside `push`
     candidates  int32[capacity]: the first `listed` are every v with |r[v]| > floor, each once, and
                 perhaps some others
@@ -391,7 +394,7 @@ class Backend(ABC):
         base: float,
         damping: float,
         new_values: Array,
-        new_contributions: Array,
+        new_contributions: Array | None,
         residual: Array | None = None,
         frontier: Frontier | None = None,
     ) -> Sweep:
@@ -403,15 +406,16 @@ class Backend(ABC):
             r  = β + α·c - (1 - αℓ/d)·y[v]          the residual of y, before the step
             y' = y[v] + r / (1 - αℓ/d)
 
-        values             float64[n], y; with β = 0 and y = 0 the step is the residual form, y' =
+        values             values[n], y; with β = 0 and y = 0 the step is the residual form, y' =
                            α·c/(1-αℓ/d)
         contributions      float64[n], y/d, and 0 where d = 0; None: divided for each edge anew,
-                           which is cheaper than a pass over n where rows are few; frontier only
+                           which is cheaper than a pass over n where rows are few, and the only
+                           way where values are float32
         base, damping      β and α
-        new_values         float64[n], receives y' where v is in rows; must not be `values`
-        new_contributions  float64[n], receives y'/d there, unless contributions is None; must not
-                           be `contributions`
-        residual           float64[n], receives r there, or None
+        new_values         values[n], receives y' where v is in rows; must not be `values`
+        new_contributions  float64[n], receives y'/d there; must not be `contributions`; None where
+                           contributions is
+        residual           values[n], receives r there, or None
         frontier           flags to set and clear, or None
         """
 
@@ -430,9 +434,10 @@ class Backend(ABC):
         ``δ = r / (1 - αℓ/d); y += δ; r = α·Σ δ/d over the in-neighbours``, then r and β go down by
         the shift; r stays the residual of y. What y cannot take for want of digits stays in r.
 
-        values, residual  float64[n], y and r, changed
+        values, residual  values[n], y and r, changed
         contributions     float32[n], overwritten: δ/d is rounded to it, δ is made d times what it
-                          holds, and the rest stays in r
+                          holds, and the rest stays in r. Where y is float32, δ is what y took,
+                          and what is sent of it is off by that rounding of δ/d
         balance           whether the shift is that which makes Σr = 0, or none
         """
 
@@ -522,7 +527,7 @@ class Backend(ABC):
 
     @abstractmethod
     def top_k(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Ids and values of the k largest of float64[n], on the host; ties by id. 0 ≤ k ≤ n."""
+        """Ids and values of the k largest of values[n], on the host; ties by id. 0 ≤ k ≤ n."""
 
     @abstractmethod
     def sum_depth(self, longest_row: int) -> int:

@@ -60,6 +60,11 @@ _CHUNK_WORK = 1 << 15
 _STRIPE = 1 << 12
 """Vertices that one core takes at a time in passes over all."""
 
+_LAST_DIGITS = 2.0**-21
+"""What four steps of a float32 are at most, relative to it. In `pull` a change by no more counts as
+none: rounding alone can make changes of that size go on for ever.
+"""
+
 _NO_FLAGS = np.zeros(0, np.uint8)
 _NO_MARKS = np.zeros(0, np.int32)
 _NO_VALUES = np.zeros(0)
@@ -119,7 +124,7 @@ def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-d
         stop = min(begin + _BLOCK, end)
         block = 0.0
         for slot in range(begin, stop):
-            block += values[pool[slot]] / degree[pool[slot]]
+            block += np.float64(values[pool[slot]]) / degree[pool[slot]]
         total += block
         begin = stop
     return total
@@ -145,10 +150,11 @@ def _pull(  # type: ignore[no-untyped-def]
     spreading,
     prune_tolerance,
     frontier_tolerance,
+    last_digits,
     sums,
 ):
     tracked = len(spreading) > 0
-    divided = len(contributions) > 0
+    summed = len(contributions) > 0
     wanted = len(residuals) > 0
     for group in prange(len(groups) - 1):
         residual_l1 = 0.0
@@ -165,21 +171,22 @@ def _pull(  # type: ignore[no-untyped-def]
             block_dangling = 0.0
             for place in range(first, last):
                 v = order[place]
-                if divided:
+                if summed:
                     arriving = _row_sum(pool, start[v], start[v] + length[v], contributions)
                 else:
                     arriving = _divided_sum(pool, start[v], start[v] + length[v], values, degree)
                 d = degree[v]
                 leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
-                old = values[v]
+                old = np.float64(values[v])
                 residual = base + damping * arriving - leaving * old
-                new = old + residual / leaving
-                new_values[v] = new
-                if divided:
+                new_values[v] = old + residual / leaving
+                new = np.float64(new_values[v])
+                if summed:
                     new_contributions[v] = new / d if d > 0 else 0.0
                 if wanted:
                     residuals[v] = residual
-                change = abs(new - old)
+                step = abs(new - old)
+                change = step if step > last_digits * new else 0.0
                 block_l1 += abs(residual)
                 block_sum += residual
                 block_total += new
@@ -206,24 +213,26 @@ def _pull(  # type: ignore[no-untyped-def]
 
 @_vertex_kernel
 def _take_all(length, loop, degree, damping, values, r, contributions, sums):  # type: ignore[no-untyped-def]
+    single = values.itemsize == 4
     for stripe in prange(len(sums)):
         arriving = 0.0
         total = 0.0
         for v in range(stripe * _STRIPE, min((stripe + 1) * _STRIPE, len(r))):
             d = degree[v]
             leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
-            old = values[v]
-            wanted = r[v] / leaving
+            old = np.float64(values[v])
+            residual = np.float64(r[v])
+            wanted = residual / leaving
             contribution = np.float32(wanted / d) if d > 0 else np.float32(0.0)
             if d > 0:
                 wanted = np.float64(contribution) * d
-            new = old + wanted
-            taken = new - old
-            left = r[v] - leaving * taken
-            values[v] = new
-            r[v] = left
+            values[v] = old + wanted
+            taken = np.float64(values[v]) - old
+            r[v] = residual - leaving * taken
+            if single and d > 0:
+                contribution = np.float32(taken / d)
             contributions[v] = contribution
-            arriving += damping * np.float64(contribution) * length[v] + left
+            arriving += damping * np.float64(contribution) * length[v] + r[v]
             total += taken
         sums[stripe, 0] = arriving
         sums[stripe, 1] = total
@@ -242,8 +251,8 @@ def _gather(order, groups, start, length, pool, contributions, damping, shift, r
             for place in range(first, last):
                 v = order[place]
                 arriving = _row_sum(pool, start[v], start[v] + length[v], contributions)
-                residual = damping * arriving + r[v] - shift
-                r[v] = residual
+                r[v] = damping * arriving + r[v] - shift
+                residual = np.float64(r[v])
                 block_l1 += abs(residual)
                 block_total += residual
             l1 += block_l1
@@ -337,7 +346,7 @@ class CpuBackend(CpuGraphOperations):
         base: float,
         damping: float,
         new_values: Array,
-        new_contributions: Array,
+        new_contributions: Array | None,
         residual: Array | None = None,
         frontier: Frontier | None = None,
     ) -> Sweep:
@@ -355,12 +364,13 @@ class CpuBackend(CpuGraphOperations):
             base,
             damping,
             new_values,
-            new_contributions,
-            _NO_VALUES if residual is None else residual,
+            _NO_VALUES if contributions is None else new_contributions,
+            new_values[:0] if residual is None else residual,
             frontier.affected if frontier else _NO_MARKS,
             frontier.spreading if frontier else _NO_FLAGS,
             frontier.prune_tolerance if frontier else -1.0,
             frontier.frontier_tolerance if frontier else -1.0,
+            _LAST_DIGITS if values.dtype == np.float32 else 0.0,
             sums,
         )
         residual_l1, residual_sum, _, total, dangling = sums.sum(axis=0).tolist()
@@ -452,7 +462,7 @@ class CpuBackend(CpuGraphOperations):
         edges = int(degree.sum(dtype=np.int64))
         if edges + len(applied.removed_targets) + len(applied.added_targets) > most_edges:
             return None
-        flow = damping * values[sources]
+        flow = damping * values[sources].astype(np.float64)
         old_share = np.where(old_degree > 0, flow / np.maximum(old_degree, 1), 0.0)
         shares = np.where(degree > 0, flow / np.maximum(degree, 1), 0.0) - old_share
         looped = graph.loop[sources] != 0
@@ -567,7 +577,7 @@ class CpuBackend(CpuGraphOperations):
         candidates = np.flatnonzero(values >= least)
         # a stable sort of ascending ids orders equal values by id
         best = candidates[np.argsort(-values[candidates], kind="stable")[:k]]
-        return best, values[best]
+        return best, values[best].astype(np.float64)
 
     def sum_depth(self, longest_row: int) -> int:
         return min(longest_row, _BLOCK) + longest_row // _BLOCK

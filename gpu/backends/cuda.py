@@ -33,7 +33,16 @@ from gpu.backends.base import (
 )
 from gpu.backends.cuda_graph import CudaGraphOperations, Kernel
 from gpu.errors import BackendUnavailable
-from gpu.kernels import COMPILE_OPTIONS, COOPERATIVE, LANES, LONGEST, NAMES, URGENT, source
+from gpu.kernels import (
+    COMPILE_OPTIONS,
+    COOPERATIVE,
+    LANES,
+    LONGEST,
+    NAMES,
+    URGENT,
+    VALUES,
+    source,
+)
 
 if TYPE_CHECKING:
     from gpu.adjacency import Adjacency
@@ -98,7 +107,7 @@ class CudaBackend(CudaGraphOperations):
         }
         self._no_flags = self.xp.zeros(1, np.uint8)
         self._no_marks = self.xp.zeros(1, np.int32)
-        self._no_values = self.xp.zeros(1)
+        self._no_values = {name: self.xp.zeros(1, name) for name in VALUES}
         self._resident = device.multiprocessors * _RESIDENT
 
     def to_device(self, values: NDArray[Any]) -> Array:
@@ -143,7 +152,7 @@ class CudaBackend(CudaGraphOperations):
         base: float,
         damping: float,
         new_values: Array,
-        new_contributions: Array,
+        new_contributions: Array | None,
         residual: Array | None = None,
         frontier: Frontier | None = None,
     ) -> Sweep:
@@ -152,9 +161,10 @@ class CudaBackend(CudaGraphOperations):
         blocks = sum(launch.blocks for launch in launches)
         partial_sums = xp.empty((max(blocks, 1), _SUMS))
         incoming, written = graph.incoming, 0
-        mode = _SWEEP if frontier is None else _DIVIDED if contributions is None else _FRONTIER
+        mode = _DIVIDED if contributions is None else _SWEEP if frontier is None else _FRONTIER
+        value, nothing = VALUES[values.dtype.name], self._no_values
         for launch in launches:
-            kernels[f"pull_rows<{launch.lanes}, {mode}>"](
+            kernels[f"pull_rows<{value}, {launch.lanes}, {mode}>"](
                 (launch.blocks,),
                 (_BLOCK,),
                 (
@@ -167,17 +177,17 @@ class CudaBackend(CudaGraphOperations):
                     graph.loop,
                     graph.degree,
                     values,
-                    self._no_values if contributions is None else contributions,
+                    nothing["float64"] if contributions is None else contributions,
                     np.float64(base),
                     np.float64(damping),
                     new_values,
-                    new_contributions,
-                    self._no_values if residual is None else residual,
+                    nothing["float64"] if contributions is None else new_contributions,
+                    nothing[values.dtype.name] if residual is None else residual,
                     np.int32(residual is not None),
                     frontier.affected if frontier else self._no_marks,
                     frontier.spreading if frontier else self._no_flags,
                     np.float64(frontier.prune_tolerance if frontier else -1.0),
-                    np.float64(frontier.frontier_tolerance if frontier else -1.0),
+                    np.float64(frontier.frontier_tolerance if frontier else np.inf),
                     partial_sums[written:],
                 ),
             )
@@ -197,13 +207,13 @@ class CudaBackend(CudaGraphOperations):
         balance: bool,
     ) -> Relaxed:
         xp, kernels = self.xp, self._kernels["relax"]
-        incoming = graph.incoming
+        incoming, value = graph.incoming, VALUES[values.dtype.name]
         launches = list(_launches(incoming.rows))
         taking = min(_MOST_BLOCKS, -(-graph.vertices // _BLOCK))
         blocks = sum(launch.blocks for launch in launches)
         partial_sums = xp.empty((max(blocks, taking), 2))
         sums = xp.empty((2, 2))
-        kernels["take_all"](
+        kernels[f"take_all<{value}>"](
             (taking,),
             (_BLOCK,),
             (
@@ -221,7 +231,7 @@ class CudaBackend(CudaGraphOperations):
         kernels["finish_pairs"]((1,), (_BLOCK,), (partial_sums, np.int32(taking), sums))
         written = 0
         for launch in launches:
-            kernels[f"gather_rows<{launch.lanes}>"](
+            kernels[f"gather_rows<{value}, {launch.lanes}>"](
                 (launch.blocks,),
                 (_BLOCK,),
                 (
@@ -256,7 +266,7 @@ class CudaBackend(CudaGraphOperations):
         residual: Residual,
     ) -> Moved:
         tally, incoming = self._tally(residual), graph.incoming
-        self._kernels["residual"]["refresh_rows"](
+        self._residual_kernel("refresh_rows", values)(
             self._blocks((last - first) * 32),
             (_BLOCK,),
             (
@@ -295,7 +305,7 @@ class CudaBackend(CudaGraphOperations):
         singles = len(sources) + removed + added
         shares, chunks = xp.empty(len(sources)), xp.empty(len(sources), np.int64)
         targets, amounts = xp.empty(singles, np.int32), xp.empty(singles)
-        self._kernels["residual"]["perturbation"](
+        self._residual_kernel("perturbation", values)(
             self._blocks(singles),
             (_BLOCK,),
             (
@@ -355,7 +365,7 @@ class CudaBackend(CudaGraphOperations):
     ) -> Moved:
         outgoing = graph.outgoing
         tally = self._tally(residual)
-        self._kernels["residual"]["spread_rows"](
+        self._residual_kernel("spread_rows", residual.values)(
             (self._resident,),
             (_BLOCK,),
             (
@@ -386,7 +396,7 @@ class CudaBackend(CudaGraphOperations):
         tally = self._tally(residual)
         capacity = len(residual.candidates)
         spare_candidates = xp.empty_like(residual.candidates)
-        self._kernels["residual"]["push_rounds"](
+        self._residual_kernel("push_rounds", values)(
             (self._resident,),
             (_BLOCK,),
             (
@@ -437,7 +447,7 @@ class CudaBackend(CudaGraphOperations):
         residual.listed, residual.floor = 0, floor
         tally = self._tally(residual)
         vertices = len(residual.values)
-        self._kernels["residual"]["collect_large"](
+        self._residual_kernel("collect_large", residual.values)(
             self._blocks(vertices),
             (_BLOCK,),
             (
@@ -451,6 +461,9 @@ class CudaBackend(CudaGraphOperations):
             ),
         )
         self._moved(residual, self.to_host(tally))
+
+    def _residual_kernel(self, name: str, values: Array) -> Kernel:
+        return self._kernels["residual"][f"{name}<{VALUES[values.dtype.name]}>"]
 
     def _blocks(self, threads: int) -> tuple[int]:
         return (max(1, min(self._resident, -(-threads // _BLOCK))),)
@@ -526,7 +539,7 @@ class CudaBackend(CudaGraphOperations):
         xp = self.xp
         # a stable sort of the negated values orders equal ones by id
         best = xp.argsort(-values, kind="stable")[:k]
-        return self.to_host(best).astype(np.int64), self.to_host(values[best])
+        return self.to_host(best).astype(np.int64), self.to_host(values[best]).astype(np.float64)
 
     def sum_depth(self, longest_row: int) -> int:
         # a lane's own additions, in the class where a row of that length can be; shuffles; warps

@@ -22,22 +22,24 @@ shorter than its shortest."""
 URGENT = 16
 """No row stays in its class that is so many times longer than its class's longest."""
 
+VALUES = {"float64": "double", "float32": "float"}
+"""The C++ type of a vector over the vertices, by dtype."""
+
 NAMES: dict[str, tuple[str, ...]] = {
     "pull": (
-        *(f"pull_rows<{lanes}, {mode}>" for lanes in LANES for mode in range(3)),
+        *(f"pull_rows<double, {lanes}, {mode}>" for lanes in LANES for mode in range(3)),
+        *(f"pull_rows<float, {lanes}, 2>" for lanes in LANES),
         "finish_sums",
     ),
     "relax": (
-        "take_all",
-        *(f"gather_rows<{lanes}>" for lanes in LANES),
+        *(f"take_all<{value}>" for value in VALUES.values()),
+        *(f"gather_rows<{value}, {lanes}>" for value in VALUES.values() for lanes in LANES),
         "finish_pairs",
     ),
-    "residual": (
-        "perturbation",
-        "spread_rows",
-        "collect_large",
-        "refresh_rows",
-        "push_rounds",
+    "residual": tuple(
+        f"{name}<{value}>"
+        for name in ("perturbation", "spread_rows", "collect_large", "refresh_rows", "push_rounds")
+        for value in VALUES.values()
     ),
     "expand": ("expand_rows", "look_back"),
     "resolve": ("pack<int>", "pack<int64>", "sort_small", "heads", "locate", "decide"),

@@ -7,6 +7,8 @@
 // grid-stride loop over order[first … last).
 // MODE: SWEEP, over all rows; FRONTIER, which also sets and clears flags; DIVIDED, a FRONTIER that divides y/d for each edge
 // and needs no contributions.
+// Value: what y and r are stored as. A change by a float's last digits counts as none: rounding alone can make changes of
+// that size go on for ever.
 // Traffic: per edge 4 bytes of neighbour id, streamed, and one random read of 8 bytes (a 32-byte sector); per row
 // 4 (order) + 12 (start, length) + 5 (loop, degree) + 8 + 16 bytes (y in; y', contribution' out).
 
@@ -30,16 +32,18 @@ __device__ __forceinline__ void write_sums(Sums sums, double* out) {
     }
 }
 
+constexpr double LAST_DIGITS = 1.0 / (1 << 21);  // what four steps of a float are at most, relative to it
+
 enum Mode { SWEEP, FRONTIER, DIVIDED };
 
-template <int LANES, int MODE>
+template <typename Value, int LANES, int MODE>
 __global__ void __launch_bounds__(BLOCK, MODE == DIVIDED ? 4 : 5) pull_rows(
     const int* __restrict__ order, int64 first, int64 last,
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const uint8* __restrict__ loop, const int* __restrict__ degree,
-    const double* __restrict__ values, const double* __restrict__ contributions,
-    double base, double damping, double* __restrict__ new_values, double* __restrict__ new_contributions,
-    double* __restrict__ residuals, int residual_wanted, int* __restrict__ affected, uint8* __restrict__ spreading,
+    const Value* __restrict__ values, const double* __restrict__ contributions,
+    double base, double damping, Value* __restrict__ new_values, double* __restrict__ new_contributions,
+    Value* __restrict__ residuals, int residual_wanted, int* __restrict__ affected, uint8* __restrict__ spreading,
     double prune_tolerance, double frontier_tolerance, double* __restrict__ partial_sums) {
     constexpr int ROWS = BLOCK / LANES;
     const int lane = threadIdx.x % LANES;
@@ -57,7 +61,7 @@ __global__ void __launch_bounds__(BLOCK, MODE == DIVIDED ? 4 : 5) pull_rows(
 #pragma unroll 4
             for (int slot = lane; slot < count; slot += LANES) {
                 const int u = neighbours[slot];
-                if constexpr (MODE == DIVIDED) arriving += values[u] / degree[u];
+                if constexpr (MODE == DIVIDED) arriving += (double)values[u] / degree[u];
                 else arriving += contributions[u];
             }
         }
@@ -67,11 +71,13 @@ __global__ void __launch_bounds__(BLOCK, MODE == DIVIDED ? 4 : 5) pull_rows(
         const double leaving = d > 0 ? 1.0 - damping * loop[v] / d : 1.0;
         const double old_value = values[v];
         const double residual = base + damping * arriving - leaving * old_value;
-        const double new_value = old_value + residual / leaving;
-        const double change = fabs(new_value - old_value);
-        new_values[v] = new_value;
+        const Value stored = (Value)(old_value + residual / leaving);
+        const double new_value = stored;
+        double change = fabs(new_value - old_value);
+        if constexpr (sizeof(Value) == sizeof(float)) change = change > LAST_DIGITS * new_value ? change : 0.0;
+        new_values[v] = stored;
         if constexpr (MODE != DIVIDED) new_contributions[v] = d > 0 ? new_value / d : 0.0;
-        if (residual_wanted) residuals[v] = residual;
+        if (residual_wanted) residuals[v] = (Value)residual;
         sums.residual_l1 += fabs(residual);
         sums.residual_sum += residual;
         sums.largest_change = fmax(sums.largest_change, change);

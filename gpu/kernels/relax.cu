@@ -5,10 +5,12 @@
 //
 // δ/d is rounded to float32, which halves what is read at random, and δ is made d times that, which float64 holds exactly; the
 // rest of δ stays in r.
+// A y in float32 takes what it has digits for, and δ is what it took: then δ/d is rounded after it and sent, off by 2⁻²⁴ of
+// δ, which is small against y. Value: what y and r are stored as.
 // The sum of the new r is known before it is gathered: each δ/d arrives once for every entry of an out-list. So the shift
 // that makes it zero needs no pass of its own.
 // Launch: BLOCK threads a block; gather_rows LANES threads a row, a grid-stride loop over order[first … last).
-// Traffic: take_all 25 + 20 bytes a vertex; gather_rows 8 bytes an edge, 16 + 16 a row.
+// Traffic, Value double: take_all 25 + 20 bytes a vertex; gather_rows 8 bytes an edge, 16 + 16 a row.
 
 struct Pair {
     double first, second;
@@ -24,20 +26,22 @@ __device__ __forceinline__ void write_pair(Pair pair, double* out) {
 }
 
 // partial_sums: of the residual that will be, and of what y took.
+template <typename Value>
 __global__ void __launch_bounds__(BLOCK) take_all(
     int64 vertices, const int* __restrict__ length, const uint8* __restrict__ loop, const int* __restrict__ degree,
-    double damping, double* __restrict__ values, double* __restrict__ r, float* __restrict__ contributions,
+    double damping, Value* __restrict__ values, Value* __restrict__ r, float* __restrict__ contributions,
     double* __restrict__ partial_sums) {
     Pair sums = {0.0, 0.0};
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
         const int d = degree[v];
         const double leaving = d > 0 ? 1.0 - damping * loop[v] / d : 1.0;
         const double old_value = values[v], residual = r[v];
-        const float contribution = d > 0 ? (float)(residual / leaving / d) : 0.0f;
+        float contribution = d > 0 ? (float)(residual / leaving / d) : 0.0f;
         const double wanted = d > 0 ? (double)contribution * d : residual;
-        const double new_value = old_value + wanted;
+        const Value new_value = (Value)(old_value + wanted);
         const double taken = new_value - old_value;
-        const double left = residual - leaving * taken;
+        const Value left = (Value)(residual - leaving * taken);
+        if constexpr (sizeof(Value) == sizeof(float)) contribution = d > 0 ? (float)(taken / d) : 0.0f;
         values[v] = new_value;
         r[v] = left;
         contributions[v] = contribution;
@@ -48,12 +52,12 @@ __global__ void __launch_bounds__(BLOCK) take_all(
 }
 
 // totals[0]: the sum of the residual before any shift. partial_sums: |r| and r.
-template <int LANES>
+template <typename Value, int LANES>
 __global__ void __launch_bounds__(BLOCK) gather_rows(
     const int* __restrict__ order, int64 first, int64 last,
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const float* __restrict__ contributions, double damping, const double* __restrict__ totals, int64 vertices,
-    int balance, double* __restrict__ r, double* __restrict__ partial_sums) {
+    int balance, Value* __restrict__ r, double* __restrict__ partial_sums) {
     constexpr int ROWS = BLOCK / LANES;
     const int lane = threadIdx.x % LANES;
     const double shift = balance ? totals[0] / vertices : 0.0;
@@ -72,8 +76,9 @@ __global__ void __launch_bounds__(BLOCK) gather_rows(
         }
         arriving = group_sum<LANES>(arriving);
         if (!inside || lane != 0) continue;
-        const double residual = damping * arriving + r[v] - shift;
-        r[v] = residual;
+        const Value stored = (Value)(damping * arriving + r[v] - shift);
+        const double residual = stored;
+        r[v] = stored;
         sums.first += fabs(residual);
         sums.second += residual;
     }

@@ -21,6 +21,7 @@ def test_a_graph_named_default_exists_from_the_start(server: Server) -> None:
         "dangling": "uniform",
         "strategy": "auto",
         "target_error": 1e-6,
+        "storage": "float64",
         "keys": "string",
     }
 
