@@ -41,7 +41,7 @@ class Ranks:
             )
         with self._backend.reading():
             values = self._values[self._backend.to_device(vertices)]
-            return np.asarray(self._backend.to_host(values) / self._total, np.float64)
+            return self._backend.to_host(values).astype(np.float64) / self._total
 
     def top(self, k: int, offset: int = 0) -> tuple[NDArray[np.int64], Ranking]:
         """Ids and ranks of places offset … offset+k-1, best first; equal ranks are ordered by
@@ -55,4 +55,4 @@ class Ranks:
     def to_numpy(self) -> Ranking:
         """float64[count], all ranks on the host."""
         with self._backend.reading():
-            return np.asarray(self._backend.to_host(self._values) / self._total, np.float64)
+            return self._backend.to_host(self._values).astype(np.float64) / self._total

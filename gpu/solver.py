@@ -145,7 +145,7 @@ def _solve_affected(state: State, strategy: Strategy, affected: Array) -> Solved
     """
     graph, options, backend = state.graph, state.options, state.graph.backend
     xp, values = backend.xp, state.values
-    new_values, new_contributions = state.spare("new values"), state.spare("new contributions")
+    new_values, new_contributions = state.spare("new values"), state.new_contributions()
     frontier = Frontier(
         state.spare("affected", np.int32),
         state.spare("spreading", np.uint8),
@@ -174,7 +174,7 @@ def _solve_affected(state: State, strategy: Strategy, affected: Array) -> Solved
             frontier,
         )
         values[rows.order] = new_values[rows.order]
-        if contributions is not None:
+        if contributions is not None and new_contributions is not None:
             contributions[rows.order] = new_contributions[rows.order]
         converged = sweep.largest_change <= options.tolerance * state.total
         if strategy.expands and not converged:
@@ -214,5 +214,6 @@ class _Journal:
         state, graph = self._state, self._state.graph
         touched = graph.backend.xp.concatenate(self._lists)
         self._seen[touched] = 0
-        state.follow(touched, state.values[touched] - self._before[touched])
+        after = state.values[touched].astype(np.float64)
+        state.follow(touched, after - self._before[touched])
         return len(touched)

@@ -13,11 +13,19 @@ sum zero by α in L1; so the L1 error of the ranks is at most
 and the two sums on the right are kept by adding up what changes, without a pass over n.
 
 Rounding. Each operation on r reports what it added up, and from that follows how far the kept r and
-the kept sums can have come from what they stand for (u = 2⁻⁵³, running error analysis):
+the kept sums can have come from what they stand for (u = 2⁻⁵³; w = u, or 2⁻²⁴ where y and r are
+stored as float32; running error analysis):
 
-- an addition r[v] + a is off by at most u·|r[v]| afterwards: u · Σ|r[v]| over all additions;
+- an addition r[v] + a is off by at most w·|r[v]| afterwards: w · Σ|r[v]| over all additions;
+- where r is float32, a may be rounded before it is added, and what a push leaves after it: at most
+  2w of what was moved;
 - an amount a = α·x/d is a product of rounded factors: at most 8u of what was moved;
-- y + x loses nothing: what y did not take stays in r;
+- y + x loses nothing: what y did not take stays in r. A y in float32 is no less exact for that: it
+  is a number like any other, and r is the residual of that number;
+- of a dense sweep over r, y takes at most 4·Σ|r| (a step to the nearest float is at most twice what
+  was wanted; the closed form of a loop makes at most 2 of 1 at a vertex with out-edges), the shares
+  of that are rounded to float32, what is left and the new r to w: 5w of the old Σ|r|, w of the new
+  (where y is float64 the shares are exact, see relax);
 - the kept sums are sums of `edges` terms that together measure at most twice what was moved.
 
 These bounds add up in `drift` and are part of the published bound. They cannot grow for ever: every
@@ -39,6 +47,8 @@ from gpu.types import EdgeBatch, Options
 
 ULP = 2.0**-53
 """Unit roundoff of float64."""
+
+_STORED_ULP = {"float64": ULP, "float32": 2.0**-24}
 
 _SUMMED = 1 << 17
 """No sum over the vertices adds more terms one after the other."""
@@ -75,7 +85,7 @@ class State:
     """The unnormalised ranks of a graph and their residual, for the vertices it had at the last
     `perturb`.
 
-    values    float64[n], y
+    values    y, float64[n] or float32[n] as the options' storage says, like r and the spare arrays
     residual  see base.Residual
     base      β: what a new vertex starts from
     total     Σy; l1, sum  ‖r‖₁ and Σr
@@ -92,8 +102,10 @@ class State:
         self.stale = False
         self._drift = _Drift()
         self._cursor = self._updates = 0
-        self._values = xp.zeros(0)
-        self._residuals = xp.zeros(0)
+        self._kind = np.dtype(options.storage).type
+        self._stored_ulp = _STORED_ULP[options.storage]
+        self._values = xp.zeros(0, self._kind)
+        self._residuals = xp.zeros(0, self._kind)
         self._marks = xp.zeros(0, np.int32)
         self.values: Array = self._values
         self.residual = Residual(self._residuals, self._marks, xp.zeros(0, np.int32), 0, np.inf, 0)
@@ -110,7 +122,8 @@ class State:
             return
         xp, known = self.graph.backend.xp, len(self.values)
         room = max(vertices, len(self._values) * 5 // 4)
-        values, residuals, marks = xp.empty(room), xp.empty(room), xp.empty(room, np.int32)
+        values, residuals = xp.empty(room, self._kind), xp.empty(room, self._kind)
+        marks = xp.empty(room, np.int32)
         candidates = xp.empty(room // _CANDIDATES + _LEAST_CANDIDATES, np.int32)
         values[:known], residuals[:known] = self.values, self.residual.values
         marks[:known] = self.residual.marks
@@ -128,8 +141,8 @@ class State:
     def perturb(self, applied: Applied | Loaded) -> None:
         """Makes r the residual of y in the graph after a batch.
 
-        A new vertex starts at its exact value while no edge touches it, with r = 0, and no other
-        vertex moves.
+        A new vertex starts at its value while no edge touches it, exact but for its storage, and no
+        other vertex moves.
         """
         self._grow()
         graph, backend = self.graph, self.graph.backend
@@ -152,12 +165,17 @@ class State:
         if vertices == known:
             return
         loops = self.graph.dangling == "self-loop"
-        value = self.base / (1.0 - self.options.damping) if loops else self.base
+        leaving = 1.0 - self.options.damping if loops else 1.0
+        value = float(self._kind(self.base / leaving))
+        left = float(self._kind(self.base - leaving * value)) if self._kind is np.float32 else 0.0
         self._view(vertices)
         self.values[known:] = value
-        self.residual.values[known:] = 0.0
+        self.residual.values[known:] = left
         self.residual.marks[known:] = 0
         self.total += value * (vertices - known)
+        self.l1 += abs(left) * (vertices - known)
+        self.sum += left * (vertices - known)
+        self._drift.now += self._stored_ulp * abs(left) * (vertices - known)
         self._drift.sums += 4.0 * ULP * self.total
 
     @property
@@ -178,7 +196,8 @@ class State:
         self.l1 = max(0.0, self.l1 + change.l1)
         self.sum += change.sum
         self.total += change.total
-        self._drift.now += ULP * (change.magnitude + 8.0 * change.moved)
+        self._drift.now += self._stored_ulp * (change.magnitude + 2.0 * change.moved)
+        self._drift.now += 8.0 * ULP * change.moved
         self._drift.sums += ULP * (2.0 * (change.edges + 8.0) * change.moved)
         self._drift.sums += 4.0 * ULP * (self.l1 + abs(self.sum))
 
@@ -191,12 +210,13 @@ class State:
         self.base -= shift
         # the second term: what y rounds away of a step whose shares have been sent
         self._drift.now += drift + 2.0 * ULP * self.total
+        self._drift.now += self._stored_ulp * (5.0 * self.l1 + relaxed.l1)
         self._summed_anew(relaxed.l1, relaxed.sum)
 
     def shifted(self, shift: float, relaxed: Relaxed) -> None:
         """Takes over that β and every r have been lowered by an amount."""
         self.base -= shift
-        self._drift.now += ULP * relaxed.l1
+        self._drift.now += self._stored_ulp * relaxed.l1
         self._summed_anew(relaxed.l1, relaxed.sum)
 
     def _summed_anew(self, l1: float, residual_sum: float) -> None:
@@ -213,8 +233,8 @@ class State:
         """Lowers β and every r by an amount: a pass over n."""
         self.residual.values -= amount
         self.base -= amount
-        l1 = float(self.graph.backend.xp.abs(self.residual.values).sum())
-        self._drift.now += ULP * l1
+        l1 = float(self.graph.backend.xp.abs(self.residual.values).sum(dtype=np.float64))
+        self._drift.now += self._stored_ulp * l1
         self._summed_anew(l1, self.sum - amount * self.graph.vertices)
         self.drop_candidates()
 
@@ -245,9 +265,9 @@ class State:
             None,
             self.residual.values,
         )
-        self.total = float(self.values.sum())
+        self.total = float(self.values.sum(dtype=np.float64))
         self.stale = False
-        self._drift = _Drift()
+        self._drift = _Drift(now=self._stored_ulp * sweep.residual_l1)
         self._summed_anew(sweep.residual_l1, sweep.residual_sum)
         self.drop_candidates()
 
@@ -307,19 +327,31 @@ class State:
         if (self.l1 - abs(self.sum)) / scale > worth:
             return self.error_bound
         xp, residuals = self.graph.backend.xp, self.residual.values
-        centred = float(xp.abs(residuals - self.sum / self.graph.vertices).sum())
+        mean = self.sum / self.graph.vertices
+        centred = float(xp.abs(xp.subtract(residuals, mean, dtype=np.float64)).sum())
         return centred / scale + self.uncertainty / (1.0 - self.options.damping)
 
-    def contributions(self) -> Array:
-        """float64[n]: y/d, and 0 where v dangles."""
+    def contributions(self) -> Array | None:
+        """float64[n]: y/d, and 0 where v dangles. None where y is float32: as long as y they would
+        be too inexact for a certificate, as float64 too large for who is short of memory.
+        """
+        if self._kind is np.float32:
+            return None
         xp, degree = self.graph.backend.xp, self.graph.degree
         contributions = self.spare("contributions")
         xp.divide(self.values, xp.maximum(degree, 1), out=contributions)
         contributions[degree == 0] = 0.0
         return contributions
 
-    def spare(self, purpose: str, kind: type = np.float64) -> Array:
-        """An array over the vertices to compute in, kept from solve to solve; zero when new."""
+    def new_contributions(self) -> Array | None:
+        """Room for those of the next vector, where there are contributions."""
+        return None if self._kind is np.float32 else self.spare("new contributions")
+
+    def spare(self, purpose: str, kind: type | None = None) -> Array:
+        """An array over the vertices to compute in, kept from solve to solve; zero when new. Stored
+        as y is, unless `kind` says otherwise.
+        """
+        kind = kind or self._kind
         vertices = self.graph.vertices
         array = self._spare.get(purpose)
         if array is None or len(array) < vertices:

@@ -80,7 +80,9 @@ def _sweep(state: State, most_sweeps: int, tolerance: float | None) -> Swept:
         return Swept(0, tolerance is None and state.error_bound <= target)
     sweeps, best, stalled, converged = 0, np.inf, 0, False
     dense = _Sweeps(state)
-    pace = _Pace(state, accelerates=tolerance is None)
+    # a direction is kept as float64: not for those who are short of memory
+    accelerates = tolerance is None and state.options.storage == "float64"
+    pace = _Pace(state, accelerates=accelerates)
     dense.begin()
     while True:
         relaxed = dense.accelerated() if pace.way == "accelerated" else dense.relax(pace.way)
@@ -165,7 +167,7 @@ class _Sweeps:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        dtype = state.graph.backend.share_dtype
+        dtype = state.graph.backend.share_dtypes[state.options.storage]
         self._shares: Array = state.spare("shares", dtype)
         self._new_shares: Array = state.spare("new shares", dtype)
         self._arriving = 0.0
@@ -194,7 +196,12 @@ class _Sweeps:
     def _round(self, shift: float) -> None:
         state = self._state
         relaxed = state.graph.backend.round_shares(
-            state.graph, state.residual.values, self._shares, state.options.damping, shift
+            state.graph,
+            state.values,
+            state.residual.values,
+            self._shares,
+            state.options.damping,
+            shift,
         )
         state.shifted(shift, relaxed)
         self.owed -= shift

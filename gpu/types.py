@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gpu.errors import InvalidValue
 
 Dangling = Literal["uniform", "self-loop"]
+Storage = Literal["float64", "float32"]
 BackendName = Literal["auto", "cpu", "cuda"]
 
 Ids = NDArray[np.int32]
@@ -24,6 +25,9 @@ Ranking = NDArray[np.float64]
 
 VERTEX_LIMIT = 2**31 - 1
 """Ids are signed 32-bit integers: a graph has fewer vertices than this."""
+
+LEAST_SINGLE_ERROR = 1e-6
+"""The smallest target_error for ranks that are stored as float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,10 @@ class Options:
                         over all vertices (``networkx.pagerank``, igraph, cuGraph); ``self-loop``
                         gives every vertex one self-loop, so that none dangles (Sahu, section 5.1.3)
     target_error        the L1 distance to the exact ranks at which ``auto`` stops; in (0, 2]
+    storage             what numbers over the vertices are kept as. ``float32`` halves them and the
+                        published ranks; sums stay float64, and so does the proof of the error
+                        bound. target_error is then at least 1e-6, the least that can be reached
+                        with the usual damping
     tolerance           τ: the published strategies stop when no normalised rank moved by more
     frontier_tolerance  τ_f: a relative change above it makes a vertex's out-neighbours affected
     prune_tolerance     τ_p: a relative change up to it makes a vertex leave the affected set
@@ -44,6 +52,7 @@ class Options:
     damping: float = 0.85
     dangling: Dangling = "uniform"
     target_error: float = 1e-6
+    storage: Storage = "float64"
     tolerance: float = 1e-10
     frontier_tolerance: float = 1e-6
     prune_tolerance: float = 1e-6
@@ -63,6 +72,14 @@ class Options:
                 raise InvalidValue(name, value, requirement)
         if self.dangling not in get_args(Dangling):
             raise InvalidValue("dangling", self.dangling, "'uniform' or 'self-loop'")
+        if self.storage not in get_args(Storage):
+            raise InvalidValue("storage", self.storage, "'float64' or 'float32'")
+        if self.storage == "float32" and self.target_error < LEAST_SINGLE_ERROR:
+            raise InvalidValue(
+                "target_error",
+                self.target_error,
+                f"at least {LEAST_SINGLE_ERROR} where storage is 'float32'",
+            )
         if (
             not isinstance(self.max_iterations, int)
             or isinstance(self.max_iterations, bool)

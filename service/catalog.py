@@ -27,7 +27,7 @@ from typing import Any, cast, get_args
 import pyarrow as pa
 
 from gpu import STRATEGIES, Engine, InvalidValue, Options
-from gpu.types import BackendName, Dangling
+from gpu.types import BackendName, Dangling, Storage
 from service.durability.journal import Journal
 from service.errors import GraphExists, NotReady, StorageFailed, UnknownGraph
 from service.keys import KeyKind, KeyTable
@@ -47,15 +47,17 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class GraphOptions:
     """What is fixed when a graph is created.
 
-    damping, dangling, target_error  as in gpu.Options
-    strategy                         for batches that name none
-    keys                             ``string``: exact UTF-8 strings; ``integer``: signed 64-bit
+    damping, dangling, target_error, storage  as in gpu.Options
+    strategy                                  for batches that name none
+    keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
+                                              64-bit
     """
 
     damping: float = 0.85
     dangling: Dangling = "uniform"
     strategy: str = "auto"
     target_error: float = 1e-6
+    storage: Storage = "float64"
     keys: KeyKind = "string"
 
     def __post_init__(self) -> None:
@@ -65,7 +67,12 @@ class GraphOptions:
             raise InvalidValue("keys", self.keys, "'string' or 'integer'")
 
     def engine_options(self) -> Options:
-        return Options(damping=self.damping, dangling=self.dangling, target_error=self.target_error)
+        return Options(
+            damping=self.damping,
+            dangling=self.dangling,
+            target_error=self.target_error,
+            storage=self.storage,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,7 @@ class Catalog:
         self._graphs: dict[str, Graph] = {}
         self._changing = threading.Lock()
         self._aside = itertools.count()
+        self._warm: set[Storage] = set()
         self._not_ready: str | None = "it starts"
         self._lock: int | None = None
 
@@ -109,7 +117,7 @@ class Catalog:
             try:
                 self._take_directory()
                 self._not_ready = "the kernels are being compiled"
-                warm_up(self._settings.backend)
+                self._warm_up(GraphOptions().storage)
                 for directory in sorted(self._directory.iterdir()):
                     self._not_ready = f"graph {directory.name!r} is being recovered"
                     self._graphs[directory.name] = self._open_graph(directory)
@@ -242,8 +250,15 @@ class Catalog:
         # Where this fails, the next start removes the rest.
         shutil.rmtree(aside, ignore_errors=True)
 
+    def _warm_up(self, storage: Storage) -> None:
+        """Compiles what graphs of this storage need: of the less usual one, when there is one."""
+        if storage not in self._warm:
+            warm_up(self._settings.backend, storage)
+            self._warm.add(storage)
+
     def _open_graph(self, directory: Path) -> Graph:
         options = _read_manifest(directory / "graph.json")
+        self._warm_up(options.storage)
         pipeline = Pipeline(
             directory.name,
             Journal(directory / "journal.db"),
@@ -255,9 +270,9 @@ class Catalog:
         return Graph(directory.name, options, pipeline)
 
 
-def warm_up(backend: BackendName) -> None:
+def warm_up(backend: BackendName, storage: Storage) -> None:
     """Compiles what a first request would otherwise wait for."""
-    Engine(backend=backend).warm_up()
+    Engine(Options(storage=storage), backend).warm_up()
     for kind, first, second in (("string", "a", "b"), ("integer", 1, 2)):
         table = KeyTable(cast(KeyKind, kind))
         ids = table.assign(pa.array([first, second]))

@@ -192,6 +192,9 @@ def rank(
         Literal["uniform", "self-loop"], typer.Option(help="Where vertices without out-edges lead.")
     ] = "uniform",
     target_error: Annotated[float, typer.Option(help="L1 error at which `auto` stops.")] = 1e-6,
+    storage: Annotated[
+        Literal["float64", "float32"], typer.Option(help="float32: half the memory a vertex.")
+    ] = "float64",
     backend: Annotated[Backend, typer.Option(help="auto takes CUDA where it is.")] = "auto",
     as_json: Json = False,
 ) -> None:
@@ -200,7 +203,9 @@ def rank(
     from service.commands import display
     from service.commands.ranking import rank_edges
 
-    options = Options(damping=damping, dangling=dangling, target_error=target_error)
+    options = Options(
+        damping=damping, dangling=dangling, target_error=target_error, storage=storage
+    )
     edges = _read(file)
     with display.working("ranking"):
         ranking = rank_edges(edges, options, strategy, backend, top)

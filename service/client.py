@@ -184,7 +184,7 @@ class Client:
     def create(self, graph: str, **options: Any) -> dict[str, Any]:
         """Creates the graph, or finds it with the same options.
 
-        Options: damping, dangling, strategy, target_error, keys.
+        Options: damping, dangling, strategy, target_error, storage, keys.
         """
         answer = self._call("PUT", _path("graphs", graph), json=options, repeatable=True)
         return cast("dict[str, Any]", answer)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpu.types import Dangling
+from gpu.types import Dangling, Storage
 
 Key = str | int
 LARGEST_K = 100_000
@@ -30,6 +30,11 @@ class GraphRequest(_Body):
     strategy: str = Field("auto", description="for batches that name none")
     target_error: float = Field(
         1e-6, description="L1 error at which `auto` stops; above 0, at most 2"
+    )
+    storage: Storage = Field(
+        "float64",
+        description="what numbers over the vertices are kept as; `float32` takes half the memory, "
+        "with a `target_error` of 1e-6 or more",
     )
     keys: Literal["string", "integer"] = "string"
 

@@ -1,7 +1,9 @@
 """What a backend offers. Strategies and solver are written once against these operations.
 
 Arrays live where the backend computes: NumPy arrays for ``cpu``, CuPy arrays for ``cuda``; `xp` is
-the module that makes them. Vectors over vertices are float64[n] or flags. Row sets are `Rows`.
+the module that makes them. Vectors over vertices are flags, or *values*: y, r and what is computed
+in their place, all float64[n] or all float32[n] as the graph stores them. What a float32 cannot
+hold stays in r or is part of what an operation reports, and sums are float64. Row sets are `Rows`.
 The reductions of `pull` and `relax` have a fixed shape, so that the same input gives the same bits;
 `spread` and `push` add to the residual in whatever order the device's threads come.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +65,8 @@ class Sweep:
 
     residual_l1     Σ|r| of the vector that the sweep started from
     residual_sum    Σr of the same
-    largest_change  max |y' - y|
+    largest_change  max |y' - y|; float32 values that moved by no more than four of their steps are
+                    taken not to have moved, since rounding alone can do that for ever
     mass            of the new vector y', over the rows computed
     """
 
@@ -101,7 +104,7 @@ SOLVES = 1 << 28
 class Residual:
     """r = β·1 + αP̄ᵀy - y, and what makes its large entries quick to find.
 
-    values      float64[n], r
+    values      values[n], r
     marks       int32[n], LISTED, QUEUED and the last solve that pushed v; QUEUED only inside `push`
     candidates  int32[capacity]: the first `listed` are every v with |r[v]| > floor, each once, and
                 perhaps some others
@@ -233,13 +236,13 @@ class Backend(ABC):
     push_cost    time of one pushed edge, in edges of a dense sweep: measured once, so that
     decisions
                  follow counted work and the same batches give the same ranks
-    share_dtype  what `relax` rounds shares to
+    share_dtypes  what `relax` rounds shares to, by the dtype of y
     """
 
     name: str
     xp: Any
     push_cost: float
-    share_dtype: type[np.generic]
+    share_dtypes: ClassVar[dict[str, type[np.generic]]]
 
     @abstractmethod
     def to_device(self, values: NDArray[Any]) -> Array:
@@ -439,27 +442,35 @@ class Backend(ABC):
             r  = β + α·c - (1 - αℓ/d)·y[v]          the residual of y, before the step
             y' = y[v] + r / (1 - αℓ/d)
 
-        values             float64[n], y; with β = 0 and y = 0 the step is the residual form, y' =
+        values             values[n], y; with β = 0 and y = 0 the step is the residual form, y' =
                            α·c/(1-αℓ/d)
         contributions      float64[n], y/d, and 0 where d = 0; None: divided for each edge anew,
-                           which is cheaper than a pass over n where rows are few; frontier only
+                           which is cheaper than a pass over n where rows are few, and the only
+                           way where values are float32
         base, damping      β and α
-        new_values         float64[n], receives y' where v is in rows; must not be `values`. None
+        new_values         values[n], receives y' where v is in rows; must not be `values`. None
                            where only the residual is wanted: there is no y' then
         new_contributions  float64[n], receives y'/d there, unless contributions is None; must not
                            be `contributions`; None with new_values
-        residual           float64[n], receives r there, or None
+        residual           values[n], receives r there, or None
         frontier           flags to set and clear, or None
         """
 
     @abstractmethod
     def round_shares(
-        self, graph: Graph, residual: Array, shares: Array, damping: float, shift: float
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        shares: Array,
+        damping: float,
+        shift: float,
     ) -> Relaxed:
         """Lowers every r by the shift, and finds the shares with which a dense sweep begins.
 
-        residual  float64[n], r
-        shares    share_dtype[n], overwritten: r / (1 - αℓ/d) / d, rounded; 0 where d = 0
+        values, residual  values[n], y and r
+        shares            of the dtype that share_dtypes has for y; overwritten: r / (1 - αℓ/d) / d,
+                          rounded; 0 where d = 0
         """
 
     @abstractmethod
@@ -479,8 +490,8 @@ class Backend(ABC):
         The step is what the rounded shares stand for, so that r stays the residual of y at a base
         that is lower by the shift: what the shares or y cannot take stays in r.
 
-        values, residual    float64[n], y and r, changed
-        shares, new_shares  share_dtype[n], of r before and after; not the same array
+        values, residual    values[n], y and r, changed
+        shares, new_shares  of r before and after; not the same array
         """
 
     @abstractmethod
@@ -496,7 +507,8 @@ class Backend(ABC):
         floor: float,
         followed: bool,
     ) -> Products:
-        """``q̂ = A·δ - mean`` of the step δ that the shares stand for, into ``descent.image``.
+        """``q̂ = A·δ - mean`` of the step δ that the shares stand for, into ``descent.image``. For
+        a y in float64.
 
         mean      of A·δ
         floor     weights are made anew, W = 1 / (1 - αℓ/d) / max(y, floor); 0 to keep them
@@ -606,7 +618,7 @@ class Backend(ABC):
 
     @abstractmethod
     def top_k(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Ids and values of the k largest of float64[n], on the host; ties by id. 0 ≤ k ≤ n."""
+        """Ids and values of the k largest of values[n], on the host; ties by id. 0 ≤ k ≤ n."""
 
     @abstractmethod
     def sum_depth(self, longest_row: int) -> int:

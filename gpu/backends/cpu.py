@@ -173,7 +173,7 @@ class CpuBackend(CpuSweepOperations):
         edges = int(degree.sum(dtype=np.int64))
         if edges + len(applied.removed_targets) + len(applied.added_targets) > most_edges:
             return None
-        flow = damping * values[sources]
+        flow = damping * values[sources].astype(np.float64)
         old_share = np.where(old_degree > 0, flow / np.maximum(old_degree, 1), 0.0)
         shares = np.where(degree > 0, flow / np.maximum(degree, 1), 0.0) - old_share
         looped = graph.loop[sources] != 0
@@ -288,7 +288,7 @@ class CpuBackend(CpuSweepOperations):
         candidates = np.flatnonzero(values >= least)
         # a stable sort of ascending ids orders equal values by id
         best = candidates[np.argsort(-values[candidates], kind="stable")[:k]]
-        return best, values[best]
+        return best, values[best].astype(np.float64)
 
 
 def _tally(residual: Residual) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -60,10 +60,9 @@ def _join(v, size, marks, threshold, weight, length, candidates, queue, counts):
 def _receive(  # type: ignore[no-untyped-def]
     v, amount, r, marks, floor, threshold, weight, length, candidates, queue, counts, sums
 ):
-    old = r[v]
-    new = old + amount
-    r[v] = new
-    size = abs(new)
+    old = np.float64(r[v])
+    r[v] = old + amount
+    size = abs(np.float64(r[v]))
     sums[L1] += size - abs(old)
     sums[MAGNITUDE] += size
     if size > floor:
@@ -185,10 +184,9 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
         for at in range(limits[bucket], limits[bucket + 1]):
             v = targets[at]
             amount = amounts[at]
-            old = r[v]
-            new = old + amount
-            r[v] = new
-            size = abs(new)
+            old = np.float64(r[v])
+            r[v] = old + amount
+            size = abs(np.float64(r[v]))
             l1 += size - abs(old)
             total += amount
             moved += abs(amount)
@@ -207,7 +205,7 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
             sums[place] += seen[bucket, place]
         for at in range(limits[bucket], lifted[bucket]):
             v = targets[at]
-            size = abs(r[v])
+            size = abs(np.float64(r[v]))
             if size > floor:
                 _join(v, size, marks, threshold, weight, length, candidates, queue, counts)
     counts[EDGES] += edges
@@ -293,15 +291,35 @@ def spread(  # type: ignore[no-untyped-def]
 
 
 @_sequential
-def _select(threshold, weight, floor, length, r, marks, candidates, queue, counts):  # type: ignore[no-untyped-def]
+def _leaving(d, looped, damping):  # type: ignore[no-untyped-def]
+    return 1.0 - damping * looped / d if d > 0 else 1.0
+
+
+@_sequential
+def _select(  # type: ignore[no-untyped-def]
+    threshold,
+    weight,
+    floor,
+    damping,
+    length,
+    loop,
+    degree,
+    values,
+    r,
+    marks,
+    candidates,
+    queue,
+    counts,
+):
     """Fills the empty queue with the candidates above θ, drops those that are no longer above the
-    floor, and returns the largest θ that one of the others is above.
+    floor, and returns the largest θ that one of the others is above. What y has no digits for is
+    left out: it waits until it has grown.
     """
     kept = 0
     largest = 0.0
     for place in range(counts[N_LISTED]):
         v = candidates[place]
-        size = abs(r[v])
+        size = abs(np.float64(r[v]))
         if size <= floor:
             marks[v] &= ~LISTED
             continue
@@ -309,10 +327,12 @@ def _select(threshold, weight, floor, length, r, marks, candidates, queue, count
         kept += 1
         worth = size / (1.0 + weight * length[v])
         if worth > threshold:
-            marks[v] |= QUEUED
-            queue[counts[N_QUEUED]] = v
-            counts[N_QUEUED] += 1
-            counts[QUEUED_EDGES] += length[v]
+            leaving = _leaving(degree[v], loop[v], damping)
+            if values.dtype.type(values[v] + r[v] / leaving) != values[v]:
+                marks[v] |= QUEUED
+                queue[counts[N_QUEUED]] = v
+                counts[N_QUEUED] += 1
+                counts[QUEUED_EDGES] += length[v]
         else:
             largest = max(largest, worth)
     counts[N_LISTED] = kept
@@ -362,7 +382,21 @@ def push(  # type: ignore[no-untyped-def]
             if not select:
                 threshold = max(0.5 * threshold, floor)
             select = False
-            largest = _select(threshold, weight, floor, length, r, marks, candidates, queue, counts)
+            largest = _select(
+                threshold,
+                weight,
+                floor,
+                damping,
+                length,
+                loop,
+                degree,
+                values,
+                r,
+                marks,
+                candidates,
+                queue,
+                counts,
+            )
             if counts[N_QUEUED] == 0:
                 if counts[N_LISTED] == 0 or threshold <= floor:
                     ended = FLOOR
@@ -384,7 +418,7 @@ def push(  # type: ignore[no-untyped-def]
         for place in range(queued):
             u = taking[place]
             mark = marks[u] & ~QUEUED
-            amount = r[u]
+            amount = np.float64(r[u])
             if abs(amount) <= threshold * (1.0 + weight * length[u]):
                 marks[u] = mark
                 continue
@@ -393,13 +427,12 @@ def push(  # type: ignore[no-untyped-def]
                 counts[VERTICES] += 1
             marks[u] = mark
             d = degree[u]
-            leaving = 1.0 - damping * loop[u] / d if d > 0 else 1.0
-            old = values[u]
-            new = old + amount / leaving
-            values[u] = new
-            taken = new - old
-            left = amount - leaving * taken
-            r[u] = left
+            leaving = _leaving(d, loop[u], damping)
+            old = np.float64(values[u])
+            values[u] = old + amount / leaving
+            taken = np.float64(values[u]) - old
+            r[u] = amount - leaving * taken
+            left = np.float64(r[u])
             sums[L1] += abs(left) - abs(amount)
             sums[SUM] += left - amount
             sums[TOTAL] += taken
@@ -481,17 +514,17 @@ def refresh(  # type: ignore[no-untyped-def]
             block = 0.0
             for slot in range(begin, stop):
                 u = pool[slot]
-                block += values[u] / degree[u]
+                block += np.float64(values[u]) / degree[u]
             arriving += block
             begin = stop
         d = degree[v]
-        leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
-        old = r[v]
-        new = base + damping * arriving - leaving * values[v]
-        r[v] = new
+        old = np.float64(r[v])
+        r[v] = base + damping * arriving - _leaving(d, loop[v], damping) * values[v]
+        new = np.float64(r[v])
         size = abs(new)
         sums[L1] += size - abs(old)
         sums[SUM] += new - old
+        sums[MAGNITUDE] += size
         if size > floor:
             _join(v, size, marks, np.inf, 0.0, length, candidates, queue, counts)
 

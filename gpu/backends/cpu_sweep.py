@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
@@ -36,6 +36,11 @@ small.
 
 STRIPE = 1 << 12
 """Vertices that one core takes at a time in passes over all."""
+
+_LAST_DIGITS = 2.0**-21
+"""What four steps of a float32 are at most, relative to it. A change by no more counts as none:
+rounding alone can make changes of that size go on for ever.
+"""
 
 _NO_FLAGS = np.zeros(0, np.uint8)
 _NO_MARKS = np.zeros(0, np.int32)
@@ -91,7 +96,7 @@ def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-d
         stop = min(begin + _BLOCK, end)
         block = 0.0
         for slot in range(begin, stop):
-            block += values[pool[slot]] / degree[pool[slot]]
+            block += np.float64(values[pool[slot]]) / degree[pool[slot]]
         total += block
         begin = stop
     return total
@@ -117,10 +122,11 @@ def _pull(  # type: ignore[no-untyped-def]
     spreading,
     prune_tolerance,
     frontier_tolerance,
+    last_digits,
     sums,
 ):
     tracked = len(spreading) > 0
-    divided = len(contributions) > 0
+    summed = len(contributions) > 0
     wanted = len(residuals) > 0
     moving = len(new_values) > 0
     for group in prange(len(groups) - 1):
@@ -138,13 +144,13 @@ def _pull(  # type: ignore[no-untyped-def]
             block_dangling = 0.0
             for place in range(first, last):
                 v = order[place]
-                if divided:
+                if summed:
                     arriving = _row_sum(pool, start[v], start[v] + length[v], contributions)
                 else:
                     arriving = _divided_sum(pool, start[v], start[v] + length[v], values, degree)
                 d = degree[v]
                 leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
-                old = values[v]
+                old = np.float64(values[v])
                 residual = base + damping * arriving - leaving * old
                 if wanted:
                     residuals[v] = residual
@@ -152,11 +158,11 @@ def _pull(  # type: ignore[no-untyped-def]
                 block_sum += residual
                 if not moving:
                     continue
-                new = old + residual / leaving
-                new_values[v] = new
-                if divided:
+                new_values[v] = old + residual / leaving
+                new = np.float64(new_values[v])
+                if summed:
                     new_contributions[v] = new / d if d > 0 else 0.0
-                change = abs(new - old)
+                change = _change(old, new, last_digits)
                 block_total += new
                 if d == 0:
                     block_dangling += new
@@ -185,23 +191,35 @@ def _leaving(d, loop, damping):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _share(residual, d, leaving):  # type: ignore[no-untyped-def]
-    return np.float32(residual / leaving / d) if d > 0 else np.float32(0.0)
+def _change(old, new, last_digits):  # type: ignore[no-untyped-def]
+    step = abs(new - old)
+    return step if step > last_digits * new else 0.0
 
 
 @njit
-def _step(share, residual, d):  # type: ignore[no-untyped-def]
-    """What a vertex takes: its share stands for it exactly; without out-edges all there is."""
-    return np.float64(share) * d if d > 0 else residual
-
-
-@njit
-def _sent_and_left(share, residual, d, loop, leaving, damping):  # type: ignore[no-untyped-def]
-    """What is in the residual of all vertices after a sweep because of this one."""
+def _share(value, residual, d, leaving, single):  # type: ignore[no-untyped-def]
+    """What a vertex sends along each edge: for a y in float32, of what that can take."""
     if d == 0:
-        return 0.0
-    exact = np.float64(share)
-    return damping * exact * (d - loop) + (residual - leaving * (exact * d))
+        return np.float32(0.0)
+    wanted = residual / leaving
+    if single:
+        wanted = np.float64(np.float32(value + wanted)) - value
+    return np.float32(wanted / d)
+
+
+@njit
+def _stepped(value, residual, share, d, leaving, single):  # type: ignore[no-untyped-def]
+    """y after the step: by what the share stands for exactly; without out-edges by all there is."""
+    if single:
+        return np.float64(np.float32(value + residual / leaving))
+    return value + (np.float64(share) * d if d > 0 else residual)
+
+
+@njit
+def _sent_and_left(value, residual, share, d, loop, leaving, damping, single):  # type: ignore[no-untyped-def]
+    """What is in the residual of all vertices after a sweep because of this one."""
+    taken = _stepped(value, residual, share, d, leaving, single) - value
+    return damping * np.float64(share) * (d - loop) + (residual - leaving * taken)
 
 
 @row_kernel
@@ -216,11 +234,13 @@ def _relax(  # type: ignore[no-untyped-def]
     shares,
     damping,
     shift,
+    last_digits,
     values,
     r,
     new_shares,
     sums,
 ):
+    single = values.itemsize == 4
     for group in prange(len(groups) - 1):
         l1 = 0.0
         total = 0.0
@@ -232,19 +252,22 @@ def _relax(  # type: ignore[no-untyped-def]
             arriving = _row_sum(pool, start[v], start[v] + length[v], shares)
             d = degree[v]
             leaving = _leaving(d, loop[v], damping)
-            old = values[v]
-            new = old + _step(shares[v], r[v], d)
+            old = np.float64(values[v])
+            before = np.float64(r[v])
+            new = _stepped(old, before, shares[v], d, leaving, single)
             taken = new - old
-            residual = damping * arriving + (r[v] - leaving * taken) - shift
-            share = _share(residual, d, leaving)
             values[v] = new
-            r[v] = residual
+            r[v] = damping * arriving + (before - leaving * taken) - shift
+            residual = np.float64(r[v])
+            share = _share(new, residual, d, leaving, single)
             new_shares[v] = share
             l1 += abs(residual)
             total += residual
             taken_sum += taken
-            arriving_sum += _sent_and_left(share, residual, d, loop[v], leaving, damping)
-            largest = max(largest, abs(taken))
+            arriving_sum += _sent_and_left(
+                new, residual, share, d, loop[v], leaving, damping, single
+            )
+            largest = max(largest, _change(old, new, last_digits))
         sums[group, 0] = l1
         sums[group, 1] = total
         sums[group, 2] = taken_sum
@@ -253,7 +276,8 @@ def _relax(  # type: ignore[no-untyped-def]
 
 
 @vertex_kernel
-def _round_shares(r, loop, degree, damping, shift, shares, sums):  # type: ignore[no-untyped-def]
+def _round_shares(r, values, loop, degree, damping, shift, shares, sums):  # type: ignore[no-untyped-def]
+    single = values.itemsize == 4
     for stripe in prange(len(sums)):
         l1 = 0.0
         total = 0.0
@@ -261,13 +285,16 @@ def _round_shares(r, loop, degree, damping, shift, shares, sums):  # type: ignor
         for v in range(stripe * STRIPE, min((stripe + 1) * STRIPE, len(r))):
             d = degree[v]
             leaving = _leaving(d, loop[v], damping)
-            residual = r[v] - shift
-            share = _share(residual, d, leaving)
-            r[v] = residual
+            value = np.float64(values[v])
+            r[v] = r[v] - shift
+            residual = np.float64(r[v])
+            share = _share(value, residual, d, leaving, single)
             shares[v] = share
             l1 += abs(residual)
             total += residual
-            arriving_sum += _sent_and_left(share, residual, d, loop[v], leaving, damping)
+            arriving_sum += _sent_and_left(
+                value, residual, share, d, loop[v], leaving, damping, single
+            )
         sums[stripe, 0] = l1
         sums[stripe, 1] = total
         sums[stripe, 3] = arriving_sum
@@ -305,7 +332,8 @@ def _image(  # type: ignore[no-untyped-def]
             arriving = _row_sum(pool, start[v], start[v] + length[v], shares)
             d = degree[v]
             leaving = _leaving(d, loop[v], damping)
-            here = leaving * _step(shares[v], r[v], d) - damping * arriving - mean
+            step = _stepped(0.0, r[v], shares[v], d, leaving, False)
+            here = leaving * step - damping * arriving - mean
             image[v] = here
             if floor > 0.0:
                 weights[v] = 1.0 / (leaving * max(values[v], floor))
@@ -349,7 +377,7 @@ def _descend(  # type: ignore[no-untyped-def]
         for v in range(stripe * STRIPE, min((stripe + 1) * STRIPE, len(r))):
             d = degree[v]
             leaving = _leaving(d, loop[v], damping)
-            p = _step(shares[v], r[v], d)
+            p = _stepped(0.0, r[v], shares[v], d, leaving, False)
             q = image[v]
             if followed:
                 p -= mixed * direction[v]
@@ -358,7 +386,7 @@ def _descend(  # type: ignore[no-untyped-def]
             new = old + size * p
             taken = new - old
             residual = r[v] - size * q + leaving * (size * p - taken)
-            share = _share(residual, d, leaving)
+            share = _share(new, residual, d, leaving, False)
             direction[v] = p
             last_image[v] = q
             values[v] = new
@@ -367,7 +395,9 @@ def _descend(  # type: ignore[no-untyped-def]
             l1 += abs(residual)
             total += residual
             taken_sum += taken
-            arriving_sum += _sent_and_left(share, residual, d, loop[v], leaving, damping)
+            arriving_sum += _sent_and_left(
+                new, residual, share, d, loop[v], leaving, damping, False
+            )
             largest = max(largest, abs(taken))
         sums[stripe, 0] = l1
         sums[stripe, 1] = total
@@ -379,7 +409,10 @@ def _descend(  # type: ignore[no-untyped-def]
 class CpuSweepOperations(CpuGraphOperations):
     """Operations that read in-lists; see Backend."""
 
-    share_dtype = np.float32
+    share_dtypes: ClassVar[dict[str, type[np.generic]]] = {
+        "float64": np.float32,
+        "float32": np.float32,
+    }
 
     def pull(
         self,
@@ -407,13 +440,14 @@ class CpuSweepOperations(CpuGraphOperations):
             _NO_VALUES if contributions is None else contributions,
             base,
             damping,
-            _NO_VALUES if new_values is None else new_values,
+            values[:0] if new_values is None else new_values,
             _NO_VALUES if new_contributions is None else new_contributions,
-            _NO_VALUES if residual is None else residual,
+            values[:0] if residual is None else residual,
             frontier.affected if frontier else _NO_MARKS,
             frontier.spreading if frontier else _NO_FLAGS,
             frontier.prune_tolerance if frontier else -1.0,
-            frontier.frontier_tolerance if frontier else -1.0,
+            frontier.frontier_tolerance if frontier else np.inf,
+            _last_digits(values),
             sums,
         )
         residual_l1, residual_sum, _, total, dangling = sums.sum(axis=0).tolist()
@@ -421,10 +455,16 @@ class CpuSweepOperations(CpuGraphOperations):
         return Sweep(residual_l1, residual_sum, largest_change, Mass(total, dangling))
 
     def round_shares(
-        self, graph: Graph, residual: Array, shares: Array, damping: float, shift: float
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        shares: Array,
+        damping: float,
+        shift: float,
     ) -> Relaxed:
         sums = np.zeros((-(-graph.vertices // STRIPE), 5))
-        _round_shares(residual, graph.loop, graph.degree, damping, shift, shares, sums)
+        _round_shares(residual, values, graph.loop, graph.degree, damping, shift, shares, sums)
         return _relaxed(sums)
 
     def relax(
@@ -451,6 +491,7 @@ class CpuSweepOperations(CpuGraphOperations):
             shares,
             damping,
             shift,
+            _last_digits(values),
             values,
             residual,
             new_shares,
@@ -532,3 +573,7 @@ class CpuSweepOperations(CpuGraphOperations):
 def _relaxed(sums: Array) -> Relaxed:
     l1, residual_sum, total, arriving, _ = sums.sum(axis=0).tolist()
     return Relaxed(l1, residual_sum, total, arriving, float(sums[:, 4].max(initial=0.0)))
+
+
+def _last_digits(values: Array) -> float:
+    return _LAST_DIGITS if values.dtype == np.float32 else 0.0

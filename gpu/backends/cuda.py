@@ -30,7 +30,7 @@ from gpu.backends.base import (
 from gpu.backends.cuda_graph import Kernel
 from gpu.backends.cuda_sweep import CudaSweepOperations
 from gpu.errors import BackendUnavailable
-from gpu.kernels import COMPILE_OPTIONS, COOPERATIVE, LANES, LONGEST, NAMES, source
+from gpu.kernels import COMPILE_OPTIONS, COOPERATIVE, LANES, LONGEST, NAMES, VALUES, source
 
 if TYPE_CHECKING:
     from gpu.adjacency import Adjacency
@@ -90,7 +90,7 @@ class CudaBackend(CudaSweepOperations):
         }
         self._no_flags = self.xp.zeros(1, np.uint8)
         self._no_marks = self.xp.zeros(1, np.int32)
-        self._no_values = self.xp.zeros(1)
+        self._no_values = {name: self.xp.zeros(1, name) for name in VALUES}
         self._arrived = self.xp.zeros(1, np.int32)
         self._resident = device.multiprocessors * _RESIDENT
 
@@ -138,7 +138,7 @@ class CudaBackend(CudaSweepOperations):
         residual: Residual,
     ) -> Moved:
         tally, incoming = self._tally(residual), graph.incoming
-        self._kernels["residual"]["refresh_rows"](
+        self._residual_kernel("refresh_rows", values)(
             self._blocks((last - first) * 32),
             (_BLOCK,),
             (
@@ -177,7 +177,7 @@ class CudaBackend(CudaSweepOperations):
         singles = len(sources) + removed + added
         shares, chunks = xp.empty(len(sources)), xp.empty(len(sources), np.int64)
         targets, amounts = xp.empty(singles, np.int32), xp.empty(singles)
-        self._kernels["residual"]["perturbation"](
+        self._residual_kernel("perturbation", values)(
             self._blocks(singles),
             (_BLOCK,),
             (
@@ -237,7 +237,7 @@ class CudaBackend(CudaSweepOperations):
     ) -> Moved:
         outgoing = graph.outgoing
         tally = self._tally(residual)
-        self._kernels["residual"]["spread_rows"](
+        self._residual_kernel("spread_rows", residual.values)(
             (self._resident,),
             (_BLOCK,),
             (
@@ -268,7 +268,7 @@ class CudaBackend(CudaSweepOperations):
         tally = self._tally(residual)
         capacity = len(residual.candidates)
         spare_candidates = xp.empty_like(residual.candidates)
-        self._kernels["residual"]["push_rounds"](
+        self._residual_kernel("push_rounds", values)(
             (self._resident,),
             (_BLOCK,),
             (
@@ -319,7 +319,7 @@ class CudaBackend(CudaSweepOperations):
         residual.listed, residual.floor = 0, floor
         tally = self._tally(residual)
         vertices = len(residual.values)
-        self._kernels["residual"]["collect_large"](
+        self._residual_kernel("collect_large", residual.values)(
             self._blocks(vertices),
             (_BLOCK,),
             (
@@ -333,6 +333,9 @@ class CudaBackend(CudaSweepOperations):
             ),
         )
         self._moved(residual, self.to_host(tally))
+
+    def _residual_kernel(self, name: str, values: Array) -> Kernel:
+        return self._kernels["residual"][f"{name}<{VALUES[values.dtype.name]}>"]
 
     def _blocks(self, threads: int) -> tuple[int]:
         return (max(1, min(self._resident, -(-threads // _BLOCK))),)
@@ -408,7 +411,7 @@ class CudaBackend(CudaSweepOperations):
         xp = self.xp
         # a stable sort of the negated values orders equal ones by id
         best = xp.argsort(-values, kind="stable")[:k]
-        return self.to_host(best).astype(np.int64), self.to_host(values[best])
+        return self.to_host(best).astype(np.int64), self.to_host(values[best]).astype(np.float64)
 
 
 def cuda_backend() -> CudaBackend:

@@ -5,7 +5,7 @@ descend.cu.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from gpu.backends.base import (
     Sweep,
 )
 from gpu.backends.cuda_graph import CudaGraphOperations
-from gpu.kernels import LANES, URGENT
+from gpu.kernels import LANES, URGENT, VALUES
 from gpu.kernels import LONGEST as _LONGEST
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _MOST_BLOCKS = 8192
 _SUMS = 5
 """Sums that every sweep leaves."""
 
-_RESIDUAL, _SWEEP, _FRONTIER, _DIVIDED = range(4)
+_RESIDUAL, _SWEEP, _FRONTIER = range(3)
 """Modes of pull.cu."""
 
 _GROUP_LANES = np.array(LANES[::-1])
@@ -50,10 +50,13 @@ _PLAN = np.dtype(
 class CudaSweepOperations(CudaGraphOperations):
     """Operations that read in-lists; see Backend."""
 
-    share_dtype = np.uint16
+    share_dtypes: ClassVar[dict[str, type[np.generic]]] = {
+        "float64": np.uint16,
+        "float32": np.float32,
+    }
     _no_flags: Array
     _no_marks: Array
-    _no_values: Array
+    _no_values: dict[str, Array]
     _arrived: Array
 
     def pull(
@@ -69,40 +72,45 @@ class CudaSweepOperations(CudaGraphOperations):
         residual: Array | None = None,
         frontier: Frontier | None = None,
     ) -> Sweep:
-        none = self._no_values
-        if frontier is not None:
-            mode = _DIVIDED if contributions is None else _FRONTIER
-        else:
-            mode = _RESIDUAL if new_values is None else _SWEEP
+        kind, divided = values.dtype.name, contributions is None
+        nothing, no_contributions = self._no_values[kind], self._no_values["float64"]
+        mode = _FRONTIER if frontier else _RESIDUAL if new_values is None else _SWEEP
         residual_l1, residual_sum, total, dangling, largest_change = self._over_rows(
             "pull",
-            f"pull_rows<{mode}>",
+            f"pull_rows<{VALUES[kind]}, {mode}, {str(divided).lower()}>",
             graph.incoming,
             rows,
             (
                 graph.loop,
                 graph.degree,
                 values,
-                none if contributions is None else contributions,
+                no_contributions if contributions is None else contributions,
                 np.float64(base),
                 np.float64(damping),
-                none if new_values is None else new_values,
-                none if new_contributions is None else new_contributions,
-                none if residual is None else residual,
+                nothing if new_values is None else new_values,
+                no_contributions if new_contributions is None else new_contributions,
+                nothing if residual is None else residual,
                 np.int32(residual is not None),
                 frontier.affected if frontier else self._no_marks,
                 frontier.spreading if frontier else self._no_flags,
                 np.float64(frontier.prune_tolerance if frontier else -1.0),
-                np.float64(frontier.frontier_tolerance if frontier else -1.0),
+                np.float64(frontier.frontier_tolerance if frontier else np.inf),
             ),
         )
         return Sweep(residual_l1, residual_sum, largest_change, Mass(total, dangling))
 
     def round_shares(
-        self, graph: Graph, residual: Array, shares: Array, damping: float, shift: float
+        self,
+        graph: Graph,
+        values: Array,
+        residual: Array,
+        shares: Array,
+        damping: float,
+        shift: float,
     ) -> Relaxed:
-        arguments = (np.float64(damping), np.float64(shift), residual, shares)
-        return Relaxed(*self._over_vertices("relax", "round_shares", graph, arguments))
+        kernel = f"round_shares<{VALUES[values.dtype.name]}>"
+        arguments = (np.float64(damping), np.float64(shift), values, residual, shares)
+        return Relaxed(*self._over_vertices("relax", kernel, graph, arguments))
 
     def relax(
         self,
@@ -117,7 +125,7 @@ class CudaSweepOperations(CudaGraphOperations):
         return Relaxed(
             *self._over_rows(
                 "relax",
-                "relax_rows",
+                f"relax_rows<{VALUES[values.dtype.name]}>",
                 graph.incoming,
                 graph.incoming.rows,
                 (

@@ -23,16 +23,29 @@ shorter than its shortest."""
 URGENT = 16
 """No row stays in its class that is so many times longer than its class's longest."""
 
+VALUES = {"float64": "double", "float32": "float"}
+"""The C++ type of a vector over the vertices, by dtype."""
+
 NAMES: dict[str, tuple[str, ...]] = {
-    "pull": (*(f"pull_rows<{mode}>" for mode in range(4)), "add_up<true>"),
-    "relax": ("relax_rows", "round_shares", "add_up<true>"),
+    "pull": (
+        *(f"pull_rows<double, {mode}, false>" for mode in range(3)),
+        "pull_rows<double, 2, true>",
+        *(f"pull_rows<float, {mode}, true>" for mode in range(3)),
+        "add_up<true>",
+    ),
+    "relax": (
+        *(
+            f"{name}<{value}>"
+            for name in ("relax_rows", "round_shares")
+            for value in VALUES.values()
+        ),
+        "add_up<true>",
+    ),
     "descend": ("image_rows", "descend", "add_up<false>", "add_up<true>"),
-    "residual": (
-        "perturbation",
-        "spread_rows",
-        "collect_large",
-        "refresh_rows",
-        "push_rounds",
+    "residual": tuple(
+        f"{name}<{value}>"
+        for name in ("perturbation", "spread_rows", "collect_large", "refresh_rows", "push_rounds")
+        for value in VALUES.values()
     ),
     "expand": ("expand_rows", "look_back"),
     "resolve": ("pack<int>", "pack<int64>", "sort_small", "heads", "locate", "decide"),

@@ -1,6 +1,6 @@
 // A dense sweep that keeps the last direction in mind: Orthomin(1) (backends/base.py, image and descend):
 //
-//     z = step of the rounded shares (shares.cuh)
+//     z = step of the rounded shares (shares.cuh; y is float64 here)
 //     q̂ = (1 - αℓ/d)·z - α·Σ shares of the in-neighbours - mean                       image_rows
 //     p = z - c·p',  q = q̂ - c·q',  y += a·p,  r -= a·q, and the next shares            descend
 //
@@ -14,19 +14,23 @@ enum ImageSum { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R };
 
 enum DescendSum { L1, SUM, TAKEN, ARRIVING, LARGEST_STEP };
 
+__device__ __forceinline__ double step_of(Share<double> share, double residual, int d) {
+    return d > 0 ? exact(share) * d : residual;
+}
+
 struct Vertex {
     double residual, last;
     float weight;
     int d;
     uint8 loop;
-    Share share;
+    Share<double> share;
 };
 
 // weighted: whether weights are there already; they are computed from y and kept otherwise. followed: whether there is a q'.
 __global__ void __launch_bounds__(BLOCK, 4) image_rows(
     const int* __restrict__ order, const int64* __restrict__ start, const int* __restrict__ length,
     const int* __restrict__ pool, double* parts, int* arrived, Plan plan,
-    const uint8* __restrict__ loop, const int* __restrict__ degree, const Share* __restrict__ shares,
+    const uint8* __restrict__ loop, const int* __restrict__ degree, const Share<double>* __restrict__ shares,
     double damping, double mean, const double* __restrict__ values, const double* __restrict__ r,
     int weighted, double floor, float* __restrict__ weights, int followed, const double* __restrict__ last_image,
     double* __restrict__ image, double* __restrict__ partial_sums) {
@@ -61,7 +65,7 @@ __global__ void __launch_bounds__(BLOCK, 4) image_rows(
 __global__ void __launch_bounds__(BLOCK) descend(
     int64 vertices, const uint8* __restrict__ loop, const int* __restrict__ degree, double damping,
     double size, double mixed, int followed, const double* __restrict__ image, double* __restrict__ direction,
-    double* __restrict__ last_image, double* __restrict__ values, double* __restrict__ r, Share* __restrict__ shares,
+    double* __restrict__ last_image, double* __restrict__ values, double* __restrict__ r, Share<double>* __restrict__ shares,
     double* __restrict__ partial_sums) {
     double sums[SUMS] = {};
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
@@ -76,7 +80,7 @@ __global__ void __launch_bounds__(BLOCK) descend(
         const double new_value = old_value + size * p;
         const double taken = new_value - old_value;
         const double residual = old_residual - size * q + leaving * (size * p - taken);
-        const Share share = share_of(residual, d, leaving);
+        const Share<double> share = share_of<double>(new_value, residual, d, leaving);
         direction[v] = p;
         last_image[v] = q;
         values[v] = new_value;
@@ -85,7 +89,7 @@ __global__ void __launch_bounds__(BLOCK) descend(
         sums[L1] += fabs(residual);
         sums[SUM] += residual;
         sums[TAKEN] += taken;
-        sums[ARRIVING] += sent_and_left(share, residual, d, loop[v], leaving, damping);
+        sums[ARRIVING] += sent_and_left<double>(new_value, residual, share, d, loop[v], leaving, damping);
         sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], fabs(taken));
     }
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SUMS);

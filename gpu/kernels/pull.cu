@@ -3,14 +3,14 @@
 //     r  = β + α·Σ contributions[in-neighbours of v] - (1 - αℓ/d)·y[v]
 //     y' = y[v] + r / (1 - αℓ/d),     contribution' = y'/d
 //
-// MODE: RESIDUAL, r alone; SWEEP, y' too; FRONTIER, which also sets and clears flags; DIVIDED, a FRONTIER that divides y/d for
-// each edge and needs no contributions.
+// MODE: RESIDUAL, r alone; SWEEP, y' too; FRONTIER, which also sets and clears flags. DIVIDED: y/d is divided for each edge, and
+// no contributions are needed. Value: what y and r are stored as.
 // Launch: as rows.cuh says.
-// Traffic: per edge 4 bytes of neighbour id, streamed, and one random read of 8 bytes (a 32-byte sector); per row
+// Traffic, Value double: per edge 4 bytes of neighbour id, streamed, and one random read of 8 bytes (a 32-byte sector); per row
 // 16 (order, start, length) + 5 (loop, degree) + 8 + 16 bytes (y in; y', contribution' out).
 
 enum PullSum { RESIDUAL_L1, RESIDUAL_SUM, TOTAL, DANGLING, LARGEST_CHANGE };
-enum Mode { RESIDUAL, SWEEP, FRONTIER, DIVIDED };
+enum Mode { RESIDUAL, SWEEP, FRONTIER };
 
 struct Vertex {
     double value;
@@ -18,39 +18,40 @@ struct Vertex {
     uint8 loop;
 };
 
-template <int MODE>
-__global__ void __launch_bounds__(BLOCK, MODE == DIVIDED ? 3 : 4) pull_rows(
+template <typename Value, int MODE, bool DIVIDED>
+__global__ void __launch_bounds__(BLOCK, DIVIDED ? 3 : 4) pull_rows(
     const int* __restrict__ order, const int64* __restrict__ start, const int* __restrict__ length,
     const int* __restrict__ pool, double* parts, int* arrived, Plan plan,
     const uint8* __restrict__ loop, const int* __restrict__ degree,
-    const double* __restrict__ values, const double* __restrict__ contributions,
-    double base, double damping, double* __restrict__ new_values, double* __restrict__ new_contributions,
-    double* __restrict__ residuals, int residual_wanted, int* __restrict__ affected, uint8* __restrict__ spreading,
+    const Value* __restrict__ values, const double* __restrict__ contributions,
+    double base, double damping, Value* __restrict__ new_values, double* __restrict__ new_contributions,
+    Value* __restrict__ residuals, int residual_wanted, int* __restrict__ affected, uint8* __restrict__ spreading,
     double prune_tolerance, double frontier_tolerance, double* __restrict__ partial_sums) {
     double sums[SUMS] = {};
     const auto load = [&](int u) {
-        if constexpr (MODE == DIVIDED) return values[u] / degree[u];
+        if constexpr (DIVIDED) return (double)values[u] / degree[u];
         else return contributions[u];
     };
-    const auto read = [&](int v, bool wanted) { return wanted ? Vertex{values[v], degree[v], loop[v]} : Vertex{}; };
+    const auto read = [&](int v, bool wanted) {
+        return wanted ? Vertex{(double)values[v], degree[v], loop[v]} : Vertex{};
+    };
     const auto finish = [&](int v, const Vertex& own, double arriving) {
         const int d = own.d;
         const double leaving = own.loop ? 1.0 - damping / d : 1.0;
-        const double old_value = own.value;
-        const double residual = base + damping * arriving - leaving * old_value;
-        if (MODE == RESIDUAL || residual_wanted) residuals[v] = residual;
+        const double residual = base + damping * arriving - leaving * own.value;
+        if (MODE == RESIDUAL || residual_wanted) residuals[v] = (Value)residual;
         sums[RESIDUAL_L1] += fabs(residual);
         sums[RESIDUAL_SUM] += residual;
         if constexpr (MODE != RESIDUAL) {
-            const double new_value = old_value + residual / leaving;
-            const double change = fabs(new_value - old_value);
+            const Value new_value = (Value)(own.value + residual / leaving);
+            const double change = change_of<Value>(own.value, new_value);
             new_values[v] = new_value;
-            if constexpr (MODE != DIVIDED) new_contributions[v] = d > 0 ? new_value / d : 0.0;
+            if constexpr (!DIVIDED) new_contributions[v] = d > 0 ? new_value / d : 0.0;
             sums[TOTAL] += new_value;
             if (d == 0) sums[DANGLING] += new_value;
             sums[LARGEST_CHANGE] = fmax(sums[LARGEST_CHANGE], change);
-            if constexpr (MODE != SWEEP) {
-                const double relative = change / fmax(new_value, old_value);
+            if constexpr (MODE == FRONTIER) {
+                const double relative = change / fmax((double)new_value, own.value);
                 if (relative <= prune_tolerance) affected[v] = 0;
                 if (relative > frontier_tolerance) spreading[v] = 1;
             }

@@ -2,7 +2,8 @@
 //
 // Launch: BLOCK threads a block, all blocks resident (cooperative), grid-stride loops.
 // Out-lists are worked on in chunks of CHUNK edges, a warp at a time, so that a hub is no one's burden.
-// Traffic: per edge 4 bytes of neighbour id, streamed, and one atomic addition to a random 8 bytes.
+// Value: what y and r are stored as, double or float; every sum and amount is a double until it is stored.
+// Traffic: per edge 4 bytes of neighbour id, streamed, and one atomic addition to a random Value.
 // Atomic additions come in any order, so these operations are not the same to the last bit every time. What each changes in
 // |r| is known from the value it returns; so the sums over r are kept without a pass over it.
 
@@ -71,11 +72,13 @@ __device__ __forceinline__ void join(int v, double size, const Lists& lists, Par
     partial.sums[SEEN_QUEUED] += length;
 }
 
-__device__ __forceinline__ void receive(int v, double amount, double* r, const Lists& lists, Partial& partial) {
-    const double old_value = atomicAdd(&r[v], amount);
-    const double new_value = old_value + amount;
-    const double size = fabs(new_value);
-    partial.sums[L1] += size - fabs(old_value);
+template <typename Value>
+__device__ __forceinline__ void receive(int v, double amount, Value* r, const Lists& lists, Partial& partial) {
+    const Value added = (Value)amount;
+    const Value old_value = atomicAdd(&r[v], added);
+    const Value new_value = old_value + added;  // rounded as the atomic addition is
+    const double size = fabs((double)new_value);
+    partial.sums[L1] += size - fabs((double)old_value);
     partial.sums[MAGNITUDE] += size;
     if (size > lists.floor) join(v, size, lists, partial);
 }
@@ -111,7 +114,14 @@ __device__ __forceinline__ double leaving_of(int d, uint8 loop, double damping) 
     return d > 0 ? 1.0 - damping * loop / d : 1.0;
 }
 
-__device__ __forceinline__ double share_of(int u, int d, const double* values, double damping) {
+// The y of a vertex after a push of its residual `amount`.
+template <typename Value>
+__device__ __forceinline__ Value pushed(Value old_value, double amount, double leaving) {
+    return (Value)(old_value + amount / leaving);
+}
+
+template <typename Value>
+__device__ __forceinline__ double share_of(int u, int d, const Value* values, double damping) {
     return d > 0 ? damping * values[u] / d : 0.0;
 }
 
@@ -128,12 +138,13 @@ __device__ __forceinline__ int64 place_of(int u, const int* sources, int64 count
 
 // What a batch adds to r, for spread_rows: shares and chunks of each touched source; and, as single additions, what goes
 // through loops, removed edges and added edges.
+template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 3) perturbation(
     const int* __restrict__ sources, const int* __restrict__ old_degree, int64 count,
     const int* __restrict__ removed_sources, const int* __restrict__ removed_targets, int64 removed,
     const int* __restrict__ added_sources, const int* __restrict__ added_targets, int64 added,
     const int* __restrict__ length, const uint8* __restrict__ loop, const int* __restrict__ degree,
-    const double* __restrict__ values, double damping,
+    const Value* __restrict__ values, double damping,
     double* shares, int64* chunks, int* targets, double* amounts) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count + removed + added;
          at += (int64)gridDim.x * BLOCK) {
@@ -158,8 +169,9 @@ __global__ void __launch_bounds__(BLOCK, 3) perturbation(
 }
 
 // r[w] += share over one chunk of an out-list, by a warp.
+template <typename Value>
 __device__ __forceinline__ void spread_chunk(
-    const int* neighbours, int count, double share, double* r, const Lists& lists, Partial& partial) {
+    const int* neighbours, int count, double share, Value* r, const Lists& lists, Partial& partial) {
     for (int slot = threadIdx.x % WARP; slot < count; slot += WARP)
         receive(neighbours[slot], share, r, lists, partial);
     if (threadIdx.x % WARP == 0) {
@@ -170,11 +182,12 @@ __device__ __forceinline__ void spread_chunk(
 }
 
 // ends[i]: chunks of the out-lists of sources[0 … i], with at least one for each.
+template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 3) spread_rows(
     const int* __restrict__ sources, const double* __restrict__ shares, const int64* __restrict__ ends, int64 count,
     const int* __restrict__ targets, const double* __restrict__ amounts, int64 singles,
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
-    double* r, int* marks, double floor, int* candidates, int64 capacity, int64* tally) {
+    Value* r, int* marks, double floor, int* candidates, int64 capacity, int64* tally) {
     uint64* counts = reinterpret_cast<uint64*>(tally);
     const Lists lists = {length, marks, candidates, counts + LISTED_COUNT, nullptr, nullptr, capacity, floor, 0.0, 0.0};
     Partial partial = {};
@@ -202,11 +215,12 @@ __global__ void __launch_bounds__(BLOCK, 3) spread_rows(
 }
 
 // Every v with |r[v]| > floor, in any order.
+template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 3) collect_large(
-    const double* __restrict__ r, int64 vertices, double floor, int* marks, int* candidates, int64 capacity, int64* tally) {
+    const Value* __restrict__ r, int64 vertices, double floor, int* marks, int* candidates, int64 capacity, int64* tally) {
     uint64* listed = reinterpret_cast<uint64*>(tally) + LISTED_COUNT;
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
-        const bool large = fabs(r[v]) > floor;
+        const bool large = fabs((double)r[v]) > floor;
         const int mark = marks[v];
         if (large != ((mark & LISTED) != 0)) marks[v] = mark ^ LISTED;
         if (large) {
@@ -217,11 +231,12 @@ __global__ void __launch_bounds__(BLOCK, 3) collect_large(
 }
 
 // r = β + α·Σ y[u]/d(u) - (1 - αℓ/d)·y for the vertices first … last-1: a warp a row, the whole block for long rows.
+template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 3) refresh_rows(
     int64 first, int64 last, const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
-    const uint8* __restrict__ loop, const int* __restrict__ degree, const double* __restrict__ values,
+    const uint8* __restrict__ loop, const int* __restrict__ degree, const Value* __restrict__ values,
     double base, double damping, const int* __restrict__ out_length,
-    double* r, int* marks, double floor, int* candidates, int64 capacity, int64* tally) {
+    Value* r, int* marks, double floor, int* candidates, int64 capacity, int64* tally) {
     constexpr int LONG = 2048;
     __shared__ double arrived[WARPS];
     uint64* counts = reinterpret_cast<uint64*>(tally);
@@ -234,7 +249,7 @@ __global__ void __launch_bounds__(BLOCK, 3) refresh_rows(
         double arriving = 0.0;
         for (int slot = lane; slot < own; slot += WARP) {
             const int u = pool[start[v] + slot];
-            arriving += values[u] / degree[u];
+            arriving += (double)values[u] / degree[u];
         }
         arriving = group_sum<WARP>(arriving);
         if (lane == 0) arrived[warp] = arriving;
@@ -246,7 +261,7 @@ __global__ void __launch_bounds__(BLOCK, 3) refresh_rows(
 #pragma unroll 4
             for (int slot = threadIdx.x; slot < length[w]; slot += BLOCK) {
                 const int u = pool[start[w] + slot];
-                part += values[u] / degree[u];
+                part += (double)values[u] / degree[u];
             }
             part = group_sum<BLOCK>(part);
             if (threadIdx.x == 0) arrived[row] = part;
@@ -254,9 +269,11 @@ __global__ void __launch_bounds__(BLOCK, 3) refresh_rows(
         }
         if (lane == 0 && v < last) {
             const double old_value = r[v];
-            const double new_value =
-                base + damping * arrived[warp] - leaving_of(degree[v], loop[v], damping) * values[v];
-            r[v] = new_value;
+            const Value stored =
+                (Value)(base + damping * arrived[warp] - leaving_of(degree[v], loop[v], damping) * values[v]);
+            const double new_value = stored;
+            r[v] = stored;
+            partial.sums[MAGNITUDE] += fabs(new_value);
             partial.sums[L1] += fabs(new_value) - fabs(old_value);
             partial.sums[SUM] += new_value - old_value;
             if (fabs(new_value) > floor) join((int)v, fabs(new_value), lists, partial);
@@ -269,9 +286,10 @@ __global__ void __launch_bounds__(BLOCK, 3) refresh_rows(
 // The sparse phase, all rounds in one launch. Between two syncs of the grid a block may run ahead of another: so what a
 // decision reads is written only after the next sync, counts that start anew have three places used in turn, and the
 // decision itself is made by every block from the same numbers.
+template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 2) push_rounds(
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
-    const uint8* __restrict__ loop, const int* __restrict__ degree, double* values, double* r, int* marks,
+    const uint8* __restrict__ loop, const int* __restrict__ degree, Value* values, Value* r, int* marks,
     double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue, int* second_queue,
     double* shares, int64* items, int solve, double damping, double l1, double residual_sum, double total, double goal,
     double threshold, double weight, int64 fill, int64 round_edges, int64 most_edges, int64 most_rounds, int64* tally) {
@@ -351,20 +369,23 @@ __global__ void __launch_bounds__(BLOCK, 2) push_rounds(
             double largest_left = 0.0;
             for (int64 at = thread; at < listed; at += threads) {
                 const int v = candidates[at];
-                const double here = fabs(r[v]);
+                const double amount = r[v], here = fabs(amount);
                 if (here <= floor) {
                     marks[v] &= ~(LISTED | QUEUED);
                     continue;
                 }
                 kept[append(counts + LISTED_COUNT + next_list)] = v;
                 const double worth = here / (1.0 + weight * length[v]);
-                if (worth > threshold) {
+                const bool above = worth > threshold;
+                // what y has no digits for waits until it has grown
+                const Value value = above ? values[v] : Value(0);
+                if (above && pushed(value, amount, leaving_of(degree[v], loop[v], damping)) != value) {
                     marks[v] |= QUEUED;
                     next_queue[append(counts + QUEUED_COUNT + next)] = v;
                     partial.sums[SEEN_QUEUED] += length[v];
                 } else {
                     marks[v] &= ~QUEUED;
-                    largest_left = fmax(largest_left, worth);
+                    if (!above) largest_left = fmax(largest_left, worth);
                 }
             }
             largest_left = block_max(largest_left);
@@ -401,12 +422,13 @@ __global__ void __launch_bounds__(BLOCK, 2) push_rounds(
                     }
                     const int d = degree[u];
                     const double leaving = leaving_of(d, loop[u], damping);
-                    const double old_value = values[u];
-                    const double new_value = old_value + amount / leaving;
-                    const double taken = new_value - old_value;
-                    const double left = amount - leaving * taken;
+                    const Value old_value = values[u];
+                    const Value new_value = pushed(old_value, amount, leaving);
+                    const double taken = (double)new_value - old_value;
+                    const Value stored = (Value)(amount - leaving * taken);
+                    const double left = stored;
                     values[u] = new_value;
-                    r[u] = left;
+                    r[u] = stored;
                     partial.sums[L1] += fabs(left) - fabs(amount);
                     partial.sums[SUM] += left - amount;
                     partial.sums[TOTAL] += taken;

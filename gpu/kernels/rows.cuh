@@ -116,6 +116,15 @@ __device__ __forceinline__ void each_row(
     for (int64 unit = warp * plan.each; unit < last; ++unit) one_unit<0>(rows, plan, unit, load, read, finish);
 }
 
+constexpr double LAST_DIGITS = 1.0 / (1 << 21);  // what four steps of a float are at most, relative to it
+
+// |y' - y|. A float that moved by a few of its steps counts as unmoved: rounding alone can do that for ever.
+template <typename Value>
+__device__ __forceinline__ double change_of(double old_value, double new_value) {
+    const double change = fabs(new_value - old_value);
+    return sizeof(Value) == sizeof(float) && change <= LAST_DIGITS * new_value ? 0.0 : change;
+}
+
 constexpr int SUMS = 5;  // that every sweep leaves
 
 // Writes the sums of the block's threads; the last one is a maximum where LARGEST is set. Every thread takes part.

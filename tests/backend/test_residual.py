@@ -32,7 +32,7 @@ def _exact(engine: Engine) -> NDArray[np.float64]:
 def _residual_error(engine: Engine) -> float:
     """How far the kept residual and its kept sums are from those of the kept ranks, by Σy."""
     kept, backend = engine._state, engine._backend
-    values = backend.to_host(kept.values)
+    values = backend.to_host(kept.values).astype(np.float64)
     true = verify.residual(
         *engine.edge_list(), values, kept.base, engine.options.damping, engine.options.dangling
     )

@@ -21,6 +21,7 @@ def test_a_graph_named_default_exists_from_the_start(server: Server) -> None:
         "dangling": "uniform",
         "strategy": "auto",
         "target_error": 1e-6,
+        "storage": "float64",
         "keys": "string",
     }
 
@@ -107,3 +108,16 @@ def test_a_graph_that_cannot_be_opened_is_not_created_and_its_name_stays_free(
         assert answer.json()["detail"] == "the ranks needs 1,000 bytes; 10 are available"
     assert server.http.get("/graphs/unlucky").status_code == 404
     assert server.http.put("/graphs/unlucky").status_code == 201
+
+
+def test_a_graph_may_keep_its_ranks_as_float32(server: Server) -> None:
+    path = server.new_graph(storage="float32")
+    server.http.post(f"{path}/batches", json={"insert": [["a", "b"], ["c", "b"]]})
+    answer = server.http.get(f"{path}/ranks/b").json()
+    assert abs(answer["rank"] - 2.7 / 4.7) <= answer["error_bound"] <= 1e-6
+    assert server.http.get(path).json()["options"]["storage"] == "float32"
+    assert (
+        server.http.put(path, json={"storage": "float64"})
+        .json()["detail"]
+        .endswith("exists with storage 'float32', not 'float64'")
+    )
