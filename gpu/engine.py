@@ -38,10 +38,11 @@ class Engine:
     ) -> None:
         self.options = options or Options()
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        self._graph = Graph(self._backend, self.options.dangling)
+        self._graph = Graph(self._backend, self.options.dangling, self.options.vertex_order)
         self._state = State(self._graph, self.options)
         self._touched = Touched()
         self._ranked_vertices = 0
+        self._ranked_numbering = self._graph.numbering
         self._ranked_total = 0.0
         self._error_bound = 0.0
 
@@ -102,6 +103,7 @@ class Engine:
         self._backend.synchronize()
         self._touched = Touched()
         self._ranked_vertices = self.vertices
+        self._ranked_numbering = self._graph.numbering
         self._ranked_total = self._state.total
         self._error_bound = min(2.0, self._state.error_bound)
         return Result(
@@ -118,7 +120,8 @@ class Engine:
         """An immutable copy of the ranks of the last update."""
         values = self._state.values[: self._ranked_vertices].copy()
         self._backend.synchronize()
-        return Ranks(self._backend, values, self._ranked_total, self._error_bound)
+        numbering = self._ranked_numbering
+        return Ranks(self._backend, numbering, values, self._ranked_total, self._error_bound)
 
     def personalized(
         self,

@@ -18,6 +18,7 @@ from gpu.errors import InvalidValue
 
 Dangling = Literal["uniform", "self-loop"]
 BackendName = Literal["auto", "cpu", "cuda"]
+VertexOrder = Literal["auto", "degree", "given"]
 
 Ids = NDArray[np.int32]
 Ranking = NDArray[np.float64]
@@ -39,6 +40,8 @@ class Options:
     frontier_tolerance  τ_f: a relative change above it makes a vertex's out-neighbours affected
     prune_tolerance     τ_p: a relative change up to it makes a vertex leave the affected set
     max_iterations      the most sweeps of one solve
+    vertex_order        how vertices are numbered inside, which changes the speed and no answer: by
+                        falling ``degree``, as ``given``, or as a sample of the first edges says
     """
 
     damping: float = 0.85
@@ -48,6 +51,7 @@ class Options:
     frontier_tolerance: float = 1e-6
     prune_tolerance: float = 1e-6
     max_iterations: int = 500
+    vertex_order: VertexOrder = "auto"
 
     def __post_init__(self) -> None:
         for name, low, high, requirement in (
@@ -63,6 +67,8 @@ class Options:
                 raise InvalidValue(name, value, requirement)
         if self.dangling not in get_args(Dangling):
             raise InvalidValue("dangling", self.dangling, "'uniform' or 'self-loop'")
+        if self.vertex_order not in get_args(VertexOrder):
+            raise InvalidValue("vertex_order", self.vertex_order, "'auto', 'degree' or 'given'")
         if (
             not isinstance(self.max_iterations, int)
             or isinstance(self.max_iterations, bool)

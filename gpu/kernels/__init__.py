@@ -40,7 +40,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "push_rounds",
     ),
     "expand": ("expand_rows", "look_back"),
-    "resolve": ("pack<int>", "pack<int64>", "sort_small", "heads", "locate", "decide"),
+    "resolve": ("pack<int>", "pack<int64>", "renumber", "sort_small", "heads", "locate", "decide"),
     "change": (
         "plan",
         "move_rows",
@@ -88,7 +88,7 @@ COUNTERS = (
 """What a batch counts in one direction (gpu/edit.py), by position in an array of int64."""
 
 GRAPH_FILES = ("resolve", "change", "layout")
-"""Files that also get scan.cuh and the numbers above."""
+"""Files that also get scan.cuh, order.cuh and the numbers above."""
 
 COOPERATIVE = frozenset({"residual"})
 """Files whose kernels are launched with all blocks resident, so that they can meet."""
@@ -100,7 +100,7 @@ COMPILE_OPTIONS = ("-std=c++17",)
 def source(name: str) -> str:
     """The whole translation unit of ``<name>.cu``; messages name its parts and their lines."""
     folder = files(__package__)
-    headers = ("common.cuh", "scan.cuh") if name in GRAPH_FILES else ("common.cuh",)
+    headers = ("common.cuh", *(("scan.cuh", "order.cuh") if name in GRAPH_FILES else ()))
     texts = [
         f'#line 1 "{part}"\n{(folder / part).read_text("utf-8")}'
         for part in (*headers, f"{name}.cu")
