@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.backends.base import Backend
-from gpu.graph import Graph
+from gpu.graph import Graph, purpose_of
 from gpu.personalized import personalized
 from gpu.ranks import Ranks
 from gpu.solver import solve
@@ -61,11 +61,24 @@ class Engine:
         """Number of edges; the loops of the ``self-loop`` policy are not counted."""
         return self._graph.edges
 
+    def check_memory(self, operations: int, vertices: int) -> None:
+        """Raises OutOfMemory, with the figures, where there may be no room for a batch of so many
+        edges, a solve by ``auto`` and published ranks. Nothing is touched.
+
+        operations  number of insertions and deletions
+        vertices    that the graph has after the batch; fewer than it has now do not count
+        """
+        vertices = max(vertices, self.vertices)
+        graph = self._graph.bytes_needed(operations, vertices)
+        ranks = self._state.bytes_needed(vertices) + 8 * vertices
+        self._backend.require(purpose_of(operations, vertices), graph + ranks)
+
     def apply(self, batch: EdgeBatch) -> Change:
         """Deletes, then inserts. All or nothing: an error leaves the graph as it was. The residual
         follows at once, the ranks at `update`.
         """
         begin = perf_counter()
+        self.check_memory(batch.operations, batch.vertices)
         self._state.reserve(batch)
         applied = self._graph.apply(batch)
         self._touched.add(applied.sources, applied.removed_targets)

@@ -28,9 +28,6 @@ from gpu.types import Dangling, EdgeBatch, VertexOrder
 _KEPT_WORKSPACE = 1 << 17
 """The scratch of batches of up to so many operations is kept for the next one."""
 
-_SMALL = 1 << 24
-"""Bytes below which no estimate is made: the allocator itself says no."""
-
 DELETE, INSERT = 0, 1
 """Operations, the lowest bit of a key: see gpu/kernels/resolve.cu."""
 
@@ -127,16 +124,11 @@ class Graph:
         The batch's columns are NumPy arrays or arrays of the backend.
         Raises OutOfMemory, before anything is touched where an estimate can tell.
         """
-        operations = len(batch.insert_sources) + len(batch.delete_sources)
-        highest = max(
-            (int(ids.max()) for ids in (batch.insert_sources, batch.insert_targets) if len(ids)),
-            default=-1,
-        )
-        vertices = max(self.vertices, batch.vertices, highest + 1)
+        operations = batch.operations
+        vertices = max(self.vertices, batch.vertices)
         loads = self.edges == 0 and len(batch.insert_sources) > 0
         needed = self.bytes_needed(operations, vertices)
-        if needed > _SMALL and needed > (available := self.backend.memory_available()):
-            raise OutOfMemory(_purpose(operations, vertices), needed, available)
+        self.backend.require(purpose_of(operations, vertices), needed)
         try:
             self._reserve(vertices)
             if loads:
@@ -146,7 +138,7 @@ class Graph:
             raise
         except MemoryError as error:
             available = self.backend.memory_available()
-            raise OutOfMemory(_purpose(operations, vertices), needed, available) from error
+            raise OutOfMemory(purpose_of(operations, vertices), needed, available) from error
 
     def bytes_needed(self, operations: int, vertices: int) -> int:
         """An upper bound on the memory that a batch of so many operations takes beside what is
@@ -343,5 +335,6 @@ def _columns(batch: EdgeBatch) -> list[tuple[int, Array, Array]]:
     ]
 
 
-def _purpose(operations: int, vertices: int) -> str:
+def purpose_of(operations: int, vertices: int) -> str:
+    """What memory is needed for, in words."""
     return f"a batch of {operations:,} edges and a graph of {vertices:,} vertices"

@@ -100,7 +100,8 @@ class EdgeBatch:
     insert_sources, insert_targets   int64[i], each in 0 … 2³¹-2; ids beyond the graph make it grow
     delete_sources, delete_targets   int64[d]; an id that the graph does not have (-1, say) is not
                                      found
-    vertices                         the graph has at least this many vertices after the batch
+    vertices                         the graph has at least this many vertices after the batch;
+                                     raised to what the insertions need
 
     For a graph on ``cuda`` the columns may be CuPy arrays, int64 or int32.
     Raises InvalidValue for columns of unequal length, other dtypes, or an id out of range.
@@ -121,15 +122,24 @@ class EdgeBatch:
                 raise InvalidValue(
                     f"{kind}_targets", f"length {len(targets)}", f"{len(sources)} long"
                 )
+        if not 0 <= self.vertices <= VERTEX_LIMIT:
+            raise InvalidValue("vertices", self.vertices, f"a count from 0 to {VERTEX_LIMIT}")
         for name in ("insert_sources", "insert_targets"):
             column_ids = getattr(self, name)
-            if len(column_ids) and (column_ids.min() < 0 or column_ids.max() >= VERTEX_LIMIT):
+            if len(column_ids) == 0:
+                continue
+            highest = int(column_ids.max())
+            if column_ids.min() < 0 or highest >= VERTEX_LIMIT:
                 bad = int(((column_ids < 0) | (column_ids >= VERTEX_LIMIT)).nonzero()[0][0])
                 raise InvalidValue(
                     f"{name}[{bad}]", int(column_ids[bad]), f"an id from 0 to {VERTEX_LIMIT - 1}"
                 )
-        if not 0 <= self.vertices <= VERTEX_LIMIT:
-            raise InvalidValue("vertices", self.vertices, f"a count from 0 to {VERTEX_LIMIT}")
+            object.__setattr__(self, "vertices", max(self.vertices, highest + 1))
+
+    @property
+    def operations(self) -> int:
+        """Number of insertions and deletions."""
+        return len(self.insert_sources) + len(self.delete_sources)
 
     @classmethod
     def of(

@@ -194,6 +194,9 @@ class Relaxed:
     shift: float
 
 
+_FEW_BYTES = 1 << 24
+
+
 class Backend(ABC):
     """One kind of device and the kernels that run on it.
 
@@ -224,6 +227,13 @@ class Backend(ABC):
     @abstractmethod
     def memory_available(self) -> int:
         """Bytes that can still be allocated."""
+
+    def require(self, purpose: str, needed: int) -> None:
+        """Raises OutOfMemory, with the figures, where so many bytes cannot be allocated. Of a few
+        bytes the allocator itself says so.
+        """
+        if needed > _FEW_BYTES and needed > (available := self.memory_available()):
+            raise OutOfMemory(purpose, needed, available)
 
     def allocate(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:
         """An array of `count` elements, not initialised. Raises OutOfMemory."""
