@@ -117,9 +117,13 @@ class Adjacency:
         """Number of rows in the last group, where new vertices are."""
         return int(self._rows.groups[-1] - self._rows.groups[-2])
 
-    def load(self, rows: Array, neighbours: Array, loop: Array) -> tuple[int, int]:
+    def load(
+        self, rows: Array, neighbours: Array, loop: Array, positions: Array
+    ) -> tuple[int, int]:
         """Takes the edges of two columns of ids, repeats dropped and loops set in `loop`. There
         were none before. Returns the numbers of edges and of loops.
+
+        positions  see Backend.sorted_keys
 
         A range of rows is sorted at a time, so that what the sort needs is a fraction of the graph.
         """
@@ -128,9 +132,9 @@ class Adjacency:
         # how many repeats there are is not known yet
         at_most = len(rows) + (ALIGNMENT - 1) * min(len(rows), self.vertices)
         self.pool = self._filled_pool(at_most)
-        for chosen in backend.row_ranges(rows, self.vertices, LOADED_AT_ONCE):
+        for chosen in backend.row_ranges(rows, self.vertices, LOADED_AT_ONCE, positions):
             low, high, _ = chosen
-            keys = backend.keys_of_range(rows, neighbours, chosen)
+            keys = backend.keys_of_range(rows, neighbours, chosen, positions)
             found, found_loops = backend.distinct(keys, loop)
             first = backend.allocate("scratch for a load", high - low, np.int64)
             start, length = self.start[low:high], self.length[low:high]

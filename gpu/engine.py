@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.backends.base import Backend
-from gpu.graph import Graph
+from gpu.graph import Graph, purpose_of
 from gpu.personalized import personalized
 from gpu.ranks import Ranks
 from gpu.solver import solve
@@ -38,10 +38,11 @@ class Engine:
     ) -> None:
         self.options = options or Options()
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        self._graph = Graph(self._backend, self.options.dangling)
+        self._graph = Graph(self._backend, self.options.dangling, self.options.vertex_order)
         self._state = State(self._graph, self.options)
         self._touched = Touched()
         self._ranked_vertices = 0
+        self._ranked_numbering = self._graph.numbering
         self._ranked_total = 0.0
         self._error_bound = 0.0
 
@@ -60,11 +61,24 @@ class Engine:
         """Number of edges; the loops of the ``self-loop`` policy are not counted."""
         return self._graph.edges
 
+    def check_memory(self, operations: int, vertices: int) -> None:
+        """Raises OutOfMemory, with the figures, where there may be no room for a batch of so many
+        edges, a solve by ``auto`` and published ranks. Nothing is touched.
+
+        operations  number of insertions and deletions
+        vertices    that the graph has after the batch; fewer than it has now do not count
+        """
+        vertices = max(vertices, self.vertices)
+        graph = self._graph.bytes_needed(operations, vertices)
+        ranks = self._state.bytes_needed(vertices) + 8 * vertices
+        self._backend.require(purpose_of(operations, vertices), graph + ranks)
+
     def apply(self, batch: EdgeBatch) -> Change:
         """Deletes, then inserts. All or nothing: an error leaves the graph as it was. The residual
         follows at once, the ranks at `update`.
         """
         begin = perf_counter()
+        self.check_memory(batch.operations, batch.vertices)
         self._state.reserve(batch)
         applied = self._graph.apply(batch)
         self._touched.add(applied.sources, applied.removed_targets)
@@ -102,6 +116,7 @@ class Engine:
         self._backend.synchronize()
         self._touched = Touched()
         self._ranked_vertices = self.vertices
+        self._ranked_numbering = self._graph.numbering
         self._ranked_total = self._state.total
         self._error_bound = min(2.0, self._state.error_bound)
         return Result(
@@ -118,7 +133,8 @@ class Engine:
         """An immutable copy of the ranks of the last update."""
         values = self._state.values[: self._ranked_vertices].copy()
         self._backend.synchronize()
-        return Ranks(self._backend, values, self._ranked_total, self._error_bound)
+        numbering = self._ranked_numbering
+        return Ranks(self._backend, numbering, values, self._ranked_total, self._error_bound)
 
     def personalized(
         self,

@@ -22,13 +22,11 @@ from gpu.adjacency import LOADED_AT_ONCE, VERTEX_BYTES, Adjacency, pool_slots
 from gpu.backends.base import Array, Backend
 from gpu.edit import Counts, Workspace, scratch_bytes
 from gpu.errors import OutOfMemory
-from gpu.types import Dangling, EdgeBatch
+from gpu.order import Numbering, bytes_to_choose, numbering_of
+from gpu.types import Dangling, EdgeBatch, VertexOrder
 
 _KEPT_WORKSPACE = 1 << 17
 """The scratch of batches of up to so many operations is kept for the next one."""
-
-_SMALL = 1 << 24
-"""Bytes below which no estimate is made: the allocator itself says no."""
 
 DELETE, INSERT = 0, 1
 """Operations, the lowest bit of a key: see gpu/kernels/resolve.cu."""
@@ -94,16 +92,23 @@ class Loaded:
 class Graph:
     """A directed graph without parallel edges, and its transpose, on one backend's device.
 
+    Batches and edge lists are in ids; everything else, and what `apply` reports, in positions.
+
     vertices  n; ids are 0 … n-1 and are never taken back
     edges     number of edges; a user's loop counts, the loops of the ``self-loop`` policy do not
     loop      uint8[n], 1 where the vertex has a loop
     degree    int32[n], out-degree with the loop counted once
     outgoing  out-lists, incoming  in-lists; both without loops
+    numbering  ids and positions; chosen as `vertex_order` says when the first edges come
     """
 
-    def __init__(self, backend: Backend, dangling: Dangling) -> None:
+    def __init__(
+        self, backend: Backend, dangling: Dangling, vertex_order: VertexOrder = "auto"
+    ) -> None:
         self.backend = backend
         self.dangling = dangling
+        self.numbering = Numbering(backend)
+        self._order_to_choose: VertexOrder | None = vertex_order
         self.vertices = 0
         self.edges = 0
         self.outgoing = Adjacency(backend)
@@ -119,16 +124,11 @@ class Graph:
         The batch's columns are NumPy arrays or arrays of the backend.
         Raises OutOfMemory, before anything is touched where an estimate can tell.
         """
-        operations = len(batch.insert_sources) + len(batch.delete_sources)
-        highest = max(
-            (int(ids.max()) for ids in (batch.insert_sources, batch.insert_targets) if len(ids)),
-            default=-1,
-        )
-        vertices = max(self.vertices, batch.vertices, highest + 1)
+        operations = batch.operations
+        vertices = max(self.vertices, batch.vertices)
         loads = self.edges == 0 and len(batch.insert_sources) > 0
         needed = self.bytes_needed(operations, vertices)
-        if needed > _SMALL and needed > (available := self.backend.memory_available()):
-            raise OutOfMemory(_purpose(operations, vertices), needed, available)
+        self.backend.require(purpose_of(operations, vertices), needed)
         try:
             self._reserve(vertices)
             if loads:
@@ -138,7 +138,7 @@ class Graph:
             raise
         except MemoryError as error:
             available = self.backend.memory_available()
-            raise OutOfMemory(_purpose(operations, vertices), needed, available) from error
+            raise OutOfMemory(purpose_of(operations, vertices), needed, available) from error
 
     def bytes_needed(self, operations: int, vertices: int) -> int:
         """An upper bound on the memory that a batch of so many operations takes beside what is
@@ -150,7 +150,9 @@ class Graph:
             # two pools and one that is cut to size; the columns as they come to the device; keys
             # and the sort's copy of them
             pools = 3 * 4 * pool_slots(operations + 3 * min(operations, vertices))
-            return pools + 8 * operations + 16 * min(operations, 2 * LOADED_AT_ONCE) + 2 * grown
+            load = pools + 16 * min(operations, 2 * LOADED_AT_ONCE) + 2 * grown
+            order = bytes_to_choose(operations, vertices) if self._order_to_choose else 0
+            return 8 * operations + max(load + 8 * vertices, order)
         moved = 0
         for adjacency in (self.outgoing, self.incoming):
             # each insertion can at worst move a row of the average length of those it can meet
@@ -186,7 +188,8 @@ class Graph:
         space.clear()
         outgoing, incoming = space.outgoing, space.incoming
         fixed_loops = self.dangling == "self-loop"
-        keys = backend.sorted_keys(_columns(batch), (self.vertices, vertices))
+        positions = self.numbering.positions
+        keys = backend.sorted_keys(_columns(batch), (self.vertices, vertices), positions)
         backend.resolve(self.outgoing, self.loop, fixed_loops, keys, outgoing)
         opposite = backend.sort(outgoing.opposite[:operations])
         backend.resolve(self.incoming, self.loop, fixed_loops, opposite, incoming)
@@ -248,11 +251,15 @@ class Graph:
         """The first edges: sorted once in each direction and packed tight."""
         backend, xp = self.backend, self.backend.xp
         sources, targets = backend.columns(batch.insert_sources, batch.insert_targets)
+        # a graph that lost all its edges has ranks in the order that it had
+        numbering = self.numbering
+        if self._order_to_choose:
+            numbering = numbering_of(backend, self._order_to_choose, sources, targets, vertices)
         loop = backend.allocate("vertices", vertices, np.uint8)
         loop.fill(0)
         outgoing, incoming = Adjacency(backend, vertices), Adjacency(backend, vertices)
-        edges, loops = outgoing.load(sources, targets, loop)
-        incoming.load(targets, sources, loop)
+        edges, loops = outgoing.load(sources, targets, loop, numbering.positions)
+        incoming.load(targets, sources, loop, numbering.positions)
         del sources, targets
 
         new_vertices = vertices - self.vertices
@@ -271,6 +278,7 @@ class Graph:
 
         self.outgoing, self.incoming = outgoing, incoming
         self._loop, self._degree = loop, degree
+        self.numbering, self._order_to_choose = numbering, None
         self._show(vertices)
         self.edges = inserted
         return Loaded(
@@ -298,11 +306,11 @@ class Graph:
         return xp.concatenate([sources, loops]), xp.concatenate([targets, loops])
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(sources, targets), int64[edges] each, on the host: for audits. Sources ascend, then the
-        loops; the policy's loops are left out.
+        """(sources, targets), ids, int64[edges] each, on the host, in no order that means anything:
+        for audits. The policy's loops are left out.
         """
-        sources, targets = (self.backend.to_host(ids) for ids in self.edges_on_device())
-        return sources.astype(np.int64), targets.astype(np.int64)
+        sources, targets = self.edges_on_device()
+        return self.numbering.ids_of(sources), self.numbering.ids_of(targets)
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the device, by purpose. ``slack``: room in rows, gaps between them, and
@@ -315,6 +323,7 @@ class Graph:
             "in-lists": in_lists,
             "slack": out_slack + in_slack,
             "vertices": out_vertices + in_vertices + 5 * len(self._loop),
+            "vertex order": self.numbering.nbytes,
             "scratch": self._workspace.nbytes if self._workspace else 0,
         }
 
@@ -326,5 +335,6 @@ def _columns(batch: EdgeBatch) -> list[tuple[int, Array, Array]]:
     ]
 
 
-def _purpose(operations: int, vertices: int) -> str:
+def purpose_of(operations: int, vertices: int) -> str:
+    """What memory is needed for, in words."""
     return f"a batch of {operations:,} edges and a graph of {vertices:,} vertices"

@@ -39,8 +39,7 @@ def personalized(
     target = options.target_error if target_error is None else target_error
     if not 0.0 < target <= 2.0:
         raise InvalidValue("target_error", target, "a number above 0 and at most 2")
-    teleport = _teleport(graph.vertices, seeds, weights)
-
+    teleport = _teleport(graph, seeds, weights)
     backend, xp, damping = graph.backend, graph.backend.xp, options.damping
     zeros = xp.zeros(graph.vertices)
     degree = xp.maximum(graph.degree, 1)
@@ -73,7 +72,7 @@ def personalized(
         if bound <= target:
             break
     places = min(k + 1, graph.vertices)
-    vertices, best = backend.top_k(values, places)
+    vertices, best = graph.numbering.top_k(values, places)
     return Personalized(
         vertices=vertices[:k],
         ranks=best[:k] / total,
@@ -84,8 +83,9 @@ def personalized(
     )
 
 
-def _teleport(vertices: int, seeds: NDArray[np.int64], weights: Ranking | None) -> Ranking:
-    """float64[n], the seeds' weights scaled to sum 1."""
+def _teleport(graph: Graph, seeds: NDArray[np.int64], weights: Ranking | None) -> Ranking:
+    """float64[n] by position, the seeds' weights scaled to sum 1."""
+    vertices = graph.vertices
     seeds = np.asarray(seeds, np.int64)
     weights = np.ones(len(seeds)) if weights is None else np.asarray(weights, np.float64)
     if len(seeds) == 0:
@@ -99,7 +99,8 @@ def _teleport(vertices: int, seeds: NDArray[np.int64], weights: Ranking | None) 
         if not (np.isfinite(weight) and weight > 0.0):
             raise InvalidValue(f"weights[{place}]", weight, "a finite number above 0")
     teleport = np.zeros(vertices)
-    np.add.at(teleport, seeds, weights / weights.sum())
+    positions = graph.backend.to_host(graph.numbering.positions_of(seeds))
+    np.add.at(teleport, positions, weights / weights.sum())
     return teleport
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gpu.backends.base import Array, Backend
 from gpu.errors import InvalidValue
+from gpu.order import Numbering
 from gpu.types import Ranking
 
 
@@ -21,10 +22,18 @@ class Ranks:
     error_bound  proven upper bound on the L1 distance to the exact ranks of that graph
     """
 
-    def __init__(self, backend: Backend, values: Array, total: float, error_bound: float) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        numbering: Numbering,
+        values: Array,
+        total: float,
+        error_bound: float,
+    ) -> None:
         self.count = len(values)
         self.error_bound = error_bound
         self._backend = backend
+        self._numbering = numbering
         self._values = values
         self._total = total
 
@@ -40,7 +49,7 @@ class Ranks:
                 f"vertices[{place}]", int(vertices[place]), f"an id below {self.count}"
             )
         with self._backend.reading():
-            values = self._values[self._backend.to_device(vertices)]
+            values = self._values[self._numbering.positions_of(vertices)]
             return self._backend.to_host(values).astype(np.float64) / self._total
 
     def top(self, k: int, offset: int = 0) -> tuple[NDArray[np.int64], Ranking]:
@@ -49,10 +58,11 @@ class Ranks:
         """
         last = min(offset + k, self.count)
         with self._backend.reading():
-            vertices, values = self._backend.top_k(self._values, last)
+            vertices, values = self._numbering.top_k(self._values, last)
         return vertices[offset:], values[offset:] / self._total
 
     def to_numpy(self) -> Ranking:
         """float64[count], all ranks on the host."""
         with self._backend.reading():
-            return self._backend.to_host(self._values).astype(np.float64) / self._total
+            values = self._backend.to_host(self._numbering.by_id(self._values))
+            return values.astype(np.float64) / self._total

@@ -62,6 +62,11 @@ _LEAST_CANDIDATES = 1024
 _CANDIDATES = 8
 """There is room for so many candidates, and for one more in so many vertices."""
 
+_AUTO_SPARE = 8 + 2 * 4 + 3 * 8 + 4
+"""Bytes a vertex that `spare` holds at most after a solve by ``auto``: contributions, shares, and
+what the accelerated sweeps remember (gpu/sweeps.py).
+"""
+
 
 @dataclass(slots=True)
 class _Drift:
@@ -113,11 +118,7 @@ class State:
 
     def reserve(self, batch: EdgeBatch) -> None:
         """Makes room for the vertices of a batch; nothing else changes, also if it raises."""
-        highest = max(
-            (int(ids.max()) for ids in (batch.insert_sources, batch.insert_targets) if len(ids)),
-            default=-1,
-        )
-        vertices = max(len(self.values), batch.vertices, highest + 1)
+        vertices = max(len(self.values), batch.vertices)
         if vertices <= len(self._values):
             return
         xp, known = self.graph.backend.xp, len(self.values)
@@ -357,6 +358,18 @@ class State:
         if array is None or len(array) < vertices:
             array = self._spare[purpose] = self.graph.backend.xp.zeros(len(self._values), kind)
         return array[:vertices]
+
+    def bytes_needed(self, vertices: int) -> int:
+        """An upper bound on the memory that `reserve` and the next solve take beside what is held,
+        if the graph has so many vertices by then.
+        """
+        spare = sum(int(array.dtype.itemsize) for array in self._spare.values())
+        missing = max(0, _AUTO_SPARE - spare)
+        if vertices <= len(self._values):
+            return missing * len(self._values)
+        room = max(vertices, len(self._values) * 5 // 4)
+        lasting = 8 + 8 + 4 + -(-4 // _CANDIDATES)
+        return (lasting + spare + missing) * room + 4 * _LEAST_CANDIDATES
 
     @property
     def nbytes(self) -> int:

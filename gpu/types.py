@@ -19,6 +19,7 @@ from gpu.errors import InvalidValue
 Dangling = Literal["uniform", "self-loop"]
 Storage = Literal["float64", "float32"]
 BackendName = Literal["auto", "cpu", "cuda"]
+VertexOrder = Literal["auto", "degree", "given"]
 
 Ids = NDArray[np.int32]
 Ranking = NDArray[np.float64]
@@ -47,6 +48,8 @@ class Options:
     frontier_tolerance  τ_f: a relative change above it makes a vertex's out-neighbours affected
     prune_tolerance     τ_p: a relative change up to it makes a vertex leave the affected set
     max_iterations      the most sweeps of one solve
+    vertex_order        how vertices are numbered inside, which changes the speed and no answer: by
+                        falling ``degree``, as ``given``, or as a sample of the first edges says
     """
 
     damping: float = 0.85
@@ -57,6 +60,7 @@ class Options:
     frontier_tolerance: float = 1e-6
     prune_tolerance: float = 1e-6
     max_iterations: int = 500
+    vertex_order: VertexOrder = "auto"
 
     def __post_init__(self) -> None:
         for name, low, high, requirement in (
@@ -80,6 +84,8 @@ class Options:
                 self.target_error,
                 f"at least {LEAST_SINGLE_ERROR} where storage is 'float32'",
             )
+        if self.vertex_order not in get_args(VertexOrder):
+            raise InvalidValue("vertex_order", self.vertex_order, "'auto', 'degree' or 'given'")
         if (
             not isinstance(self.max_iterations, int)
             or isinstance(self.max_iterations, bool)
@@ -111,7 +117,8 @@ class EdgeBatch:
     insert_sources, insert_targets   int64[i], each in 0 … 2³¹-2; ids beyond the graph make it grow
     delete_sources, delete_targets   int64[d]; an id that the graph does not have (-1, say) is not
                                      found
-    vertices                         the graph has at least this many vertices after the batch
+    vertices                         the graph has at least this many vertices after the batch;
+                                     raised to what the insertions need
 
     For a graph on ``cuda`` the columns may be CuPy arrays, int64 or int32.
     Raises InvalidValue for columns of unequal length, other dtypes, or an id out of range.
@@ -132,15 +139,24 @@ class EdgeBatch:
                 raise InvalidValue(
                     f"{kind}_targets", f"length {len(targets)}", f"{len(sources)} long"
                 )
+        if not 0 <= self.vertices <= VERTEX_LIMIT:
+            raise InvalidValue("vertices", self.vertices, f"a count from 0 to {VERTEX_LIMIT}")
         for name in ("insert_sources", "insert_targets"):
             column_ids = getattr(self, name)
-            if len(column_ids) and (column_ids.min() < 0 or column_ids.max() >= VERTEX_LIMIT):
+            if len(column_ids) == 0:
+                continue
+            highest = int(column_ids.max())
+            if column_ids.min() < 0 or highest >= VERTEX_LIMIT:
                 bad = int(((column_ids < 0) | (column_ids >= VERTEX_LIMIT)).nonzero()[0][0])
                 raise InvalidValue(
                     f"{name}[{bad}]", int(column_ids[bad]), f"an id from 0 to {VERTEX_LIMIT - 1}"
                 )
-        if not 0 <= self.vertices <= VERTEX_LIMIT:
-            raise InvalidValue("vertices", self.vertices, f"a count from 0 to {VERTEX_LIMIT}")
+            object.__setattr__(self, "vertices", max(self.vertices, highest + 1))
+
+    @property
+    def operations(self) -> int:
+        """Number of insertions and deletions."""
+        return len(self.insert_sources) + len(self.delete_sources)
 
     @classmethod
     def of(

@@ -29,7 +29,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from gpu import Change, EdgeBatch, Engine, Options, Personalized, Result
+from gpu import Change, EdgeBatch, Engine, Options, OutOfMemory, Personalized, Result
 from gpu.types import BackendName
 from service.durability.journal import PAYLOAD_LIMIT, Journal, Outcome, Record
 from service.durability.recovery import replay
@@ -285,7 +285,7 @@ class Pipeline:
     def _process(self, batches: Sequence[Batch]) -> None:
         taken = perf_counter()
         try:
-            new = self._without_repeats(batches)
+            new = [batch for batch in self._without_repeats(batches) if self._fits(batch)]
             groups = [list(group) for _, group in groupby(new, lambda batch: batch.record.strategy)]
             if not new:
                 return
@@ -338,6 +338,29 @@ class Pipeline:
             batch.ranked.set_result(outcome.body)
         else:
             batch.fail(BatchRejected(version, orjson.loads(outcome.body)))
+
+    def _fits(self, batch: Batch) -> bool:
+        """Whether memory has room for a batch; without, it is refused and takes no version."""
+        columns, known = batch.columns, len(self._keys)
+        operations = len(columns.insert_sources) + len(columns.delete_sources)
+        try:
+            try:
+                # as if all its keys were new, which is quick to say
+                most = 2 * len(columns.insert_sources) + len(columns.vertices)
+                self._engine.check_memory(operations, known + most)
+            except OutOfMemory:
+                self._engine.check_memory(operations, known + self._new_keys(columns))
+        except OutOfMemory as error:
+            log.warning("graph %s: a batch is refused: %s", self.graph, error)
+            batch.fail(error)
+            return False
+        return True
+
+    def _new_keys(self, columns: EdgeColumns) -> int:
+        """How many keys a batch would create."""
+        keys = pa.chunked_array([columns.insert_sources, columns.insert_targets, columns.vertices])
+        distinct = keys.unique()
+        return int((self._keys.lookup(distinct) < 0).sum())
 
     def _process_group(
         self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float

@@ -19,18 +19,19 @@ def check_invariants(graph: Graph, model: Model) -> None:
     backend = graph.backend
     assert (graph.vertices, graph.edges) == (model.vertices, len(model.edges))
     loops = {edge for edge in model.edges if edge[0] == edge[1]}
+    ids = graph.numbering.ids_of(backend.xp.arange(graph.vertices)).tolist()
+    assert sorted(ids) == list(range(graph.vertices))
     out_rows = _rows(graph.outgoing, backend)
     in_rows = _rows(graph.incoming, backend)
-    entries = {(row, entry) for row, row_entries in enumerate(out_rows) for entry in row_entries}
+    entries = {(ids[row], ids[entry]) for row, row_of in enumerate(out_rows) for entry in row_of}
     assert entries == model.edges - loops
-    assert {(entry, row) for row, row_entries in enumerate(in_rows) for entry in row_entries} == (
-        model.edges - loops
-    )
+    entries = {(ids[entry], ids[row]) for row, row_of in enumerate(in_rows) for entry in row_of}
+    assert entries == model.edges - loops
     loop = backend.to_host(graph.loop)
     if graph.dangling == "self-loop":
         assert loop.tolist() == [1] * graph.vertices
     else:
-        assert {(v, v) for v in np.flatnonzero(loop).tolist()} == loops
+        assert {(ids[v], ids[v]) for v in np.flatnonzero(loop).tolist()} == loops
     degree = backend.to_host(graph.outgoing.length) + loop
     assert backend.to_host(graph.degree).tolist() == degree.tolist()
     for adjacency, rows in ((graph.outgoing, out_rows), (graph.incoming, in_rows)):

@@ -230,6 +230,9 @@ class Descent:
     weights: Array
 
 
+_FEW_BYTES = 1 << 24
+
+
 class Backend(ABC):
     """One kind of device and the kernels that run on it.
 
@@ -264,6 +267,13 @@ class Backend(ABC):
     def memory_available(self) -> int:
         """Bytes that can still be allocated."""
 
+    def require(self, purpose: str, needed: int) -> None:
+        """Raises OutOfMemory, with the figures, where so many bytes cannot be allocated. Of a few
+        bytes the allocator itself says so.
+        """
+        if needed > _FEW_BYTES and needed > (available := self.memory_available()):
+            raise OutOfMemory(purpose, needed, available)
+
     def allocate(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:
         """An array of `count` elements, not initialised. Raises OutOfMemory."""
         try:
@@ -278,15 +288,17 @@ class Backend(ABC):
 
     @abstractmethod
     def sorted_keys(
-        self, columns: list[tuple[int, Array, Array]], vertices: tuple[int, int]
+        self, columns: list[tuple[int, Array, Array]], vertices: tuple[int, int], positions: Array
     ) -> Array:
         """int64[…] on the device, ascending: one key for each row of the columns.
 
-        columns   (operation, sources, targets): 0 deletes, 1 inserts; integer arrays of the host or
-                  the device
-        vertices  for each operation, the number of ids that mean anything; a key with another id is
-                  no operation
-        A key is ``source << 32 | target << 1 | operation``; no operation is above all keys.
+        columns    (operation, sources, targets): 0 deletes, 1 inserts; integer arrays of the host
+                   or the device
+        vertices   for each operation, the number of ids that mean anything; a key with another id
+                   is no operation
+        positions  int32[m], distinct and below m, of the ids below m; every other id is its own
+        A key is ``source << 32 | target << 1 | operation``, of positions; no operation is above all
+        keys.
         """
 
     @abstractmethod
@@ -333,16 +345,21 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def row_ranges(self, rows: Array, vertices: int, most: int) -> list[tuple[int, int, int]]:
+    def row_ranges(
+        self, rows: Array, vertices: int, most: int, positions: Array
+    ) -> list[tuple[int, int, int]]:
         """Cuts the rows of a column of ids into ranges, so that a load can sort one at a time.
 
-        rows  integer[edges] of the host or the device, each in 0 … vertices-1
+        rows       integer[edges] of the host or the device, ids in 0 … vertices-1
+        positions  see `sorted_keys`
         Returns (first row, row behind the last, number of ids in the range), at most `most` ids in
         each if no row and its near neighbours have more.
         """
 
     @abstractmethod
-    def keys_of_range(self, rows: Array, neighbours: Array, chosen: tuple[int, int, int]) -> Array:
+    def keys_of_range(
+        self, rows: Array, neighbours: Array, chosen: tuple[int, int, int], positions: Array
+    ) -> Array:
         """int64[ids in the range]: ascending keys of the insertions into one of `row_ranges`."""
 
     @abstractmethod

@@ -61,11 +61,16 @@ def _roomy(length):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _pack(edges, sources, targets, operation, vertices, keys):  # type: ignore[no-untyped-def]
+def _pack(edges, sources, targets, operation, vertices, positions, keys):  # type: ignore[no-untyped-def]
+    renumbered = len(positions)
     for edge in prange(edges):
         source = np.int64(sources[edge])
         target = np.int64(targets[edge])
         if 0 <= source < vertices and 0 <= target < vertices:
+            if source < renumbered:
+                source = np.int64(positions[source])
+            if target < renumbered:
+                target = np.int64(positions[target])
             keys[edge] = source << 32 | target << 1 | operation
         else:
             keys[edge] = _NO_KEY
@@ -540,7 +545,7 @@ class CpuGraphOperations(Backend):
         return sources, targets
 
     def sorted_keys(
-        self, columns: list[tuple[int, Array, Array]], vertices: tuple[int, int]
+        self, columns: list[tuple[int, Array, Array]], vertices: tuple[int, int], positions: Array
     ) -> Array:
         total = sum(len(sources) for _, sources, _ in columns)
         keys = self.allocate("keys of a batch", total, np.int64)
@@ -549,7 +554,13 @@ class CpuGraphOperations(Backend):
             end = begin + len(sources)
             if end > begin:
                 _pack(
-                    end - begin, sources, targets, operation, vertices[operation], keys[begin:end]
+                    end - begin,
+                    sources,
+                    targets,
+                    operation,
+                    vertices[operation],
+                    positions,
+                    keys[begin:end],
                 )
             begin = end
         return self.sort(keys)
@@ -718,12 +729,20 @@ class CpuGraphOperations(Backend):
         kept, loops = _distinct(keys, loop)
         return int(kept), int(loops)
 
-    def row_ranges(self, rows: Array, vertices: int, most: int) -> list[tuple[int, int, int]]:  # noqa: ARG002
+    def row_ranges(
+        self,
+        rows: Array,
+        vertices: int,
+        most: int,  # noqa: ARG002
+        positions: Array,  # noqa: ARG002
+    ) -> list[tuple[int, int, int]]:
         # keys are sorted in place here: a range at a time would save little
         return [(0, vertices, len(rows))]
 
-    def keys_of_range(self, rows: Array, neighbours: Array, chosen: tuple[int, int, int]) -> Array:
-        return self.sorted_keys([(1, rows, neighbours)], (0, chosen[1]))
+    def keys_of_range(
+        self, rows: Array, neighbours: Array, chosen: tuple[int, int, int], positions: Array
+    ) -> Array:
+        return self.sorted_keys([(1, rows, neighbours)], (0, chosen[1]), positions)
 
     def row_lengths(
         self, keys: Array, edges: int, low: int, first: Array, length: Array

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gpu.backends.base import Array, Backend
 from gpu.kernels import COUNTERS, LANES
 from gpu.kernels import TILE as _TILE
+from gpu.types import VERTEX_LIMIT
 
 if TYPE_CHECKING:
     from gpu.adjacency import Adjacency
@@ -27,8 +28,9 @@ _FEW_SHARING_BLOCKS = 528
 _SMALL = 4096
 """Keys that one block sorts, and that are packed on the host if they come from there."""
 
-_BUCKETS = 4096
-"""Ranges of rows that a load counts; gpu/kernels/layout.cu has the same."""
+_FINE_BITS = 7
+_BUCKETS = (31 - _FINE_BITS + 1) << _FINE_BITS
+"""Buckets of rows that a load counts; gpu/kernels/layout.cu has the same."""
 
 _NO_KEY = np.iinfo(np.int64).max
 
@@ -49,7 +51,7 @@ class CudaGraphOperations(Backend):
     def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
         # ids fit 32 bits, and half the bytes come over
         first, second = (
-            self.to_device(ids.astype(np.int32)) if isinstance(ids, np.ndarray) else ids
+            self.to_device(_narrow(ids)) if isinstance(ids, np.ndarray) else ids
             for ids in (sources, targets)
         )
         return (
@@ -62,13 +64,20 @@ class CudaGraphOperations(Backend):
         )
 
     def sorted_keys(
-        self, columns: list[tuple[int, Array, Array]], vertices: tuple[int, int]
+        self, columns: list[tuple[int, Array, Array]], vertices: tuple[int, int], positions: Array
     ) -> Array:
         total = sum(len(sources) for _, sources, _ in columns)
         on_host = all(isinstance(ids, np.ndarray) for _, *both in columns for ids in both)
         if on_host and total <= _SMALL:
             packed = [_packed(*column, vertices[column[0]]) for column in columns]
-            return self.sort(self.to_device(np.concatenate(packed)))
+            keys = self.to_device(np.concatenate(packed))
+            if total and len(positions):
+                self._kernels["resolve"]["renumber"](
+                    (_blocks(total),),
+                    (_BLOCK,),
+                    (keys, np.int32(total), positions, np.int64(len(positions))),
+                )
+            return self.sort(keys)
         keys = self.allocate("keys of a batch", total, np.int64)
         begin = 0
         for operation, *both in columns:
@@ -84,6 +93,8 @@ class CudaGraphOperations(Backend):
                         np.int64(end - begin),
                         np.int64(vertices[operation]),
                         np.int32(operation),
+                        positions,
+                        np.int64(len(positions)),
                         keys[begin:end],
                     ),
                 )
@@ -312,26 +323,30 @@ class CudaGraphOperations(Backend):
         found = self.to_host(counters).tolist()
         return found[COUNTERS.index("EDGES")], found[COUNTERS.index("CHANGED")]
 
-    def row_ranges(self, rows: Array, vertices: int, most: int) -> list[tuple[int, int, int]]:
+    def row_ranges(
+        self, rows: Array, vertices: int, most: int, positions: Array
+    ) -> list[tuple[int, int, int]]:
         if len(rows) <= most:
             return [(0, vertices, len(rows))]
-        shift = max(0, (vertices - 1).bit_length() - 12)
         buckets = self.allocate("scratch", _BUCKETS, np.int64)
         buckets.fill(0)
         self._kernels["layout"][f"count_buckets<{_kind(rows)}>"](
             (_blocks(len(rows), most=_SHARING_BLOCKS),),
             (_BLOCK,),
-            (rows, np.int64(len(rows)), np.int32(shift), buckets),
+            (rows, np.int64(len(rows)), positions, np.int64(len(positions)), buckets),
         )
         ranges, first, held = [], 0, 0
         for bucket, ids in enumerate(self.to_host(buckets).tolist()):
             if held and held + ids > most:
-                ranges.append((first << shift, bucket << shift, held))
-                first, held = bucket, 0
+                begin = _first_row(bucket)
+                ranges.append((first, begin, held))
+                first, held = begin, 0
             held += ids
-        return [*ranges, (first << shift, vertices, held)]
+        return [*ranges, (first, vertices, held)]
 
-    def keys_of_range(self, rows: Array, neighbours: Array, chosen: tuple[int, int, int]) -> Array:
+    def keys_of_range(
+        self, rows: Array, neighbours: Array, chosen: tuple[int, int, int], positions: Array
+    ) -> Array:
         low, high, ids = chosen
         keys = self.allocate("keys of a load", ids, np.int64)
         _, scans = self._zeroed(1, len(rows))
@@ -344,6 +359,8 @@ class CudaGraphOperations(Backend):
                 np.int64(len(rows)),
                 np.int64(low),
                 np.int64(high),
+                positions,
+                np.int64(len(positions)),
                 scans[0],
                 keys,
             ),
@@ -460,6 +477,19 @@ def _blocks(items: int, each: int = _BLOCK, most: int = 2**31 - 1) -> int:
 def _sharing(units: int) -> int:
     # each warp has 2 units a thread to do, if there are not more
     return _blocks(units, 2 * _BLOCK, _SHARING_BLOCKS)
+
+
+def _first_row(bucket: int) -> int:
+    """The least row in a bucket of `count_buckets`."""
+    shift = max(0, (bucket >> _FINE_BITS) - 1)
+    return (bucket - (shift << _FINE_BITS)) << shift
+
+
+def _narrow(ids: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+    """What no graph has as an id, negative or beyond 32 bits, becomes 2³¹-1, which none has."""
+    if ids.dtype == np.int32:
+        return ids.astype(np.int32, copy=False)
+    return np.minimum(ids.view(np.uint64), VERTEX_LIMIT).astype(np.int32)
 
 
 def _kind(ids: Array) -> str:

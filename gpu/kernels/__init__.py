@@ -48,7 +48,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         for value in VALUES.values()
     ),
     "expand": ("expand_rows", "look_back"),
-    "resolve": ("pack<int>", "pack<int64>", "sort_small", "heads", "locate", "decide"),
+    "resolve": ("pack<int>", "pack<int64>", "renumber", "sort_small", "heads", "locate", "decide"),
     "change": (
         "plan",
         "move_rows",
@@ -98,7 +98,7 @@ COUNTERS = (
 HEADERS: dict[str, tuple[str, ...]] = {
     "pull": ("common.cuh", "rows.cuh"),
     **dict.fromkeys(("relax", "descend"), ("common.cuh", "rows.cuh", "shares.cuh")),
-    **dict.fromkeys(("resolve", "change", "layout"), ("common.cuh", "scan.cuh")),
+    **dict.fromkeys(("resolve", "change", "layout"), ("common.cuh", "scan.cuh", "order.cuh")),
     **dict.fromkeys(("residual", "expand"), ("common.cuh",)),
 }
 """What is put in front of each file; where rows or scans are, after the numbers above."""

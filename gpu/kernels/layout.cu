@@ -6,7 +6,8 @@
 //     partition   rows by class of length, ascending in each: 8 bytes read, 5 written a row
 //     distinct    drops repeats and loops from sorted keys, in place: 16 bytes a key
 //     first_key, row_length, fill_rows  distinct keys to rows: 8 bytes read thrice, 4 written an edge
-//     count_buckets, gather_keys  a load sorts a range of rows at a time: 4 bytes an edge, and 4 to 8 read, 8 written
+//     count_buckets, gather_keys  a load sorts a range of rows at a time: 4 bytes an edge, and 4 to 8 read, 8 written;
+//                 a random read or two more where the graph has an order of its own
 //     list_entries  all entries as two columns, for audits: 12 bytes an entry
 //
 // Launch: BLOCK threads a block; a block a tile for pack_rows, partition and distinct; any grid for the others.
@@ -179,16 +180,23 @@ __global__ void __launch_bounds__(BLOCK) fill_rows(
     }
 }
 
-// How many ids lie in each bucket of 2^shift neighbouring rows; at most BUCKETS of them.
-constexpr int BUCKETS = 4096;
+// How many ids lie in each bucket of neighbouring rows. The first 2·FINE buckets are a row each, the next FINE are two rows
+// each, then four, and so on: in an order by degree the first rows are the longest.
+constexpr int FINE_BITS = 7, FINE = 1 << FINE_BITS, BUCKETS = (31 - FINE_BITS + 1) * FINE;
+__device__ __forceinline__ int bucket_of(int row) {
+    const int shift = row < FINE ? 0 : 31 - __clz(row) - FINE_BITS;
+    return shift * FINE + (row >> shift);
+}
+
 template <class Id>
 __global__ void __launch_bounds__(BLOCK) count_buckets(
-    const Id* __restrict__ rows, int64 edges, int shift, int64* __restrict__ buckets) {
+    const Id* __restrict__ rows, int64 edges, const int* __restrict__ positions, int64 renumbered,
+    int64* __restrict__ buckets) {
     __shared__ int mine[BUCKETS];
     for (int bucket = threadIdx.x; bucket < BUCKETS; bucket += BLOCK) mine[bucket] = 0;
     __syncthreads();
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK)
-        atomicAdd(mine + (rows[at] >> shift), 1);
+        atomicAdd(mine + bucket_of((int)position_of(rows[at], positions, renumbered)), 1);
     __syncthreads();
     for (int bucket = threadIdx.x; bucket < BUCKETS; bucket += BLOCK)
         if (mine[bucket]) atomicAdd((uint64*)buckets + bucket, (uint64)mine[bucket]);
@@ -198,22 +206,25 @@ __global__ void __launch_bounds__(BLOCK) count_buckets(
 constexpr int WIDE = 16;
 template <class Id>
 __global__ void __launch_bounds__(BLOCK) gather_keys(
-    const Id* __restrict__ rows, const Id* __restrict__ neighbours, int64 edges, int64 low, int64 high, uint64* scan,
-    int64* __restrict__ keys) {
+    const Id* __restrict__ rows, const Id* __restrict__ neighbours, int64 edges, int64 low, int64 high,
+    const int* __restrict__ positions, int64 renumbered, uint64* scan, int64* __restrict__ keys) {
     const int64 tile = take_tile(scan);
     const int64 first = first_item(tile, WIDE);
     unsigned chosen = 0;  // a bit an item
 #pragma unroll
     for (int item = 0; item < WIDE; ++item) {
         const int64 at = first + item * WARP;
-        if (at < edges && rows[at] >= low && rows[at] < high) chosen |= 1u << item;
+        if (at >= edges) continue;
+        const int64 row = position_of(rows[at], positions, renumbered);
+        if (row >= low && row < high) chosen |= 1u << item;
     }
     uint64 sums[1][1] = {{(uint64)__popc(chosen)}};
     sums_before(scan, tile, sums);
     uint64 place = sums[0][0];
     for (; chosen; chosen &= chosen - 1) {
         const int64 at = first + (__ffs((int)chosen) - 1) * WARP;
-        keys[place++] = (int64)rows[at] << 32 | (int64)neighbours[at] << 1 | 1;
+        const int64 row = position_of(rows[at], positions, renumbered);
+        keys[place++] = row << 32 | position_of(neighbours[at], positions, renumbered) << 1 | 1;
     }
 }
 

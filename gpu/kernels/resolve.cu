@@ -4,7 +4,9 @@
 // an insertion, so that sorted keys bring the operations on an edge together, deletions first, and the edges of a row in
 // the order of their neighbours. NO_KEY, above all keys, stands for no operation.
 //
-//     pack        columns of ids to keys: 8 to 16 bytes read, 8 written an operation
+//     pack        columns of ids to keys: 8 to 16 bytes read, 8 written an operation; two random reads more where the
+//                 graph has an order of its own
+//     renumber    what pack does with positions, for keys of a small batch that the host packed
 //     sort_small  sorts up to 4096 keys in one launch, by comparing all with all
 //     heads       distinct edges and rows of sorted keys, by two prefix sums: about 55 bytes an operation
 //     locate      every touched row is read once, 4 bytes an entry, and each entry looked up among the row's edges
@@ -18,12 +20,23 @@ constexpr int64 NO_KEY = 0x7fffffffffffffffll;
 template <class Id>
 __global__ void __launch_bounds__(BLOCK) pack(
     const Id* __restrict__ sources, const Id* __restrict__ targets, int64 edges, int64 vertices, int operation,
-    int64* __restrict__ keys) {
+    const int* __restrict__ positions, int64 renumbered, int64* __restrict__ keys) {
     for (int64 edge = (int64)blockIdx.x * BLOCK + threadIdx.x; edge < edges; edge += (int64)gridDim.x * BLOCK) {
-        const int64 source = sources[edge], target = targets[edge];
+        const int64 source = position_of(sources[edge], positions, renumbered);
+        const int64 target = position_of(targets[edge], positions, renumbered);
         const bool known = source >= 0 && source < vertices && target >= 0 && target < vertices;
         keys[edge] = known ? source << 32 | target << 1 | operation : NO_KEY;
     }
+}
+
+// Keys of ids to keys of positions, in place.
+__global__ void __launch_bounds__(BLOCK) renumber(
+    int64* keys, int total, const int* __restrict__ positions, int64 renumbered) {
+    const int at = blockIdx.x * BLOCK + threadIdx.x;
+    if (at >= total || keys[at] == NO_KEY) return;
+    const int64 row = position_of(keys[at] >> 32, positions, renumbered);
+    const int64 neighbour = position_of(keys[at] >> 1 & 0x7fffffff, positions, renumbered);
+    keys[at] = row << 32 | neighbour << 1 | (keys[at] & 1);
 }
 
 // The place of a key is the number of keys that come before it: a warp counts them for each key. All keys

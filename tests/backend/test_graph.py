@@ -332,6 +332,48 @@ def test_what_cannot_fit_is_refused_with_figures_before_anything_is_touched(
     assert _arrays(graph) == before
 
 
+def test_memory_for_a_batch_and_its_solve_can_be_asked_for_beforehand(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+    engine.update()
+    before = engine.memory()
+    with patch.object(type(backend), "memory_available", lambda _: 1 << 30):
+        engine.check_memory(1_000, 1_000_000)
+        with pytest.raises(OutOfMemory) as raised:
+            engine.check_memory(10_000_000, 3)
+        assert raised.value.needed > 10_000_000 * (2 * 93 + 24)
+        assert str(raised.value) == (
+            "a batch of 10,000,000 edges and a graph of 3 vertices needs "
+            f"{raised.value.needed:,} bytes; 1,073,741,824 are available"
+        )
+        with pytest.raises(OutOfMemory) as raised:
+            engine.check_memory(0, 2**24)
+        # lists and ranks of each vertex, and the room that they grow by
+        assert raised.value.needed > 2**24 * (2 * 21 + 5 + 21 + 28 + 8)
+        with pytest.raises(OutOfMemory):
+            engine.apply(EdgeBatch(vertices=2**24))
+    assert engine.memory() == before
+    assert (engine.vertices, engine.edges) == (3, 2)
+
+
+@pytest.mark.parametrize("vertices", [100_000, 400_000])
+def test_what_a_batch_and_its_solve_take_is_no_more_than_was_said(
+    vertices: int, backend: Backend
+) -> None:
+    generator = np.random.default_rng(2)
+    engine = Engine(Options(), backend)
+    for size in (200_000, 50_000):
+        ids = generator.integers(0, vertices, (2, size))
+        held = sum(engine.memory().values())
+        with patch.object(type(backend), "require") as require:
+            engine.check_memory(size, vertices)
+        needed = require.call_args.args[-1]
+        engine.apply(EdgeBatch(ids[0], ids[1], vertices=vertices))
+        engine.update()
+        assert 0 < sum(engine.memory().values()) - held <= needed
+        vertices = 2 * vertices
+
+
 def test_memory_is_told_by_purpose(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch(np.arange(1000), np.arange(1, 1001)))

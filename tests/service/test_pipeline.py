@@ -194,6 +194,37 @@ def test_a_batch_that_cannot_be_applied_is_rejected_and_the_next_goes_on(
     again.close(NotReady("the test ends"))
 
 
+def test_a_batch_that_memory_has_no_room_for_is_refused_before_the_journal(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = batch([("a", "b")])
+    pipeline.submit(first)
+    receipt(first)
+    asked: list[tuple[int, int]] = []
+
+    def check_memory(_: Engine, operations: int, vertices: int) -> None:
+        asked.append((operations, vertices))
+        if vertices > 3:
+            raise OutOfMemory("a batch", 1000, 10)
+
+    monkeypatch.setattr(Engine, "check_memory", check_memory)
+    # as if all keys were new, it would not fit; one of them is new
+    fitting = batch([("a", "b"), ("b", "c")])
+    too_large = batch([("c", "d"), ("d", "e")], key="large")
+    repeat = batch([("c", "d"), ("d", "e")], key="large")
+    next_one = batch([("c", "a")])
+    pipeline.submit(fitting)
+    assert receipt(fitting)["version"] == 2
+    together(pipeline, [too_large, repeat, next_one])
+    for refused in (too_large, repeat):
+        with pytest.raises(OutOfMemory, match="a batch needs 1,000 bytes; 10 are available"):
+            refused.ranked.result(60)
+    assert receipt(next_one)["version"] == 3
+    # the engine asks once more for what it applies
+    assert asked == [(2, 6), (2, 3), (2, 3), (2, 7), (2, 5), (1, 5), (1, 3), (1, 3)]
+    assert (pipeline.view.vertices, pipeline.view.version) == (3, 3)
+
+
 def test_a_rejected_batch_alone_still_moves_the_version(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

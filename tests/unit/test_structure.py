@@ -60,6 +60,7 @@ ENGINE_ORDER = [
     "backends.cpu",
     "backends.cuda",
     "backends",
+    "order",
     "edit",
     "adjacency",
     "graph",
