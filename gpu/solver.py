@@ -29,6 +29,9 @@ when the target is met."""
 _LOWER = 8.0
 """What the floor is divided by when nothing above it is left."""
 
+_SWEPT = 0.8
+"""What part of ‖r‖₁ a dense sweep takes away soon after a batch."""
+
 _SPARSE_SWEEPS = 2.0
 """The most that a sparse phase may spend before a dense one takes over, in sweeps."""
 
@@ -116,11 +119,14 @@ def _push(state: State) -> tuple[int, int]:
         rounds += pushed.rounds
         vertices += pushed.vertices
         threshold = pushed.threshold
-        budget -= pushed.change.edges * backend.push_cost
+        work = pushed.change.edges * backend.push_cost
+        budget -= work
         if pushed.ended != "floor" or budget <= graph.vertices:
             break
         lower = residual.floor / _LOWER
-        if lower < unit / _LOWER:
+        # at a lower floor the same work gains that much less: is it still more than a sweep's?
+        gain, swept_gain = -pushed.change.l1 / _LOWER, _SWEPT * state.l1
+        if lower < unit / _LOWER or gain * state.sweep_work < swept_gain * work:
             break
         budget -= graph.vertices
         backend.collect(residual, lower)

@@ -1,32 +1,34 @@
 """Dense sweeps over all vertices: how they are balanced, how they are accelerated, when they end.
 
-Three ways, and the residual says which (`_Pace`):
+A sweep is *plain*, r ← αP̄ᵀr at a fixed β, or *balanced*: then β and r go down by a shift that
+makes Σr = 0. β is then β° = (α·D(y) + (1-α)·Σy) / n with D(y) the sum of y over dangling vertices:
+the classic normalised power iteration, without the slow error of the scale of y. (Never scale y by
+n/Σy instead: that converges to wrong ranks where vertices dangle.) Where the graph has closed
+classes, sets of vertices that no edge leaves, each keeps an error that falls by α a sweep and no
+faster, unless the residual has no part in it. From y = 1, β = 1-α it has none; a shift of β by μ
+gives it one, -μ, which a sweep turns into -αμ. So what all shifts together have put there is one
+number (`_Sweeps.owed`), and taking it from β and every r undoes it: that is how plain sweeps
+begin.
 
-- ``balanced``: r ← αP̄ᵀr, and then β and r go down by a shift that makes Σr = 0. β is then β° =
-  (α·D(y) + (1-α)·Σy) / n with D(y) the sum of y over dangling vertices: the classic normalised
-  power iteration, without the slow error of the scale of y. Never scale y by n/Σy instead: that
-  converges to wrong ranks where vertices dangle.
-- ``accelerated``: Orthomin(1), a conjugate direction method for systems that are not symmetric.
-  Each step goes in the direction p = z - c·p' of the newest residual made orthogonal to the last
-  one, as far as makes the weighted residual smallest:
+Either can be *accelerated* by Orthomin(1), a conjugate direction method for systems that are not
+symmetric. Each step goes in the direction of the newest residual made orthogonal to the last one,
+as far as makes the weighted residual smallest:
 
-      z = r / (1 - αℓ/d),  q̂ = A·z - mean,  A = I - αP̄ᵀ
-      c = <Wq̂,q'> / <Wq',q'>,  p = z - c·p',  q = q̂ - c·q'
-      a = <Wq,r> / <Wq,q>,  y += a·p,  r -= a·q,  W = 1 / (1 - αℓ/d) / max(y, (1-α)·mean y)
+    z = r / (1 - αℓ/d),  q̂ = A·z - mean,  A = I - αP̄ᵀ        (balanced; no mean where plain)
+    c = <Wq̂,q'> / <Wq',q'>,  p = z - c·p',  q = q̂ - c·q'
+    a = <Wq,r> / <Wq,q>,  y += a·p,  r -= a·q,  W = 1 / (1 - αℓ/d) / max(y, (1-α)·mean y)
 
-  A guard drops p' and makes W anew after a sweep that gained less than a plain one must.
-- ``plain``: at a fixed β. Where the graph has closed classes (sets of vertices that no edge leaves)
-  each keeps an error that falls by α a sweep and no faster, unless the residual has no part in it.
-  From y = 1, β = 1-α it has none; a shift of β by μ gives it one, -μ, which a sweep turns into
-  -αμ. So what all shifts together have put there is one number (`_Sweeps.owed`), and taking it
-  from β and every r undoes it: that is how the plain sweeps begin.
+A guard drops p' and makes W anew after a sweep that gained less than a plain one must. Which way
+is best the residual says (`_Pace`): balance saves three sweeps of four on R-MAT and doubles them
+on the npm registry; acceleration saves a third or more of most, and little on graphs that are
+nearly acyclic, where a sweep without it costs less.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
-from typing import Literal
 
 import numpy as np
 
@@ -39,8 +41,10 @@ _STALLED_SWEEPS = 8
 _DRIFTED = 0.1
 """The part of a bound that may be drift before the residual is computed anew from y, in a sweep."""
 
-_VERTEX_COST = {"balanced": 2.5, "plain": 2.5, "accelerated": 6.0}
-"""What a sweep costs for each vertex, in edges: 55 and 128 bytes at about 22 for an edge."""
+_VERTEX_COST, _ACCELERATED_VERTEX_COST = 0.5, 4.2
+"""What a sweep costs for each vertex, in edges: on an H200 an accelerated one took 1.22 times as
+long on R-MAT with 16 edges a vertex, 1.84 times on a grid with 4.
+"""
 
 _FIRST_SWEEPS = 2
 """Balanced sweeps before the acceleration begins: they take what is easy."""
@@ -51,7 +55,19 @@ _FRESH_WEIGHTS = (0, 1, 7)
 _WORTH = 8.0
 """A bound below so many times the target is met by plain sweeps before an acceleration pays."""
 
-Way = Literal["balanced", "accelerated", "plain"]
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way of sweeping; see the module."""
+
+    balanced: bool
+    accelerated: bool
+
+
+WAYS = tuple(
+    Way(balanced, accelerated) for accelerated in (True, False) for balanced in (True, False)
+)
+"""In the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +78,32 @@ class Swept:
     converged: bool
 
 
-def sweep_to_target(state: State, most_sweeps: int) -> Swept:
-    """Sweeps until the bound is at most the target, in whatever way is quickest."""
-    return _sweep(state, most_sweeps, None)
+def sweep_to_target(state: State, most_sweeps: int, ways: Sequence[Way] = WAYS) -> Swept:
+    """Sweeps until the bound is at most the target, in whatever of these ways is quickest."""
+    if state.options.storage == "float32":
+        # a direction is kept as float64: not for those who are short of memory
+        ways = [way for way in ways if not way.accelerated]
+    return _sweep(state, most_sweeps, ways, None)
 
 
 def sweep_to_rest(state: State, most_sweeps: int) -> Swept:
-    """Balanced sweeps until no normalised rank moves by more than the tolerance: the stop rule of
-    the published strategies.
+    """Sweeps until no normalised rank moves by more than the tolerance: the stop rule of the
+    published strategies, and their sweeps.
     """
-    return _sweep(state, most_sweeps, state.options.tolerance)
+    ways = [way for way in WAYS if not way.accelerated]
+    return _sweep(state, most_sweeps, ways, state.options.tolerance)
 
 
-def _sweep(state: State, most_sweeps: int, tolerance: float | None) -> Swept:
+def _sweep(state: State, most_sweeps: int, ways: Sequence[Way], tolerance: float | None) -> Swept:
     target = state.options.target_error
     if most_sweeps == 0 or (tolerance is None and state.error_bound <= target):
         return Swept(0, tolerance is None and state.error_bound <= target)
     sweeps, best, stalled, converged = 0, np.inf, 0, False
     dense = _Sweeps(state)
-    # a direction is kept as float64: not for those who are short of memory
-    accelerates = tolerance is None and state.options.storage == "float64"
-    pace = _Pace(state, accelerates=accelerates)
-    dense.begin()
+    pace = _Pace(state, ways)
+    dense.begin(pace.way)
     while True:
-        relaxed = dense.accelerated() if pace.way == "accelerated" else dense.relax(pace.way)
+        relaxed = dense.sweep(pace.way)
         sweeps += 1
         bound = state.error_bound
         if tolerance is not None:
@@ -95,16 +113,16 @@ def _sweep(state: State, most_sweeps: int, tolerance: float | None) -> Swept:
         if not converged and state.drift > _DRIFTED * bound and sweeps < most_sweeps:
             sweeps += 1
             state.certify()
-            dense.begin(balanced=pace.way != "plain")
+            dense.begin(pace.way)
             bound = state.error_bound
         progress = bound < best * (1.0 + state.options.damping) / 2.0
         best, stalled = (bound, 0) if progress else (best, stalled + 1)
         if converged or stalled == _STALLED_SWEEPS or sweeps == most_sweeps:
             break
         if pace.changes(bound):
-            dense.turn(pace.way)
+            dense.begin(pace.way)
             best, stalled = np.inf, 0
-    if pace.way == "plain":
+    if not pace.way.balanced:
         state.shift(state.sum / state.graph.vertices)
     state.drop_candidates()
     return Swept(sweeps, converged or (tolerance is None and state.error_bound <= target))
@@ -117,30 +135,31 @@ class _Pace:
     was quicker. The longer ways have been compared, the more patience there is.
     """
 
-    def __init__(self, state: State, *, accelerates: bool) -> None:
+    def __init__(self, state: State, ways: Sequence[Way]) -> None:
         graph, options = state.graph, state.options
-        work = {way: graph.edges + cost * graph.vertices for way, cost in _VERTEX_COST.items()}
-        self._cost = {way: cost / work["balanced"] for way, cost in work.items()}
-        self._ways: list[Way] = ["balanced", "plain"]
-        self._accelerates = accelerates
-        if accelerates:
-            self._ways.insert(0, "accelerated")
+        work = graph.edges + _VERTEX_COST * graph.vertices
+        accelerated_work = graph.edges + _ACCELERATED_VERTEX_COST * graph.vertices
+        self._accelerated_cost = accelerated_work / work
+        self._ways = ways
         self._worth = _WORTH * options.target_error
         self._slow = -log(0.95 * options.damping)
         self._gains: dict[Way, float] = {}
         self._seen: list[float] = []
         self._patience = 4
-        self.way: Way = "balanced"
+        first = Way(balanced=True, accelerated=False)
+        self.way = first if first in ways else ways[0]
+        self._first = self.way != ways[0]
 
     def changes(self, bound: float) -> bool:
         """Takes note of a sweep. Whether the next one goes another way."""
         self._seen.append(bound)
-        if self._accelerates and len(self._seen) >= _FIRST_SWEEPS and bound > self._worth:
-            self._accelerates = False
-            return self._take("accelerated")
+        if self._first and len(self._seen) >= _FIRST_SWEEPS and bound > self._worth:
+            return self._take(self._ways[0])
         if len(self._seen) <= self._patience:
             return False
-        gain = log(self._seen[-4] / self._seen[-1]) / 3.0 / self._cost[self.way]
+        gain = log(self._seen[-4] / self._seen[-1]) / 3.0
+        if self.way.accelerated:
+            gain /= self._accelerated_cost
         self._gains[self.way] = gain
         if gain > self._slow:
             return False
@@ -155,7 +174,7 @@ class _Pace:
         return self._take(best)
 
     def _take(self, way: Way) -> bool:
-        self.way, self._seen = way, []
+        self.way, self._seen, self._first = way, [], False
         return True
 
 
@@ -179,19 +198,11 @@ class _Sweeps:
         # image of p; and a bound of ‖p‖₁
         self._mean = self._owed_image = self._image_error = self._direction = 0.0
 
-    def begin(self, *, balanced: bool = True) -> None:
-        """Starts from the residual as it is."""
-        self._round(self._state.sum / self._state.graph.vertices if balanced else 0.0)
-
-    def turn(self, way: Way) -> None:
-        """Goes on in another way."""
+    def begin(self, way: Way) -> None:
+        """Starts from the residual as it is, or goes on in another way."""
         state = self._state
-        self._fresh = True
-        if way == "plain":
-            self._round(self.owed)
-            self.owed = 0.0
-        elif state.sum != 0.0:
-            self._round(state.sum / state.graph.vertices)
+        self._fresh, self._guarded = True, False
+        self._round(state.sum / state.graph.vertices if way.balanced else self.owed)
 
     def _round(self, shift: float) -> None:
         state = self._state
@@ -207,10 +218,16 @@ class _Sweeps:
         self.owed -= shift
         self._arriving = relaxed.arriving
 
-    def relax(self, way: Way) -> Relaxed:
-        """One sweep without memory."""
+    def sweep(self, way: Way) -> Relaxed:
+        """One sweep; after an accelerated one that gained too little, one that is not."""
+        if way.accelerated and not self._guarded:
+            return self._accelerated_sweep(way)
+        self._guarded = False
+        return self._relax(way)
+
+    def _relax(self, way: Way) -> Relaxed:
         state, damping = self._state, self._state.options.damping
-        shift = self._arriving / state.graph.vertices if way == "balanced" else 0.0
+        shift = self._arriving / state.graph.vertices if way.balanced else 0.0
         relaxed = state.graph.backend.relax(
             state.graph,
             state.values,
@@ -226,11 +243,7 @@ class _Sweeps:
         state.swept(relaxed, shift, state.rounding * state.l1)
         return relaxed
 
-    def accelerated(self) -> Relaxed:
-        """One sweep of Orthomin(1), or a balanced one after a sweep that gained too little."""
-        if self._guarded:
-            self._guarded = False
-            return self.relax("balanced")
+    def _accelerated_sweep(self, way: Way) -> Relaxed:
         state, graph = self._state, self._state.graph
         backend, damping = graph.backend, state.options.damping
         if self._descent is None:
@@ -241,7 +254,7 @@ class _Sweeps:
                 state.spare("weights", np.float32),
             )
         fresh = self._fresh or self._accelerated in _FRESH_WEIGHTS
-        mean = (state.sum - self._arriving) / graph.vertices
+        mean = (state.sum - self._arriving) / graph.vertices if way.balanced else 0.0
         floor = (1.0 - damping) * state.total / graph.vertices
         before = state.l1
         products = backend.image(
@@ -259,7 +272,7 @@ class _Sweeps:
         length = products.new_new - mixed * (2.0 * products.new_last - mixed * products.last_last)
         if not length > 0.0:  # no direction is left
             self._fresh = True
-            return self.relax("balanced")
+            return self._relax(way)
         size = (products.new_r - mixed * products.last_r) / length
         relaxed = backend.descend(
             graph,

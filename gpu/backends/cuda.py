@@ -78,7 +78,7 @@ class CudaBackend(CudaSweepOperations):
     """One CUDA device."""
 
     name = "cuda"
-    push_cost = 6.0
+    push_cost = 12.0
 
     def __init__(self, device: Device) -> None:
         self.xp = device.xp
