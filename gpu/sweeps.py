@@ -46,6 +46,15 @@ _VERTEX_COST, _ACCELERATED_VERTEX_COST = 0.5, 4.2
 long on R-MAT with 16 edges a vertex, 1.84 times on a grid with 4.
 """
 
+_ACCELERATED_OVERHEAD = 1.3
+"""What an accelerated sweep costs where there is hardly an edge, in other sweeps."""
+
+_QUICK = 0.35
+"""What balanced sweeps leave of the bound where there is nothing to accelerate."""
+
+_PROMISE = 1.7
+"""How many sweeps an accelerated one is worth, as long as nothing is known of it."""
+
 _FIRST_SWEEPS = 2
 """Balanced sweeps before the acceleration begins: they take what is easy."""
 
@@ -137,15 +146,17 @@ class _Pace:
 
     def __init__(self, state: State, ways: Sequence[Way]) -> None:
         graph, options = state.graph, state.options
-        work = graph.edges + _VERTEX_COST * graph.vertices
+        overhead = graph.backend.sweep_overhead
+        work = graph.edges + _VERTEX_COST * graph.vertices + overhead
         accelerated_work = graph.edges + _ACCELERATED_VERTEX_COST * graph.vertices
+        accelerated_work += _ACCELERATED_OVERHEAD * overhead
         self._accelerated_cost = accelerated_work / work
         self._ways = ways
         self._worth = _WORTH * options.target_error
         self._slow = -log(0.95 * options.damping)
         self._gains: dict[Way, float] = {}
         self._seen: list[float] = []
-        self._patience = 4
+        self._patience = 3
         first = Way(balanced=True, accelerated=False)
         self.way = first if first in ways else ways[0]
         self._first = self.way != ways[0]
@@ -154,7 +165,9 @@ class _Pace:
         """Takes note of a sweep. Whether the next one goes another way."""
         self._seen.append(bound)
         if self._first and len(self._seen) >= _FIRST_SWEEPS and bound > self._worth:
-            return self._take(self._ways[0])
+            quick = self._seen[-1] < _QUICK * self._seen[-2]
+            if not quick and self._accelerated_cost < _PROMISE:
+                return self._take(self._ways[0])
         if len(self._seen) <= self._patience:
             return False
         gain = log(self._seen[-4] / self._seen[-1]) / 3.0
@@ -257,7 +270,7 @@ class _Sweeps:
         mean = (state.sum - self._arriving) / graph.vertices if way.balanced else 0.0
         floor = (1.0 - damping) * state.total / graph.vertices
         before = state.l1
-        products = backend.image(
+        step, relaxed = backend.accelerate(
             graph,
             state.values,
             state.residual.values,
@@ -268,23 +281,10 @@ class _Sweeps:
             floor if fresh else 0.0,
             not fresh,
         )
-        mixed = 0.0 if fresh else products.new_last / products.last_last
-        length = products.new_new - mixed * (2.0 * products.new_last - mixed * products.last_last)
-        if not length > 0.0:  # no direction is left
+        if step.size == 0.0:  # no direction is left
             self._fresh = True
             return self._relax(way)
-        size = (products.new_r - mixed * products.last_r) / length
-        relaxed = backend.descend(
-            graph,
-            state.values,
-            state.residual.values,
-            self._shares,
-            self._descent,
-            damping,
-            size,
-            mixed,
-            not fresh,
-        )
+        size, mixed = step.size, step.mixed
         self._accelerated += 1
         self._arriving = relaxed.arriving
         # ‖z‖₁ ≤ ‖r‖₁ / (1-α); each of the three terms of q̂ measures at most as much as r

@@ -11,6 +11,7 @@ The reductions of `pull` and `relax` have a fixed shape, so that the same input 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -200,18 +201,21 @@ class Relaxed:
 
 
 @dataclass(frozen=True, slots=True)
-class Products:
-    """Weighted inner products that `image` saw, of the new image q̂, the last one q' and r.
+class Step:
+    """One step of Orthomin(1): how long it was, and how much of the last direction was in it."""
 
-    new_new = <Wq̂,q̂>, new_r = <Wq̂,r>, new_last = <Wq̂,q'>, last_last = <Wq',q'>, last_r =
-    <Wq',r>; the last three 0 where there is no q'
-    """
+    size: float
+    mixed: float
 
-    new_new: float
-    new_r: float
-    new_last: float
-    last_last: float
-    last_r: float
+    @classmethod
+    def of(cls, products: Sequence[float], followed: bool) -> Step:
+        """From <Wq̂,q̂>, <Wq̂,r>, <Wq̂,q'>, <Wq',q'> and <Wq',r>; of size 0 where no direction is
+        left.
+        """
+        new_new, new_r, new_last, last_last, last_r = products
+        mixed = new_last / last_last if followed else 0.0
+        length = new_new - mixed * (2.0 * new_last - mixed * last_last)
+        return cls((new_r - mixed * last_r) / length if length > 0.0 else 0.0, mixed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,15 +240,16 @@ _FEW_BYTES = 1 << 24
 class Backend(ABC):
     """One kind of device and the kernels that run on it.
 
-    push_cost    time of one pushed edge, in edges of a dense sweep: measured once, so that
-    decisions
-                 follow counted work and the same batches give the same ranks
-    share_dtypes  what `relax` rounds shares to, by the dtype of y
+    push_cost       time of one pushed edge, in edges of a dense sweep: measured once, so that
+                    decisions follow counted work and the same batches give the same ranks
+    sweep_overhead  time of a sweep over hardly an edge, in the same unit
+    share_dtypes    what `relax` rounds shares to, by the dtype of y
     """
 
     name: str
     xp: Any
     push_cost: float
+    sweep_overhead: float
     share_dtypes: ClassVar[dict[str, type[np.generic]]]
 
     @abstractmethod
@@ -512,7 +517,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def image(
+    def accelerate(
         self,
         graph: Graph,
         values: Array,
@@ -523,30 +528,17 @@ class Backend(ABC):
         mean: float,
         floor: float,
         followed: bool,
-    ) -> Products:
-        """``q̂ = A·δ - mean`` of the step δ that the shares stand for, into ``descent.image``. For
-        a y in float64.
+    ) -> tuple[Step, Relaxed]:
+        """One step of Orthomin(1) (see gpu.sweeps), for a y in float64: with δ what the shares
+        stand for,
 
-        mean      of A·δ
+            q̂ = A·δ - mean, p = δ - mixed·p', q = q̂ - mixed·q', y += size·p, r -= size·q
+
+        and the shares of the new r. p and q replace p' and q' in `descent`.
+
+        mean      of A·δ, or 0
         floor     weights are made anew, W = 1 / (1 - αℓ/d) / max(y, floor); 0 to keep them
-        followed  whether ``descent.last_image`` holds a q'
-        """
-
-    @abstractmethod
-    def descend(
-        self,
-        graph: Graph,
-        values: Array,
-        residual: Array,
-        shares: Array,
-        descent: Descent,
-        damping: float,
-        size: float,
-        mixed: float,
-        followed: bool,
-    ) -> Relaxed:
-        """``p = δ - mixed·p', q = q̂ - mixed·q', y += size·p, r -= size·q``, and the shares of the
-        new r. p and q replace p' and q' in `descent`; without `followed` there are none.
+        followed  whether `descent` holds a p' and q'
         """
 
     @abstractmethod

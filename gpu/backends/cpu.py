@@ -98,6 +98,7 @@ class CpuBackend(CpuSweepOperations):
     name = "cpu"
     xp = np
     push_cost = 4.0
+    sweep_overhead = 1e4
 
     def to_device(self, values: NDArray[Any]) -> Array:
         return np.array(values)

@@ -18,9 +18,9 @@ from gpu.backends.base import (
     Descent,
     Frontier,
     Mass,
-    Products,
     Relaxed,
     Rows,
+    Step,
     Sweep,
 )
 from gpu.backends.cpu_graph import CpuGraphOperations
@@ -499,7 +499,7 @@ class CpuSweepOperations(CpuGraphOperations):
         )
         return _relaxed(sums)
 
-    def image(
+    def accelerate(
         self,
         graph: Graph,
         values: Array,
@@ -510,10 +510,10 @@ class CpuSweepOperations(CpuGraphOperations):
         mean: float,
         floor: float,
         followed: bool,
-    ) -> Products:
+    ) -> tuple[Step, Relaxed]:
         incoming = graph.incoming
         rows = incoming.rows
-        sums = np.zeros((len(rows.groups) - 1, 5))
+        products = np.zeros((len(rows.groups) - 1, 5))
         _image(
             rows.order,
             rows.groups,
@@ -532,30 +532,17 @@ class CpuSweepOperations(CpuGraphOperations):
             followed,
             descent.last_image,
             descent.image,
-            sums,
+            products,
         )
-        return Products(*sums.sum(axis=0).tolist())
-
-    def descend(
-        self,
-        graph: Graph,
-        values: Array,
-        residual: Array,
-        shares: Array,
-        descent: Descent,
-        damping: float,
-        size: float,
-        mixed: float,
-        followed: bool,
-    ) -> Relaxed:
+        step = Step.of(products.sum(axis=0).tolist(), followed)
         sums = np.zeros((-(-graph.vertices // STRIPE), 5))
         _descend(
             descent.image,
             graph.loop,
             graph.degree,
             damping,
-            size,
-            mixed,
+            step.size,
+            step.mixed,
             followed,
             descent.direction,
             descent.last_image,
@@ -564,7 +551,7 @@ class CpuSweepOperations(CpuGraphOperations):
             shares,
             sums,
         )
-        return _relaxed(sums)
+        return step, _relaxed(sums)
 
     def sum_depth(self, longest_row: int) -> int:
         return min(longest_row, _BLOCK) + longest_row // _BLOCK

@@ -79,6 +79,7 @@ class CudaBackend(CudaSweepOperations):
 
     name = "cuda"
     push_cost = 12.0
+    sweep_overhead = 1.2e7
 
     def __init__(self, device: Device) -> None:
         self.xp = device.xp

@@ -14,9 +14,9 @@ from gpu.backends.base import (
     Descent,
     Frontier,
     Mass,
-    Products,
     Relaxed,
     Rows,
+    Step,
     Sweep,
 )
 from gpu.backends.cuda_graph import CudaGraphOperations
@@ -75,7 +75,7 @@ class CudaSweepOperations(CudaGraphOperations):
         kind, divided = values.dtype.name, contributions is None
         nothing, no_contributions = self._no_values[kind], self._no_values["float64"]
         mode = _FRONTIER if frontier else _RESIDUAL if new_values is None else _SWEEP
-        residual_l1, residual_sum, total, dangling, largest_change = self._over_rows(
+        sums = self._over_rows(
             "pull",
             f"pull_rows<{VALUES[kind]}, {mode}, {str(divided).lower()}>",
             graph.incoming,
@@ -96,7 +96,9 @@ class CudaSweepOperations(CudaGraphOperations):
                 np.float64(frontier.prune_tolerance if frontier else -1.0),
                 np.float64(frontier.frontier_tolerance if frontier else np.inf),
             ),
+            self._sums(),
         )
+        residual_l1, residual_sum, total, dangling, largest_change = self.to_host(sums).tolist()
         return Sweep(residual_l1, residual_sum, largest_change, Mass(total, dangling))
 
     def round_shares(
@@ -110,7 +112,8 @@ class CudaSweepOperations(CudaGraphOperations):
     ) -> Relaxed:
         kernel = f"round_shares<{VALUES[values.dtype.name]}>"
         arguments = (np.float64(damping), np.float64(shift), values, residual, shares)
-        return Relaxed(*self._over_vertices("relax", kernel, graph, arguments))
+        sums = self._over_vertices("relax", kernel, graph, arguments, self._sums())
+        return Relaxed(*self.to_host(sums).tolist())
 
     def relax(
         self,
@@ -122,26 +125,26 @@ class CudaSweepOperations(CudaGraphOperations):
         damping: float,
         shift: float,
     ) -> Relaxed:
-        return Relaxed(
-            *self._over_rows(
-                "relax",
-                f"relax_rows<{VALUES[values.dtype.name]}>",
-                graph.incoming,
-                graph.incoming.rows,
-                (
-                    graph.loop,
-                    graph.degree,
-                    shares,
-                    np.float64(damping),
-                    np.float64(shift),
-                    values,
-                    residual,
-                    new_shares,
-                ),
-            )
+        sums = self._over_rows(
+            "relax",
+            f"relax_rows<{VALUES[values.dtype.name]}>",
+            graph.incoming,
+            graph.incoming.rows,
+            (
+                graph.loop,
+                graph.degree,
+                shares,
+                np.float64(damping),
+                np.float64(shift),
+                values,
+                residual,
+                new_shares,
+            ),
+            self._sums(),
         )
+        return Relaxed(*self.to_host(sums).tolist())
 
-    def image(
+    def accelerate(
         self,
         graph: Graph,
         values: Array,
@@ -152,56 +155,49 @@ class CudaSweepOperations(CudaGraphOperations):
         mean: float,
         floor: float,
         followed: bool,
-    ) -> Products:
-        return Products(
-            *self._over_rows(
-                "descend",
-                "image_rows",
-                graph.incoming,
-                graph.incoming.rows,
-                (
-                    graph.loop,
-                    graph.degree,
-                    shares,
-                    np.float64(damping),
-                    np.float64(mean),
-                    values,
-                    residual,
-                    np.int32(floor == 0.0),
-                    np.float64(floor),
-                    descent.weights,
-                    np.int32(followed),
-                    descent.last_image,
-                    descent.image,
-                ),
-            )
+    ) -> tuple[Step, Relaxed]:
+        products, sums = both = self.xp.empty((2, _SUMS))
+        self._over_rows(
+            "descend",
+            "image_rows",
+            graph.incoming,
+            graph.incoming.rows,
+            (
+                graph.loop,
+                graph.degree,
+                shares,
+                np.float64(damping),
+                np.float64(mean),
+                values,
+                residual,
+                np.int32(floor == 0.0),
+                np.float64(floor),
+                descent.weights,
+                np.int32(followed),
+                descent.last_image,
+                descent.image,
+            ),
+            products,
         )
-
-    def descend(
-        self,
-        graph: Graph,
-        values: Array,
-        residual: Array,
-        shares: Array,
-        descent: Descent,
-        damping: float,
-        size: float,
-        mixed: float,
-        followed: bool,
-    ) -> Relaxed:
-        arguments = (
-            np.float64(damping),
-            np.float64(size),
-            np.float64(mixed),
-            np.int32(followed),
-            descent.image,
-            descent.direction,
-            descent.last_image,
-            values,
-            residual,
-            shares,
+        self._over_vertices(
+            "descend",
+            "descend",
+            graph,
+            (
+                np.float64(damping),
+                products,
+                np.int32(followed),
+                descent.image,
+                descent.direction,
+                descent.last_image,
+                values,
+                residual,
+                shares,
+            ),
+            sums,
         )
-        return Relaxed(*self._over_vertices("descend", "descend", graph, arguments))
+        seen, left = self.to_host(both).tolist()
+        return Step.of(seen, followed), Relaxed(*left)
 
     def sum_depth(self, longest_row: int) -> int:
         # a thread's own additions, in the class where a row of that length can be; the parts of a
@@ -220,8 +216,9 @@ class CudaSweepOperations(CudaGraphOperations):
         adjacency: Adjacency,
         rows: Rows,
         arguments: Sequence[Any],
-    ) -> list[float]:
-        """Launches a kernel of rows.cuh with its own arguments; returns its sums."""
+        sums: Array,
+    ) -> Array:
+        """Launches a kernel of rows.cuh with its own arguments; returns its sums, on the device."""
         sizes = np.diff(rows.groups)
         units = np.where(
             _GROUP_LANES > _WARP,
@@ -254,12 +251,12 @@ class CudaSweepOperations(CudaGraphOperations):
                 partial_sums,
             ),
         )
-        return self._added_up(file, kernel, partial_sums)
+        return self._added_up(file, kernel, partial_sums, sums)
 
     def _over_vertices(
-        self, file: str, kernel: str, graph: Graph, arguments: Sequence[Any]
-    ) -> list[float]:
-        """Launches a kernel that takes each vertex once; returns its sums."""
+        self, file: str, kernel: str, graph: Graph, arguments: Sequence[Any], sums: Array
+    ) -> Array:
+        """Launches a kernel that takes each vertex once; returns its sums, on the device."""
         blocks = min(_MOST_BLOCKS // 4, -(-graph.vertices // _BLOCK))
         partial_sums = self.xp.empty((blocks, _SUMS))
         self._kernels[file][kernel](
@@ -267,11 +264,14 @@ class CudaSweepOperations(CudaGraphOperations):
             (_BLOCK,),
             (np.int64(graph.vertices), graph.loop, graph.degree, *arguments, partial_sums),
         )
-        return self._added_up(file, kernel, partial_sums)
+        return self._added_up(file, kernel, partial_sums, sums)
 
-    def _added_up(self, file: str, kernel: str, partial_sums: Array) -> list[float]:
-        sums, largest = self.xp.empty(_SUMS), kernel != "image_rows"
+    def _added_up(self, file: str, kernel: str, partial_sums: Array, sums: Array) -> Array:
+        largest = kernel != "image_rows"
         self._kernels[file][f"add_up<{str(largest).lower()}>"](
             (1,), (_BLOCK,), (partial_sums, np.int32(len(partial_sums)), sums)
         )
-        return [float(value) for value in self.to_host(sums)]
+        return sums
+
+    def _sums(self) -> Array:
+        return self.xp.empty(_SUMS)

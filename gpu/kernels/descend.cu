@@ -4,7 +4,7 @@
 //     q̂ = (1 - αℓ/d)·z - α·Σ shares of the in-neighbours - mean                       image_rows
 //     p = z - c·p',  q = q̂ - c·q',  y += a·p,  r -= a·q, and the next shares            descend
 //
-// with c and a from the weighted sums that image_rows leaves; W = 1 / (1 - αℓ/d) / max(y, floor).
+// with c = <Wq̂,q'> / <Wq',q'> and a = <Wq,r> / <Wq,q> from the sums that image_rows leaves; W = 1 / (1 - αℓ/d) / max(y, floor).
 //
 // Launch: image_rows as rows.cuh says, descend any grid.
 // Traffic: image_rows per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes; per row 16 + 5 + 2 + 8 (r) +
@@ -61,13 +61,17 @@ __global__ void __launch_bounds__(BLOCK, 4) image_rows(
     write_sums<false>(sums, partial_sums + (int64)blockIdx.x * SUMS);
 }
 
+// products: what image_rows summed up. Where no direction is left the step is 0.
 // direction and last_image: p' and q' come in, where there are any (followed), p and q go out.
 __global__ void __launch_bounds__(BLOCK) descend(
     int64 vertices, const uint8* __restrict__ loop, const int* __restrict__ degree, double damping,
-    double size, double mixed, int followed, const double* __restrict__ image, double* __restrict__ direction,
+    const double* __restrict__ products, int followed, const double* __restrict__ image, double* __restrict__ direction,
     double* __restrict__ last_image, double* __restrict__ values, double* __restrict__ r, Share<double>* __restrict__ shares,
     double* __restrict__ partial_sums) {
     double sums[SUMS] = {};
+    const double mixed = followed ? products[NEW_LAST] / products[LAST_LAST] : 0.0;
+    const double length = products[NEW_NEW] - mixed * (2.0 * products[NEW_LAST] - mixed * products[LAST_LAST]);
+    const double size = length > 0.0 ? (products[NEW_R] - mixed * products[LAST_R]) / length : 0.0;
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
         const int d = degree[v];
         const double leaving = leaving_of(d, loop[v], damping);
