@@ -88,6 +88,32 @@ def residual(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def storage(document: dict[str, Any]) -> str:
+    """What each storage holds, takes and reaches, a column each."""
+    rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+        ("ranks, residual and what a solve needs, bytes", lambda row: f"{row['ranks_bytes']:,}"),
+        ("a published copy, bytes", lambda row: f"{row['published_bytes']:,}"),
+        ("first solve, ms", lambda row: f"{row['first_solve_ms']:.1f}"),
+        ("its iterations", lambda row: f"{row['first_iterations']}"),
+        ("a batch, ms (median)", lambda row: f"{row['median_ms']:.2f}"),
+        ("`static` afterwards, ms", lambda row: f"{row['static_ms']:.1f}"),
+        ("error bound after the last batch", lambda row: f"{row['error_bound']:.1e}"),
+        ("L1 error then", lambda row: f"{row['last_error']:.1e}"),
+    ]
+    figures = document["figures"]
+    first = figures[0]
+    lines = [
+        f"| {first['edges']:,} edges, batches of {first['batch_size']:,} | "
+        + " | ".join(f"`{row['storage']}`" for row in figures)
+        + " |",
+        "|" + " --- |" * (len(figures) + 1),
+    ]
+    lines += [
+        f"| {what} | " + " | ".join(show(row) for row in figures) + " |" for what, show in rows
+    ]
+    return "\n".join(lines)
+
+
 def keys(document: dict[str, Any]) -> str:
     """Bytes and seconds of a key table, by kind of key."""
     figures = document["figures"]
@@ -116,6 +142,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "graph": graph,
     "keys": keys,
     "residual": residual,
+    "storage": storage,
     "stream": graph,
 }
 """How the figures of each suite are shown."""
