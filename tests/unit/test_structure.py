@@ -61,6 +61,7 @@ ENGINE_ORDER = [
     "order",
     "edit",
     "adjacency",
+    "merge",
     "graph",
     "ranks",
     "strategies",
