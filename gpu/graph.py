@@ -22,7 +22,7 @@ from gpu.backends.base import Array, Backend
 from gpu.edit import Counts, Workspace, scratch_bytes
 from gpu.errors import OutOfMemory
 from gpu.merge import CHUNK, Deletions, bytes_to_merge
-from gpu.order import Numbering, bytes_to_choose, numbering_of
+from gpu.order import Numbering, bytes_to_choose, lines_read, numbering_of
 from gpu.types import Dangling, EdgeBatch, VertexOrder
 
 _MERGED_SHARE, _LEAST_MERGED = 4, 1 << 20
@@ -325,6 +325,26 @@ class Graph:
             first = len(kept) + begin
             both[first : first + len(chunk)] = numbering.positions_of(chunk)
         return both
+
+    @classmethod
+    def warm_up(cls, backend: Backend, dangling: Dangling) -> None:
+        """Compiles the kernels of all graphs."""
+        # small batches and large ones run different kernels: they load a graph, move its rows,
+        # leave holes, pack it, and lay it out anew; with an order of its own and without
+        orders: tuple[VertexOrder, ...] = ("given", "degree")
+        for order in orders:
+            for count, rows in ((900, 200), (20_000, 6_000)):
+                graph, targets = cls(backend, dangling, order), np.arange(count)
+                sources = targets % rows
+                graph.apply(EdgeBatch(sources, targets))
+                graph.apply(EdgeBatch(sources, targets + 1))
+                hole = slice(rows, 2 * rows)
+                graph.apply(EdgeBatch(delete_sources=sources[hole], delete_targets=targets[hole]))
+                graph.apply(EdgeBatch(delete_sources=sources, delete_targets=targets + 1))
+                graph._lay_out(EdgeBatch(targets, sources, sources, targets), graph.vertices)
+                graph.edge_list()
+                columns = backend.columns(sources, targets)
+                lines_read(backend, graph.numbering, *columns, graph.degree)
 
     def edges_on_device(self) -> tuple[Array, Array]:
         """(sources, targets), int32[edges] each, on the device: sources ascend, then the loops.
