@@ -25,7 +25,7 @@ from gpu.backends import backend_named
 from gpu.backends.base import Array, Backend, Rows
 from gpu.edit import Counts
 from gpu.graph import Graph
-from gpu.types import EdgeBatch
+from gpu.types import EdgeBatch, VertexOrder
 
 EDGES_PER_VERTEX = 16
 SMALL_SCALE, SMALL_EDGES_PER_VERTEX = 20, 10  # 1e7 edges, for the growth figure
@@ -131,7 +131,9 @@ def run_batches(graph: Graph, batches: list[EdgeBatch]) -> list[float]:
     return [timed(graph.backend, partial(one, batch)) for batch in batches]
 
 
-def loaded(backend: Backend, scale: int, edges: int) -> tuple[Graph, Stream, dict[str, Any]]:
+def loaded(
+    backend: Backend, scale: int, edges: int, order: VertexOrder = "auto"
+) -> tuple[Graph, Stream, dict[str, Any]]:
     """A graph of R-MAT edges on the device, and what loading it took."""
     sources, targets = rmat(backend, scale, edges)
     pool = None
@@ -139,7 +141,7 @@ def loaded(backend: Backend, scale: int, edges: int) -> tuple[Graph, Stream, dic
         pool = backend.xp.get_default_memory_pool()
         pool.free_all_blocks()
         before = pool.total_bytes()
-    graph = Graph(backend, "uniform")
+    graph = Graph(backend, "uniform", order)
     batch = EdgeBatch(sources, targets, vertices=1 << scale)
     seconds = timed(backend, lambda: graph.apply(batch))
     lists = graph.outgoing.pool.nbytes + graph.incoming.pool.nbytes
@@ -212,8 +214,20 @@ def main() -> None:
     note("batch of 1,000 on 1e7 edges", little)
     del small, stream
 
-    graph, stream, figure = loaded(backend, options.scale, EDGES_PER_VERTEX << options.scale)
+    edges = EDGES_PER_VERTEX << options.scale
+    graph, stream, figure = loaded(backend, options.scale, edges, "given")
+    note("load in the order given", figure)
+    given_ms = sweep_ms(graph)
+    note("sweep in the order given, ms", given_ms)
+    del graph, stream
+
+    graph, stream, figure = loaded(backend, options.scale, edges)
     note("load", figure)
+    note("by degree", not graph.numbering.given)
+    note(
+        "sweep in the order given over that in the order chosen",
+        round(given_ms / sweep_ms(graph), 3),
+    )
     note("sweep after load", sweeps(graph))
     fresh = spread(run_batches(graph, stream.host_batches(1000, 100)))
     note("batch of 1,000", fresh)

@@ -70,6 +70,8 @@ def command(arguments: list[str]) -> str:
             next(given)
         elif Path(argument).is_file():
             shown.append(str(Path("../shared/data", *Path(argument).parts[-2:])))
+        elif Path(argument).is_dir():
+            shown.append("../shared/data")
         else:
             shown.append(argument)
     return shlex.join(["python", "-m", f"benchmarks.{Path(arguments[0]).stem}", *shown])

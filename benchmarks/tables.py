@@ -32,26 +32,75 @@ def provenance(document: dict[str, Any]) -> str:
     return f"Measured on {where}, commit `{document['commit']}`, by `{document['command']}`."
 
 
-def strategies(document: dict[str, Any]) -> str:
-    """A table a dangling policy: batch size and strategy against time, work and error."""
-    parts = []
+def temporal(document: dict[str, Any]) -> str:
+    """Time and error of every strategy, a table a dangling policy; and where `auto` is beaten."""
     figures = document["figures"]
-    for dangling in dict.fromkeys(row["dangling"] for row in figures):
-        parts.append(
-            f"`{dangling}`:\n\n"
-            "| batch | strategy | solve, ms (mean) | (median) | iterations | touched | L1 error"
-            " | error bound |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
-        )
-        rows = [row for row in figures if row["dangling"] == dangling]
+    networks = ", ".join(
+        f"`{name}` ({size['vertices']:,} vertices, {size['events']:,} events)"
+        for name, size in figures["networks"].items()
+    )
+    parts = [
+        f"{networks}; {figures['batches']} batches a row, errors of {figures['checks']} of them.",
+        "",
+    ]
+    for dangling in dict.fromkeys(row["dangling"] for row in figures["replays"]):
+        rows = [row for row in figures["replays"] if row["dangling"] == dangling]
+        names = list(dict.fromkeys(row["contender"] for row in rows))
         parts += [
-            f"| {row['fraction']:.0e} ({row['batch_size']}) | {row['strategy']}"
-            f" | {row['mean_solve_ms']:.2f} | {row['median_solve_ms']:.2f}"
-            f" | {row['mean_iterations']:.1f} | {row['mean_touched_vertices']:,.0f}"
-            f" | {row['mean_error']:.1e} | {row['mean_error_bound']:.1e} |"
-            for row in rows
+            f"`{dangling}`:",
+            "",
+            "| network, events a batch | " + " | ".join(names) + " |",
+            "| --- |" + " --- |" * len(names),
         ]
-        parts.append("")
-    return "\n".join(parts)
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            groups.setdefault(f"{row['network']}, {row['batch_size']}", []).append(row)
+        for group, members in groups.items():
+            parts.append(f"| {group} | " + " | ".join(_times_and_errors(members)) + " |")
+        parts += ["", *_verdict(groups, [name for name in names if name.startswith("auto")]), ""]
+    return "\n".join(parts[:-1])
+
+
+def _times_and_errors(rows: list[dict[str, Any]]) -> list[str]:
+    """Median milliseconds and mean error of each row, the least of all in bold."""
+    cells = []
+    for row in rows:
+        figures = []
+        for key, shown in (("median_solve_ms", "{:.2f} ms"), ("mean_error", "{:.1e}")):
+            text = shown.format(row[key])
+            least = row[key] == min(other[key] for other in rows)
+            figures.append(f"**{text}**" if least else text)
+        cells.append(", ".join(figures))
+    return cells
+
+
+def _verdict(groups: dict[str, list[dict[str, Any]]], own: list[str]) -> list[str]:
+    """Where the first of our own rows is not the fastest of all, and where no own row has both less
+    time and less error than each published strategy.
+    """
+    slower, beaten = [], []
+    for group, rows in groups.items():
+        others = [row for row in rows if row["contender"] not in own]
+        mine = [row for row in rows if row["contender"] in own]
+        if mine[0]["median_solve_ms"] > min(row["median_solve_ms"] for row in others):
+            slower.append(group)
+        beaten += [
+            f"{other['contender']} on {group}"
+            for other in others
+            if not any(
+                row["median_solve_ms"] < other["median_solve_ms"]
+                and row["mean_error"] < other["mean_error"]
+                for row in mine
+            )
+        ]
+    count = len(groups)
+    rest = len(groups) - len(slower)
+    return [
+        f"`{own[0]}` is faster than every published strategy in {rest} of {count} rows"
+        + (f"; not on {'; '.join(slower)}." if slower else "."),
+        "One of its rows has less time *and* less error than each of them"
+        + (f", but for {'; '.join(beaten)}." if beaten else ", in every row."),
+    ]
 
 
 def graph(document: dict[str, Any]) -> str:
@@ -138,7 +187,7 @@ def _number(value: float) -> str:
 
 
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
-    "strategies-sx-mathoverflow": strategies,
+    "temporal": temporal,
     "graph": graph,
     "keys": keys,
     "residual": residual,

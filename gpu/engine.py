@@ -188,13 +188,4 @@ class Engine:
                 engine.update(strategy)
             engine.publish().top(1)
             engine.personalized(np.array([0]), k=1)
-        # so do small batches and large ones: they load a graph, move its rows, leave holes, pack it
-        for count, rows in ((900, 200), (20_000, 6_000)):
-            graph, targets = Graph(self._backend, self.options.dangling), np.arange(count)
-            sources = targets % rows
-            graph.apply(EdgeBatch(sources, targets))
-            graph.apply(EdgeBatch(sources, targets + 1))
-            hole = slice(rows, 2 * rows)
-            graph.apply(EdgeBatch(delete_sources=sources[hole], delete_targets=targets[hole]))
-            graph.apply(EdgeBatch(delete_sources=sources, delete_targets=targets + 1))
-            graph.edge_list()
+        Graph.warm_up(self._backend, self.options.dangling)

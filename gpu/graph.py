@@ -11,8 +11,7 @@ a loop in a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -22,8 +21,14 @@ from gpu.adjacency import LOADED_AT_ONCE, VERTEX_BYTES, Adjacency, pool_slots
 from gpu.backends.base import Array, Backend
 from gpu.edit import Counts, Workspace, scratch_bytes
 from gpu.errors import OutOfMemory
-from gpu.order import Numbering, bytes_to_choose, numbering_of
+from gpu.merge import CHUNK, Deletions, bytes_to_merge
+from gpu.order import Numbering, bytes_to_choose, lines_read, numbering_of
 from gpu.types import Dangling, EdgeBatch, VertexOrder
+
+_MERGED_SHARE, _LEAST_MERGED = 4, 1 << 20
+"""A batch of more operations than one in so many edges, and than so many, is sorted together with
+the graph. On a GPU that takes two to four times as long as looking it up, but no more memory than a
+load, where the scratch would be several times what the graph holds."""
 
 _KEPT_WORKSPACE = 1 << 17
 """The scratch of batches of up to so many operations is kept for the next one."""
@@ -59,10 +64,11 @@ class Applied:
 
 @dataclass(frozen=True)
 class Loaded:
-    """As Applied, of a batch into a graph without edges.
+    """What a batch did for which both directions were laid out anew: the first edges of a graph, or
+    a good part of its edges. The counts are those of Applied.
 
-    The added edges are all the edges of the graph. They are read off it when asked for, which must
-    be before the next batch: most who load do not ask, and they take 8 bytes an edge.
+    sources          int32[s], ascending: at least the vertices whose out-list or loop changed
+    removed_targets  integer[…]: at least the targets of the edges that are gone
     """
 
     inserted: int
@@ -71,22 +77,7 @@ class Loaded:
     not_found: int
     new_vertices: int
     sources: Array
-    old_degree: Array
-    removed_sources: Array
     removed_targets: Array
-    graph: Graph = field(repr=False)
-
-    @cached_property
-    def _added(self) -> tuple[Array, Array]:
-        return self.graph.edges_on_device()
-
-    @property
-    def added_sources(self) -> Array:
-        return self._added[0]
-
-    @property
-    def added_targets(self) -> Array:
-        return self._added[1]
 
 
 class Graph:
@@ -126,13 +117,12 @@ class Graph:
         """
         operations = batch.operations
         vertices = max(self.vertices, batch.vertices)
-        loads = self.edges == 0 and len(batch.insert_sources) > 0
         needed = self.bytes_needed(operations, vertices)
         self.backend.require(purpose_of(operations, vertices), needed)
         try:
             self._reserve(vertices)
-            if loads:
-                return self._load(batch, vertices)
+            if self._is_laid_out_by(batch.operations):
+                return self._lay_out(batch, vertices)
             return self._change(batch, operations, vertices)
         except OutOfMemory:
             raise
@@ -140,26 +130,34 @@ class Graph:
             available = self.backend.memory_available()
             raise OutOfMemory(purpose_of(operations, vertices), needed, available) from error
 
+    def _is_laid_out_by(self, operations: int) -> bool:
+        """Whether a batch of so many edges is sorted together with those of the graph."""
+        if self.edges == 0:
+            return operations > 0
+        return operations > max(_LEAST_MERGED, self.edges // _MERGED_SHARE)
+
     def bytes_needed(self, operations: int, vertices: int) -> int:
         """An upper bound on the memory that a batch of so many operations takes beside what is
         held, if the graph has so many vertices after it. A batch's peak may pass, what it leaves
         stays.
         """
         grown = (2 * VERTEX_BYTES + 5) * max(0, vertices - len(self._loop)) * 5 // 4
-        if self.edges == 0:
-            # two pools and one that is cut to size; the columns as they come to the device; keys
-            # and the sort's copy of them
-            pools = 3 * 4 * pool_slots(operations + 3 * min(operations, vertices))
-            load = pools + 16 * min(operations, 2 * LOADED_AT_ONCE) + 2 * grown
+        if self._is_laid_out_by(operations):
+            # two pools and one that is cut to size; keys and the sort's copy of them
+            edges = self.edges + operations
+            pools = 3 * 4 * pool_slots(edges + 3 * min(edges, vertices))
+            lists = pools + 16 * min(edges, 2 * LOADED_AT_ONCE) + (2 * VERTEX_BYTES + 6) * vertices
+            merge = bytes_to_merge(self.edges, operations) if self.edges else 0
             order = bytes_to_choose(operations, vertices) if self._order_to_choose else 0
-            return 8 * operations + max(load + 8 * vertices, order)
+            return 8 * operations + grown + merge + max(lists + 8 * vertices, order)
         moved = 0
         for adjacency in (self.outgoing, self.incoming):
             # each insertion can at worst move a row of the average length of those it can meet
             most = adjacency.end + 8 * operations
             if most > len(adjacency.pool):
                 moved = max(moved, 4 * pool_slots(adjacency.packed + 8 * operations))
-        return grown + moved + scratch_bytes(operations) + 24 * operations
+        # columns, keys in both directions and the sort's copies of them
+        return grown + moved + scratch_bytes(operations) + 56 * operations
 
     def _reserve(self, vertices: int) -> None:
         """Makes room for so many vertices in every array; the graph does not have them yet."""
@@ -247,52 +245,106 @@ class Graph:
         ends = accumulate(sizes)
         return tuple(block[end - size : end] for size, end in zip(sizes, ends, strict=True))
 
-    def _load(self, batch: EdgeBatch, vertices: int) -> Loaded:
-        """The first edges: sorted once in each direction and packed tight."""
+    def _lay_out(self, batch: EdgeBatch, vertices: int) -> Loaded:
+        """Sorts what the batch leaves of the edges and what it adds, once in each direction, and
+        packs it tight.
+        """
         backend, xp = self.backend, self.backend.xp
+        fixed_loops = self.dangling == "self-loop"
         sources, targets = backend.columns(batch.insert_sources, batch.insert_targets)
-        # a graph that lost all its edges has ranks in the order that it had
         numbering = self.numbering
-        if self._order_to_choose:
+        # chosen once: a graph that lost all its edges has ranks in the order that it had
+        if self._order_to_choose and len(sources):
             numbering = numbering_of(backend, self._order_to_choose, sources, targets, vertices)
+        positions = numbering.positions
         loop = backend.allocate("vertices", vertices, np.uint8)
-        loop.fill(0)
-        outgoing, incoming = Adjacency(backend, vertices), Adjacency(backend, vertices)
-        edges, loops = outgoing.load(sources, targets, loop, numbering.positions)
-        incoming.load(targets, sources, loop, numbering.positions)
-        del sources, targets
+        loop[: self.vertices] = self.loop
+        loop[self.vertices :] = 0
+        touched = backend.allocate("scratch for a load", vertices, np.uint8)
+        touched.fill(0)
+        for begin in range(0, len(sources), CHUNK):
+            touched[numbering.positions_of(sources[begin : begin + CHUNK])] = 1
 
-        new_vertices = vertices - self.vertices
-        if self.dangling == "self-loop":
+        keys = backend.sorted_keys(_columns(batch)[:1], (self.vertices, 0), positions)
+        keys |= INSERT
+        deletions = Deletions.of(backend, keys, self.vertices)
+        gone_sources, gone_targets = deletions.ends(xp)
+        touched[gone_sources] = 1
+        kept = deleted = 0
+        if self.edges:
+            entries = backend.entries(self.outgoing)
+            rest = deletions.rest(backend, entries, None if fixed_loops else loop)
+            kept, deleted = len(rest.sources), rest.deleted
+            sources, targets = (
+                self._joined(left, added, numbering)
+                for left, added in ((rest.sources, sources), (rest.targets, targets))
+            )
+            positions = positions[:0]
+            del entries, rest
+        del keys, deletions
+
+        kept_loops = int(loop.sum(dtype=np.int64))
+        outgoing, incoming = Adjacency(backend, vertices), Adjacency(backend, vertices)
+        edges, _ = outgoing.load(sources, targets, loop, positions)
+        incoming.load(targets, sources, loop, positions)
+        del sources, targets
+        if fixed_loops:
             loop.fill(1)
-            loops = 0
-            had = outgoing.length > 0
+            loops = new_loops = 0
         else:
-            had = (outgoing.length > 0) | (loop > 0)
+            loops = int(loop.sum(dtype=np.int64))
+            new_loops = loops - kept_loops
         degree = backend.allocate("vertices", vertices, np.int32)
         xp.add(outgoing.length, loop, out=degree)
-        touched = xp.flatnonzero(had).astype(np.int32)
-        old_degree = xp.full(len(touched), int(self.dangling == "self-loop"), np.int32)
-        nothing = backend.allocate("what a batch changed", 0, np.int32)
-        inserted = edges + loops
+        inserted = edges - kept + new_loops
+        changed = xp.flatnonzero(touched).astype(np.int32)
 
+        new_vertices = vertices - self.vertices
         self.outgoing, self.incoming = outgoing, incoming
         self._loop, self._degree = loop, degree
-        self.numbering, self._order_to_choose = numbering, None
+        if len(batch.insert_sources):
+            self.numbering, self._order_to_choose = numbering, None
         self._show(vertices)
-        self.edges = inserted
+        self.edges = edges + loops
         return Loaded(
             inserted,
             len(batch.insert_sources) - inserted,
-            0,
-            len(batch.delete_sources),
+            deleted,
+            len(batch.delete_sources) - deleted,
             new_vertices,
-            touched,
-            old_degree,
-            nothing,
-            nothing,
-            self,
+            changed,
+            gone_targets,
         )
+
+    def _joined(self, kept: Array, added: Array, numbering: Numbering) -> Array:
+        """Positions, and behind them those of ids."""
+        both = self.backend.allocate("keys of a load", len(kept) + len(added), np.int32)
+        both[: len(kept)] = kept
+        for begin in range(0, len(added), CHUNK):
+            chunk = added[begin : begin + CHUNK]
+            first = len(kept) + begin
+            both[first : first + len(chunk)] = numbering.positions_of(chunk)
+        return both
+
+    @classmethod
+    def warm_up(cls, backend: Backend, dangling: Dangling) -> None:
+        """Compiles the kernels of all graphs."""
+        # small batches and large ones run different kernels: they load a graph, move its rows,
+        # leave holes, pack it, and lay it out anew; with an order of its own and without
+        orders: tuple[VertexOrder, ...] = ("given", "degree")
+        for order in orders:
+            for count, rows in ((900, 200), (20_000, 6_000)):
+                graph, targets = cls(backend, dangling, order), np.arange(count)
+                sources = targets % rows
+                graph.apply(EdgeBatch(sources, targets))
+                graph.apply(EdgeBatch(sources, targets + 1))
+                hole = slice(rows, 2 * rows)
+                graph.apply(EdgeBatch(delete_sources=sources[hole], delete_targets=targets[hole]))
+                graph.apply(EdgeBatch(delete_sources=sources, delete_targets=targets + 1))
+                graph._lay_out(EdgeBatch(targets, sources, sources, targets), graph.vertices)
+                graph.edge_list()
+                columns = backend.columns(sources, targets)
+                lines_read(backend, graph.numbering, *columns, graph.degree)
 
     def edges_on_device(self) -> tuple[Array, Array]:
         """(sources, targets), int32[edges] each, on the device: sources ascend, then the loops.

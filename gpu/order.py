@@ -58,9 +58,12 @@ class Numbering:
         """Whether every id is its own position."""
         return len(self.ids) == 0
 
-    def positions_of(self, ids: NDArray[np.integer[Any]]) -> Array:
-        """integer[k] on the device: the positions of ids of the host, each that of a vertex."""
-        return _mapped(self._backend.xp, self._backend.to_device(ids), self.positions)
+    def positions_of(self, ids: Array) -> Array:
+        """integer[k] on the device: the positions of ids of the host or the device, each that of a
+        vertex.
+        """
+        xp = self._backend.xp
+        return _mapped(xp, xp.asarray(ids), self.positions)
 
     def ids_of(self, positions: Array) -> NDArray[np.int64]:
         """int64[k] on the host: the ids at positions of the host or the device."""

@@ -149,6 +149,10 @@ def replay(
         int | None, typer.Option(min=1, help="Edges in a batch; files with operations need none.")
     ] = None,
     batches: Annotated[int, typer.Option(min=1, help="How many batches at most.")] = 100,
+    time_column: Annotated[
+        str | None,
+        typer.Option(help="The column of the times: its name in the header, or its number from 1."),
+    ] = None,
     strategy: Annotated[Strategy | None, typer.Option(help="Default: the graph's own.")] = None,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
@@ -160,7 +164,7 @@ def replay(
     """
     from service.commands import display, streaming
 
-    plan = streaming.plan_replay(_read(file), batch_size, batches)
+    plan = streaming.plan_replay(_read(file, time_column), batch_size, batches)
     with _client(url) as client:
         kind = streaming.prepare_graph(client, graph, plan.initial)
         batches_due = [streaming.with_keys(batch, kind) for batch in plan.batches]
@@ -358,12 +362,14 @@ def demo(
     run_demo(file=file, batches=batches, port=port, stay=not leave)
 
 
-def _read(file: Path) -> EdgeList:
+def _read(file: Path, time_column: str | None = None) -> EdgeList:
     from service.commands import display
     from service.edge_lists import read_edge_list
 
     with display.working(f"reading {file.name}"):
-        return read_edge_list(file)
+        if time_column is not None and time_column.isdecimal():
+            return read_edge_list(file, int(time_column))
+        return read_edge_list(file, time_column)
 
 
 def _client(url: str) -> Client:

@@ -37,6 +37,9 @@ def _apply(graph: Graph, model: Model, batch: EdgeBatch) -> Applied | Loaded:
     expected, applied = model.apply(batch), graph.apply(batch)
     for count in COUNTS:
         assert getattr(applied, count) == getattr(expected, count), count
+    if isinstance(applied, Loaded):
+        _check_superset(graph, applied, before ^ model.edges, before - model.edges)
+        return applied
     columns = {
         name: graph.backend.to_host(getattr(applied, name)).tolist()
         for name in (
@@ -61,6 +64,17 @@ def _apply(graph: Graph, model: Model, batch: EdgeBatch) -> Applied | Loaded:
     assert columns["old_degree"] == list(out_degree.values())
     assert graph.vertices >= vertices
     return applied
+
+
+def _check_superset(
+    graph: Graph, applied: Loaded, changed: set[tuple[int, int]], gone: set[tuple[int, int]]
+) -> None:
+    sources = graph.numbering.ids_of(applied.sources).tolist()
+    assert len(sources) == len(set(sources))
+    assert {source for source, _ in changed} <= set(sources)
+    assert {target for _, target in gone} <= set(
+        graph.numbering.ids_of(applied.removed_targets).tolist()
+    )
 
 
 def _any_batch(generator: np.random.Generator, model: Model) -> EdgeBatch:
@@ -340,10 +354,11 @@ def test_memory_for_a_batch_and_its_solve_can_be_asked_for_beforehand(backend: B
     with patch.object(type(backend), "memory_available", lambda _: 1 << 30):
         engine.check_memory(1_000, 1_000_000)
         with pytest.raises(OutOfMemory) as raised:
-            engine.check_memory(10_000_000, 3)
-        assert raised.value.needed > 10_000_000 * (2 * 93 + 24)
+            engine.check_memory(40_000_000, 3)
+        # columns, both pools and one to cut to size, keys and the sort's copy of them
+        assert raised.value.needed > 40_000_000 * (8 + 3 * 4 + 16)
         assert str(raised.value) == (
-            "a batch of 10,000,000 edges and a graph of 3 vertices needs "
+            "a batch of 40,000,000 edges and a graph of 3 vertices needs "
             f"{raised.value.needed:,} bytes; 1,073,741,824 are available"
         )
         with pytest.raises(OutOfMemory) as raised:

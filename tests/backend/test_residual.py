@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gpu import STRATEGIES, EdgeBatch, Engine, Options, state, verify
 from gpu.backends.base import Array, Backend, Moved
-from gpu.graph import Graph
+from gpu.graph import Applied, Graph
 from gpu.types import Dangling
 from tests.graphs import FAMILIES, Model, random_batch, random_graph
 
@@ -264,6 +264,7 @@ def test_a_batch_says_what_it_did_to_every_source(dangling: Dangling, backend: B
     loops = int(dangling == "self-loop")
     graph.apply(EdgeBatch.of(insert=[(0, 1), (0, 2), (2, 1)]))
     applied = graph.apply(EdgeBatch.of(insert=[(4, 0), (0, 3)], delete=[(0, 1), (2, 1)]))
+    assert isinstance(applied, Applied)
     host = backend.to_host
     assert host(applied.sources).tolist() == [0, 2, 4]
     assert host(applied.old_degree).tolist() == [2 + loops, 1 + loops, loops]

@@ -489,6 +489,26 @@ def test_replay_streams_batches_and_prints_a_line_each(run: Any, url: str, tmp_p
     assert [row[0] for row in rows[1:]] == ["1/3", "2/3", "3/3"]
 
 
+def test_a_file_is_replayed_by_the_column_of_times_that_was_said(
+    run: Any, url: str, tmp_path: Path
+) -> None:
+    named, plain = tmp_path / "named.csv", tmp_path / "plain.txt"
+    # the edge of the latest time, which comes last, is the one with a single end
+    named.write_text("src,dst,When,w\n1,1,9,0\n3,4,5,0\n5,6,7,0\n")
+    plain.write_text("1 1 9 0\n3 4 5 0\n5 6 7 0\n")
+    for file, column in ((named, "when"), (plain, "3")):
+        arguments = ("replay", file, "--batch-size", 1, "--graph", file.stem, "--url", url)
+        code, _, error = run(*arguments)
+        assert code == 1
+        assert "has no times" in error
+        code, out, _ = run(*arguments, "--time-column", column, "--json")
+        assert code == 0
+        assert [json.loads(line)["new_vertices"] for line in out.splitlines()] == [1]
+    code, _, error = run(*arguments, "--time-column", "5")
+    assert code == 1
+    assert error.endswith("plain.txt: there is no column 5 for the time; the file has 4\n")
+
+
 def test_an_event_file_is_replayed_with_its_deletions(run: Any, url: str, tmp_path: Path) -> None:
     file = tmp_path / "packages.events.txt"
     file.write_text("0 + 1 2\n0 + 2 3\n0 + 3 1\n1 - 1 2\n1 + 1 3\n2 - 3 1\n2 - 2 3\n")

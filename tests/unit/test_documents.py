@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import tables
+from benchmarks import picture, tables
 from benchmarks.harness import RESULTS
 from gpu import STRATEGIES
 
@@ -33,6 +33,18 @@ def test_every_figure_says_where_it_comes_from(path: Path) -> None:
     assert document["machine"]
     assert document["command"].startswith("python -m benchmarks.")
     assert "dirty" not in document["commit"]
+
+
+def test_the_pictures_show_the_recorded_figures() -> None:
+    drawn = picture.pictures()
+    assert drawn.keys() == set(tables.DOCUMENTS.glob("*.svg"))
+    for path, expected in drawn.items():
+        assert path.read_text("utf-8") == expected, "run python -m benchmarks.picture"
+        assert f"]({path.name})" in (tables.DOCUMENTS / "strategies.md").read_text("utf-8")
+
+
+def test_the_picture_has_a_colour_for_every_strategy() -> None:
+    assert set(picture.COLOURS) == set(STRATEGIES) - {"residual"}
 
 
 def test_every_strategy_is_explained() -> None:

@@ -63,6 +63,7 @@ ENGINE_ORDER = [
     "order",
     "edit",
     "adjacency",
+    "merge",
     "graph",
     "ranks",
     "strategies",

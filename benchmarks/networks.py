@@ -1,0 +1,98 @@
+"""Real networks that change, cut into a first graph and the batches that follow.
+
+Temporal networks as in section 5.1.4 of the DF-P paper (Sahu, 2024): 90 % of the temporal edges
+first, the rest in consecutive batches. Package registries: the first snapshot, then the insertions
+and deletions that lead to the next ones; in which order they came between two snapshots is not
+known, so it is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from gpu import EdgeBatch
+from service.edge_lists import read_edge_list
+from service.keys import KeyTable
+
+NETWORKS = {
+    "sx-mathoverflow": "sx-mathoverflow/sx-mathoverflow.txt.gz",
+    "sx-askubuntu-a2q": "sx-askubuntu-a2q/sx-askubuntu-a2q.txt.gz",
+    "wikipedia": "tgn-ml/ml_wikipedia.txt.zst",
+    "npm": "pkg-deps/npm.events.txt.zst",
+    "rubygems": "pkg-deps/rubygems.events.txt.zst",
+}
+"""The file of each network, below the folder of real graphs."""
+
+_LOADED = 0.9
+_SEED = 7
+
+
+@dataclass(frozen=True)
+class Network:
+    """Events in order of time; ids by first appearance.
+
+    sources, targets  int64[events]
+    inserted          bool[events]; the others are deletions
+    first             the number of events that make the graph to begin with
+    intervals         int64[…], where the events of each later interval begin, and their end
+    """
+
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    inserted: NDArray[np.bool_]
+    first: int
+    intervals: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @property
+    def initial(self) -> EdgeBatch:
+        return EdgeBatch(self.sources[: self.first], self.targets[: self.first])
+
+    def batches(self, size: int, most: int) -> list[EdgeBatch]:
+        """Consecutive batches of `size` events behind the first; none spans two intervals."""
+        starts = [
+            (start, min(start + size, end))
+            for begin, end in pairwise(self.intervals.tolist())
+            for start in range(begin, end, size)
+        ]
+        return [self._batch(*limits) for limits in starts[:most]]
+
+    def _batch(self, start: int, end: int) -> EdgeBatch:
+        sources, targets = self.sources[start:end], self.targets[start:end]
+        inserted = self.inserted[start:end]
+        return EdgeBatch(
+            sources[inserted], targets[inserted], sources[~inserted], targets[~inserted]
+        )
+
+
+def read_network(path: Path) -> Network:
+    """The network of a temporal edge list or a list of events."""
+    edges = read_edge_list(path).by_time()
+    assert edges.times is not None
+    count = len(edges)
+    inserted = np.ones(count, bool) if edges.operations is None else edges.operations
+    order = np.arange(count)
+    if edges.operations is None:
+        first = int(_LOADED * count)
+        intervals = np.array([first, count])
+    else:
+        changes = np.flatnonzero(np.diff(edges.times)) + 1
+        first = int(changes[0])
+        intervals = np.array([*changes, count])
+        generator = np.random.default_rng(_SEED)
+        for begin, end in pairwise(intervals.tolist()):
+            generator.shuffle(order[begin:end])
+    pairs = np.stack(
+        [column.to_numpy(zero_copy_only=False)[order] for column in (edges.sources, edges.targets)],
+        axis=1,
+    )
+    ids = KeyTable("integer").assign(pa.array(pairs.ravel())).reshape(-1, 2)
+    return Network(ids[:, 0].copy(), ids[:, 1].copy(), inserted[order], first, intervals)
