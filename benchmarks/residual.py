@@ -120,7 +120,7 @@ def measured(
     return figures
 
 
-def _batches(
+def batches_of(
     host: Callable[[Array], Any],
     generator: np.random.Generator,
     size: int,
@@ -169,7 +169,7 @@ def main() -> None:
         def draw_grid(count: int, vertices: int = side * side) -> tuple[Array, Array]:
             return random.integers(0, vertices, count), random.integers(0, vertices, count)
 
-        batches = _batches(host, generator, 10, draw_grid, sources, targets)
+        batches = batches_of(host, generator, 10, draw_grid, sources, targets)
         name = f"grid {side}"
         figures.append(measured(name, 10, timed, batches, arguments.batches, arguments.warm_up))
         del timed, sources, targets
@@ -192,7 +192,7 @@ def main() -> None:
         row = timed.batch(EdgeBatch(), "static")
         print(f"static {row}", flush=True)
         for size in arguments.sizes:
-            batches = _batches(host, generator, size, draw_rmat, sources, targets)
+            batches = batches_of(host, generator, size, draw_rmat, sources, targets)
             name = f"R-MAT {arguments.rmat}"
             figures.append(
                 measured(name, size, timed, batches, arguments.batches, arguments.warm_up)
