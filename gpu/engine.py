@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from gpu.backends import backend_named
 from gpu.backends.base import Backend
 from gpu.graph import Graph
-from gpu.personalized import personalized
+from gpu.personalized import METHODS, Query, Spaces
 from gpu.ranks import Ranks
+from gpu.seeds import Seeds
 from gpu.solver import solve
 from gpu.state import State
 from gpu.strategies import STRATEGIES, Touched, strategy_named
@@ -40,6 +41,8 @@ class Engine:
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
         self._graph = Graph(self._backend, self.options.dangling)
         self._state = State(self._graph, self.options)
+        self._spaces = Spaces(self._graph)
+        self._queries: list[Query] = []
         self._touched = Touched()
         self._ranked_vertices = 0
         self._ranked_total = 0.0
@@ -73,6 +76,8 @@ class Engine:
         except MemoryError:
             # the batch stands; the next solve computes the residual anew, in arrays it has
             self._state.forget()
+        for query in self._queries:
+            query.perturb(applied)
         self._backend.synchronize()
         return Change(
             inserted=applied.inserted,
@@ -128,25 +133,47 @@ class Engine:
         k: int = 10,
         method: str = "hybrid",
         target_error: float | None = None,
+        target: str = "error",
     ) -> Personalized:
         """Personalized PageRank of the graph as it is now.
 
-        seeds         integer[s], ids to teleport to; repeats add up
-        weights       float64[s], above 0, scaled to sum 1; None for equal weights
+        seeds         integer[s], ids to teleport to; the weights of repeats add up
+        weights       float64[s], not negative, scaled to sum 1; None for equal weights
         k             how many vertices to return; above n returns n
         method        a name of gpu.personalized.METHODS
         target_error  L1, in (0, 2]; None for the graph's own
-        Raises InvalidValue for anything else.
+        target        a name of gpu.personalized.TARGETS
+        Raises InvalidValue for anything else, OutOfMemory.
         """
-        return personalized(
-            self._graph,
-            self.options,
-            np.asarray(seeds, np.int64),
-            weights,
-            k,
-            method,
-            target_error,
-        )
+        query = self.query(seeds, weights, k, method, target_error, target)
+        try:
+            while not query.done:
+                query.step()
+            return query.answer()
+        finally:
+            self.close(query)
+
+    def query(
+        self,
+        seeds: NDArray[np.integer[Any]],
+        weights: Ranking | None = None,
+        k: int = 10,
+        method: str = "hybrid",
+        target_error: float | None = None,
+        target: str = "error",
+    ) -> Query:
+        """The same, to be made in steps; batches may be applied between them. See
+        gpu.personalized.Query; to be closed by `close`.
+        """
+        chosen = Seeds.of(self.vertices, np.asarray(seeds, np.int64), weights)
+        query = Query(self._spaces, self.options, chosen, k, method, target_error, target)
+        self._queries.append(query)
+        return query
+
+    def close(self, query: Query) -> None:
+        """Ends a query; its arrays serve the next one."""
+        self._queries.remove(query)
+        query.close()
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host: for audits."""
@@ -154,7 +181,7 @@ class Engine:
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the backend's device, by purpose."""
-        return self._graph.memory() | {"ranks": self._state.nbytes}
+        return self._graph.memory() | {"ranks": self._state.nbytes + self._spaces.nbytes}
 
     def warm_up(self) -> None:
         """Compiles every kernel, so that no request waits for one."""
@@ -171,7 +198,8 @@ class Engine:
                 engine.apply(EdgeBatch.of(insert=[(0, 0), (0, 2)], delete=[(0, 0), (0, 2)]))
                 engine.update(strategy)
             engine.publish().top(1)
-            engine.personalized(np.array([0]), k=1)
+            for method in METHODS:
+                engine.personalized(np.array([0]), k=1, method=method)
         # so do small batches and large ones: they load a graph, move its rows, leave holes, pack it
         for count, rows in ((900, 200), (20_000, 6_000)):
             graph, targets = Graph(self._backend, self.options.dangling), np.arange(count)

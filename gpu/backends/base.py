@@ -105,7 +105,8 @@ class Residual:
     marks       int32[n], LISTED, QUEUED and the last solve that pushed v; QUEUED only inside `push`
     candidates  int32[capacity]: the first `listed` are every v with |r[v]| > floor, each once, and
                 perhaps some others
-    floor       infinite where there are no candidates
+    floor       infinite where there are no candidates; negative to list every v that r[v] was ever
+                added to
     solve       number of the solve that runs
     """
 

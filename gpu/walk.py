@@ -1,0 +1,282 @@
+"""One personalized vector: y and its residual r, from nothing to the solution, and after batches.
+
+Solves ``y = αP̄ᵀy + β·s`` for seeds s that sum to 1 and any β > 0; ranks are y / Σy. Dangling mass
+returns to the seeds (NetworkX's default), which only changes the scale and drops out. The walk
+begins at y = 0, r = β·s and goes on by the two phases that global ranks use too: `Backend.push`
+over work-lists, `Backend.relax` over all vertices.
+
+The certificate. With y* the solution, ``y* - y = (I - αP̄ᵀ)⁻¹ r``, whose L1 norm is at most
+E = ‖r‖₁ / (1-α). Normalising at most doubles that; and, centred with the seeds instead of the
+mean, ``g = r - s·Σr`` is the residual of the Google matrix, so the L1 error of the ranks is at most
+
+    (‖r‖₁ + |Σr|) / ((1-α)·Σy).
+
+Centring. The slowest error is that of the scale of y, which drops out. ``r -= s·Σr, β -= Σr`` takes
+it out of the iteration: it keeps r the residual of y, touches the seeds alone, and makes Σr = 0.
+
+Where a walk stays near its seeds all that it ever touched is on the list of candidates (floor < 0),
+so that neither solving nor cleaning up costs a pass over n. The list is given up where it outgrows
+its array or a sweep over all vertices begins; then the walk is `dense`.
+
+Rounding is accounted for as gpu.state does it, with the same constants.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu.backends.base import LISTED, Array, Limits, Moved, Pushed, Residual
+from gpu.graph import Applied, Graph, Loaded
+from gpu.seeds import Seeds
+from gpu.types import Options
+
+_ULP = 2.0**-53
+
+_LISTING_ALL = -1.0
+"""A floor below every |r|: whatever is added to is listed and stays so."""
+
+_LEAST_CANDIDATES = 1024
+_CANDIDATES = 8
+"""A work-list has room for so many vertices, and for one more in so many of all."""
+
+_EDGE_WEIGHT = 0.02
+"""See gpu.solver: what an out-edge adds to the work of pushing a vertex."""
+
+
+class Space:
+    """Arrays over the vertices for one walk; zero while no walk has them.
+
+    everywhere  whether the list of candidates has room for every vertex
+    """
+
+    def __init__(self, graph: Graph, everywhere: bool = False) -> None:
+        self.graph = graph
+        self._everywhere = everywhere
+        vertices = graph.vertices
+        self._allocate(vertices)
+        self.values: Array = self._values[:vertices]
+        self.residual = Residual(
+            self._residuals[:vertices], self._marks[:vertices], self._candidates, 0, np.inf, 1
+        )
+
+    def _allocate(self, room: int) -> None:
+        backend = self.graph.backend
+        self._values = backend.allocate("a personalized vector", room, np.float64)
+        self._residuals = backend.allocate("its residual", room, np.float64)
+        self._marks = backend.allocate("its marks", room, np.int32)
+        listed = room if self._everywhere else room // _CANDIDATES + _LEAST_CANDIDATES
+        self._candidates = backend.allocate("its work-list", listed, np.int32)
+        for array in (self._values, self._residuals, self._marks):
+            array.fill(0)
+
+    def grow(self) -> None:
+        """Follows a graph that has more vertices; theirs are zero."""
+        vertices, known = self.graph.vertices, len(self.values)
+        if vertices == known:
+            return
+        if vertices > len(self._values):
+            values, residuals, marks = self.values, self.residual.values, self.residual.marks
+            candidates = self.residual.candidates
+            self._allocate(max(vertices, known + known // 4))
+            self._values[:known] = values
+            self._residuals[:known] = residuals
+            self._marks[:known] = marks
+            self._candidates[: len(candidates)] = candidates
+            self.residual.candidates = self._candidates
+        self.values = self._values[:vertices]
+        self.residual.values = self._residuals[:vertices]
+        self.residual.marks = self._marks[:vertices]
+
+    @property
+    def listed(self) -> Array:
+        """int32[…]: every vertex that has or had a residual; only where the floor is negative."""
+        return self.residual.candidates[: self.residual.listed]
+
+    @property
+    def listing(self) -> bool:
+        return self.residual.floor < 0.0
+
+    def clean(self) -> None:
+        """Zero again: at what is listed, or everywhere where nothing is."""
+        if self.listing:
+            touched = self.listed
+            self.values[touched] = 0.0
+            self.residual.values[touched] = 0.0
+            self.residual.marks[touched] = 0
+        else:
+            for array in (self.values, self.residual.values, self.residual.marks):
+                array.fill(0)
+        self.residual.listed, self.residual.floor = 0, np.inf
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self._values, self._residuals, self._marks, self._candidates)
+        return sum(int(array.nbytes) for array in arrays)
+
+    @staticmethod
+    def bytes_needed(vertices: int) -> int:
+        """Bytes of one, and of what a push needs beside it."""
+        room = vertices // _CANDIDATES + _LEAST_CANDIDATES
+        return 20 * vertices + (4 + 28) * room
+
+
+class Walk:
+    """The personalized vector of some seeds in a space of its own, which must be clean.
+
+    base   β; total Σy; l1, sum  ‖r‖₁ and Σr
+    """
+
+    def __init__(self, space: Space, options: Options, seeds: Seeds) -> None:
+        self.space = space
+        self.graph = space.graph
+        self.options = options
+        self.seeds = seeds
+        self._vertices = self.graph.backend.to_device(seeds.vertices.astype(np.int32))
+        self._weights = self.graph.backend.to_device(seeds.weights)
+        self.start()
+
+    def start(self) -> None:
+        """y = 0, r = β·s, in a clean space."""
+        space, residual = self.space, self.space.residual
+        count = len(self._vertices)
+        self.base = self.l1 = self.sum = 1.0 - self.options.damping
+        self.total = 0.0
+        self._drift = self._sums_drift = 4.0 * _ULP * self.base
+        residual.values[self._vertices] = self.base * self._weights
+        if count <= len(residual.candidates):
+            residual.candidates[:count] = self._vertices
+            residual.marks[self._vertices] = LISTED
+            residual.listed, residual.floor = count, _LISTING_ALL
+
+    def restart(self) -> None:
+        """From nothing again: for a graph that has become another one."""
+        self.space.clean()
+        self.space.grow()
+        self.start()
+
+    @property
+    def dense(self) -> bool:
+        """Whether it is not known which vertices the walk has touched."""
+        return not self.space.listing
+
+    @property
+    def touched(self) -> Array | None:
+        """int32[…], ascending: all vertices that y or r may be other than 0 at; None where dense."""
+        return None if self.dense else self.graph.backend.xp.sort(self.space.listed)
+
+    def be_dense(self) -> None:
+        """Gives up the list of what was touched."""
+        if not self.dense:
+            self.space.residual.marks[self.space.listed] = 0
+            self.space.residual.listed, self.space.residual.floor = 0, np.inf
+
+    @property
+    def error_bound(self) -> float:
+        """Upper bound on the L1 error of y / Σy; not cut at 2. Infinite while y is zero."""
+        if self.total <= 0.0:
+            return np.inf
+        seen = self.l1 + abs(self.sum) + self.uncertainty
+        return seen / self.total / (1.0 - self.options.damping)
+
+    @property
+    def uncertainty(self) -> float:
+        """How far ‖r‖₁ + |Σr| can be off by rounding."""
+        return 2.0 * (self._drift + self._sums_drift)
+
+    def push(self, target: float, threshold: float, round_edges: int, edges: int) -> Pushed | None:
+        """Work-lists until `error_bound` is at most `target` or a limit is met, or no room is left
+        on the list (then the walk is dense); None, and nothing done, where rounding alone passes
+        the target. See base.Limits.
+        """
+        goal = target * (1.0 - self.options.damping)
+        if self.total > 0.0:
+            goal -= self.uncertainty / self.total
+        if goal <= 0.0:
+            return None
+        residual = self.space.residual
+        pushed = self.graph.backend.push(
+            self.graph,
+            self.space.values,
+            self.options.damping,
+            residual,
+            Limits(
+                l1=self.l1,
+                sum=self.sum,
+                total=self.total,
+                goal=goal,
+                threshold=threshold,
+                edge_weight=_EDGE_WEIGHT,
+                round_edges=round_edges,
+                edges=edges,
+                rounds=self.options.max_iterations,
+            ),
+        )
+        self._moved(pushed.change)
+        return pushed
+
+    def sweep(self, contributions: Array, centre: bool) -> None:
+        """One dense sweep; contributions is float32[n], to compute in.
+
+        centre  whether r is made to sum to zero afterwards
+        """
+        self.be_dense()
+        relaxed = self.graph.backend.relax(
+            self.graph,
+            self.space.values,
+            self.space.residual.values,
+            contributions,
+            self.options.damping,
+            False,
+        )
+        self.total += relaxed.total
+        depth = self.graph.backend.sum_depth(self.graph.incoming.longest)
+        # the second term: what y rounds away of a step whose shares have been sent
+        self._drift += 6.0 * (depth + 4.0) * _ULP * self.l1 + 2.0 * _ULP * self.total
+        self._sums_drift = 0.0
+        self.l1, self.sum = relaxed.l1, relaxed.sum
+        if centre:
+            self.centre()
+
+    def centre(self) -> None:
+        """r -= s·Σr, β -= Σr."""
+        backend, residuals = self.graph.backend, self.space.residual.values
+        old = backend.to_host(residuals[self._vertices])
+        new = old - self.sum * self.seeds.weights
+        residuals[self._vertices] = backend.to_device(new)
+        self.base -= self.sum
+        self.l1 += float((np.abs(new) - np.abs(old)).sum())
+        self._drift += 2.0 * _ULP * (float(np.abs(new).sum()) + abs(self.sum))
+        self._sums_drift += 4.0 * _ULP * (self.l1 + abs(self.sum))
+        self.sum = 0.0
+
+    def perturb(self, applied: Applied | Loaded) -> None:
+        """Makes r the residual of y in the graph after a batch (Wang et al.'s dynamic baseline, Sha
+        et al.): new vertices are zero; where much has changed the walk starts anew.
+        """
+        self.space.grow()
+        if not isinstance(applied, Loaded) and len(applied.sources) == 0:
+            return
+        change = None
+        if not isinstance(applied, Loaded):
+            backend, graph = self.graph.backend, self.graph
+            most_edges = int((graph.edges + graph.vertices) / backend.push_cost)
+            change = backend.perturb(
+                graph,
+                applied,
+                self.space.values,
+                self.options.damping,
+                self.space.residual,
+                most_edges,
+            )
+        if change is None:
+            self.restart()
+        else:
+            self._moved(change)
+
+    def _moved(self, change: Moved) -> None:
+        self.l1 = max(0.0, self.l1 + change.l1)
+        self.sum += change.sum
+        self.total += change.total
+        self._drift += _ULP * (change.magnitude + 8.0 * change.moved)
+        self._sums_drift += _ULP * (2.0 * (change.edges + 8.0) * change.moved)
+        self._sums_drift += 4.0 * _ULP * (self.l1 + abs(self.sum))
