@@ -8,6 +8,7 @@ ranks = engine.publish()                              # an immutable copy, reada
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -16,14 +17,24 @@ from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.backends.base import Backend
+from gpu.block import LEAST_QUERIES
 from gpu.graph import Graph
-from gpu.personalized import METHODS, Query, Spaces
+from gpu.job import Job, Prepared
+from gpu.personalized import METHODS, Spaces
 from gpu.ranks import Ranks
-from gpu.seeds import Seeds
 from gpu.solver import solve
 from gpu.state import State
 from gpu.strategies import STRATEGIES, Touched, strategy_named
-from gpu.types import BackendName, Change, EdgeBatch, Options, Personalized, Ranking, Result
+from gpu.types import (
+    BackendName,
+    Change,
+    EdgeBatch,
+    Options,
+    Personalized,
+    PersonalizedQuery,
+    Ranking,
+    Result,
+)
 
 
 class Engine:
@@ -42,7 +53,7 @@ class Engine:
         self._graph = Graph(self._backend, self.options.dangling)
         self._state = State(self._graph, self.options)
         self._spaces = Spaces(self._graph)
-        self._queries: list[Query] = []
+        self._jobs: list[Job] = []
         self._touched = Touched()
         self._ranked_vertices = 0
         self._ranked_total = 0.0
@@ -76,8 +87,8 @@ class Engine:
         except MemoryError:
             # the batch stands; the next solve computes the residual anew, in arrays it has
             self._state.forget()
-        for query in self._queries:
-            query.perturb(applied)
+        for job in self._jobs:
+            job.perturb(applied)
         self._backend.synchronize()
         return Change(
             inserted=applied.inserted,
@@ -135,45 +146,43 @@ class Engine:
         target_error: float | None = None,
         target: str = "error",
     ) -> Personalized:
-        """Personalized PageRank of the graph as it is now.
+        """Personalized PageRank of the graph as it is now: see PersonalizedQuery.
 
-        seeds         integer[s], ids to teleport to; the weights of repeats add up
-        weights       float64[s], not negative, scaled to sum 1; None for equal weights
-        k             how many vertices to return; above n returns n
-        method        a name of gpu.personalized.METHODS
-        target_error  L1, in (0, 2]; None for the graph's own
-        target        a name of gpu.personalized.TARGETS
-        Raises InvalidValue for anything else, OutOfMemory.
+        Raises InvalidValue for what cannot be asked, OutOfMemory.
         """
-        query = self.query(seeds, weights, k, method, target_error, target)
+        query = PersonalizedQuery(seeds, weights, k, method, target_error, target)
+        return self.personalized_many([query])[0]
+
+    def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
+        """The answers in the order asked; many share each pass over the graph.
+
+        Raises as `personalized` does, before anything is computed.
+        """
+        job = self.ask(queries)
         try:
-            while not query.done:
-                query.step()
-            return query.answer()
+            while not job.done:
+                job.step()
+            return self.answers(job)
         finally:
-            self.close(query)
+            self.close(job)
 
-    def query(
-        self,
-        seeds: NDArray[np.integer[Any]],
-        weights: Ranking | None = None,
-        k: int = 10,
-        method: str = "hybrid",
-        target_error: float | None = None,
-        target: str = "error",
-    ) -> Query:
-        """The same, to be made in steps; batches may be applied between them. See
-        gpu.personalized.Query; to be closed by `close`.
+    def ask(self, queries: Sequence[PersonalizedQuery]) -> Job:
+        """The same, to be made in steps, between which batches may be applied: see gpu.job. Its
+        `answers` are asked of the engine, and it is to be closed.
         """
-        chosen = Seeds.of(self.vertices, np.asarray(seeds, np.int64), weights)
-        query = Query(self._spaces, self.options, chosen, k, method, target_error, target)
-        self._queries.append(query)
-        return query
+        asked = [Prepared.of(self.vertices, self.options, query) for query in queries]
+        job = Job(self._spaces, self.options, asked)
+        self._jobs.append(job)
+        return job
 
-    def close(self, query: Query) -> None:
-        """Ends a query; its arrays serve the next one."""
-        self._queries.remove(query)
-        query.close()
+    def answers(self, job: Job) -> list[Personalized]:
+        """The answers of a job that is done, in the order asked."""
+        return job.answers()
+
+    def close(self, job: Job) -> None:
+        """Ends a job, done or not; its arrays serve the next one."""
+        self._jobs.remove(job)
+        job.close()
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host: for audits."""
@@ -200,6 +209,7 @@ class Engine:
             engine.publish().top(1)
             for method in METHODS:
                 engine.personalized(np.array([0]), k=1, method=method)
+            engine.personalized_many([PersonalizedQuery(np.array([0]), k=1)] * LEAST_QUERIES)
         # so do small batches and large ones: they load a graph, move its rows, leave holes, pack it
         for count, rows in ((900, 200), (20_000, 6_000)):
             graph, targets = Graph(self._backend, self.options.dangling), np.arange(count)

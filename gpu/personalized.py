@@ -2,9 +2,9 @@
 
 The methods are the two phases of the solver (gpu.walk), in different order:
 
-``push``    work-lists only (Wang et al., section 2: messages are added first, and a vertex is put on
-            the next list once, when it has become large). Its cost is the edges that it walks over,
-            whatever the graph's size.
+``push``    work-lists only (Wang et al., section 2: messages are added first, and a vertex is put
+            on the next list once, when it has become large). Its cost is the edges that it walks
+            over, whatever the graph's size.
 ``pull``    dense sweeps over the in-lists only (section 3). Their cost is that of the graph, but an
             edge costs a fraction of a pushed one, and centring takes the slowest error out.
 ``hybrid``  push first, then pull. Before each iteration the cost of either is known in the same

@@ -111,3 +111,17 @@ def _proven(lower: Ranking, upper: Ranking, outside: float) -> int:
     behind = np.maximum.accumulate(np.append(upper, outside)[::-1])[::-1][1:]
     secure = lower > behind
     return len(secure) if secure.all() else int(np.argmin(secure))
+
+
+def settled_by_gaps(best: Ranking, missing: float, k: int) -> int:
+    """How many of the first k places are proven where all that is known is the size of the error.
+
+    best     float64[…], the largest y, falling: k + 1 of them, or all there are
+    missing  the most by which two entries of y* can be nearer to each other than those of y: what
+             is still to be added and taken away, together
+    """
+    secure = best[:-1] - best[1:] > missing
+    leading_places = len(secure) if secure.all() else int(np.argmin(secure))
+    if len(best) <= k and leading_places == len(secure):
+        return len(best)
+    return min(leading_places, k)

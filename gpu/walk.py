@@ -60,14 +60,17 @@ class Space:
         )
 
     def _allocate(self, room: int) -> None:
-        backend = self.graph.backend
-        self._values = backend.allocate("a personalized vector", room, np.float64)
-        self._residuals = backend.allocate("its residual", room, np.float64)
-        self._marks = backend.allocate("its marks", room, np.int32)
         listed = room if self._everywhere else room // _CANDIDATES + _LEAST_CANDIDATES
-        self._candidates = backend.allocate("its work-list", listed, np.int32)
-        for array in (self._values, self._residuals, self._marks):
+        allocate = self.graph.backend.allocate
+        values = allocate("a personalized vector", room, np.float64)
+        residuals = allocate("its residual", room, np.float64)
+        marks = allocate("its marks", room, np.int32)
+        candidates = allocate("its work-list", listed, np.int32)
+        for array in (values, residuals, marks):
             array.fill(0)
+        # all or nothing
+        self._values, self._residuals = values, residuals
+        self._marks, self._candidates = marks, candidates
 
     def grow(self) -> None:
         """Follows a graph that has more vertices; theirs are zero."""
@@ -137,7 +140,7 @@ class Walk:
 
     def start(self) -> None:
         """y = 0, r = β·s, in a clean space."""
-        space, residual = self.space, self.space.residual
+        residual = self.space.residual
         count = len(self._vertices)
         self.base = self.l1 = self.sum = 1.0 - self.options.damping
         self.total = 0.0
@@ -161,7 +164,7 @@ class Walk:
 
     @property
     def touched(self) -> Array | None:
-        """int32[…], ascending: all vertices that y or r may be other than 0 at; None where dense."""
+        """int32[…], ascending: all vertices where y or r may not be 0; None where dense."""
         return None if self.dense else self.graph.backend.xp.sort(self.space.listed)
 
     def be_dense(self) -> None:

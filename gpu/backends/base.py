@@ -198,13 +198,15 @@ class Relaxed:
 class Backend(ABC):
     """One kind of device and the kernels that run on it.
 
-    push_cost  time of one pushed edge, in pulled edges: measured once, so that decisions follow
-               counted work and the same batches give the same ranks
+    push_cost     time of one pushed edge, in pulled edges: measured once, so that decisions follow
+                  counted work and the same batches give the same ranks
+    column_share  dtype of the shares that `relax_columns` sends
     """
 
     name: str
     xp: Any
     push_cost: float
+    column_share: type[np.generic]
 
     @abstractmethod
     def to_device(self, values: NDArray[Any]) -> Array:
@@ -524,6 +526,44 @@ class Backend(ABC):
     @abstractmethod
     def top_k(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Ids and values of the k largest of float64[n], on the host; ties by id. 0 ≤ k ≤ n."""
+
+    @abstractmethod
+    def column_count(self, wanted: int) -> int:
+        """How many columns matrices for `relax_columns` have where at least one is wanted: perhaps
+        more, or fewer, in which case the rest takes another block.
+        """
+
+    @abstractmethod
+    def relax_columns(
+        self,
+        graph: Graph,
+        values: Array,
+        left: Array,
+        shares: Array,
+        new_shares: Array,
+        damping: float,
+    ) -> NDArray[np.float64]:
+        """What `relax` does, for several vectors in one pass over the graph, and one step apart:
+        the residual of y is ``left + α·Σ shares`` over the in-neighbours, not yet added up.
+
+        ``r = left + α·Σ shares; share' = r / ((1 - αℓ/d)·d), rounded; y += share'·d``, and what is
+        rounded off stays in left.
+
+        values      float64[n, columns], y, changed
+        left        float32[n, columns], changed
+        shares      column_share[n, columns], read
+        new_shares  column_share[n, columns], overwritten; must not be `shares`
+        Returns float64[3, columns] of the residual that is left: an upper bound on ‖r‖₁, then Σr;
+        and what Σy changed by.
+        """
+
+    @abstractmethod
+    def top_columns(
+        self, values: Array, places: NDArray[np.int64]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """`top_k` of each of the first len(places) columns of float64[n, columns]; 0 ≤ places ≤
+        n.
+        """
 
     @abstractmethod
     def sum_depth(self, longest_row: int) -> int:

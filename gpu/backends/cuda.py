@@ -31,6 +31,7 @@ from gpu.backends.base import (
     Rows,
     Sweep,
 )
+from gpu.backends.cuda_columns import CudaColumnOperations
 from gpu.backends.cuda_graph import CudaGraphOperations, Kernel
 from gpu.errors import BackendUnavailable
 from gpu.kernels import COMPILE_OPTIONS, COOPERATIVE, LANES, LONGEST, NAMES, URGENT, source
@@ -82,7 +83,7 @@ class Device:
     multiprocessors: int = 1
 
 
-class CudaBackend(CudaGraphOperations):
+class CudaBackend(CudaGraphOperations, CudaColumnOperations):
     """One CUDA device."""
 
     name = "cuda"
@@ -521,12 +522,6 @@ class CudaBackend(CudaGraphOperations):
             ),
         )
         return fresh[: int(found[0])]
-
-    def top_k(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        xp = self.xp
-        # a stable sort of the negated values orders equal ones by id
-        best = xp.argsort(-values, kind="stable")[:k]
-        return self.to_host(best).astype(np.int64), self.to_host(values[best])
 
     def sum_depth(self, longest_row: int) -> int:
         # a lane's own additions, in the class where a row of that length can be; shuffles; warps

@@ -39,6 +39,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "refresh_rows",
         "push_rounds",
     ),
+    "columns": ("gather_chunks", "relax_rows"),
+    "select": ("count_sizes", "list_sizes", "count_column_sizes", "list_column_sizes"),
     "expand": ("expand_rows", "look_back"),
     "resolve": ("pack<int>", "pack<int64>", "sort_small", "heads", "locate", "decide"),
     "change": (

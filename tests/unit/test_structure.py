@@ -55,6 +55,8 @@ ENGINE_ORDER = [
     "backends.cpu_graph",
     "backends.cuda_graph",
     "backends.cpu_push",
+    "backends.cpu_columns",
+    "backends.cuda_columns",
     "backends.cpu",
     "backends.cuda",
     "backends",
@@ -69,6 +71,9 @@ ENGINE_ORDER = [
     "walk",
     "settled",
     "personalized",
+    "block",
+    "job",
+    "watched",
     "engine",
     "",
 ]
