@@ -35,6 +35,7 @@ from gpu.types import (
     Ranking,
     Result,
 )
+from gpu.watched import Watched
 
 
 class Engine:
@@ -54,6 +55,7 @@ class Engine:
         self._state = State(self._graph, self.options)
         self._spaces = Spaces(self._graph)
         self._jobs: list[Job] = []
+        self._watched = Watched(self._spaces, self.options)
         self._touched = Touched()
         self._ranked_vertices = 0
         self._ranked_total = 0.0
@@ -89,6 +91,7 @@ class Engine:
             self._state.forget()
         for job in self._jobs:
             job.perturb(applied)
+        self._watched.perturb(applied)
         self._backend.synchronize()
         return Change(
             inserted=applied.inserted,
@@ -184,13 +187,41 @@ class Engine:
         self._jobs.remove(job)
         job.close()
 
+    def watch(self, name: str, query: PersonalizedQuery) -> None:
+        """Answers a query and keeps it fresh from now on, in place of another of this name.
+
+        Its method decides how it is solved first; its target is its target error. Raises
+        InvalidValue, and OutOfMemory where its vectors would not fit; then all is as it was.
+        """
+        self._watched.add(name, Prepared.of(self.vertices, self.options, query))
+
+    def unwatch(self, name: str) -> None:
+        """Forgets a watched query, if there is one of this name."""
+        self._watched.remove(name)
+
+    def watched(self, name: str) -> Personalized:
+        """The answer to a watched query as of the last `refresh_watched`, without solving.
+
+        Raises KeyError, and OutOfMemory where there was not enough to bring it up to date.
+        """
+        return self._watched.answer(name)
+
+    def refresh_watched(self) -> float:
+        """Brings the watched queries up to date with everything applied; returns the seconds."""
+        seconds = self._watched.refresh()
+        self._backend.synchronize()
+        return seconds
+
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host: for audits."""
         return self._graph.edge_list()
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the backend's device, by purpose."""
-        return self._graph.memory() | {"ranks": self._state.nbytes + self._spaces.nbytes}
+        return self._graph.memory() | {
+            "ranks": self._state.nbytes,
+            "personalized": self._spaces.nbytes + self._watched.nbytes,
+        }
 
     def warm_up(self) -> None:
         """Compiles every kernel, so that no request waits for one."""

@@ -12,8 +12,8 @@ The methods are the two phases of the solver (gpu.walk), in different order:
 
                 Ψ = push_cost · (out-edges of the next work-list) - 0.7 · (m + n)
 
-            Push goes on while Ψ < 0 and while it pays: as long as the work of each half sweep
-            brings ‖r‖₁ down by at least what half a sweep of pull does where pull is good. The
+            Push goes on while Ψ < 0 and while it pays: as long as the work of each tenth of a
+            sweep brings ‖r‖₁ down by what a tenth of a sweep of pull does where pull is good. The
             costs are measured once for each backend, so that the same query takes the same way.
 
 A query is made in steps of at most about a sweep, so that whoever has the device can do something
@@ -46,7 +46,7 @@ settled, at the latest then.
 _ROUND_SWEEPS = 0.7
 """Ψ = 0: what a work-list may cost, in sweeps."""
 
-_JUDGED_SWEEPS = 0.5
+_JUDGED_SWEEPS = 0.1
 _PULL_PROGRESS = 0.5
 """What a sweep is expected to leave of ‖r‖₁; push has to be as good, seen over so much work."""
 

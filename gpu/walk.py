@@ -134,6 +134,7 @@ class Walk:
         self.graph = space.graph
         self.options = options
         self.seeds = seeds
+        self._stowed: tuple[Array, ...] = ()
         self._vertices = self.graph.backend.to_device(seeds.vertices.astype(np.int32))
         self._weights = self.graph.backend.to_device(seeds.weights)
         self.start()
@@ -251,6 +252,39 @@ class Walk:
         self._drift += 2.0 * _ULP * (float(np.abs(new).sum()) + abs(self.sum))
         self._sums_drift += 4.0 * _ULP * (self.l1 + abs(self.sum))
         self.sum = 0.0
+
+    def stow(self) -> None:
+        """Takes y and r out of the space, which is clean afterwards; not of a dense walk."""
+        touched = self.space.listed.copy()
+        values, residuals = self.space.values, self.space.residual.values
+        self._stowed = (touched, values[touched], residuals[touched])
+        self.space.clean()
+
+    def unstow(self, space: Space) -> None:
+        """Puts what was stowed into a clean space, and goes on there."""
+        touched, values, residuals = self._stowed
+        self._stowed = ()
+        self.space = space
+        if len(touched) > len(space.residual.candidates):
+            # the space lists fewer than the one before, which was another size
+            space.residual.listed, space.residual.floor = 0, np.inf
+        else:
+            space.residual.candidates[: len(touched)] = touched
+            space.residual.listed, space.residual.floor = len(touched), _LISTING_ALL
+            space.residual.marks[touched] = LISTED
+        space.values[touched] = values
+        space.residual.values[touched] = residuals
+
+    @property
+    def stowed(self) -> bool:
+        return len(self._stowed) > 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device: of what was stowed, or of the space."""
+        if self.stowed:
+            return sum(int(array.nbytes) for array in self._stowed)
+        return self.space.nbytes
 
     def perturb(self, applied: Applied | Loaded) -> None:
         """Makes r the residual of y in the graph after a batch (Wang et al.'s dynamic baseline, Sha

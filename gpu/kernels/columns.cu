@@ -51,7 +51,7 @@ __device__ __forceinline__ double gathered(const int* neighbours, int count, con
 }
 
 // ends[i]: chunks of the long rows order[0 … i]. partials: double[chunks, WIDTH].
-__global__ void __launch_bounds__(BLOCK) gather_chunks(
+__global__ void __launch_bounds__(BLOCK, 4) gather_chunks(
     const int* __restrict__ order, const int64* __restrict__ ends, int64 rows,
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const uint16* __restrict__ shares, double* __restrict__ partials) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(BLOCK) gather_chunks(
 }
 
 // partial_sums: double[blocks, COLUMN_SUMS, WIDTH] of α·|c'|·length + |left'|, the same signed, and what y took.
-__global__ void __launch_bounds__(BLOCK) relax_rows(
+__global__ void __launch_bounds__(BLOCK, 4) relax_rows(
     const int* __restrict__ order, int64 rows, int64 long_rows, const int64* __restrict__ ends,
     const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const int* __restrict__ out_length, const uint8* __restrict__ loop, const int* __restrict__ degree,
