@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gpu.backends import backend_named
 from gpu.backends.base import Backend
 from gpu.block import LEAST_QUERIES
+from gpu.errors import InvalidValue
 from gpu.graph import Graph
 from gpu.job import Job, Prepared
 from gpu.personalized import METHODS, Spaces
@@ -173,10 +174,20 @@ class Engine:
         """The same, to be made in steps, between which batches may be applied: see gpu.job. Its
         `answers` are asked of the engine, and it is to be closed.
         """
-        asked = [Prepared.of(self.vertices, self.options, query) for query in queries]
-        job = Job(self._spaces, self.options, asked)
+        job = Job(self._spaces, self.options, self.check(queries))
         self._jobs.append(job)
         return job
+
+    def check(self, queries: Sequence[PersonalizedQuery]) -> list[Prepared]:
+        """Raises InvalidValue for what cannot be asked: ``queries[3].k``."""
+        prepared = []
+        for place, query in enumerate(queries):
+            try:
+                prepared.append(Prepared.of(self.vertices, self.options, query))
+            except InvalidValue as error:
+                field = f"queries[{place}].{error.field}" if len(queries) > 1 else error.field
+                raise InvalidValue(field, error.value, error.requirement) from None
+        return prepared
 
     def answers(self, job: Job) -> list[Personalized]:
         """The answers of a job that is done, in the order asked."""
