@@ -258,7 +258,8 @@ class Pipeline:
             else:
                 self._process(work)
             del work  # its columns would live until the next one comes
-            self._queries.advance()
+            if self._closed is None:
+                self._queries.advance()
         self._refuse_the_rest()
 
     def _open(self) -> None:
