@@ -21,8 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.base import Array
-from gpu.graph import Graph
 from gpu.types import Ranking
 from gpu.walk import Walk
 
@@ -52,16 +50,17 @@ def leading(walk: Walk, k: int) -> Leading:
     falling = 0.5 * (walk.l1 - walk.sum) + walk.uncertainty
     places = min(k + 1, len(values))
     best, best_values = backend.top_k(values, places)
-    upper = _upper(graph, touched, values, residuals, damping, rising)
+    upper = backend.upper_bounds(graph, touched, values, residuals, damping, rising)
     highest, highest_values = backend.top_k(upper, places)
 
     on_device = backend.to_device(best)
     best_upper = backend.to_host(upper[on_device])
-    losses = _upper(
+    lost = -residuals[on_device]
+    losses = backend.upper_bounds(
         graph,
         on_device if touched is None else touched[on_device],
-        0.0,
-        -residuals[on_device],
+        backend.xp.zeros_like(lost),
+        lost,
         damping,
         falling,
     )
@@ -83,27 +82,6 @@ def leading(walk: Walk, k: int) -> Leading:
         vertices = np.concatenate([vertices, rest])
         best_values = np.concatenate([best_values, np.zeros(missing)])
     return Leading(vertices, best_values, min(settled, k))
-
-
-def _upper(
-    graph: Graph,
-    vertices: Array | None,
-    values: Array | float,
-    residuals: Array,
-    damping: float,
-    rising: float,
-) -> Array:
-    """float64[…]: the upper bounds of y* at some vertices, None for all. See the module."""
-    xp = graph.backend.xp
-    degree, loop = graph.degree, graph.loop
-    if vertices is not None:
-        degree, loop = degree[vertices], loop[vertices]
-    looping = loop / xp.maximum(degree, 1)
-    returns = damping * looping + damping * damping * (1.0 - looping)
-    returns[degree == 0] = 0.0
-    positive = xp.maximum(residuals, 0.0)
-    gained = (positive * (1.0 - damping) + damping * rising) / (1.0 - returns)
-    return values + gained
 
 
 def _proven(lower: Ranking, upper: Ranking, outside: float) -> int:

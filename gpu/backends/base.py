@@ -565,6 +565,30 @@ class Backend(ABC):
         n.
         """
 
+    def upper_bounds(
+        self,
+        graph: Graph,
+        vertices: Array | None,
+        values: Array,
+        residuals: Array,
+        damping: float,
+        rising: float,
+    ) -> Array:
+        """float64[…]: bounds of what a personalized vector can still become: see gpu.settled.
+
+        vertices           int[k], or None for all
+        values, residuals  float64[k], y and r there
+        rising             Σr⁺ over all vertices
+        """
+        xp, degree, loop = self.xp, graph.degree, graph.loop
+        if vertices is not None:
+            degree, loop = degree[vertices], loop[vertices]
+        looping = loop / xp.maximum(degree, 1)
+        returning = damping * looping + damping * damping * (1.0 - looping)
+        returning[degree == 0] = 0.0
+        gained = xp.maximum(residuals, 0.0) * (1.0 - damping) + damping * rising
+        return values + gained / (1.0 - returning)
+
     @abstractmethod
     def sum_depth(self, longest_row: int) -> int:
         """The most additions that any one term of a row sum goes through: L of the rounding

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends.base import Array, Backend
+from gpu.kernels import COLUMN_ROWS
 
 if TYPE_CHECKING:
     from gpu.graph import Graph
@@ -73,31 +74,41 @@ class CudaColumnOperations(Backend):
                     partials,
                 ),
             )
-        blocks = self._column_blocks(graph.vertices)
-        sums = xp.empty((blocks[0], _SUMS, WIDTH))
-        self._kernels["columns"]["relax_rows"](
-            blocks,
-            (_BLOCK,),
-            (
-                rows.order,
-                np.int64(graph.vertices),
-                np.int64(long_rows),
-                ends,
-                incoming.start,
-                incoming.length,
-                incoming.pool,
-                graph.outgoing.length,
-                graph.loop,
-                graph.degree,
-                shares,
-                partials,
-                np.float64(damping),
-                values,
-                left,
-                new_shares,
-                sums,
-            ),
-        )
+        # classes of lengths, the longest first: see gpu.kernels.LONGEST
+        several = int(rows.groups[2])
+        ranges = ((0, several), (several, graph.vertices))
+        blocks = [
+            self._column_blocks(-(-(last - first) // each))
+            for (first, last), each in zip(ranges, COLUMN_ROWS, strict=True)
+        ]
+        sums = xp.zeros((blocks[0][0] + blocks[1][0], _SUMS, WIDTH))
+        for place, ((first, last), each) in enumerate(zip(ranges, COLUMN_ROWS, strict=True)):
+            if last == first:
+                continue
+            self._kernels["columns"][f"relax_rows<{each}>"](
+                blocks[place],
+                (_BLOCK,),
+                (
+                    rows.order,
+                    np.int64(first),
+                    np.int64(last),
+                    np.int64(long_rows),
+                    ends,
+                    incoming.start,
+                    incoming.length,
+                    incoming.pool,
+                    graph.outgoing.length,
+                    graph.loop,
+                    graph.degree,
+                    shares,
+                    partials,
+                    np.float64(damping),
+                    values,
+                    left,
+                    new_shares,
+                    sums[place * blocks[0][0] :],
+                ),
+            )
         return self.to_host(sums.sum(axis=0))
 
     def _column_blocks(self, warps: int) -> tuple[int]:
@@ -135,6 +146,34 @@ class CudaColumnOperations(Backend):
         listed = xp.sort(listed)
         places, best = self._sorted(values[listed], k)
         return self.to_host(listed[self.to_device(places)]).astype(np.int64), best
+
+    def upper_bounds(
+        self,
+        graph: Graph,
+        vertices: Array | None,
+        values: Array,
+        residuals: Array,
+        damping: float,
+        rising: float,
+    ) -> Array:
+        if vertices is not None:
+            return super().upper_bounds(graph, vertices, values, residuals, damping, rising)
+        upper = self.xp.empty(len(values))
+        self._kernels["select"]["bound_values"](
+            (max(1, min(4 * self._resident, -(-len(values) // _BLOCK))),),
+            (_BLOCK,),
+            (
+                values,
+                residuals,
+                graph.degree,
+                graph.loop,
+                np.int64(len(values)),
+                np.float64(damping),
+                np.float64(rising),
+                upper,
+            ),
+        )
+        return upper
 
     def _sorted(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         # a stable sort of the negated values orders equal ones by id

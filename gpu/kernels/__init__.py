@@ -22,6 +22,9 @@ shorter than its shortest."""
 URGENT = 16
 """No row stays in its class that is so many times longer than its class's longest."""
 
+COLUMN_ROWS = (4, 32)
+"""Rows that a warp takes at a time in columns.cu: of many edges, and of few."""
+
 NAMES: dict[str, tuple[str, ...]] = {
     "pull": (
         *(f"pull_rows<{lanes}, {mode}>" for lanes in LANES for mode in range(3)),
@@ -39,8 +42,14 @@ NAMES: dict[str, tuple[str, ...]] = {
         "refresh_rows",
         "push_rounds",
     ),
-    "columns": ("gather_chunks", "relax_rows"),
-    "select": ("count_sizes", "list_sizes", "count_column_sizes", "list_column_sizes"),
+    "columns": ("gather_chunks", *(f"relax_rows<{rows}>" for rows in COLUMN_ROWS)),
+    "select": (
+        "count_sizes",
+        "list_sizes",
+        "count_column_sizes",
+        "list_column_sizes",
+        "bound_values",
+    ),
     "expand": ("expand_rows", "look_back"),
     "resolve": ("pack<int>", "pack<int64>", "sort_small", "heads", "locate", "decide"),
     "change": (

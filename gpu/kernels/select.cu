@@ -87,3 +87,15 @@ __global__ void __launch_bounds__(BLOCK) list_column_sizes(
         listed_values[lane * capacity + place] = value;
     }
 }
+
+// Upper bounds of y* (gpu/settled.py): y + (r⁺(1-α) + α·rising) / (1 - αℓ/d - α²(1 - ℓ/d)), the divisor 1 where d = 0.
+__global__ void __launch_bounds__(BLOCK) bound_values(
+    const double* __restrict__ values, const double* __restrict__ residuals, const int* __restrict__ degree,
+    const uint8* __restrict__ loop, int64 count, double damping, double rising, double* __restrict__ upper) {
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < count; v += (int64)gridDim.x * BLOCK) {
+        const int d = degree[v];
+        const double looping = d > 0 ? (double)loop[v] / d : 0.0;
+        const double returning = d > 0 ? damping * looping + damping * damping * (1.0 - looping) : 0.0;
+        upper[v] = values[v] + (fmax(residuals[v], 0.0) * (1.0 - damping) + damping * rising) / (1.0 - returning);
+    }
+}
