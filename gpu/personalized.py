@@ -10,11 +10,12 @@ The methods are the two phases of the solver (gpu.walk), in different order:
 ``hybrid``  push first, then pull. Before each iteration the cost of either is known in the same
             unit, the time of one pulled edge (section 4, the score Ψ of Wang et al.):
 
-                Ψ = push_cost · (out-edges of the next work-list) - 0.7 · (m + n)
+                Ψ = push_cost · (out-edges of the next work-list) - 0.1 · (m + n)
 
-            Push goes on while Ψ < 0 and while it pays: as long as the work of each tenth of a
-            sweep brings ‖r‖₁ down by what a tenth of a sweep of pull does where pull is good. The
-            costs are measured once for each backend, so that the same query takes the same way.
+            (a tenth of a sweep, since a sweep pushes all that there is). Push goes on while Ψ < 0
+            and while it pays: as long as the work of each tenth of a sweep brings ‖r‖₁ down by what
+            a tenth of a sweep of pull does where pull is good. The costs are measured once for each
+            backend, so that the same query takes the same way.
 
 A query is made in steps of at most about a sweep, so that whoever has the device can do something
 else between them; a batch between two steps perturbs the residual, and the query goes on.
@@ -43,7 +44,7 @@ TARGETS: tuple[Target, ...] = get_args(Target)
 settled, at the latest then.
 """
 
-_ROUND_SWEEPS = 0.7
+_ROUND_SWEEPS = 0.1
 """Ψ = 0: what a work-list may cost, in sweeps."""
 
 _JUDGED_SWEEPS = 0.1
@@ -170,7 +171,7 @@ class Query:
             slice_edges = int(_JUDGED_SWEEPS * slice_edges) + 1
         pushed = walk.push(self._aim(), self._threshold, round_edges, slice_edges)
         if pushed is None:
-            self.done = True
+            self.done, self._pulling = self.method == "push", True
             return
         self.pushed = self.pushed or pushed.rounds > 0
         self.iterations += pushed.rounds
@@ -187,6 +188,8 @@ class Query:
         self._judged = (work, before)
         stuck = pushed.ended == "work" and pushed.rounds == 0
         self._pulling = walk.dense or stuck or slow or pushed.ended == "floor"
+        if self._pulling and walk.total > 0.0:
+            walk.centre()
 
     @property
     def _most_rounds(self) -> int:

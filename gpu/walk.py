@@ -192,9 +192,10 @@ class Walk:
         on the list (then the walk is dense); None, and nothing done, where rounding alone passes
         the target. See base.Limits.
         """
-        goal = target * (1.0 - self.options.damping)
-        if self.total > 0.0:
-            goal -= self.uncertainty / self.total
+        goal = self._goal(target)
+        if goal <= 0.5 * target * (1.0 - self.options.damping):
+            self._recount()
+            goal = self._goal(target)
         if goal <= 0.0:
             return None
         residual = self.space.residual
@@ -217,6 +218,21 @@ class Walk:
         )
         self._moved(pushed.change)
         return pushed
+
+    def _goal(self, target: float) -> float:
+        """What ‖r‖₁ + |Σr| may be of Σy, for the bound to be at most `target`."""
+        goal = target * (1.0 - self.options.damping)
+        return goal - self.uncertainty / self.total if self.total > 0.0 else goal
+
+    def _recount(self) -> None:
+        """‖r‖₁ and Σr from r, where too much was added to the kept sums to trust them so far."""
+        residuals = self.space.residual.values
+        if not self.dense:
+            residuals = residuals[self.space.listed]
+        xp = self.graph.backend.xp
+        self.l1, self.sum = float(xp.abs(residuals).sum()), float(residuals.sum())
+        # sums of numbers of one sign, by pairs or by threads: 64 additions deep is deeper than that
+        self._sums_drift = 64.0 * _ULP * self.l1
 
     def sweep(self, contributions: Array, centre: bool) -> None:
         """One dense sweep; contributions is float32[n], to compute in.
@@ -242,7 +258,7 @@ class Walk:
             self.centre()
 
     def centre(self) -> None:
-        """r -= s·Σr, β -= Σr."""
+        """r -= s·Σr, β -= Σr; y must not be zero. Seeds are listed from the start."""
         backend, residuals = self.graph.backend, self.space.residual.values
         old = backend.to_host(residuals[self._vertices])
         new = old - self.sum * self.seeds.weights

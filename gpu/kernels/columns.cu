@@ -33,17 +33,22 @@ __device__ __forceinline__ double gathered(const int* neighbours, int count, con
     const int lane = threadIdx.x % WARP, half = lane / 16;
     const uint32* pairs = reinterpret_cast<const uint32*>(shares) + lane % 16;
     double even = 0.0, odd = 0.0;
+    constexpr int READS = WARP / 2;  // of a warp for the edges of one tile, all under way at once
     for (int first = 0; first < count; first += WARP) {
         const int mine = first + lane < count ? neighbours[first + lane] : -1;
         const int some = min(WARP, count - first);
-#pragma unroll 8
-        for (int slot = 0; slot < some; slot += 2) {
-            const int u = __shfl_sync(FULL, mine, slot + half);
-            if (u >= 0) {
-                const uint32 pair = pairs[(int64)u * (WIDTH / 2)];
-                even += widened(pair << 16);
-                odd += widened(pair & 0xffff0000u);
-            }
+        uint32 seen[READS];
+#pragma unroll
+        for (int read = 0; read < READS; ++read) {
+            seen[read] = 0;
+            if (2 * read >= some) continue;
+            const int u = __shfl_sync(FULL, mine, 2 * read + half);
+            if (u >= 0) seen[read] = pairs[(int64)u * (WIDTH / 2)];
+        }
+#pragma unroll
+        for (int read = 0; read < READS; ++read) {
+            even += widened(seen[read] << 16);
+            odd += widened(seen[read] & 0xffff0000u);
         }
     }
     even += __shfl_xor_sync(FULL, even, 16);
