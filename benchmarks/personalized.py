@@ -26,7 +26,7 @@ from gpu.walk import Space, Walk
 TARGET = 1e-6
 WATCHED, WATCHED_TARGET, BATCH = 100, 1e-4, 1_000
 MANY = 1_024
-TRACED = 8
+TRACED = 7
 """Iterations of the traced query."""
 
 Figures = dict[str, Any]

@@ -2,8 +2,8 @@
 pushed where the bound has come to pass the target (the dynamic PPR that Wang et al. compare with).
 
 After a perturbation r is signed: the bound and the settled places hold from both sides (gpu.walk,
-gpu.settled). A query is solved to a fifth of its target, so that most batches need no push at all:
-they change its bound, not its places.
+gpu.settled). A query is solved to half its target, so that most batches need no push at all: they
+change its bound, not its places.
 
 A walk that stayed near its seeds is kept as the entries it has touched, and is put back into arrays
 over the vertices, which all such walks share, when there is something to do; so its cost follows
@@ -23,7 +23,7 @@ from gpu.settled import settled_by_gaps
 from gpu.types import Options, Personalized
 from gpu.walk import Space
 
-_SOLVED = 0.2
+_SOLVED = 0.5
 """A query is solved to this part of its target: the rest is for batches."""
 
 
