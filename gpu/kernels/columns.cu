@@ -33,22 +33,14 @@ __device__ __forceinline__ double gathered(const int* neighbours, int count, con
     const int lane = threadIdx.x % WARP, half = lane / 16;
     const uint32* pairs = reinterpret_cast<const uint32*>(shares) + lane % 16;
     double even = 0.0, odd = 0.0;
-    constexpr int READS = 8;  // of a warp, all under way at once: no branch stands between them
     for (int first = 0; first < count; first += WARP) {
         const int mine = first + lane < count ? neighbours[first + lane] : -1;
         const int some = min(WARP, count - first);
-        for (int base = 0; base < some; base += 2 * READS) {
-            uint32 seen[READS];
-            bool known[READS];
-#pragma unroll
-            for (int read = 0; read < READS; ++read) {
-                const int u = __shfl_sync(FULL, mine, base + 2 * read + half);
-                known[read] = u >= 0;
-                seen[read] = pairs[(int64)(u >= 0 ? u : 0) * (WIDTH / 2)];
-            }
-#pragma unroll
-            for (int read = 0; read < READS; ++read) {
-                const uint32 pair = known[read] ? seen[read] : 0u;
+#pragma unroll 8
+        for (int slot = 0; slot < some; slot += 2) {
+            const int u = __shfl_sync(FULL, mine, slot + half);
+            if (u >= 0) {
+                const uint32 pair = pairs[(int64)u * (WIDTH / 2)];
                 even += widened(pair << 16);
                 odd += widened(pair & 0xffff0000u);
             }

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import tables
-from benchmarks.harness import RESULTS
+from benchmarks import switch, tables
+from benchmarks.harness import RESULTS, load
 from gpu import STRATEGIES
 
 DOCUMENTS = sorted(tables.DOCUMENTS.glob("*.md"))
@@ -33,6 +33,11 @@ def test_every_figure_says_where_it_comes_from(path: Path) -> None:
     assert document["machine"]
     assert document["command"].startswith("python -m benchmarks.")
     assert "dirty" not in document["commit"]
+
+
+def test_the_picture_of_the_switch_is_that_of_the_recorded_trace() -> None:
+    picture = switch.drawn(load("personalized", "cuda"))
+    assert switch.PICTURE.read_text("utf-8") == picture, "run python -m benchmarks.switch"
 
 
 def test_every_strategy_is_explained() -> None:
