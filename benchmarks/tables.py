@@ -182,6 +182,31 @@ def keys(document: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def personalized(document: dict[str, Any]) -> str:
+    """Single queries, a row a kind and method; then many at once, and watched ones."""
+    figures = document["figures"]
+    lines = [
+        "| graph | sources | method | k | target | queries | ms (median) | (p90) | (largest)"
+        " | iterations | settled | all k settled | largest bound |",
+        "|" + " --- |" * 13,
+    ]
+    lines += [
+        f"| {row['graph']} | {row['kind']} | `{row['method']}` | {row['k']}"
+        f" | {row['target_error']:g} | {row['queries']:,} | {row['median_ms']:.2f}"
+        f" | {row['p90_ms']:.2f} | {row['largest_ms']:.2f} | {row['median_iterations']:.0f}"
+        f" | {row['median_settled']:.0f} | {row['all_settled']:.0%} | {row['largest_bound']:.1e} |"
+        for row in figures["rows"]
+    ]
+    for figure in (figures.get("many"), figures.get("watched")):
+        if figure:
+            shown = "; ".join(
+                f"{name.replace('_', ' ')} {value if isinstance(value, str) else f'{value:,.4g}'}"
+                for name, value in figure.items()
+            )
+            lines += ["", f"{'Watched' if 'watched' in figure else 'Many at once'}: {shown}."]
+    return "\n".join(lines) + "\n"
+
+
 def _number(value: float) -> str:
     return f"{value:,}"
 
@@ -190,6 +215,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "temporal": temporal,
     "graph": graph,
     "keys": keys,
+    "personalized": personalized,
     "residual": residual,
     "storage": storage,
     "stream": graph,

@@ -7,7 +7,7 @@ from gpu.engine import Engine
 from gpu.errors import BackendUnavailable, EngineError, InvalidValue, OutOfMemory
 from gpu.ranks import Ranks
 from gpu.strategies import STRATEGIES
-from gpu.types import Change, EdgeBatch, Options, Personalized, Result
+from gpu.types import Change, EdgeBatch, Options, Personalized, PersonalizedQuery, Result
 
 __all__ = [
     "STRATEGIES",
@@ -20,6 +20,7 @@ __all__ = [
     "Options",
     "OutOfMemory",
     "Personalized",
+    "PersonalizedQuery",
     "Ranks",
     "Result",
 ]

@@ -8,6 +8,7 @@ ranks = engine.publish()                              # an immutable copy, reada
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -16,13 +17,26 @@ from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.backends.base import Backend
+from gpu.block import LEAST_QUERIES
+from gpu.errors import InvalidValue
 from gpu.graph import Graph, purpose_of
-from gpu.personalized import personalized
+from gpu.job import Job, Prepared
+from gpu.personalized import METHODS, Spaces
 from gpu.ranks import Ranks
 from gpu.solver import solve
 from gpu.state import State
 from gpu.strategies import STRATEGIES, Touched, strategy_named
-from gpu.types import BackendName, Change, EdgeBatch, Options, Personalized, Ranking, Result
+from gpu.types import (
+    BackendName,
+    Change,
+    EdgeBatch,
+    Options,
+    Personalized,
+    PersonalizedQuery,
+    Ranking,
+    Result,
+)
+from gpu.watched import Watched
 
 
 class Engine:
@@ -40,6 +54,9 @@ class Engine:
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
         self._graph = Graph(self._backend, self.options.dangling, self.options.vertex_order)
         self._state = State(self._graph, self.options)
+        self._spaces = Spaces(self._graph)
+        self._jobs: list[Job] = []
+        self._watched = Watched(self._spaces, self.options)
         self._touched = Touched()
         self._ranked_vertices = 0
         self._ranked_numbering = self._graph.numbering
@@ -87,6 +104,9 @@ class Engine:
         except MemoryError:
             # the batch stands; the next solve computes the residual anew, in arrays it has
             self._state.forget()
+        for job in self._jobs:
+            job.perturb(applied)
+        self._watched.perturb(applied)
         self._backend.synchronize()
         return Change(
             inserted=applied.inserted,
@@ -144,25 +164,80 @@ class Engine:
         k: int = 10,
         method: str = "hybrid",
         target_error: float | None = None,
+        target: str = "error",
     ) -> Personalized:
-        """Personalized PageRank of the graph as it is now.
+        """Personalized PageRank of the graph as it is now: see PersonalizedQuery.
 
-        seeds         integer[s], ids to teleport to; repeats add up
-        weights       float64[s], above 0, scaled to sum 1; None for equal weights
-        k             how many vertices to return; above n returns n
-        method        a name of gpu.personalized.METHODS
-        target_error  L1, in (0, 2]; None for the graph's own
-        Raises InvalidValue for anything else.
+        Raises InvalidValue for what cannot be asked, OutOfMemory.
         """
-        return personalized(
-            self._graph,
-            self.options,
-            np.asarray(seeds, np.int64),
-            weights,
-            k,
-            method,
-            target_error,
-        )
+        query = PersonalizedQuery(seeds, weights, k, method, target_error, target)
+        return self.personalized_many([query])[0]
+
+    def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
+        """The answers in the order asked; many share each pass over the graph.
+
+        Raises as `personalized` does, before anything is computed.
+        """
+        job = self.ask(queries)
+        try:
+            while not job.done:
+                job.step()
+            return self.answers(job)
+        finally:
+            self.close(job)
+
+    def ask(self, queries: Sequence[PersonalizedQuery]) -> Job:
+        """The same, to be made in steps, between which batches may be applied: see gpu.job. Its
+        `answers` are asked of the engine, and it is to be closed.
+        """
+        job = Job(self._spaces, self.options, self.check(queries))
+        self._jobs.append(job)
+        return job
+
+    def check(self, queries: Sequence[PersonalizedQuery]) -> list[Prepared]:
+        """Raises InvalidValue for what cannot be asked: ``queries[3].k``."""
+        prepared = []
+        for place, query in enumerate(queries):
+            try:
+                prepared.append(Prepared.of(self.vertices, self.options, query))
+            except InvalidValue as error:
+                field = f"queries[{place}].{error.field}" if len(queries) > 1 else error.field
+                raise InvalidValue(field, error.value, error.requirement) from None
+        return prepared
+
+    def answers(self, job: Job) -> list[Personalized]:
+        """The answers of a job that is done, in the order asked."""
+        return job.answers()
+
+    def close(self, job: Job) -> None:
+        """Ends a job, done or not; its arrays serve the next one."""
+        self._jobs.remove(job)
+        job.close()
+
+    def watch(self, name: str, query: PersonalizedQuery) -> None:
+        """Answers a query and keeps it fresh from now on, in place of another of this name.
+
+        Its method decides how it is solved first; its target is its target error. Raises
+        InvalidValue, and OutOfMemory where its vectors would not fit; then all is as it was.
+        """
+        self._watched.add(name, Prepared.of(self.vertices, self.options, query))
+
+    def unwatch(self, name: str) -> None:
+        """Forgets a watched query, if there is one of this name."""
+        self._watched.remove(name)
+
+    def watched(self, name: str) -> Personalized:
+        """The answer to a watched query as of the last `refresh_watched`, without solving.
+
+        Raises KeyError, and OutOfMemory where there was not enough to bring it up to date.
+        """
+        return self._watched.answer(name)
+
+    def refresh_watched(self) -> float:
+        """Brings the watched queries up to date with everything applied; returns the seconds."""
+        seconds = self._watched.refresh()
+        self._backend.synchronize()
+        return seconds
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host: for audits."""
@@ -170,7 +245,10 @@ class Engine:
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the backend's device, by purpose."""
-        return self._graph.memory() | {"ranks": self._state.nbytes}
+        return self._graph.memory() | {
+            "ranks": self._state.nbytes,
+            "personalized": self._spaces.nbytes + self._watched.nbytes,
+        }
 
     def warm_up(self) -> None:
         """Compiles every kernel, so that no request waits for one."""
@@ -187,5 +265,7 @@ class Engine:
                 engine.apply(EdgeBatch.of(insert=[(0, 0), (0, 2)], delete=[(0, 0), (0, 2)]))
                 engine.update(strategy)
             engine.publish().top(1)
-            engine.personalized(np.array([0]), k=1)
+            for method in METHODS:
+                engine.personalized(np.array([0]), k=1, method=method)
+            engine.personalized_many([PersonalizedQuery(np.array([0]), k=1)] * LEAST_QUERIES)
         Graph.warm_up(self._backend, self.options.dangling)

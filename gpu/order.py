@@ -71,6 +71,13 @@ class Numbering:
             positions = _mapped(self._backend.xp, self._backend.xp.asarray(positions), self.ids)
         return np.asarray(self._backend.to_host(positions), np.int64)
 
+    def sorted_by_id(self, positions: Array) -> Array:
+        """Distinct positions of the device, in the order of their ids."""
+        xp = self._backend.xp
+        if self.given:
+            return xp.sort(positions)
+        return positions[xp.argsort(_mapped(xp, positions, self.ids))]
+
     def by_id(self, values: Array) -> Array:
         """An array over positions as one over ids: another one, or the same where the order is the
         given one.
@@ -97,6 +104,24 @@ class Numbering:
         first = self.ids_of(places[:above])
         ids = np.concatenate([first[np.lexsort((first, -best[:above]))], last])
         return ids, best
+
+    def top_columns(
+        self, values: Array, places: NDArray[np.int64]
+    ) -> list[tuple[NDArray[np.int64], Ranking]]:
+        """`top_k` of each of the first len(places) columns of float64[n, columns] over positions."""
+        tops = self._backend.top_columns(values, places)
+        if self.given:
+            return tops
+        found = []
+        for column, (positions, best) in enumerate(tops):
+            if len(best) < 2 or (best[-1] == best[-2] and len(best) < len(values)):
+                # others may tie for the last place
+                found.append(self.top_k(values[:, column].copy(), len(best)))
+                continue
+            ids = self.ids_of(positions)
+            by_rank = np.lexsort((ids, -best))
+            found.append((ids[by_rank], best[by_rank]))
+        return found
 
     @property
     def nbytes(self) -> int:

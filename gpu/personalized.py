@@ -1,114 +1,259 @@
-"""Personalized PageRank: ranks as seen from a few seeds.
+"""Personalized PageRank: ranks as seen from a few seeds, by one query at a time.
 
-Solves ``y = αP̄ᵀy + (1-α)·s`` with the seeds s summing to 1; ranks are y / Σy. Dangling mass
-returns to the seeds (NetworkX's default), which only changes the scale and drops out. y grows from
-zero: with the residual ``r ≥ 0`` spread over the in-lists at each sweep, y is a lower bound of the
-solution and ``E = Σr / (1-α)`` bounds all that is missing, so the L1 error of the ranks is at most
-2E / (Σy + E).
+The methods are the two phases of the solver (gpu.walk), in different order:
+
+``push``    work-lists only (Wang et al., section 2: messages are added first, and a vertex is put
+            on the next list once, when it has become large). Its cost is the edges that it walks
+            over, whatever the graph's size.
+``pull``    dense sweeps over the in-lists only (section 3). Their cost is that of the graph, but an
+            edge costs a fraction of a pushed one, and centring takes the slowest error out.
+``hybrid``  push first, then pull. Before each iteration the cost of either is known in the same
+            unit, the time of one pulled edge (section 4, the score Ψ of Wang et al.):
+
+                Ψ = push_cost · (out-edges of the next work-list) - 0.1 · (m + n)
+
+            (a tenth of a sweep, since a sweep pushes all that there is). Push goes on while Ψ < 0
+            and while it pays: as long as the work of each tenth of a sweep brings ‖r‖₁ down by what
+            a tenth of a sweep of pull does where pull is good. The costs are measured once for each
+            backend, so that the same query takes the same way.
+
+A query is made in steps of at most about a sweep, so that whoever has the device can do something
+else between them; a batch between two steps perturbs the residual, and the query goes on.
 """
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import numpy as np
-from numpy.typing import NDArray
 
+from gpu.backends.base import Array
 from gpu.errors import InvalidValue
-from gpu.graph import Graph
-from gpu.types import Options, Personalized, Ranking
+from gpu.graph import Applied, Graph, Loaded
+from gpu.seeds import Seeds
+from gpu.settled import Leading, leading
+from gpu.types import Options, Personalized
+from gpu.walk import Space, Walk
 
-METHODS = ("hybrid", "pull")
-"""``pull``: dense sweeps over the in-lists. ``hybrid``: the cheapest method there is, which today
-is ``pull``.
+Method = Literal["hybrid", "push", "pull"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+Target = Literal["error", "settled-top-k"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+"""When a query ends: its error bound is at most ``target_error``; or its first k places are
+settled, at the latest then.
 """
 
+_ROUND_SWEEPS = 0.1
+"""Ψ = 0: what a work-list may cost, in sweeps."""
 
-def personalized(
-    graph: Graph,
-    options: Options,
-    seeds: NDArray[np.int64],
-    weights: Ranking | None,
-    k: int,
-    method: str,
-    target_error: float | None,
-) -> Personalized:
-    """See gpu.engine.Engine.personalized."""
-    if method not in METHODS:
-        raise InvalidValue("method", method, "one of " + ", ".join(METHODS))
+_JUDGED_SWEEPS = 0.1
+_PULL_PROGRESS = 0.5
+"""What a sweep is expected to leave of ‖r‖₁; push has to be as good, seen over so much work."""
+
+_CHECK = 0.25
+"""`settled-top-k` looks at the places again when ‖r‖₁ is so much of what it was then."""
+
+_STALLED_SWEEPS = 8
+"""Sweeps without progress after which a bound is taken to have met the limit of rounding."""
+
+_CENTRED_SWEEPS = 4
+"""Centring is given up where so many sweeps with it were no better than sweeps without can be."""
+
+
+class Spaces:
+    """Arrays for walks on one graph, kept from query to query."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._free: Space | None = None
+        self._shares: list[Array] = []
+
+    def take(self) -> Space:
+        """A clean space. Raises OutOfMemory."""
+        space, self._free = self._free or Space(self.graph), None
+        space.grow()
+        return space
+
+    def give(self, space: Space) -> None:
+        """Takes a space back, and cleans it."""
+        space.clean()
+        self._free = space
+
+    def shares(self) -> tuple[Array, Array]:
+        """Two arrays of shares of a y in float64, to compute in."""
+        vertices, backend = self.graph.vertices, self.graph.backend
+        if not self._shares or len(self._shares[0]) < vertices:
+            room, kind = vertices + vertices // 8, backend.share_dtypes["float64"]
+            self._shares = [backend.allocate("shares", room, kind) for _ in range(2)]
+        first, second = (array[:vertices] for array in self._shares)
+        return first, second
+
+    @property
+    def nbytes(self) -> int:
+        kept = self._free.nbytes if self._free else 0
+        return kept + sum(int(array.nbytes) for array in self._shares)
+
+
+class Query:
+    """One query at work: `step` until `done`, then `answer`; `close` in any case.
+
+    Raises InvalidValue for what cannot be asked, OutOfMemory.
+    """
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        options: Options,
+        seeds: Seeds,
+        k: int,
+        method: str = "hybrid",
+        target_error: float | None = None,
+        target: str = "error",
+    ) -> None:
+        self.k = k
+        self.target_error = options.target_error if target_error is None else target_error
+        check_query(k, method, self.target_error, target)
+        self.method = method
+        self.target = target
+        self.iterations = 0
+        self.pushed = self.pulled = False
+        self._spaces = spaces
+        self._everywhere = method == "push"
+        space = Space(spaces.graph, everywhere=True) if self._everywhere else spaces.take()
+        self.walk = Walk(space, options, seeds)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.done = False
+        self._pulling = self.method == "pull"
+        self._threshold = 0.5 * self.walk.l1
+        self._judged = (0.0, self.walk.l1)  # work since, ‖r‖₁ then
+        self._checked = np.inf
+        self._leading: Leading | None = None
+        self._centred: list[float] = []
+        self._best, self._stalled = np.inf, 0
+
+    @property
+    def sweep_work(self) -> float:
+        """What a sweep costs, in pulled edges."""
+        return float(self.walk.graph.edges + self.walk.graph.vertices)
+
+    def perturb(self, applied: Applied | Loaded) -> None:
+        """Follows a batch."""
+        self.walk.perturb(applied)
+        self.done, self._leading, self._checked = False, None, np.inf
+        self._best, self._stalled = np.inf, 0
+        self._threshold = 0.5 * self.walk.l1
+        self._judged = (0.0, self.walk.l1)
+
+    def step(self) -> None:
+        """Goes on, by about a sweep's work at most."""
+        self._leading = None
+        if not self._pulling:
+            self._push()
+        elif not self.done:
+            self._pull()
+        self._judge()
+
+    def _aim(self) -> float:
+        """The bound that a push may run to without a look at the places."""
+        if self.target == "error":
+            return self.target_error
+        return max(self.target_error, _CHECK * min(self.walk.error_bound, 2.0 / _CHECK))
+
+    def _push(self) -> None:
+        walk, backend = self.walk, self.walk.graph.backend
+        slice_edges = int(self.sweep_work / backend.push_cost) + 1
+        round_edges = slice_edges if self.method == "hybrid" else walk.graph.edges + 1
+        if self.method == "hybrid":
+            round_edges = int(_ROUND_SWEEPS * round_edges)
+            slice_edges = int(_JUDGED_SWEEPS * slice_edges) + 1
+        pushed = walk.push(self._aim(), self._threshold, round_edges, slice_edges)
+        if pushed is None:
+            self.done, self._pulling = self.method == "push", True
+            return
+        self.pushed = self.pushed or pushed.rounds > 0
+        self.iterations += pushed.rounds
+        self._threshold = pushed.threshold
+        work, before = self._judged
+        work += pushed.change.edges * backend.push_cost
+        if self.method == "push":
+            self.done = pushed.ended == "floor" or self.iterations >= self._most_rounds
+            return
+        slow = False
+        if work >= _JUDGED_SWEEPS * self.sweep_work:
+            slow = walk.l1 > before * _PULL_PROGRESS ** (work / self.sweep_work)
+            work, before = 0.0, walk.l1
+        self._judged = (work, before)
+        stuck = pushed.ended == "work" and pushed.rounds == 0
+        self._pulling = walk.dense or stuck or slow or pushed.ended == "floor"
+        if self._pulling and walk.total > 0.0:
+            walk.centre()
+
+    @property
+    def _most_rounds(self) -> int:
+        # rounds of a few vertices each are no sweeps
+        return 1000 * self.walk.options.max_iterations
+
+    def _pull(self) -> None:
+        walk = self.walk
+        self.pulled = True
+        self.iterations += 1
+        walk.sweep(self._spaces.shares(), self._centring)
+        bound = walk.error_bound
+        self._centred.append(bound)
+        progress = bound < self._best * (1.0 + walk.options.damping) / 2.0
+        self._best, self._stalled = (bound, 0) if progress else (self._best, self._stalled + 1)
+        limit = walk.options.max_iterations
+        self.done = self._stalled == _STALLED_SWEEPS or self.iterations >= limit
+
+    @property
+    def _centring(self) -> bool:
+        seen = self._centred
+        if len(seen) <= _CENTRED_SWEEPS:
+            return True
+        # a sweep without leaves at most α of ‖r‖₁
+        first, last = seen[-1 - _CENTRED_SWEEPS], seen[-1]
+        return last < first * (0.99 * self.walk.options.damping) ** _CENTRED_SWEEPS
+
+    def _judge(self) -> None:
+        walk = self.walk
+        if walk.error_bound <= self.target_error:
+            self.done = True
+        elif self.target == "settled-top-k" and walk.l1 <= _CHECK * self._checked:
+            self._checked = walk.l1
+            self._leading = leading(walk, self.k)
+            self.done = self.done or self._leading.settled >= min(self.k, walk.graph.vertices)
+
+    def answer(self) -> Personalized:
+        """The places as they are now, with a certificate that is true at any time."""
+        walk = self.walk
+        places = self._leading or leading(walk, self.k)
+        total = walk.total if walk.total > 0.0 else 1.0
+        ways = [name for name, used in (("push", self.pushed), ("pull", self.pulled)) if used]
+        return Personalized(
+            vertices=places.vertices,
+            ranks=places.values / total,
+            error_bound=min(2.0, walk.error_bound),
+            settled=places.settled,
+            method=ways[0] if len(ways) == 1 else self.method,
+            iterations=self.iterations,
+        )
+
+    def close(self) -> None:
+        """Gives the arrays back."""
+        if not self._everywhere:
+            self._spaces.give(self.walk.space)
+
+
+def check_query(k: int, method: str, target_error: float, target: str) -> None:
+    """Raises InvalidValue for what cannot be asked."""
     if k < 1:
         raise InvalidValue("k", k, "at least 1")
-    target = options.target_error if target_error is None else target_error
-    if not 0.0 < target <= 2.0:
-        raise InvalidValue("target_error", target, "a number above 0 and at most 2")
-    teleport = _teleport(graph, seeds, weights)
-    backend, xp, damping = graph.backend, graph.backend.xp, options.damping
-    zeros = xp.zeros(graph.vertices)
-    degree = xp.maximum(graph.degree, 1)
-    leaving = 1.0 - damping * graph.loop / degree
-    values = (1.0 - damping) * backend.to_device(teleport) / leaving
-    contributions = xp.where(graph.degree > 0, values / degree, 0.0)
-    step, new_contributions = xp.empty_like(values), xp.empty_like(values)
-    total = float(values.sum())
-    # each sweep rounds anew what is left, α to the power of the sweep: (1-α)² instead of the
-    # solver's (1-α)
-    depth = backend.sum_depth(graph.incoming.longest)
-    rounding = 6.0 * (depth + 4.0) * 2.0**-53 / (1.0 - damping) ** 2
-    for iteration in range(1, options.max_iterations + 1):  # noqa: B007
-        sweep = backend.pull(
-            graph,
-            graph.incoming.rows,
-            zeros,
-            contributions,
-            0.0,
-            damping,
-            step,
-            new_contributions,
-        )
-        values += step
-        total += sweep.mass.total
-        contributions, new_contributions = new_contributions, contributions
-        # what the step took into y left its residual, αc; the next sweep's is at most α of it
-        missing = damping * sweep.residual_l1 / (1.0 - damping)
-        bound = 2.0 * missing / (total + missing) + rounding
-        if bound <= target:
-            break
-    places = min(k + 1, graph.vertices)
-    vertices, best = graph.numbering.top_k(values, places)
-    return Personalized(
-        vertices=vertices[:k],
-        ranks=best[:k] / total,
-        error_bound=min(2.0, bound),
-        settled=_settled(best, missing + rounding * total, k),
-        method="pull",
-        iterations=iteration,
-    )
-
-
-def _teleport(graph: Graph, seeds: NDArray[np.int64], weights: Ranking | None) -> Ranking:
-    """float64[n] by position, the seeds' weights scaled to sum 1."""
-    vertices = graph.vertices
-    seeds = np.asarray(seeds, np.int64)
-    weights = np.ones(len(seeds)) if weights is None else np.asarray(weights, np.float64)
-    if len(seeds) == 0:
-        raise InvalidValue("seeds", [], "at least one vertex")
-    for place, seed in enumerate(seeds.tolist()):
-        if not 0 <= seed < vertices:
-            raise InvalidValue(f"seeds[{place}]", seed, f"an id below {vertices}")
-    if len(weights) != len(seeds):
-        raise InvalidValue("weights", f"length {len(weights)}", f"{len(seeds)} long, as seeds")
-    for place, weight in enumerate(weights.tolist()):
-        if not (np.isfinite(weight) and weight > 0.0):
-            raise InvalidValue(f"weights[{place}]", weight, "a finite number above 0")
-    teleport = np.zeros(vertices)
-    positions = graph.backend.to_host(graph.numbering.positions_of(seeds))
-    np.add.at(teleport, positions, weights / weights.sum())
-    return teleport
-
-
-def _settled(best: Ranking, missing: float, k: int) -> int:
-    """How many leading places no other vertex can still take: each gap exceeds all that is
-    missing.
-    """
-    secure = best[:-1] - best[1:] > missing
-    leading = len(secure) if secure.all() else int(np.argmin(secure))
-    everything_listed = len(best) <= k
-    return len(best) if everything_listed and leading == len(secure) else min(leading, k)
+    if method not in METHODS:
+        raise InvalidValue("method", method, "one of " + ", ".join(METHODS))
+    if not 0.0 < target_error <= 2.0:
+        raise InvalidValue("target_error", target_error, "a number above 0 and at most 2")
+    if target not in TARGETS:
+        raise InvalidValue("target", target, "one of " + ", ".join(TARGETS))

@@ -50,7 +50,7 @@ ULP = 2.0**-53
 
 _STORED_ULP = {"float64": ULP, "float32": 2.0**-24}
 
-_SUMMED = 1 << 17
+SUMMED = 1 << 17
 """No sum over the vertices adds more terms one after the other."""
 
 _REFRESH_EVERY = 8
@@ -222,7 +222,7 @@ class State:
 
     def _summed_anew(self, l1: float, residual_sum: float) -> None:
         self.l1, self.sum = l1, residual_sum
-        self._drift.sums = _SUMMED * ULP * l1
+        self._drift.sums = SUMMED * ULP * l1
 
     def start_anew(self) -> None:
         """From y = 1, β = 1-α, and its residual."""

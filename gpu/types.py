@@ -211,6 +211,26 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class PersonalizedQuery:
+    """What a personalized query asks.
+
+    seeds         integer[s], ids to teleport to; the weights of repeats add up
+    weights       float64[s], finite and not negative, not all 0; None for equal weights
+    k             how many vertices to return; above n returns n
+    method        ``hybrid``, ``push`` or ``pull``: see gpu.personalized
+    target_error  L1, in (0, 2]; None for the graph's own
+    target        ``error``, or ``settled-top-k``, which ends as soon as the k places are proven
+    """
+
+    seeds: NDArray[np.integer[Any]]
+    weights: Ranking | None = None
+    k: int = 10
+    method: str = "hybrid"
+    target_error: float | None = None
+    target: str = "error"
+
+
+@dataclass(frozen=True, slots=True)
 class Personalized:
     """The answer to one personalized query: the k vertices of highest rank, best first.
 
@@ -218,8 +238,8 @@ class Personalized:
     ranks        float64[k], normalised: over all vertices they sum to 1
     error_bound  proven upper bound on the L1 distance of the whole vector to the exact one
     settled      how many of the first places are proven to be held by the right vertex
-    method       the method that ran
-    iterations   sweeps or work-list rounds
+    method       what ran: ``push``, ``pull``, or ``hybrid`` where both did
+    iterations   sweeps plus work-list rounds
     """
 
     vertices: NDArray[np.int64]

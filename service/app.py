@@ -25,14 +25,28 @@ from gpu import EngineError
 from service.catalog import Catalog
 from service.errors import INTERNAL_ERROR, PROBLEM_JSON, ServiceError, encode_problem, problem_of
 from service.formats import FormatError, UnsupportedFormat
-from service.routes import batches, graphs, operations, personalized, ranks
+from service.routes import batches, graphs, operations, personalized, ranks, watched
 from service.routes.common import refuse_unknown_parameters
-from service.schemas import BatchRequest, GraphRequest, Problem, VerticesRequest
+from service.schemas import (
+    BatchRequest,
+    GraphRequest,
+    PersonalizedRequest,
+    Problem,
+    VerticesRequest,
+    WatchedRequest,
+)
 from service.settings import Settings
 
 log = logging.getLogger("liverank.app")
 
-_READ_BY_HAND: tuple[type[BaseModel], ...] = (BatchRequest, GraphRequest, Problem, VerticesRequest)
+_READ_BY_HAND: tuple[type[BaseModel], ...] = (
+    BatchRequest,
+    GraphRequest,
+    PersonalizedRequest,
+    Problem,
+    VerticesRequest,
+    WatchedRequest,
+)
 """Models that no endpoint declares, because it reads its body itself."""
 
 
@@ -58,7 +72,7 @@ def create_app(
     app.state.settings = settings
     app.state.catalog = Catalog(settings)
     app.state.open_failed = open_failed
-    for module in (graphs, batches, ranks, personalized, operations):
+    for module in (graphs, batches, ranks, personalized, watched, operations):
         app.include_router(module.router, dependencies=[Depends(refuse_unknown_parameters)])
     for kind in (
         ServiceError,

@@ -280,17 +280,34 @@ def get(
 
 @app.command()
 def ppr(
-    vertex: Annotated[str, typer.Argument(metavar="VERTEX", help="The vertex's key.")],
+    vertices: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="VERTEX[=WEIGHT]...",
+            help="The seeds' keys; with several, each may have a weight (1 unless given).",
+        ),
+    ],
     k: Count = 10,
+    method: Annotated[
+        Literal["hybrid", "push", "pull"], typer.Option(help="How it is solved.")
+    ] = "hybrid",
+    target_error: Annotated[
+        float | None, typer.Option(help="L1 error to reach; the graph's own unless given.")
+    ] = None,
+    settled: Annotated[
+        bool, typer.Option("--settled", help="End as soon as the places are proven.")
+    ] = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Asks a server for what matters most as seen from a vertex: its personalized PageRank."""
-    from service.commands import display
+    """Asks a server for what matters most as seen from a few vertices: personalized PageRank."""
+    from service.commands import asking, display
 
     with _client(url) as client:
-        answer = client.personalized(graph, vertex, k)
+        answer = asking.personalized(
+            client, graph, vertices, k, method, target_error, "settled-top-k" if settled else None
+        )
     if as_json:
         display.print_json(answer)
         return

@@ -12,7 +12,9 @@
     ├── BatchRejected            a journalled batch could not be applied; its version is spent
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
     ├── StorageFailed            the disk refused a write, or what lies on it cannot be read
-    └── NotPublishedInTime       the version asked for was not published within the time given
+    ├── NotPublishedInTime       the version asked for was not published within the time given
+    ├── NotAnsweredInTime        a personalized query was not solved within the time given
+    └── UnknownWatched           the graph has no watched query of that name
 
 Only `problem_of` knows HTTP; nothing below the routes raises a status.
 """
@@ -53,8 +55,8 @@ class UnknownGraph(ServiceError):
 
 
 class UnknownVertex(ServiceError):
-    def __init__(self, graph: str, vertex: str | int) -> None:
-        self.field, self.value = "vertex", vertex
+    def __init__(self, graph: str, vertex: str | int, field: str = "vertex") -> None:
+        self.field, self.value = field, vertex
         super().__init__(f"graph {graph!r} has never seen the vertex {vertex!r}")
 
 
@@ -116,6 +118,18 @@ class NotPublishedInTime(ServiceError):
         )
 
 
+class NotAnsweredInTime(ServiceError):
+    def __init__(self, seconds: float) -> None:
+        self.field, self.value = "timeout", seconds
+        super().__init__(f"the query was not solved within {seconds:g} s")
+
+
+class UnknownWatched(ServiceError):
+    def __init__(self, graph: str, name: str) -> None:
+        self.field, self.value = "name", name
+        super().__init__(f"graph {graph!r} has no watched query {name!r}")
+
+
 _PROBLEMS: dict[type[Exception], tuple[HTTPStatus, str, str]] = {
     NotReady: (HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", "Not ready"),
     UnknownGraph: (HTTPStatus.NOT_FOUND, "unknown-graph", "Unknown graph"),
@@ -142,6 +156,12 @@ _PROBLEMS: dict[type[Exception], tuple[HTTPStatus, str, str]] = {
         "not-published-in-time",
         "Not published in time",
     ),
+    NotAnsweredInTime: (
+        HTTPStatus.GATEWAY_TIMEOUT,
+        "not-answered-in-time",
+        "Not answered in time",
+    ),
+    UnknownWatched: (HTTPStatus.NOT_FOUND, "unknown-watched", "Unknown watched query"),
     OutOfMemory: (HTTPStatus.INSUFFICIENT_STORAGE, "out-of-memory", "Out of memory"),
     MemoryError: (HTTPStatus.INSUFFICIENT_STORAGE, "out-of-memory", "Out of memory"),
     BackendUnavailable: (

@@ -19,7 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from time import perf_counter
@@ -29,7 +29,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from gpu import Change, EdgeBatch, Engine, Options, OutOfMemory, Personalized, Result
+from gpu import Change, EdgeBatch, Engine, Options, OutOfMemory, Result
 from gpu.types import BackendName
 from service.durability.journal import PAYLOAD_LIMIT, Journal, Outcome, Record
 from service.durability.recovery import replay
@@ -39,13 +39,14 @@ from service.errors import (
     IdempotencyConflict,
     RankingFailed,
     UnknownVersion,
-    UnknownVertex,
     encode_problem,
     problem_of,
 )
 from service.formats import EdgeColumns, encode_batch
 from service.keys import KeyKind, KeyTable
+from service.queries import Queries, Request
 from service.view import View
+from service.watched import Definition, WatchedQueries
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -117,6 +118,7 @@ class _Seconds:
     mutate: float = 0.0
     mark: float = 0.0
     solve: float = 0.0
+    watched: float = 0.0
     publish: float = 0.0
     total: float = 0.0
 
@@ -149,8 +151,10 @@ class Pipeline:
         self._closed: Exception | None = None
         self._opened: Future[None] = _promise()
         self._waiting_readers: list[tuple[int, Future[View]]] = []
+        self._queries = Queries(graph)
         self._unreceipted: list[_Applied] = []
         self._revision = journal.revision
+        self._watched_seconds = 0.0
         self._view: View | None = None
         self._thread = threading.Thread(target=self._run, name=f"liverank-{graph}", daemon=True)
         self._thread.start()
@@ -174,11 +178,21 @@ class Pipeline:
         """Ranks again; the receipt, with the same version and the next revision."""
         return self._enqueue_task(lambda: self._recompute(strategy))
 
-    def personalized(
-        self, vertex: str | int, key: pa.Array, k: int, method: str, target_error: float | None
-    ) -> Future[tuple[int, int, list[Any], Personalized]]:
-        """Version and revision of the answer, the keys of its vertices, and the answer."""
-        return self._enqueue_task(lambda: self._personalize(vertex, key, k, method, target_error))
+    def ask(self, request: Request) -> None:
+        """Queues personalized queries; ``request.answered`` says how they go."""
+        with self._changed:
+            if self._closed is not None:
+                raise self._closed
+            self._queries.add(request)
+            self._changed.notify()
+
+    def watch(self, name: str, definition: Definition) -> Future[tuple[bool, View]]:
+        """Keeps a personalized query fresh; whether its name is new, and a view that has it."""
+        return self._enqueue_task(lambda: self._watch(name, definition))
+
+    def unwatch(self, name: str) -> Future[None]:
+        """Forgets a watched query. Ends in UnknownWatched where there is none."""
+        return self._enqueue_task(lambda: self._unwatch(name))
 
     def published(self, version: int) -> Future[View]:
         """The first view whose version is at least `version`; the future may be cancelled.
@@ -244,6 +258,8 @@ class Pipeline:
             else:
                 self._process(work)
             del work  # its columns would live until the next one comes
+            if self._closed is None:
+                self._queries.advance()
         self._refuse_the_rest()
 
     def _open(self) -> None:
@@ -254,15 +270,25 @@ class Pipeline:
             _Applied(version, change, _Seconds(mutate=change.seconds))
             for version, change in unanswered.items()
         ]
+        self._watched = WatchedQueries(
+            self.graph, self._journal.path.parent, self._engine, self._keys
+        )
+        self._queries.open(
+            self._engine, self._keys, lambda: (self._journal.version, self._revision)
+        )
         self._journal.reserve(self._revision + 1)
         self._rank_and_publish(RECOVERY_STRATEGY, self._journal.version)
 
     def _take(self) -> list[Batch] | _Task | None:
-        """The next task, or all batches in front of the next task; None when closed."""
+        """The next task, or all batches in front of the next task, none where only queries wait;
+        None when closed.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closed is not None)
+            self._changed.wait_for(lambda: self._queue or self._queries or self._closed is not None)
             if self._closed is not None:
                 return None
+            if not self._queue:
+                return []
             first = self._queue.popleft()
             if isinstance(first, _Task):
                 return first
@@ -278,6 +304,7 @@ class Pipeline:
                 job.fail(self._closed)
             else:
                 job.future.set_exception(self._closed)
+        self._queries.refuse(self._closed)
         for _, reader in self._waiting_readers:
             if reader.set_running_or_notify_cancel():
                 reader.set_exception(self._closed)
@@ -426,6 +453,8 @@ class Pipeline:
     def _rank_and_publish(self, strategy: str, version: int) -> tuple[Result, View, float]:
         """Ranks, writes every receipt that is due, then shows the view and completes who waits."""
         result, view, publish_seconds = self._rank(strategy, version)
+        for applied in self._unreceipted:
+            applied.seconds.watched = self._watched_seconds
         receipts = [
             _receipt(applied, result, view, publish_seconds) for applied in self._unreceipted
         ]
@@ -443,6 +472,7 @@ class Pipeline:
     def _rank(self, strategy: str, version: int) -> tuple[Result, View, float]:
         """Ranks under the next revision, which is reserved already."""
         result = self._engine.update(strategy)
+        self._watched_seconds = self._watched.refresh()
         started = perf_counter()
         self._revision += 1
         view = View(
@@ -454,6 +484,7 @@ class Pipeline:
             memory={**self._engine.memory(), "keys": self._keys.nbytes()},
             ranks=self._engine.publish(),
             keys=self._keys,
+            watched=self._watched.answers,
         )
         return result, view, perf_counter() - started
 
@@ -477,17 +508,14 @@ class Pipeline:
         nothing = Change(0, 0, 0, 0, 0, 0.0)
         return _receipt(_Applied(version, nothing, seconds), result, view, publish_seconds)
 
-    def _personalize(
-        self, vertex: str | int, key: pa.Array, k: int, method: str, target_error: float | None
-    ) -> tuple[int, int, list[Any], Personalized]:
-        seeds = self._keys.lookup(key)
-        if seeds[0] < 0:
-            raise UnknownVertex(self.graph, vertex)
-        answer = self._engine.personalized(
-            seeds.astype(np.int32), k=k, method=method, target_error=target_error
-        )
-        vertices = self._keys.keys(answer.vertices).to_pylist()
-        return self._journal.version, self.view.revision, vertices, answer
+    def _watch(self, name: str, definition: Definition) -> tuple[bool, View]:
+        new = self._watched.put(name, definition)
+        self._show(replace(self.view, watched=self._watched.answers))
+        return new, self.view
+
+    def _unwatch(self, name: str) -> None:
+        self._watched.remove(name)
+        self._show(replace(self.view, watched=self._watched.answers))
 
 
 def _in_order_of_position(columns: EdgeColumns) -> pa.Array:
@@ -505,8 +533,8 @@ def _receipt(applied: _Applied, result: Result, view: View, publish_seconds: flo
     if applied.batch is not None:
         seconds.total = perf_counter() - applied.batch.submitted
     else:
-        spent = (seconds.journal, seconds.mutate, seconds.mark, seconds.solve, seconds.publish)
-        seconds.total = sum(spent)
+        seconds.total = 0.0
+        seconds.total = sum(asdict(seconds).values())
     return orjson.dumps(
         {
             "version": applied.version,

@@ -14,6 +14,7 @@ from gpu.types import Dangling, Storage
 
 Key = str | int
 LARGEST_K = 100_000
+MOST_QUERIES = 10_000
 
 
 class _Body(BaseModel):
@@ -70,6 +71,7 @@ class Seconds(_Body):
     mutate: float
     mark: float
     solve: float
+    watched: float
     publish: float
     total: float
 
@@ -151,12 +153,60 @@ class TopAnswer(_Published):
     ranks: list[VertexRank] = Field(description="best first")
 
 
-class PersonalizedAnswer(_Published):
-    vertex: Key
+class _Query(_Body):
+    seeds: dict[str, float] = Field(
+        description="the weight of each seed; they are scaled to sum 1, and 0 is no seed"
+    )
+    k: int = Field(10, ge=1, le=LARGEST_K, description="how many; fewer where the graph ends")
+    method: str = Field("hybrid", description="`hybrid`, `push` or `pull`")
+    target_error: float | None = Field(
+        None, description="L1 error to reach; the graph's own where omitted"
+    )
+
+
+class PersonalizedQuery(_Query):
+    target: str = Field(
+        "error", description="`error`, or `settled-top-k`: end once the k places are proven"
+    )
+
+
+class PersonalizedRequest(_Body):
+    """Queries that are answered in the same passes over the graph."""
+
+    queries: list[PersonalizedQuery] = Field(min_length=1, max_length=MOST_QUERIES)
+
+
+class WatchedRequest(_Query):
+    """A personalized query that is kept fresh."""
+
+
+class _Answer(_Body):
     ranks: list[VertexRank] = Field(description="best first")
+    error_bound: float
     settled: int = Field(description="first places that are proven to be the right vertex's")
     method: str
     iterations: int
+
+
+class PersonalizedAnswer(_Answer):
+    vertex: Key
+    version: int
+    revision: int
+
+
+class PersonalizedAnswers(_Body):
+    version: int
+    revision: int
+    answers: list[_Answer] = Field(description="in the order of the queries")
+
+
+class WatchedAnswer(_Answer):
+    name: str
+    version: int
+    revision: int
+    k: int
+    target_error: float
+    seeds: dict[str, float]
 
 
 class Status(_Body):

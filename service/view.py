@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from gpu import Ranks
 from service.keys import KeyTable
+from service.watched import WatchedAnswer
 
 KEPT_PLACES = (1024, 2**17)
 """A view keeps at least and at most so many of its best places: fewer cost the same walk over all
@@ -60,6 +62,7 @@ class View:
     error_bound  proven upper bound on the L1 distance to the exact ranks
     vertices     keys with an id below it are in this view
     memory       bytes held for the graph when it was published, by purpose
+    watched      the answers to the watched queries, by name
     """
 
     version: int
@@ -70,6 +73,7 @@ class View:
     memory: dict[str, int]
     ranks: Ranks = field(repr=False)
     keys: KeyTable = field(repr=False)
+    watched: Mapping[str, WatchedAnswer] = field(default_factory=dict, repr=False)
 
     @cached_property
     def _top(self) -> _Top:

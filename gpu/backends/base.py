@@ -109,7 +109,8 @@ class Residual:
     marks       int32[n], LISTED, QUEUED and the last solve that pushed v; QUEUED only inside `push`
     candidates  int32[capacity]: the first `listed` are every v with |r[v]| > floor, each once, and
                 perhaps some others
-    floor       infinite where there are no candidates
+    floor       infinite where there are no candidates; negative to list every v that r[v] was ever
+                added to
     solve       number of the solve that runs
     """
 
@@ -244,6 +245,7 @@ class Backend(ABC):
                     decisions follow counted work and the same batches give the same ranks
     sweep_overhead  time of a sweep over hardly an edge, in the same unit
     share_dtypes    what `relax` rounds shares to, by the dtype of y
+    column_share    dtype of the shares that `relax_columns` sends
     """
 
     name: str
@@ -251,6 +253,7 @@ class Backend(ABC):
     push_cost: float
     sweep_overhead: float
     share_dtypes: ClassVar[dict[str, type[np.generic]]]
+    column_share: type[np.generic]
 
     @abstractmethod
     def to_device(self, values: NDArray[Any]) -> Array:
@@ -628,6 +631,68 @@ class Backend(ABC):
     @abstractmethod
     def top_k(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Ids and values of the k largest of values[n], on the host; ties by id. 0 ≤ k ≤ n."""
+
+    @abstractmethod
+    def column_count(self, wanted: int) -> int:
+        """How many columns matrices for `relax_columns` have where at least one is wanted: perhaps
+        more, or fewer, in which case the rest takes another block.
+        """
+
+    @abstractmethod
+    def relax_columns(
+        self,
+        graph: Graph,
+        values: Array,
+        left: Array,
+        shares: Array,
+        new_shares: Array,
+        damping: float,
+    ) -> NDArray[np.float64]:
+        """What `relax` does, for several vectors in one pass over the graph, and one step apart:
+        the residual of y is ``left + α·Σ shares`` over the in-neighbours, not yet added up.
+
+        ``r = left + α·Σ shares; share' = r / ((1 - αℓ/d)·d), rounded; y += share'·d``, and what is
+        rounded off stays in left.
+
+        values      float64[n, columns], y, changed
+        left        float32[n, columns], changed
+        shares      column_share[n, columns], read
+        new_shares  column_share[n, columns], overwritten; must not be `shares`
+        Returns float64[3, columns] of the residual that is left: an upper bound on ‖r‖₁, then Σr;
+        and what Σy changed by.
+        """
+
+    @abstractmethod
+    def top_columns(
+        self, values: Array, places: NDArray[np.int64]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """`top_k` of each of the first len(places) columns of float64[n, columns]; 0 ≤ places ≤
+        n.
+        """
+
+    def upper_bounds(
+        self,
+        graph: Graph,
+        vertices: Array | None,
+        values: Array,
+        residuals: Array,
+        damping: float,
+        rising: float,
+    ) -> Array:
+        """float64[…]: bounds of what a personalized vector can still become: see gpu.settled.
+
+        vertices           int[k], or None for all
+        values, residuals  float64[k], y and r there
+        rising             Σr⁺ over all vertices
+        """
+        xp, degree, loop = self.xp, graph.degree, graph.loop
+        if vertices is not None:
+            degree, loop = degree[vertices], loop[vertices]
+        looping = loop / xp.maximum(degree, 1)
+        returning = damping * looping + damping * damping * (1.0 - looping)
+        returning[degree == 0] = 0.0
+        gained = xp.maximum(residuals, 0.0) * (1.0 - damping) + damping * rising
+        return values + gained / (1.0 - returning)
 
     @abstractmethod
     def sum_depth(self, longest_row: int) -> int:

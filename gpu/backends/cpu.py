@@ -24,6 +24,7 @@ from gpu.backends.base import (
     Residual,
     Rows,
 )
+from gpu.backends.cpu_columns import COLUMNS, relax_columns
 from gpu.backends.cpu_push import (
     COUNTS,
     EDGES,
@@ -50,6 +51,7 @@ _spread = locked(spread)
 _push = locked(push)
 _refresh = locked(refresh)
 _collect = locked(collect)
+_relax_columns = row_kernel(relax_columns)
 
 
 @vertex_kernel
@@ -99,6 +101,7 @@ class CpuBackend(CpuSweepOperations):
     xp = np
     push_cost = 4.0
     sweep_overhead = 1e4
+    column_share = np.float32
 
     def to_device(self, values: NDArray[Any]) -> Array:
         return np.array(values)
@@ -290,6 +293,48 @@ class CpuBackend(CpuSweepOperations):
         # a stable sort of ascending ids orders equal values by id
         best = candidates[np.argsort(-values[candidates], kind="stable")[:k]]
         return best, values[best].astype(np.float64)
+
+    def column_count(self, wanted: int) -> int:
+        return min(wanted, COLUMNS)
+
+    def relax_columns(
+        self,
+        graph: Graph,
+        values: Array,
+        left: Array,
+        shares: Array,
+        new_shares: Array,
+        damping: float,
+    ) -> NDArray[np.float64]:
+        incoming = graph.incoming
+        rows, columns = incoming.rows, values.shape[1]
+        sums = np.zeros((len(rows.groups) - 1, 3, columns))
+        _relax_columns(
+            rows.order,
+            rows.groups,
+            incoming.start,
+            incoming.length,
+            incoming.pool,
+            graph.outgoing.length,
+            graph.loop,
+            graph.degree,
+            shares,
+            damping,
+            values,
+            left,
+            new_shares,
+            sums,
+        )
+        summed: NDArray[np.float64] = sums.sum(axis=0)
+        return summed
+
+    def top_columns(
+        self, values: Array, places: NDArray[np.int64]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        return [
+            self.top_k(np.ascontiguousarray(values[:, column]), count)
+            for column, count in enumerate(places.tolist())
+        ]
 
 
 def _tally(residual: Residual) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -398,7 +398,7 @@ def push(  # type: ignore[no-untyped-def]
                 counts,
             )
             if counts[N_QUEUED] == 0:
-                if counts[N_LISTED] == 0 or threshold <= floor:
+                if counts[N_LISTED] == 0 or threshold <= max(floor, 0.0):
                     ended = FLOOR
                     break
                 # nothing is above θ: it falls at once to where the next halving finds something

@@ -27,6 +27,7 @@ from gpu.backends.base import (
     Residual,
     Rows,
 )
+from gpu.backends.cuda_columns import CudaColumnOperations
 from gpu.backends.cuda_graph import Kernel
 from gpu.backends.cuda_sweep import CudaSweepOperations
 from gpu.errors import BackendUnavailable
@@ -74,7 +75,7 @@ class Device:
     multiprocessors: int = 1
 
 
-class CudaBackend(CudaSweepOperations):
+class CudaBackend(CudaSweepOperations, CudaColumnOperations):
     """One CUDA device."""
 
     name = "cuda"
@@ -407,12 +408,6 @@ class CudaBackend(CudaSweepOperations):
             ),
         )
         return fresh[: int(found[0])]
-
-    def top_k(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        xp = self.xp
-        # a stable sort of the negated values orders equal ones by id
-        best = xp.argsort(-values, kind="stable")[:k]
-        return self.to_host(best).astype(np.int64), self.to_host(values[best]).astype(np.float64)
 
 
 def cuda_backend() -> CudaBackend:

@@ -26,6 +26,9 @@ URGENT = 16
 VALUES = {"float64": "double", "float32": "float"}
 """The C++ type of a vector over the vertices, by dtype."""
 
+COLUMN_ROWS = (4, 32)
+"""Rows that a warp takes at a time in columns.cu: of many edges, and of few."""
+
 NAMES: dict[str, tuple[str, ...]] = {
     "pull": (
         *(f"pull_rows<double, {mode}, false>" for mode in range(3)),
@@ -46,6 +49,14 @@ NAMES: dict[str, tuple[str, ...]] = {
         f"{name}<{value}>"
         for name in ("perturbation", "spread_rows", "collect_large", "refresh_rows", "push_rounds")
         for value in VALUES.values()
+    ),
+    "columns": ("gather_chunks", *(f"relax_rows<{rows}>" for rows in COLUMN_ROWS)),
+    "select": (
+        "count_sizes",
+        "list_sizes",
+        "count_column_sizes",
+        "list_column_sizes",
+        "bound_values",
     ),
     "expand": ("expand_rows", "look_back"),
     "resolve": ("pack<int>", "pack<int64>", "renumber", "sort_small", "heads", "locate", "decide"),
@@ -99,7 +110,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     "pull": ("common.cuh", "rows.cuh"),
     **dict.fromkeys(("relax", "descend"), ("common.cuh", "rows.cuh", "shares.cuh")),
     **dict.fromkeys(("resolve", "change", "layout"), ("common.cuh", "scan.cuh", "order.cuh")),
-    **dict.fromkeys(("residual", "expand"), ("common.cuh",)),
+    **dict.fromkeys(("residual", "expand", "columns", "select"), ("common.cuh",)),
 }
 """What is put in front of each file; where rows or scans are, after the numbers above."""
 

@@ -354,7 +354,7 @@ __global__ void __launch_bounds__(BLOCK, 2) push_rounds(
         const bool sparse = small && threshold > floor;
         if (queued == 0 || sparse) {
             if (selected) {
-                if (listed == 0 || threshold <= floor) {
+                if (listed == 0 || threshold <= fmax(floor, 0.0)) {
                     ended = FLOOR;
                     break;
                 }

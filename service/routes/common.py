@@ -17,7 +17,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from gpu import InvalidValue
 from service.catalog import Catalog, Graph
 from service.errors import PROBLEM_JSON, BodyTooLarge, NotPublishedInTime
-from service.keys import KeyKind
+from service.keys import ARROW_TYPES, KeyKind
 from service.settings import Settings
 from service.view import View
 
@@ -64,14 +64,17 @@ async def graph_of(
 OpenGraph = Annotated[Graph, Depends(graph_of)]
 
 
+Seconds = Annotated[
+    float, Query(gt=0, le=300, description="seconds to wait for min_version, or for an answer")
+]
+
+
 async def view_of(
     graph: OpenGraph,
     min_version: Annotated[
         int, Query(ge=0, description="wait until this version is published or rejected")
     ] = 0,
-    timeout: Annotated[
-        float, Query(gt=0, le=300, description="seconds to wait for min_version")
-    ] = 10.0,
+    timeout: Seconds = 10.0,
 ) -> View:
     """The newest view, or the first one that holds `min_version`."""
     view = graph.pipeline.view
@@ -153,6 +156,24 @@ def key_of(vertex: str, kind: KeyKind) -> pa.Array:
     return pa.array([vertex], pa.string())
 
 
+def seeds_of(
+    seeds: dict[str, float], kind: KeyKind, field: str
+) -> tuple[pa.Array, tuple[float, ...]]:
+    """Keys and weights of a JSON object, whose members are text whatever the graph's keys are.
+
+    Raises InvalidValue.
+    """
+    if not seeds:
+        raise InvalidValue(field, {}, "at least one vertex with its weight")
+    keys: list[str | int] = []
+    for text in seeds:
+        try:
+            keys.append(key_of(text, kind)[0].as_py())
+        except InvalidValue as error:
+            raise InvalidValue(f"{field}[{text!r}]", text, error.requirement) from None
+    return pa.array(keys, ARROW_TYPES[kind]), tuple(seeds.values())
+
+
 def json_answer(content: Any, status: int = 200) -> Response:
     return stored_answer(orjson.dumps(content), status)
 
@@ -172,15 +193,15 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 _MEANINGS = {
-    404: "Unknown graph, vertex or version",
+    404: "Unknown graph, vertex, version or watched query",
     409: "The graph exists with other options",
     413: "The body is longer than is taken",
     415: "The content type is not taken",
     422: "A field, named in the problem, cannot be used",
     500: "The batch is committed and applied, but not ranked",
     503: "The server is not ready, or its disk failed",
-    504: "min_version was not published in time",
-    507: "The batch does not fit into memory",
+    504: "It was not there in time",
+    507: "It does not fit into memory",
 }
 
 

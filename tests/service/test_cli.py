@@ -396,6 +396,26 @@ def test_load_then_ask(run: Any, url: str, triangle: Path) -> None:
         assert entry["rank"] == pytest.approx(expected[entry["vertex"]], abs=1e-5)
 
 
+def test_several_seeds_have_weights_behind_the_last_equals_sign(
+    run: Any, url: str, triangle: Path
+) -> None:
+    server = ("--graph", "weighted", "--url", url, "--json")
+    run("load", triangle, "--graph", "weighted", "--url", url)
+    code, out, _ = run(
+        "ppr", "b=3", "c", "--k", 4, "--method", "push", "--target-error", 1e-10, *server
+    )
+    answer = json.loads(out)
+    graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")])
+    expected = nx.pagerank(graph, personalization={"b": 3, "c": 1}, tol=1e-14, max_iter=1_000)
+    assert (code, answer["method"], len(answer["ranks"])) == (0, "push", 4)
+    for entry in answer["ranks"]:
+        assert entry["rank"] == pytest.approx(expected[entry["vertex"]], abs=1e-9)
+    code, out, _ = run("ppr", "b", "c", "--k", 1, "--settled", *server)
+    assert (code, json.loads(out)["settled"]) == (0, 1)
+    code, _, error = run("ppr", "b=much", "c", *server)
+    assert (code, error) == (1, "liverank: b=much: the weight 'much' is not a number\n")
+
+
 def test_answers_of_a_server_are_tables_for_people(run: Any, url: str, triangle: Path) -> None:
     for_people = ("--graph", "people", "--url", url)
     code, out, _ = run("load", triangle, *for_people)

@@ -12,6 +12,7 @@ import pytest
 
 import service.client
 from service.client import Client, ServerError, ServerUnreachable
+from tests.service.server import Server
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -201,3 +202,22 @@ def test_readiness_is_a_question_without_an_error() -> None:
     server = Recorder(answer({}), answer({}, 503), httpx.ConnectError("refused"))
     with client_of(server) as client:
         assert [client.ready() for _ in range(3)] == [True, False, False]
+
+
+def test_queries_and_watched_ones_go_to_the_server_and_come_back(server: Server) -> None:
+    path = server.new_graph(keys="integer")
+    graph = path.rsplit("/", 1)[1]
+    with Client(str(server.http.base_url)) as client:
+        client.send(graph, insert=[(1, 2), (2, 3), (3, 1)])
+        both = client.personalized_many(graph, [{"seeds": {1: 2.0, 3: 1.0}, "k": 1}] * 2)
+        assert [answer["ranks"][0]["vertex"] for answer in both["answers"]] == [1, 1]
+        one = client.personalized(graph, 2, k=1, method="push", target="settled-top-k")
+        assert (one["ranks"][0]["vertex"], one["method"]) == (2, "push")
+        first = client.watch(graph, "two", {"seeds": {2: 1.0}, "k": 1})
+        assert first["ranks"][0]["vertex"] == 2
+        client.send(graph, insert=[(2, 4)])
+        assert client.watched(graph, "two")["version"] == 2
+        client.unwatch(graph, "two")
+        with pytest.raises(ServerError) as refused:
+            client.watched(graph, "two")
+        assert refused.value.status == 404

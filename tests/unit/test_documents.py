@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import picture, tables
-from benchmarks.harness import RESULTS
+from benchmarks import picture, switch, tables
+from benchmarks.harness import RESULTS, load
 from gpu import STRATEGIES
 
 DOCUMENTS = sorted(tables.DOCUMENTS.glob("*.md"))
@@ -37,7 +37,7 @@ def test_every_figure_says_where_it_comes_from(path: Path) -> None:
 
 def test_the_pictures_show_the_recorded_figures() -> None:
     drawn = picture.pictures()
-    assert drawn.keys() == set(tables.DOCUMENTS.glob("*.svg"))
+    assert drawn.keys() == set(tables.DOCUMENTS.glob("error-against-time-*.svg"))
     for path, expected in drawn.items():
         assert path.read_text("utf-8") == expected, "run python -m benchmarks.picture"
         assert f"]({path.name})" in (tables.DOCUMENTS / "strategies.md").read_text("utf-8")
@@ -45,6 +45,11 @@ def test_the_pictures_show_the_recorded_figures() -> None:
 
 def test_the_picture_has_a_colour_for_every_strategy() -> None:
     assert set(picture.COLOURS) == set(STRATEGIES) - {"residual"}
+
+
+def test_the_picture_of_the_switch_is_that_of_the_recorded_trace() -> None:
+    picture = switch.drawn(load("personalized", "cuda"))
+    assert switch.PICTURE.read_text("utf-8") == picture, "run python -m benchmarks.switch"
 
 
 def test_every_strategy_is_explained() -> None:

@@ -1,0 +1,137 @@
+"""Personalized queries that were asked together: as blocks where that is quicker, else one by one.
+
+A job is made in steps, each of at most about a sweep, so that whoever has the device can do
+something else between them, batches too. All answers are of one graph: a batch takes a single query
+on where it is, by its residual, and lets blocks, and what was answered before, begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpu.block import LEAST_QUERIES, LEAST_TARGET, Asked, Block
+from gpu.graph import Applied, Graph, Loaded
+from gpu.personalized import Query, Spaces, check_query
+from gpu.seeds import Seeds
+from gpu.types import Options, Personalized, PersonalizedQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A query whose seeds are known to the graph, and whose target error is a number."""
+
+    seeds: Seeds
+    query: PersonalizedQuery
+    target_error: float
+
+    @classmethod
+    def of(cls, vertices: int, options: Options, query: PersonalizedQuery) -> Prepared:
+        """Raises InvalidValue for what cannot be asked of a graph of so many vertices."""
+        target_error = options.target_error if query.target_error is None else query.target_error
+        check_query(query.k, query.method, target_error, query.target)
+        return cls(Seeds.of(vertices, query.seeds, query.weights), query, target_error)
+
+    @property
+    def fits_a_block(self) -> bool:
+        return (
+            self.query.method != "push"
+            and self.query.target == "error"
+            and self.target_error >= LEAST_TARGET
+        )
+
+
+class Job:
+    """`step` until `done`, then `answers`; `close` in any case.
+
+    restarts  how many batches made it begin anew
+    """
+
+    def __init__(self, spaces: Spaces, options: Options, asked: Sequence[Prepared]) -> None:
+        self.restarts = 0
+        self._graph: Graph = spaces.graph
+        self._spaces = spaces
+        self._options = options
+        self._asked = asked
+        self._at_work: Query | Block | None = None
+        self._plan()
+
+    def _plan(self) -> None:
+        """The places of the queries, in the parts in which they will be worked on."""
+        self._answers: dict[int, Personalized] = {}
+        together = [place for place, one in enumerate(self._asked) if one.fits_a_block]
+        width = Block.size(self._graph, max(1, len(together)))
+        free = self._graph.backend.memory_available()
+        if Block.bytes_needed(self._graph, width) > free:
+            together = []
+        blocks = [together[first : first + width] for first in range(0, len(together), width)]
+        blocks = [block for block in blocks if len(block) >= LEAST_QUERIES]
+        taken = {place for block in blocks for place in block}
+        alone = [[place] for place in range(len(self._asked)) if place not in taken]
+        self._parts = [*alone, *blocks]
+
+    @property
+    def done(self) -> bool:
+        return not self._parts
+
+    def step(self) -> None:
+        """Goes on, by about a sweep's work at most. Raises OutOfMemory."""
+        part = self._parts[0]
+        if self._at_work is None:
+            self._at_work = self._begun(part)
+        self._at_work.step()
+        if not self._at_work.done:
+            return
+        found = (
+            self._at_work.answers()
+            if isinstance(self._at_work, Block)
+            else [self._at_work.answer()]
+        )
+        self._answers.update(zip(part, found, strict=True))
+        del self._parts[0]
+        self.close()
+
+    def _begun(self, part: Sequence[int]) -> Query | Block:
+        asked = [self._asked[place] for place in part]
+        if len(part) > 1:
+            return Block(
+                self._graph,
+                self._options,
+                [Asked(one.seeds, one.query.k, one.target_error) for one in asked],
+            )
+        (one,) = asked
+        return Query(
+            self._spaces,
+            self._options,
+            one.seeds,
+            one.query.k,
+            one.query.method,
+            one.target_error,
+            one.query.target,
+        )
+
+    def perturb(self, applied: Applied | Loaded) -> None:
+        """Follows a batch."""
+        if isinstance(self._at_work, Query):
+            try:
+                self._at_work.perturb(applied)
+            except MemoryError:
+                # the batch stands; whoever asked hears of it when the query begins anew
+                self.close()
+        elif self._at_work is not None:
+            self.restarts += 1
+            self.close()
+        if self._answers:
+            self.restarts += 1
+            self.close()
+            self._plan()
+
+    def answers(self) -> list[Personalized]:
+        """In the order asked."""
+        return [self._answers[place] for place in range(len(self._asked))]
+
+    def close(self) -> None:
+        """Gives the arrays back."""
+        if isinstance(self._at_work, Query):
+            self._at_work.close()
+        self._at_work = None

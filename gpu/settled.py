@@ -1,0 +1,109 @@
+"""The first places of a personalized walk, and how many of them are proven.
+
+With ``M = (I - αP̄ᵀ)⁻¹`` the solution is y* = y + M r. M is not negative, so what r⁺ adds and what
+r⁻ takes bound y* from both sides. What mass Σ at other vertices can add to vertex v is at most
+α·N_v·Σ: it has to make a step to get there, and from there it comes back N_v - 1 times at most,
+
+    N_v = 1 / (1 - αℓ/d - α²(1 - ℓ/d)),   1 where v dangles,
+
+ℓ = 1 where v has a loop and d its degree: the loop is a return in one step, all else takes two. So
+
+    y_v - N_v·(r⁻_v + α(Σr⁻ - r⁻_v))  ≤  y*_v  ≤  y_v + N_v·(r⁺_v + α(Σr⁺ - r⁺_v)).
+
+The order of y* is that of the ranks. Place i is settled, and all before it, where its lower bound
+is above the upper bounds of all vertices behind it; equal ranks never are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.types import Ranking
+from gpu.walk import Walk
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """The first places of a walk.
+
+    vertices  int64[k], ids, the largest y first, equal ones by id
+    values    float64[k], y
+    settled   how many of the first places are proven
+    """
+
+    vertices: NDArray[np.int64]
+    values: Ranking
+    settled: int
+
+
+def leading(walk: Walk, k: int) -> Leading:
+    """The first k places, or all n where there are fewer."""
+    graph, backend, damping = walk.graph, walk.graph.backend, walk.options.damping
+    touched = walk.touched
+    values, residuals = walk.space.values, walk.space.residual.values
+    if touched is not None:
+        values, residuals = values[touched], residuals[touched]
+    rising = 0.5 * (walk.l1 + walk.sum) + walk.uncertainty
+    falling = 0.5 * (walk.l1 - walk.sum) + walk.uncertainty
+    places = min(k + 1, len(values))
+    if touched is None:
+        vertices, best_values = graph.numbering.top_k(values, places)
+        best = backend.to_host(graph.numbering.positions_of(vertices)).astype(np.int64)
+    else:
+        best, best_values = backend.top_k(values, places)
+        vertices = graph.numbering.ids_of(touched[backend.to_device(best)])
+    upper = backend.upper_bounds(graph, touched, values, residuals, damping, rising)
+    highest, highest_values = backend.top_k(upper, places)
+
+    on_device = backend.to_device(best)
+    best_upper = backend.to_host(upper[on_device])
+    lost = -residuals[on_device]
+    losses = backend.upper_bounds(
+        graph,
+        on_device if touched is None else touched[on_device],
+        backend.xp.zeros_like(lost),
+        lost,
+        damping,
+        falling,
+    )
+    best_lower = best_values - backend.to_host(losses)
+    # the highest of all that is not among the best; the lowest of the highest is no less
+    others = highest_values[~np.isin(highest, best)]
+    outside = -np.inf if places == len(values) else float(np.append(others, highest_values[-1])[0])
+    if len(values) < graph.vertices:
+        outside = max(outside, damping * rising / (1.0 - damping))
+    settled = _proven(best_lower, best_upper, outside)
+
+    vertices, best_values = vertices[:k], best_values[:k]
+    missing = min(k, graph.vertices) - len(vertices)
+    if missing > 0:
+        # nothing else was ever reached: ranks of 0, in the order of ids
+        some = np.arange(min(graph.vertices, len(vertices) + missing))
+        rest = some[~np.isin(some, vertices)][:missing]
+        vertices = np.concatenate([vertices, rest])
+        best_values = np.concatenate([best_values, np.zeros(missing)])
+    return Leading(vertices, best_values, min(settled, k))
+
+
+def _proven(lower: Ranking, upper: Ranking, outside: float) -> int:
+    """How many of the first places are proven, given the bounds of the best and of all others."""
+    behind = np.maximum.accumulate(np.append(upper, outside)[::-1])[::-1][1:]
+    secure = lower > behind
+    return len(secure) if secure.all() else int(np.argmin(secure))
+
+
+def settled_by_gaps(best: Ranking, missing: float, k: int) -> int:
+    """How many of the first k places are proven where all that is known is the size of the error.
+
+    best     float64[…], the largest y, falling: k + 1 of them, or all there are
+    missing  the most by which two entries of y* can be nearer to each other than those of y: what
+             is still to be added and taken away, together
+    """
+    secure = best[:-1] - best[1:] > missing
+    leading_places = len(secure) if secure.all() else int(np.argmin(secure))
+    if len(best) <= k and leading_places == len(secure):
+        return len(best)
+    return min(leading_places, k)

@@ -1,0 +1,167 @@
+"""Personalized queries that are kept fresh: after each batch their residual is perturbed, and
+pushed where the bound has come to pass the target (the dynamic PPR that Wang et al. compare with).
+
+After a perturbation r is signed: the bound and the settled places hold from both sides (gpu.walk,
+gpu.settled). A query is solved to half its target, so that most batches need no push at all: they
+change its bound, not its places.
+
+A walk that stayed near its seeds is kept as the entries it has touched, and is put back into arrays
+over the vertices, which all such walks share, when there is something to do; so its cost follows
+what it touches, not n. A walk that went everywhere keeps arrays of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from gpu.errors import OutOfMemory
+from gpu.graph import Applied, Loaded
+from gpu.job import Prepared
+from gpu.personalized import Query, Spaces
+from gpu.settled import settled_by_gaps
+from gpu.types import Options, Personalized
+from gpu.walk import Space
+
+_SOLVED = 0.5
+"""A query is solved to this part of its target: the rest is for batches."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A watched query; where memory ended it has no walk and no answer until it is solved again.
+
+    answer  with one place more than was asked for, which shows how secure the last one is
+    """
+
+    asked: Prepared
+    query: Query | None
+    answer: Personalized | None
+    perturbed: bool = False
+
+
+class Watched:
+    """The watched queries of one graph, by name."""
+
+    def __init__(self, spaces: Spaces, options: Options) -> None:
+        self._spaces = spaces
+        self._options = options
+        self._entries: dict[str, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, name: str, asked: Prepared) -> None:
+        """Solves a query and keeps it, in place of another of the same name.
+
+        Raises OutOfMemory, with what its vectors need at most; then all is as it was.
+        """
+        backend, vertices = self._spaces.graph.backend, self._spaces.graph.vertices
+        needed, available = Space.bytes_needed(vertices), backend.memory_available()
+        if needed > available:
+            raise OutOfMemory(f"the watched query {name!r}", needed, available)
+        entry = _Entry(asked, None, None)
+        self._solve(entry)
+        self.remove(name)
+        self._entries[name] = entry
+
+    def remove(self, name: str) -> None:
+        """Forgets a query, if there is one of this name."""
+        self._entries.pop(name, None)
+
+    def answer(self, name: str) -> Personalized:
+        """The places as of the last `refresh`. Raises KeyError, and OutOfMemory where there was
+        not enough to bring them up to date.
+        """
+        answer = self._entries[name].answer
+        if answer is None:
+            needed = Space.bytes_needed(self._spaces.graph.vertices)
+            available = self._spaces.graph.backend.memory_available()
+            raise OutOfMemory(f"the watched query {name!r}", needed, available)
+        k = self._entries[name].asked.query.k
+        return replace(
+            answer,
+            vertices=answer.vertices[:k],
+            ranks=answer.ranks[:k],
+            settled=min(answer.settled, k),
+        )
+
+    def perturb(self, applied: Applied | Loaded) -> None:
+        """Makes every residual that of the graph after a batch."""
+        for entry in self._entries.values():
+            if entry.query is None:
+                continue
+            try:
+                self._unpack(entry.query)
+                entry.query.perturb(applied)
+                self._pack(entry.query)
+                entry.perturbed = True
+            except MemoryError:
+                entry.query = entry.answer = None
+
+    def refresh(self) -> float:
+        """Brings every answer up to date with the graph; returns the seconds it took."""
+        begin = perf_counter()
+        for entry in self._entries.values():
+            if entry.query is None or entry.query.walk.error_bound > entry.asked.target_error:
+                try:
+                    self._solve(entry)
+                except MemoryError:
+                    entry.query = entry.answer = None
+            elif entry.perturbed and entry.answer is not None:
+                walk, answer = entry.query.walk, entry.answer
+                missing = (walk.l1 + walk.uncertainty) / (1.0 - self._options.damping)
+                entry.answer = replace(
+                    answer,
+                    error_bound=min(2.0, walk.error_bound),
+                    settled=settled_by_gaps(
+                        answer.ranks * walk.total, missing, entry.asked.query.k
+                    ),
+                    iterations=0,
+                )
+            entry.perturbed = False
+        return perf_counter() - begin
+
+    def _solve(self, entry: _Entry) -> None:
+        asked, query = entry.asked, entry.query
+        entry.query = entry.answer = None
+        if query is not None:
+            self._unpack(query)
+            self._run(query)
+            if query.walk.error_bound > asked.target_error:
+                # rounding has come to be too much of the residual
+                query = None
+        if query is None:
+            query = Query(
+                self._spaces,
+                self._options,
+                asked.seeds,
+                asked.query.k + 1,
+                asked.query.method,
+                _SOLVED * asked.target_error,
+            )
+            self._run(query)
+        entry.answer = query.answer()
+        self._pack(query)
+        entry.query = query
+
+    @staticmethod
+    def _run(query: Query) -> None:
+        query.iterations = 0
+        while not query.done:
+            query.step()
+
+    def _pack(self, query: Query) -> None:
+        if not query.walk.dense:
+            query.walk.stow()
+            self._spaces.give(query.walk.space)
+
+    def _unpack(self, query: Query) -> None:
+        if query.walk.stowed:
+            query.walk.unstow(self._spaces.take())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the walks hold on the device."""
+        walks = [entry.query.walk for entry in self._entries.values() if entry.query is not None]
+        return sum(walk.nbytes for walk in walks)

@@ -1,0 +1,183 @@
+"""The watched queries of one graph: what they are, kept in a file, and their answers, kept fresh.
+
+GRAPH/watched.json  {"format": 1, "watched": {name: {"seeds": [[key, weight], …], "k", "method",
+                    "target_error"}}}
+
+The file is written aside, fsynced and renamed before a registration is answered. Only what was
+asked is kept: after a restart each query is solved anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from gpu import Engine, Personalized
+from service.errors import StorageFailed, UnknownWatched
+from service.keys import ARROW_TYPES, KeyTable
+from service.queries import KeyedQuery
+
+FILE = "watched.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What is watched; weights belong to seeds, in order."""
+
+    seeds: tuple[str | int, ...]
+    weights: tuple[float, ...]
+    k: int
+    method: str
+    target_error: float
+
+    def keyed(self, kind: str) -> KeyedQuery:
+        return KeyedQuery(
+            pa.array(self.seeds, ARROW_TYPES[kind]),  # type: ignore[index]
+            self.weights,
+            self.k,
+            self.method,
+            self.target_error,
+            place="watched.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedAnswer:
+    """As of one version; problem is set where the answer could not be brought up to date."""
+
+    definition: Definition
+    vertices: list[Any]
+    answer: Personalized | None
+    problem: Exception | None = None
+
+
+class WatchedQueries:
+    """Used on the pipeline's thread alone; `answers` is replaced, never changed."""
+
+    def __init__(self, graph: str, directory: Path, engine: Engine, keys: KeyTable) -> None:
+        """Reads the file and solves every query. Raises StorageFailed."""
+        self._graph = graph
+        self._path = directory / FILE
+        self._engine = engine
+        self._keys = keys
+        self.answers: Mapping[str, WatchedAnswer] = {}
+        self._definitions = self._read()
+        for name, definition in self._definitions.items():
+            self._engine.watch(name, self._resolved(definition))
+        self._look()
+
+    def put(self, name: str, definition: Definition) -> bool:
+        """Registers a query, or another one under this name; whether the name is new.
+
+        Raises UnknownVertex, InvalidValue, OutOfMemory, StorageFailed; then all is as it was.
+        """
+        before = self._definitions.get(name)
+        self._engine.watch(name, self._resolved(definition))
+        try:
+            self._write({**self._definitions, name: definition})
+        except StorageFailed:
+            if before is None:
+                self._engine.unwatch(name)
+            else:
+                self._engine.watch(name, self._resolved(before))
+            raise
+        self._look(anew=name)
+        return before is None
+
+    def remove(self, name: str) -> None:
+        """Raises UnknownWatched, StorageFailed."""
+        if name not in self._definitions:
+            raise UnknownWatched(self._graph, name)
+        self._write({key: one for key, one in self._definitions.items() if key != name})
+        self._engine.unwatch(name)
+        self._look()
+
+    def refresh(self) -> float:
+        """Brings the answers up to date with the engine; returns the seconds it took."""
+        if not self._definitions:
+            return 0.0
+        seconds = self._engine.refresh_watched()
+        self._look()
+        return seconds
+
+    def _resolved(self, definition: Definition) -> Any:
+        query = definition.keyed(self._keys.kind)
+        return query.resolved(self._graph, self._keys, self._engine.vertices)
+
+    def _look(self, anew: str | None = None) -> None:
+        answers: dict[str, WatchedAnswer] = {}
+        for name, definition in self._definitions.items():
+            try:
+                answer = self._engine.watched(name)
+            except MemoryError as error:
+                answers[name] = WatchedAnswer(definition, [], None, error)
+                continue
+            known = self.answers.get(name)
+            same = known is not None and name != anew and answer.iterations == 0
+            vertices = (
+                known.vertices
+                if same and known is not None and known.answer is not None
+                else self._keys.keys(answer.vertices).to_pylist()
+            )
+            answers[name] = WatchedAnswer(definition, vertices, answer)
+        self.answers = answers
+
+    def _read(self) -> dict[str, Definition]:
+        if not self._path.exists():
+            return {}
+        try:
+            document = json.loads(self._path.read_text("utf-8"))
+            if document["format"] != FORMAT:
+                raise StorageFailed(
+                    self._path, f"has format {document['format']}; this version reads {FORMAT}"
+                )
+            return {
+                name: Definition(
+                    tuple(key for key, _ in one["seeds"]),
+                    tuple(float(weight) for _, weight in one["seeds"]),
+                    one["k"],
+                    one["method"],
+                    one["target_error"],
+                )
+                for name, one in document["watched"].items()
+            }
+        except OSError as error:
+            raise StorageFailed(self._path, error) from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise StorageFailed(self._path, f"lists no watched queries: {error!r}") from error
+
+    def _write(self, definitions: dict[str, Definition]) -> None:
+        document = {
+            "format": FORMAT,
+            "watched": {
+                name: {
+                    "seeds": list(zip(one.seeds, one.weights, strict=True)),
+                    "k": one.k,
+                    "method": one.method,
+                    "target_error": one.target_error,
+                }
+                for name, one in definitions.items()
+            },
+        }
+        aside = self._path.with_suffix(".writing")
+        try:
+            with open(aside, "w", encoding="utf-8") as file:
+                json.dump(document, file)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.rename(self._path)
+            descriptor = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise StorageFailed(self._path, error) from error
+        self._definitions = definitions

@@ -1,0 +1,325 @@
+"""Personalized ranks over HTTP: weighted, many at once, in time, and watched."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from service.errors import NotAnsweredInTime, StorageFailed
+from service.queries import KeyedQuery, Request
+from service.schemas import PersonalizedAnswer, PersonalizedAnswers, Receipt, WatchedAnswer
+from tests.service.server import Server, running, wait_for
+from tests.service.test_problems import problem
+
+EDGES = [
+    [f"v{source}", f"v{target}"]
+    for source, target in np.random.default_rng(0).integers(0, 60, (300, 2)).tolist()
+]
+
+
+@pytest.fixture(scope="module")
+def path(server: Server) -> str:
+    created = server.new_graph()
+    server.http.post(f"{created}/batches", json={"insert": EDGES}).raise_for_status()
+    return created
+
+
+def _exact(edges: list[list[str]], seeds: dict[str, float]) -> dict[str, float]:
+    graph = nx.DiGraph(edges)
+    ranks: dict[str, float] = nx.pagerank(
+        graph, personalization=seeds, tol=1e-12 / len(graph), max_iter=2000
+    )
+    return ranks
+
+
+def _error(ranks: list[dict[str, Any]], exact: dict[str, float]) -> float:
+    found = {place["vertex"]: place["rank"] for place in ranks}
+    return float(sum(abs(found.get(vertex, 0.0) - rank) for vertex, rank in exact.items()))
+
+
+def test_weighted_queries_in_one_body_are_those_of_networkx(server: Server, path: str) -> None:
+    seeds: list[dict[str, float]] = [
+        {"v0": 2, "v1": 1},
+        {"v5": 1},
+        {"v7": 0.1, "v8": 0.2, "v9": 0.7, "v3": 0},
+        *({f"v{place}": 1.0} for place in range(20, 60)),
+    ]
+    queries: list[dict[str, Any]] = [{"seeds": one, "k": 60} for one in seeds]
+    queries[1] |= {"method": "push", "target_error": 1e-9}
+    queries[2] |= {"target": "settled-top-k", "k": 60}
+    answer = server.http.post(f"{path}/personalized", json={"queries": queries})
+    read = PersonalizedAnswers.model_validate_json(answer.content)
+    assert (read.version, len(read.answers)) == (1, len(seeds))
+    for one, found in zip(seeds, answer.json()["answers"], strict=True):
+        assert _error(found["ranks"], _exact(EDGES, one)) <= found["error_bound"] + 1e-11
+        # or all places are proven before
+        assert found["error_bound"] <= 1e-6 or (one == seeds[2] and found["settled"] == 60)
+    assert (read.answers[1].method, read.answers[1].error_bound <= 1e-9) == ("push", True)
+
+
+def test_integer_keys_are_text_in_the_seeds_of_a_body(server: Server) -> None:
+    path = server.new_graph(keys="integer")
+    server.http.post(f"{path}/batches", json={"insert": [[-5, 7]]})
+    body: dict[str, Any] = {"queries": [{"seeds": {"-5": 1.0}, "k": 1}]}
+    (answer,) = server.http.post(f"{path}/personalized", json=body).json()["answers"]
+    assert answer["ranks"][0]["vertex"] == -5
+    body["queries"][0]["seeds"] = {"five": 1.0}
+    wrong = problem(server.http.post(f"{path}/personalized", json=body), 422)
+    assert wrong["field"] == "queries[0].seeds['five']"
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "field"),
+    [
+        ({"seeds": {}}, 422, "queries[1].seeds"),
+        ({"seeds": {"": 1}}, 422, "queries[1].seeds['']"),
+        ({"seeds": {"nobody": 1}}, 404, "queries[1].seeds"),
+        ({"seeds": {"v0": -1}}, 422, "queries[1].seeds['v0']"),
+        ({"seeds": {"v0": float("nan")}}, 422, "queries[1].seeds['v0']"),
+        ({"seeds": {"v0": 0, "v1": 0}}, 422, "queries[1].seeds"),
+        ({"seeds": {"v0": 1}, "method": "walk"}, 422, "queries[1].method"),
+        ({"seeds": {"v0": 1}, "target_error": 0}, 422, "queries[1].target_error"),
+        ({"seeds": {"v0": 1}, "target": "best"}, 422, "queries[1].target"),
+        ({"seeds": {"v0": 1}, "k": 0}, 422, "queries.k"),
+        ({"seeds": {"v0": 1}, "depth": 3}, 422, "queries.depth"),
+        ({"seeds": {"v0": "much"}}, 422, "queries.seeds.v0"),
+    ],
+)
+def test_what_cannot_be_asked_is_named(
+    server: Server, path: str, query: dict[str, Any], status: int, field: str
+) -> None:
+    body = json.dumps({"queries": [{"seeds": {"v0": 1}}, query]})
+    answer = server.http.post(f"{path}/personalized", content=body)
+    assert problem(answer, status)["field"] == field
+
+
+def test_an_unknown_target_in_the_path_form_is_named(server: Server, path: str) -> None:
+    answer = server.http.get(f"{path}/personalized/v0", params={"target": "best"})
+    document = problem(answer, 422)
+    assert document["detail"] == (
+        "target: 'best' is not allowed; it must be one of error, settled-top-k"
+    )
+
+
+def test_queries_that_wait_together_are_answered_together(server: Server, path: str) -> None:
+    with ThreadPoolExecutor(16) as clients:
+        answers = list(
+            clients.map(
+                lambda place: server.http.get(
+                    f"{path}/personalized/v{place}", params={"k": 60}
+                ).json(),
+                range(60),
+            )
+        )
+    for answer in answers:
+        PersonalizedAnswer.model_validate(answer)
+        error = _error(answer["ranks"], _exact(EDGES, {answer["vertex"]: 1.0}))
+        assert error <= answer["error_bound"] + 1e-11
+
+
+def test_answers_are_of_one_version_while_batches_come(server: Server) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
+    more = [[f"v{place % 60}", f"n{place}"] for place in range(40)]
+
+    def batches() -> None:
+        for edge in more:
+            server.http.post(f"{path}/batches", json={"insert": [edge]}).raise_for_status()
+
+    writer = threading.Thread(target=batches)
+    writer.start()
+    seen = set()
+    query = {"seeds": {"v1": 1, "v2": 3}, "k": 200, "target_error": 1e-7}
+    while writer.is_alive():
+        body = {"queries": [query] * 6}
+        answer = server.http.post(f"{path}/personalized", json=body).json()
+        seen.add(answer["version"])
+        edges = EDGES + more[: answer["version"] - 1]
+        exact = _exact(edges, {"v1": 1, "v2": 3})
+        for one in answer["answers"]:
+            assert _error(one["ranks"], exact) <= one["error_bound"] + 1e-11
+    writer.join()
+    assert len(seen) > 1
+
+
+def test_a_query_has_its_time_and_no_more(server: Server, path: str) -> None:
+    pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        free.wait(30)
+
+    task = pipeline._enqueue_task(hold)
+    held.wait(30)
+    late = Request([_keyed("v0")], 0.05)
+    given_up = Request([_keyed("v1")], 30.0)
+    pipeline.ask(late)
+    pipeline.ask(given_up)
+    assert given_up.answered.cancel()
+    threading.Timer(0.2, free.set).start()
+    with pytest.raises(NotAnsweredInTime, match=r"the query was not solved within 0\.05 s"):
+        late.answered.result(30)
+    task.result(30)
+    # both are gone, and nothing is left over
+    wait_for(lambda: not pipeline._queries)
+    assert pipeline._engine._jobs == []
+
+
+def _keyed(key: str) -> KeyedQuery:
+    import pyarrow as pa
+
+    return KeyedQuery(pa.array([key]))
+
+
+def test_a_client_that_goes_away_gives_its_queries_up(server: Server, path: str) -> None:
+    pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        free.wait(30)
+
+    task = pipeline._enqueue_task(hold)
+    held.wait(30)
+    address = ("127.0.0.1", int(server.http.base_url.port or 0))
+    with socket.create_connection(address) as client:
+        client.sendall(f"GET {path}/personalized/v0 HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+        wait_for(lambda: bool(pipeline._queries))
+        (request,) = pipeline._queries._waiting
+    wait_for(request.answered.cancelled)
+    free.set()
+    task.result(30)
+    wait_for(lambda: not pipeline._queries)
+
+
+def test_dropping_a_graph_ends_its_queries(server: Server) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]}).raise_for_status()
+    pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        free.wait(30)
+
+    pipeline._enqueue_task(hold)
+    held.wait(30)
+    with ThreadPoolExecutor(2) as clients:
+        asked = clients.submit(server.http.get, f"{path}/personalized/a")
+        wait_for(lambda: bool(pipeline._queries))
+        dropped = clients.submit(server.http.delete, path)
+        wait_for(lambda: pipeline._closed is not None)
+        free.set()
+        assert dropped.result().status_code == 204
+        assert problem(asked.result(), 404)["field"] == "graph"
+
+
+# Watched
+
+
+def test_a_watched_query_follows_every_batch(server: Server) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
+    body = {"seeds": {"v1": 1, "v2": 3}, "k": 100, "target_error": 1e-5}
+    first = server.http.put(f"{path}/watched/pair", json=body)
+    assert first.status_code == 201
+    assert WatchedAnswer.model_validate_json(first.content).seeds == {"v1": 1, "v2": 3}
+    edges = list(EDGES)
+    for step in range(20):
+        batch = [["v1", f"new {step}"], [f"new {step}", "v9"]]
+        edges += batch
+        receipt = Receipt.model_validate(
+            server.http.post(f"{path}/batches", json={"insert": batch}).json()
+        )
+        assert 0.0 < receipt.seconds.watched < receipt.seconds.total
+        answer = server.http.get(f"{path}/watched/pair").json()
+        assert answer["version"] == receipt.version
+        assert answer["error_bound"] <= 1e-5
+        error = _error(answer["ranks"], _exact(edges, {"v1": 1, "v2": 3}))
+        assert error <= answer["error_bound"] + 1e-11
+    again = server.http.put(f"{path}/watched/pair", json={**body, "k": 2})
+    assert (again.status_code, len(again.json()["ranks"])) == (200, 2)
+    assert server.http.delete(f"{path}/watched/pair").status_code == 204
+    for method in ("GET", "DELETE"):
+        gone = problem(server.http.request(method, f"{path}/watched/pair"), 404)
+        assert gone["type"] == "urn:liverank:problem:unknown-watched"
+        assert gone["field"] == "name"
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status", "field"),
+    [
+        ("x", {"seeds": {"nobody": 1}}, 404, "watched.seeds"),
+        ("x", {"seeds": {}}, 422, "seeds"),
+        ("x", {"seeds": {"v0": -1}}, 422, "watched.seeds['v0']"),
+        ("x", {"seeds": {"v0": 1}, "method": "walk"}, 422, "method"),
+        ("x", {"seeds": {"v0": 1}, "target_error": 3}, 422, "target_error"),
+        ("x", {"seeds": {"v0": 1}, "target": "error"}, 422, "target"),
+        ("x" * 201, {"seeds": {"v0": 1}}, 422, "name"),
+    ],
+)
+def test_what_cannot_be_watched_is_named(
+    server: Server, path: str, name: str, body: dict[str, Any], status: int, field: str
+) -> None:
+    answer = server.http.put(f"{path}/watched/{name}", json=body)
+    assert problem(answer, status)["field"] == field
+    if len(name) < 200:
+        assert server.http.get(f"{path}/watched/{name}").status_code == 404
+
+
+def test_what_does_not_fit_is_refused_with_figures(
+    server: Server, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = server.catalog.get(path.rsplit("/", 1)[1]).pipeline._engine._backend
+    monkeypatch.setattr(backend, "memory_available", lambda: 100)
+    answer = server.http.put(f"{path}/watched/large", json={"seeds": {"v0": 1}})
+    detail = problem(answer, 507)["detail"]
+    assert "the watched query 'large' needs" in detail
+    assert "bytes; 100 are available" in detail
+
+
+def test_watched_queries_survive_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        path = "/graphs/default"
+        server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
+        for name, seeds in (("one", {"v3": 1}), ("gone", {"v4": 1}), ("two", {"v5": 1, "v6": 2})):
+            server.http.put(f"{path}/watched/{name}", json={"seeds": seeds, "k": 4})
+        server.http.delete(f"{path}/watched/gone")
+        server.http.post(f"{path}/batches", json={"insert": [["v3", "fresh"]]})
+        before = {name: server.http.get(f"{path}/watched/{name}").json() for name in ("one", "two")}
+    with running(tmp_path) as server:
+        for name, answer in before.items():
+            after = server.http.get(f"{path}/watched/{name}").json()
+            for member in ("version", "seeds", "k", "target_error"):
+                assert after[member] == answer[member]
+            assert [place["vertex"] for place in after["ranks"]] == [
+                place["vertex"] for place in answer["ranks"]
+            ]
+        assert server.http.get(f"{path}/watched/gone").status_code == 404
+    (tmp_path / "graphs" / "default" / "watched.json").write_text('{"format": 9, "watched": {}}')
+    failures: list[Exception] = []
+    _fail_to_open(tmp_path, failures)
+    assert isinstance(failures[0], StorageFailed)
+    assert str(failures[0]).endswith("watched.json: has format 9; this version reads 1")
+
+
+def _fail_to_open(data: Path, failures: list[Exception]) -> None:
+    from service.catalog import Catalog
+    from service.settings import Settings
+
+    catalog = Catalog(Settings(data=data, backend="cpu"))
+    try:
+        catalog.open()
+    except Exception as error:
+        failures.append(error)
+    finally:
+        catalog.close()
