@@ -2,9 +2,9 @@
 
     compute-sanitizer --tool memcheck python -m benchmarks.sanitize
 
-Also with racecheck and initcheck. Loads a range of rows at a time, grows and empties a hub, moves
-rows and lays them out anew in pools without room to spare; the result is compared with the same on
-``cpu``.
+Also with racecheck and initcheck. Loads a range of rows at a time in either order of vertices,
+merges a batch with the graph, grows and empties a hub, moves rows and lays them out anew in pools
+without room to spare; the result is compared with the same on ``cpu``.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ import numpy as np
 
 from gpu.backends import backend_named
 from gpu.graph import Graph
-from gpu.types import BackendName, EdgeBatch
+from gpu.types import BackendName, EdgeBatch, VertexOrder
 
 
-def stream(name: BackendName) -> list[list[int]]:
+def stream(name: BackendName, order: VertexOrder) -> list[list[int]]:
     """The edges after each of the batches, sorted."""
     backend = backend_named(name)
     generator = np.random.default_rng(5)
-    graph = Graph(backend, "uniform")
+    graph = Graph(backend, "uniform", order)
     states = []
     with (
         patch("gpu.adjacency.LOADED_AT_ONCE", 1000),
         patch("gpu.adjacency.LEAST_SPARE", 4),
         patch("gpu.adjacency.SPARE", 1 << 40),
+        patch("gpu.graph._LEAST_MERGED", 4000),
     ):
         edges = (800 * generator.random((2, 6000)) ** 3).astype(np.int64)
         graph.apply(EdgeBatch(edges[0], edges[1]))
@@ -45,5 +46,7 @@ def stream(name: BackendName) -> list[list[int]]:
 
 
 if __name__ == "__main__":
-    assert stream("cuda") == stream("cpu")
-    print("the same edges on cuda and on cpu")
+    expected = stream("cpu", "given")
+    assert stream("cuda", "given") == expected
+    assert stream("cuda", "degree") == expected
+    print("the same edges on cuda and on cpu, in either order")
