@@ -95,8 +95,11 @@ def test_every_method_is_certified_on_every_family(
 ) -> None:
     pairs = FAMILIES[family]()
     engine = _engine(pairs, backend, dangling)
-    for query in _queries(pairs, 1):
-        for target_error in (0.1, 1e-4, 1e-7):
+    queries, targets = _queries(pairs, 1), [0.1, 1e-4, 1e-7]
+    if backend.name != "cpu":
+        queries, targets = queries[2:3], targets[1:]
+    for query in queries:
+        for target_error in targets:
             asked = _with(query, method, target_error)
             answer = engine.personalized_many([asked])[0]
             assert answer.error_bound <= target_error
@@ -254,7 +257,7 @@ def test_a_batch_between_two_steps_is_followed(method: str, backend: Backend) ->
 
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_watched_queries_stay_within_their_bounds(dangling: Dangling, backend: Backend) -> None:
-    """1,000 batches with growth on the cpu, fewer on slower ones."""
+    """1,000 batches with growth on the cpu, fewer where that takes long."""
     generator = np.random.default_rng(3)
     engine, model = Engine(Options(dangling=dangling), backend), Model(dangling)
     for size in (0, 120):
@@ -269,7 +272,7 @@ def test_watched_queries_stay_within_their_bounds(dangling: Dangling, backend: B
     for name, query in watched.items():
         engine.watch(name, query)
     refreshed = 0
-    count = 1000 if backend.name == "cpu" else 60
+    count = 1000 if backend.name == "cpu" else 30
     for step in range(count):
         batch = random_batch(generator, model, size=8)
         model.apply(batch)
