@@ -18,7 +18,7 @@ router = APIRouter(tags=["personalized"])
 @router.get(
     "/graphs/{graph}/personalized/{vertex:key}",
     response_model=PersonalizedAnswer,
-    responses=problems(404, 422, 504, 507),
+    responses=problems(404, 422, 429, 504, 507),
 )
 async def personalized(
     graph: OpenGraph,

@@ -93,7 +93,12 @@ def test_a_batch_that_is_wrong_anywhere_changes_nothing(
         (b'{"strategy": "fastest"}', "strategy", "one of " + ", ".join(STRATEGIES)),
         (b'{"dangling": "none"}', "dangling", "'uniform' or 'self-loop'"),
         (b'{"keys": "uuid"}', "keys", "'string' or 'integer'"),
-        (b'{"dampening": 0.5}', "dampening", "not permitted"),
+        (
+            b'{"dampening": 0.5}',
+            "dampening",
+            "known are damping, dangling, strategy, target_error, ",
+        ),
+        (b'{"damping": 0.5, "damping": 0.6}', "damping", "stands twice"),
         (b"[0.5]", "body", "object"),
         (b'{"damping": ', "body", "not JSON"),
     ],
