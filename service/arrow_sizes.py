@@ -101,5 +101,7 @@ def _text_lengths(texts: pa.Array) -> NDArray[np.int64]:
     if texts.type == pa.string_view():  # which pyarrow has no function for
         views = np.frombuffer(texts.buffers()[1], np.int32)[::4]
         return views[texts.offset : texts.offset + len(texts)].astype(np.int64)
-    lengths = pc.fill_null(pc.binary_length(texts), 0)
-    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths: NDArray[np.int64] = pc.fill_null(
+        pc.binary_length(texts).cast(pa.int64()), 0
+    ).to_numpy()
+    return lengths

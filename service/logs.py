@@ -1,6 +1,6 @@
 """Logs: text for people or one JSON object a line, each with the request it belongs to.
 
-A module logs with ``logging.getLogger("liverank.<module>")``; figures go into ``extra``, from where
+A module logs under ``liverank.``, its subject after the dot; figures go into ``extra``, from where
 both formats take them. Keys and bodies are never logged.
 """
 

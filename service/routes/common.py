@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import unquote_to_bytes
@@ -22,6 +23,7 @@ from service.errors import (
     PROBLEM_JSON,
     BodyTooLarge,
     NotPublishedInTime,
+    ServiceError,
     SlowClient,
     UnsupportedEncoding,
 )
@@ -31,6 +33,8 @@ from service.keys import KeyKind
 from service.limits import Capacity, Exchange
 from service.settings import Settings
 from service.view import View
+
+log = logging.getLogger("liverank.access")
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -78,7 +82,12 @@ async def admit(request: Request) -> None:
     exchange = exchange_of(request)
     exchange.call = call = call_of(request.method, request.scope["route"])
     scope = CALLS[call]
-    request.state.key = access_of(request).check(call, request)
+    try:
+        request.state.key = access_of(request).check(call, request)
+    except ServiceError as error:
+        client = request.client.host if request.client else None
+        log.warning("not let in: %s", error, extra={"call": call, "client": client})
+        raise
     if scope is not None:
         capacity_of(request).enter(exchange, "read" if scope == "read" else "other")
 
