@@ -118,6 +118,8 @@ class GraphObserver(Observer):
         self._slow_seconds = slow_seconds
 
     def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
+        if not batches:  # a recovery or a recomputation
+            return
         graph, metrics = self._graph, self._metrics
         metrics.batches.labels(graph, "ranked").inc(len(batches))
         metrics.group_batches.labels(graph).observe(len(batches))

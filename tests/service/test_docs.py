@@ -126,6 +126,7 @@ def test_every_metric_stands_with_its_labels_and_no_other(server: Server) -> Non
     path = server.new_graph()
     server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
     server.http.get(f"{path}/nothing")
+    wait_for(lambda: "liverank_stage_seconds_sum{" in server.http.get("/metrics").text)
     due: dict[str, str] = {}
     for family in text_string_to_metric_families(server.http.get("/metrics").text):
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
