@@ -366,16 +366,19 @@ def create_key(
 
     The first one needs --data, or a server that listens on this machine alone.
     """
+    from contextlib import nullcontext
+
     from service.commands import display
     from service.commands import keys as commands
 
-    if data is not None:
-        made = commands.create_offline(data, name, scope, graph)
-    else:
-        with _client(url) as client:
-            made = client.create_key(name, scope, graph)
-    if out is not None:
-        commands.write_key(out, made.pop("key"))
+    with commands.file_for_key(out) if out else nullcontext() as file:
+        if data is not None:
+            made = commands.create_offline(data, name, scope, graph)
+        else:
+            with _client(url) as client:
+                made = client.create_key(name, scope, graph)
+        if file is not None:
+            print(made.pop("key"), file=file)
     if as_json:
         display.print_json(made)
     else:

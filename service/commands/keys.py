@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from service.commands.errors import CommandError
 from service.data_directory import locked
@@ -32,11 +33,19 @@ def create_offline(
     }
 
 
-def write_key(path: Path, text: str) -> None:
-    """Writes the key to a file that only its owner may read. Raises CommandError if it exists."""
+@contextmanager
+def file_for_key(path: Path) -> Iterator[TextIO]:
+    """A new file that only its owner may read; it goes where no key comes to be written.
+
+    Raises CommandError where there is a file: before there is a key, which would be lost.
+    """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise CommandError(f"{path} exists; a key is not written over another file") from None
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            yield file
+    except BaseException:
+        path.unlink()
+        raise
