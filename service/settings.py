@@ -64,7 +64,7 @@ class Settings:
     slow_batch_seconds: float = 1.0
     max_batch_edges: int = 50_000_000
     max_key_bytes: int = 4096
-    max_queue_batches: int = 1000
+    max_queue_batches: int = 256
     max_queue_bytes: int = 512 * 1024 * 1024
     max_receiving_bytes: int = 1024 * 1024 * 1024
     max_connections: int = 1000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import uvicorn
 
 from service import logs
@@ -9,6 +11,11 @@ from service.app import create_app
 from service.commands.errors import CommandError
 from service.connections import server_options
 from service.settings import Settings
+
+
+SWITCH_SECONDS = 0.0005
+"""For how long a thread that parses or applies a batch may keep one that reads waiting for the
+interpreter; Python's own 5 ms would be most of a read."""
 
 
 def serve(settings: Settings) -> None:
@@ -26,6 +33,8 @@ def serve(settings: Settings) -> None:
         server.should_exit = True
 
     logs.set_up(settings.log_format)
+    sys.setswitchinterval(SWITCH_SECONDS)
+
     server = uvicorn.Server(
         uvicorn.Config(
             create_app(settings, stop),
