@@ -351,9 +351,13 @@ def _check_expansion(measure: Callable[[], int], limit: int) -> None:
 
 def _batch(table: pa.Table, kind: KeyKind) -> EdgeColumns:
     """The batch in a table of source, target and perhaps operation."""
-    _check_names(table.column_names)
+    try:
+        names = table.column_names
+    except UnicodeDecodeError as error:
+        raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
+    _check_names(names)
     sources, targets = (_typed(table[name], kind, name) for name in _ENDS)
-    if "operation" not in table.column_names:
+    if "operation" not in names:
         nothing = sources.slice(0, 0)
         return EdgeColumns(sources, targets, nothing, nothing, nothing)
     operation = table["operation"]
@@ -489,6 +493,8 @@ def _described(value: object) -> str:
 
 
 def _listed(names: list[str] | tuple[str, ...]) -> str:
+    if not names:
+        return "nothing"
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
 

@@ -12,7 +12,6 @@ from service.commands.errors import CommandError
 from service.connections import server_options
 from service.settings import Settings
 
-
 SWITCH_SECONDS = 0.0005
 """For how long a thread that parses or applies a batch may keep one that reads waiting for the
 interpreter; Python's own 5 ms would be most of a read."""
