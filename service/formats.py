@@ -268,6 +268,8 @@ def _decode_ndjson(body: bytes, kind: KeyKind, _limit: int) -> EdgeColumns:
     schema = pa.schema([(name, ARROW_TYPES[kind]) for name in _ENDS] + [("operation", pa.string())])
     if not body.strip():
         return _batch(schema.empty_table(), kind)
+    if b"null" in body:  # pyarrow's reader ends the process at a null that is no object's member
+        _blame_ndjson(body, kind)
     try:
         table = _arrow_json(body, schema, newlines_in_values=False)
     except (pa.ArrowException, UnicodeDecodeError) as error:
