@@ -3,7 +3,9 @@
 #
 #   docker build -t liverank .                                  the cpu backend
 #   docker build -t liverank:cuda --build-arg EXTRAS=[cuda13] . with CuPy and the CUDA libraries it needs
-#   docker run --rm -p 127.0.0.1:8080:8080 -v liverank:/data liverank
+#   docker run --rm -p 127.0.0.1:8080:8080 -v liverank:/data -v liverank-keys:/keys liverank
+#
+# The first start makes an API key, in /keys/operator; with -e LIVERANK_API_KEY=… that one is used instead.
 #
 # BASE is any image with Python 3.11 or later and its venv module.
 ARG BASE=python:3.12-slim-bookworm
@@ -23,7 +25,7 @@ RUN NUMBA_CACHE_DIR=/opt/liverank/numba \
 FROM ${BASE}
 RUN groupadd --gid 10001 liverank \
     && useradd --uid 10001 --gid liverank --no-create-home --home-dir /data liverank \
-    && install -d -o liverank -g liverank /data
+    && install -d -o liverank -g liverank /data /keys
 COPY --from=build /opt/liverank /opt/liverank
 COPY docker/entrypoint /usr/local/bin/entrypoint
 ENV PATH=/opt/liverank/bin:$PATH \
@@ -31,7 +33,7 @@ ENV PATH=/opt/liverank/bin:$PATH \
     LIVERANK_HOST=0.0.0.0 \
     LIVERANK_PORT=8080
 USER liverank
-VOLUME /data
+VOLUME ["/data", "/keys"]
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=120s --retries=3 \
     CMD ["python3", "-c", "import os, urllib.request; urllib.request.urlopen('http://127.0.0.1:' + os.environ['LIVERANK_PORT'] + '/readyz', timeout=2)"]

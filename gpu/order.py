@@ -108,7 +108,7 @@ class Numbering:
     def top_columns(
         self, values: Array, places: NDArray[np.int64]
     ) -> list[tuple[NDArray[np.int64], Ranking]]:
-        """`top_k` of each of the first len(places) columns of float64[n, columns] over positions."""
+        """`top_k` of the first len(places) columns of float64[n, columns] over positions."""
         tops = self._backend.top_columns(values, places)
         if self.given:
             return tops

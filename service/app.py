@@ -7,41 +7,54 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
 import anyio.to_thread
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
 from gpu import EngineError
+from service.access import CALLS, Access
 from service.catalog import Catalog
-from service.errors import INTERNAL_ERROR, PROBLEM_JSON, ServiceError, encode_problem, problem_of
-from service.formats import FormatError, UnsupportedFormat
-from service.routes import batches, graphs, operations, personalized, ranks, watched
-from service.routes.common import refuse_unknown_parameters
+from service.errors import ServiceError, answer_of
+from service.formats import ExpandsTooFar, FormatError, UnsupportedFormat
+from service.limits import Capacity
+from service.metrics import Metrics
+from service.middleware import Exchanges
+from service.routes import batches, graphs, keys, operations, personalized, ranks, watched
+from service.routes.common import admit, call_of, problems, refuse_unknown_parameters
 from service.schemas import (
     BatchRequest,
     GraphRequest,
+    KeyRequest,
     PersonalizedRequest,
     Problem,
     VerticesRequest,
     WatchedRequest,
 )
+from service.security import KeyStore
 from service.settings import Settings
 
 log = logging.getLogger("liverank.app")
 
+_ROUTERS: tuple[APIRouter, ...] = tuple(
+    module.router for module in (graphs, batches, ranks, personalized, watched, keys, operations)
+)
+
 _READ_BY_HAND: tuple[type[BaseModel], ...] = (
     BatchRequest,
     GraphRequest,
+    KeyRequest,
     PersonalizedRequest,
     Problem,
     VerticesRequest,
@@ -61,7 +74,11 @@ def create_app(
 
     /livez answers at once, /readyz with 200 once every graph is recovered. Where that fails,
     `open_failed` is told from another thread; the app stays up, and /readyz says why.
+
+    Raises Unprotected where other machines could connect without a key, StorageFailed where the
+    keys cannot be read.
     """
+    access = Access(settings, KeyStore(settings.data, settings.api_key))
     app = FastAPIOffline(  # /docs must open where no other host can be reached
         title="liverank",
         version=version("liverank"),
@@ -69,23 +86,43 @@ def create_app(
         lifespan=_lifespan,
         redoc_url=None,
     )
+    capacity = Capacity(settings)
+    metrics = Metrics(app.version, settings.slow_batch_seconds)
+    catalog = Catalog(settings, metrics.observer)
+    metrics.watch(catalog, capacity)
     app.state.settings = settings
-    app.state.catalog = Catalog(settings)
+    app.state.access = access
+    app.state.capacity = capacity
+    app.state.metrics = metrics
+    app.state.catalog = catalog
     app.state.open_failed = open_failed
-    for module in (graphs, batches, ranks, personalized, watched, operations):
-        app.include_router(module.router, dependencies=[Depends(refuse_unknown_parameters)])
+    for router in _ROUTERS:
+        app.include_router(
+            router, dependencies=[Depends(admit), Depends(refuse_unknown_parameters)]
+        )
+    for call in (call_of(method, route) for router in _ROUTERS for method, route in _calls(router)):
+        if call not in CALLS:
+            raise LookupError(f"service.access.CALLS does not say who may call {call}")
     for kind in (
         ServiceError,
         EngineError,
         FormatError,
         UnsupportedFormat,
+        ExpandsTooFar,
         RequestValidationError,
         HTTPException,
-        Exception,
     ):
         app.add_exception_handler(kind, _answer_problem)
+    app.add_middleware(Exchanges, capacity=capacity, metrics=metrics.http)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+def _calls(router: APIRouter) -> Iterator[tuple[str, APIRoute]]:
+    for route in router.routes:
+        assert isinstance(route, APIRoute)
+        for method in sorted(route.methods or ()):
+            yield method, route
 
 
 @asynccontextmanager
@@ -106,15 +143,19 @@ def _open(app: FastAPI) -> None:
 
 
 async def _answer_problem(request: Request, error: Exception) -> Response:
-    problem = {**problem_of(error), "instance": request.url.path}
-    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    if problem["status"] == 503:
-        headers["Retry-After"] = "1"
-    if problem["type"] == INTERNAL_ERROR:
-        # The server closes the connection of a request that failed; unless it is told, a client
-        # that keeps connections sends its next request into it.
-        headers["Connection"] = "close"
-    return Response(encode_problem(problem) + b"\n", problem["status"], headers, PROBLEM_JSON)
+    path = request.url.path
+    answer = answer_of(error, path)
+    if answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # Starlette names the methods of the first route only.
+        methods = {
+            method
+            for router in _ROUTERS
+            for method, route in _calls(router)
+            if route.path_regex.match(path)
+        }
+        if methods:
+            answer.headers["Allow"] = ", ".join(sorted(methods))
+    return answer
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
@@ -127,5 +168,14 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             ref_template="#/components/schemas/{model}",
         )
         schema["components"]["schemas"].update(definitions["$defs"])
+        schema["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        for path, calls in schema["paths"].items():
+            for method, call in calls.items():
+                scope = CALLS[f"{method.upper()} {path}"]
+                if scope is not None:
+                    call["security"] = [{"key": []}]
+                    call["description"] = f"{call['description']}\n\nScope: {scope}."
+                    for status, answer in problems(401, 403, 421).items():
+                        call["responses"].setdefault(str(status), answer)
         app.openapi_schema = schema
     return app.openapi_schema

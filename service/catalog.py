@@ -11,7 +11,6 @@ or not at all.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import logging
@@ -19,7 +18,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -28,9 +27,12 @@ import pyarrow as pa
 
 from gpu import STRATEGIES, Engine, InvalidValue, Options
 from gpu.types import BackendName, Dangling, Storage
+from service.admission import QueueLimits
+from service.data_directory import take_lock
 from service.durability.journal import Journal
-from service.errors import GraphExists, NotReady, StorageFailed, UnknownGraph
+from service.errors import GraphExists, NotReady, StorageFailed, TooManyGraphs, UnknownGraph
 from service.keys import KeyKind, KeyTable
+from service.observer import Observer
 from service.pipeline import Pipeline
 from service.settings import Settings
 
@@ -93,8 +95,12 @@ def check_strategy(strategy: str) -> None:
 class Catalog:
     """Creates, opens and drops graphs. Any thread may call any method; most of them block."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, observe: Callable[[str], Observer] = lambda _: Observer()
+    ) -> None:
+        """`observe` gives the observer of a graph, by name."""
         self._settings = settings
+        self._observe = observe
         self._directory = settings.data / "graphs"
         self._graphs: dict[str, Graph] = {}
         self._changing = threading.Lock()
@@ -164,7 +170,8 @@ class Catalog:
     def create(self, name: str, given: Mapping[str, Any]) -> tuple[Graph, bool]:
         """The graph, and whether it is new. `given` options must be those of a graph that exists.
 
-        Raises InvalidValue for the name or an option, GraphExists, NotReady, StorageFailed.
+        Raises InvalidValue for the name or an option, GraphExists, TooManyGraphs, NotReady,
+        StorageFailed.
         """
         if _NAME.fullmatch(name) is None:
             raise InvalidValue(
@@ -178,6 +185,9 @@ class Catalog:
             self._check_ready()
             graph = self._graphs.get(name)
             if graph is None:
+                if len(self._graphs) >= self._settings.max_graphs:
+                    raise TooManyGraphs(self._settings.max_graphs)
+                log.info("graph %r is created", name)
                 return self._create(name, options), True
         for field, value in given.items():
             present = getattr(graph.options, field)
@@ -191,7 +201,9 @@ class Catalog:
         with self._changing:
             graph = self.get(name)
             del self._graphs[name]
+            log.info("graph %r is dropped", name)
             graph.pipeline.close(UnknownGraph(name))
+            self._observe(name).dropped()
             self._remove(self._directory / name)
 
     def _check_ready(self) -> None:
@@ -203,12 +215,9 @@ class Catalog:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             _sync_directory(data)
-            self._lock = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StorageFailed(data, "another server uses this data directory") from error
         except OSError as error:
             raise StorageFailed(data, error) from error
+        self._lock = take_lock(data)
         for leftover in self._directory.glob(".*"):
             log.warning("%s is half created or half dropped: removed", leftover)
             shutil.rmtree(leftover)
@@ -265,6 +274,8 @@ class Catalog:
             options.engine_options(),
             options.keys,
             self._settings.backend,
+            QueueLimits(self._settings.max_queue_batches, self._settings.max_queue_bytes),
+            self._observe(directory.name),
         )
         pipeline.wait_until_open()
         return Graph(directory.name, options, pipeline)

@@ -29,6 +29,12 @@ generate = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(generate, name="generate")
+keys = typer.Typer(
+    help="API keys: who may read, write and administer which graphs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(keys, name="keys")
 
 Strategy = Literal[
     "auto",
@@ -105,6 +111,9 @@ def serve(
     backend: Annotated[Backend | None, typer.Option(help="auto takes CUDA where it is.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let other machines connect without API keys.")
+    ] = False,
 ) -> None:
     """Starts the service.
 
@@ -113,7 +122,11 @@ def serve(
     from service.commands import serving
     from service.settings import Settings
 
-    serving.serve(Settings.from_environment(data=data, backend=backend, host=host, port=port))
+    serving.serve(
+        Settings.from_environment(
+            data=data, backend=backend, host=host, port=port, insecure=insecure or None
+        )
+    )
 
 
 @app.command()
@@ -354,6 +367,71 @@ def generate_grid(
         sources, targets = grid(rows, columns, keep=keep, seed=seed)
         writing.write_edge_list(out, sources, targets)
     _print_generated(out, rows * columns, len(sources), as_json)
+
+
+@keys.command("create")
+def create_key(
+    scope: Annotated[
+        Literal["read", "write", "admin"], typer.Option(help="Each includes those before it.")
+    ],
+    name: Annotated[str, typer.Option(help="What the key is for.")] = "unnamed",
+    graph: Annotated[
+        list[str] | None, typer.Option(help="A graph that it is for, repeatable. Default: all.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="<path>", help="Directory of a stopped server, instead of a URL."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A new file for the key, instead of the terminal.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Makes an API key and shows it, this once.
+
+    The first one needs --data, or a server that listens on this machine alone.
+    """
+    from contextlib import nullcontext
+
+    from service.commands import display
+    from service.commands import keys as commands
+
+    with commands.file_for_key(out) if out else nullcontext() as file:
+        if data is not None:
+            made = commands.create_offline(data, name, scope, graph)
+        else:
+            with _client(url) as client:
+                made = client.create_key(name, scope, graph)
+        if file is not None:
+            print(made.pop("key"), file=file)
+    if as_json:
+        display.print_json(made)
+    else:
+        print(made.get("key", f"key {made['id']} is in {out}"))
+
+
+@keys.command("list")
+def list_keys(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Lists a server's API keys, without their texts."""
+    from service.commands import display
+
+    with _client(url) as client:
+        found = client.keys()
+    if as_json:
+        display.print_json(found)
+        return
+    display.output().print(display.key_table(found))
+
+
+@keys.command("revoke")
+def revoke_key(
+    identity: Annotated[str, typer.Argument(metavar="ID", help="As `liverank keys list` has it.")],
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Ends an API key at once."""
+    with _client(url) as client:
+        client.revoke_key(identity)
 
 
 @app.command()

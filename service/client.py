@@ -6,7 +6,8 @@
             print(place["vertex"], place["rank"])
 
 Every batch carries an idempotency key, so that sending it again after a lost
-connection changes the graph once.
+connection changes the graph once. A server whose queue is full is asked again
+when it says.
 
     ClientError
     ├── ServerError       the server answered with a problem document
@@ -15,6 +16,7 @@ connection changes the graph once.
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -39,6 +41,10 @@ ANSWER_SECONDS = 600.0
 
 RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)
 """Seconds before each further attempt after a lost connection."""
+
+
+QUEUE_SECONDS = 600.0
+"""How long to go on asking a server whose queue is full."""
 
 
 class RankedVertex(TypedDict):
@@ -190,12 +196,19 @@ class Client:
     """
 
     def __init__(
-        self, url: str = DEFAULT_URL, *, transport: httpx.BaseTransport | None = None
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        api_key: str | None = None,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
+        """`api_key` goes with every call; None: LIVERANK_API_KEY, if there is one."""
         self.url = url.rstrip("/")
+        key = api_key or os.environ.get("LIVERANK_API_KEY")
         try:
             self._http = httpx.Client(
                 base_url=self.url,
+                headers={"Authorization": f"Bearer {key}"} if key else None,
                 timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
                 transport=transport,
             )
@@ -245,6 +258,24 @@ class Client:
             return self._http.get("/readyz", timeout=CONNECT_SECONDS).is_success
         except httpx.TransportError:
             return False
+
+    # API keys
+
+    def keys(self) -> list[dict[str, Any]]:
+        """All API keys: id, name, scope, graphs, created."""
+        answer = self._call("GET", "/keys", repeatable=True)
+        return cast("list[dict[str, Any]]", answer["keys"])
+
+    def create_key(
+        self, name: str, scope: str, graphs: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Makes an API key, for the graphs or, None, all; its text, `key`, is shown only now."""
+        body = {"name": name, "scope": scope, "graphs": graphs}
+        return cast("dict[str, Any]", self._call("POST", "/keys", json=body))
+
+    def revoke_key(self, identity: str) -> None:
+        """Ends the API key of this id."""
+        self._call("DELETE", _path("keys", identity))
 
     # Batches
 
@@ -389,20 +420,37 @@ class Client:
         return self._call("POST", path, params=query, headers=headers, repeatable=True, **body)
 
     def _call(self, method: str, path: str, *, repeatable: bool = False, **request: Any) -> Any:
-        """One request, with further attempts after a lost connection; the body of its answer."""
+        """One request, with further attempts after a lost connection or a full queue; the body of
+        its answer.
+        """
+        patient_until = time.monotonic() + QUEUE_SECONDS
+        while True:
+            response = self._attempt(method, path, repeatable, request)
+            if response.status_code != httpx.codes.TOO_MANY_REQUESTS:
+                break
+            # The server is behind, and took nothing; it says when to ask again.
+            pause = float(response.headers.get("Retry-After", "1"))
+            if time.monotonic() + pause > patient_until:
+                break
+            time.sleep(pause)
+        if response.is_success:
+            return response.json() if response.content else None
+        raise ServerError(response.status_code, _problem(response))
+
+    def _attempt(
+        self, method: str, path: str, repeatable: bool, request: dict[str, Any]
+    ) -> httpx.Response:
+        """Any answer; a connection that is lost is tried again where that does no harm."""
         for pause in (*RETRY_PAUSES, None) if repeatable else (None,):
             try:
-                response = self._http.request(method, path, **request)
-                break
+                return self._http.request(method, path, **request)
             except httpx.TransportError as error:
                 # A second timeout would be no shorter, and a URL without a host is wrong for good.
                 hopeless = isinstance(error, httpx.ReadTimeout | httpx.UnsupportedProtocol)
                 if pause is None or hopeless:
                     raise ServerUnreachable(self.url, str(error) or type(error).__name__) from error
                 time.sleep(pause)
-        if response.is_success:
-            return response.json() if response.content else None
-        raise ServerError(response.status_code, _problem(response))
+        raise AssertionError("the last attempt returns or raises")
 
 
 def _with_text_seeds(query: PersonalizedQuery) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from service.app import create_app
 from service.client import Client, Key, RankedVertex
 from service.commands import display, streaming
 from service.commands.errors import CommandError
+from service.connections import server_options
 from service.edge_lists import EdgeList, read_edge_list
 from service.settings import Settings
 
@@ -142,7 +143,7 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
     url = f"http://{HOST}:{listener.getsockname()[1]}"
     settings = Settings.from_environment(data=directory, host=HOST, port=listener.getsockname()[1])
     server = uvicorn.Server(
-        uvicorn.Config(create_app(settings), log_level="warning", access_log=False, ws="none")
+        uvicorn.Config(create_app(settings), log_level="warning", **server_options(settings))
     )
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listener]}, name="demo-service", daemon=True

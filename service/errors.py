@@ -8,6 +8,17 @@
     ├── GraphExists              a graph of that name has other options
     ├── InvalidValue (gpu)       an option, a parameter or a batch names a value that cannot be used
     ├── BodyTooLarge             a request is longer than the server takes
+    ├── BatchTooLarge            a batch has more edges than the server takes at once
+    ├── Unauthorized             a key is due, or the one given is none
+    ├── Forbidden                the key does not reach so far
+    ├── HostNotAllowed           without keys, only requests to loopback names are answered
+    ├── CrossOrigin              without keys, pages of other sites are not answered
+    ├── UnknownKey, LastKey      a key to revoke is none, or the last that can make others
+    ├── QueueFull                too many batches of the graph wait
+    ├── TooBusy                  too many requests, or bytes of bodies, are at work
+    ├── SlowClient               a body came too slowly
+    ├── TooManyGraphs            the server holds as many graphs as it may
+    ├── UnsupportedEncoding      a body is compressed
     ├── IdempotencyConflict      an idempotency key came back with another body
     ├── BatchRejected            a journalled batch could not be applied; its version is spent
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
@@ -29,9 +40,10 @@ from typing import Any
 import orjson
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from gpu import BackendUnavailable, InvalidValue, OutOfMemory
-from service.formats import FormatError, UnsupportedFormat
+from service.formats import ExpandsTooFar, FormatError, UnsupportedFormat
 
 PROBLEM_JSON = "application/problem+json"
 TYPE_PREFIX = "urn:liverank:problem:"
@@ -78,6 +90,87 @@ class GraphExists(ServiceError):
 class BodyTooLarge(ServiceError):
     def __init__(self, limit: int) -> None:
         super().__init__(f"the body is longer than the {limit:,} bytes that are taken")
+
+
+class BatchTooLarge(ServiceError):
+    def __init__(self, edges: int, limit: int) -> None:
+        super().__init__(f"the batch has {edges:,} edges and vertices; {limit:,} are taken at once")
+
+
+class Unauthorized(ServiceError):
+    def __init__(self, reason: str) -> None:
+        self.headers = {"WWW-Authenticate": 'Bearer realm="liverank"'}
+        super().__init__(reason)
+
+
+class Forbidden(ServiceError):
+    """The message names the key, never its text."""
+
+
+class HostNotAllowed(ServiceError):
+    def __init__(self, host: str) -> None:
+        self.field, self.value = "Host", host
+        super().__init__(
+            f"Host {host!r} is no name of this machine; without API keys only localhost, 127.0.0.1 "
+            "and [::1] are answered"
+        )
+
+
+class CrossOrigin(ServiceError):
+    def __init__(self, origin: str) -> None:
+        self.field, self.value = "Origin", origin
+        super().__init__(
+            f"a page of {origin!r} sent this; without API keys only pages of this server are "
+            "answered"
+        )
+
+
+class UnknownKey(ServiceError):
+    def __init__(self, identity: str) -> None:
+        self.field, self.value = "key", identity
+        super().__init__(f"there is no stored API key {identity!r}")
+
+
+class LastKey(ServiceError):
+    def __init__(self, identity: str) -> None:
+        self.field, self.value = "key", identity
+        super().__init__(
+            f"key {identity!r} is the last of scope admin for all graphs; create another one first"
+        )
+
+
+class QueueFull(ServiceError):
+    """`retry_after` is in seconds."""
+
+    def __init__(self, graph: str, batches: int, bytes_held: int, retry_after: int) -> None:
+        self.headers = {"Retry-After": str(retry_after)}
+        super().__init__(
+            f"graph {graph!r} is behind: {batches:,} batches and computations of "
+            f"{bytes_held:,} bytes wait or are at work; ask again in {retry_after} s"
+        )
+
+
+class TooBusy(ServiceError):
+    def __init__(self, what: str, limit: int) -> None:
+        self.headers = {"Retry-After": "1"}
+        super().__init__(f"{what}: {limit:,} is the limit; ask again")
+
+
+class SlowClient(ServiceError):
+    def __init__(self, received: int, seconds: float) -> None:
+        self.headers = {"Connection": "close"}
+        super().__init__(f"only {received:,} bytes of the body came within {seconds:.0f} s")
+
+
+class TooManyGraphs(ServiceError):
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"there are {limit:,} graphs, and no more are taken; drop one first")
+
+
+class UnsupportedEncoding(ServiceError):
+    def __init__(self, encoding: str) -> None:
+        self.field, self.value, self.accepted = "Content-Encoding", encoding, ["identity"]
+        super().__init__(f"Content-Encoding {encoding!r} is not read; send the body as it is")
 
 
 class IdempotencyConflict(ServiceError):
@@ -143,7 +236,24 @@ _PROBLEMS: dict[type[Exception], tuple[HTTPStatus, str, str]] = {
         "unsupported-content-type",
         "Unsupported content type",
     ),
+    ExpandsTooFar: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body-too-large", "Body too large"),
     BodyTooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body-too-large", "Body too large"),
+    BatchTooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "batch-too-large", "Batch too large"),
+    Unauthorized: (HTTPStatus.UNAUTHORIZED, "unauthorized", "API key required"),
+    Forbidden: (HTTPStatus.FORBIDDEN, "forbidden", "API key not sufficient"),
+    HostNotAllowed: (HTTPStatus.MISDIRECTED_REQUEST, "host-not-allowed", "Host not allowed"),
+    CrossOrigin: (HTTPStatus.FORBIDDEN, "cross-origin", "Cross-origin request"),
+    UnknownKey: (HTTPStatus.NOT_FOUND, "unknown-key", "Unknown API key"),
+    LastKey: (HTTPStatus.CONFLICT, "last-key", "Last API key"),
+    QueueFull: (HTTPStatus.TOO_MANY_REQUESTS, "queue-full", "Queue full"),
+    TooBusy: (HTTPStatus.SERVICE_UNAVAILABLE, "too-busy", "Too busy"),
+    SlowClient: (HTTPStatus.REQUEST_TIMEOUT, "slow-client", "Slow client"),
+    TooManyGraphs: (HTTPStatus.INSUFFICIENT_STORAGE, "too-many-graphs", "Too many graphs"),
+    UnsupportedEncoding: (
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        "unsupported-content-encoding",
+        "Unsupported content encoding",
+    ),
     IdempotencyConflict: (
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "idempotency-conflict",
@@ -205,6 +315,19 @@ def problem_of(error: Exception) -> dict[str, Any]:
         "Internal error",
         f"the server failed with {type(error).__name__}; its log says more",
     )
+
+
+def answer_of(error: Exception, path: str) -> Response:
+    """The answer to a request for `path` that ended in `error`."""
+    problem = {**problem_of(error), "instance": path}
+    headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
+    if problem["status"] == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.setdefault("Retry-After", "1")
+    if problem["type"] == INTERNAL_ERROR:
+        # The request may not have been read to its end; unless it is told, a client that keeps
+        # connections sends its next request into this one.
+        headers["Connection"] = "close"
+    return Response(encode_problem(problem) + b"\n", problem["status"], headers, PROBLEM_JSON)
 
 
 def encode_problem(document: dict[str, Any]) -> bytes:

@@ -21,6 +21,7 @@ import csv
 import io
 import json
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -32,6 +33,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
+from service.arrow_sizes import decompressed_bytes, written_out_bytes
+from service.json_members import names_in, repeated_member
 from service.keys import ARROW_TYPES, KeyKind
 
 _DUE: dict[KeyKind, str] = {
@@ -90,21 +93,33 @@ class EdgeColumns:
     vertices: pa.Array
 
 
+class ExpandsTooFar(ValueError):
+    """The body is short, but what it holds is not."""
+
+    def __init__(self, expanded: int, limit: int) -> None:
+        super().__init__(
+            f"the body holds {expanded:,} bytes once it is decompressed and its dictionaries are "
+            f"written out; {limit:,} are taken"
+        )
+
+
 _COLUMN_NAMES = [field.name for field in fields(EdgeColumns)]
 
 
-def decode_batch(content_type: str | None, body: bytes, kind: KeyKind) -> EdgeColumns:
+def decode_batch(
+    content_type: str | None, body: bytes, kind: KeyKind, limit: int = sys.maxsize
+) -> EdgeColumns:
     """The batch in a request body; no content type means JSON.
 
-    Raises UnsupportedFormat for another content type or charset, and FormatError for a body that
-    does not hold what is due.
+    Raises UnsupportedFormat for another content type or charset, FormatError for a body that does
+    not hold what is due, and ExpandsTooFar for one that holds more than `limit` bytes.
     """
     media_type, *parameters = (part.strip().lower() for part in (content_type or "").split(";"))
     charset = next((p[8:].strip('"') for p in parameters if p.startswith("charset=")), "utf-8")
     decoder = _DECODERS.get(media_type or "application/json")
     if decoder is None or charset not in ("utf-8", "utf8", "us-ascii"):
         raise UnsupportedFormat(content_type or "", tuple(_DECODERS))
-    return decoder(body, kind)
+    return decoder(body, kind, limit)
 
 
 def encode_batch(columns: EdgeColumns) -> bytes:
@@ -129,7 +144,7 @@ def decode_payload(payload: bytes) -> EdgeColumns:
     return EdgeColumns(*(_joined(column).flatten() for column in table.columns))
 
 
-def _decode_json(body: bytes, kind: KeyKind) -> EdgeColumns:
+def _decode_json(body: bytes, kind: KeyKind, _limit: int) -> EdgeColumns:
     if len(body) >= _LARGE_BODY:
         columns = _large_pairs(body, kind)
         if columns is not None:
@@ -143,11 +158,17 @@ def _decode_json(body: bytes, kind: KeyKind) -> EdgeColumns:
     vertices = document.get("vertices", [])
     if not isinstance(vertices, list):
         raise FormatError("vertices", None, f"an array of keys is due, got {_described(vertices)}")
-    return EdgeColumns(
+    columns = EdgeColumns(
         *_edges(document.get("insert", []), kind, "insert"),
         *_edges(document.get("delete", []), kind, "delete"),
         _key_column(vertices, kind, "vertices"),
     )
+    objects = [document, *(edges for edges in document.values() if isinstance(edges, dict))]
+    if names_in(body) > sum(map(len, objects)):
+        name = repeated_member(body)
+        if name is not None:
+            raise FormatError(name, None, "stands twice in one object")
+    return columns
 
 
 def _large_pairs(body: bytes, kind: KeyKind) -> EdgeColumns | None:
@@ -243,10 +264,12 @@ def _is_key(key: object, kind: KeyKind) -> bool:
     return isinstance(key, int) and not isinstance(key, bool) and -(2**63) <= key < 2**63
 
 
-def _decode_ndjson(body: bytes, kind: KeyKind) -> EdgeColumns:
+def _decode_ndjson(body: bytes, kind: KeyKind, _limit: int) -> EdgeColumns:
     schema = pa.schema([(name, ARROW_TYPES[kind]) for name in _ENDS] + [("operation", pa.string())])
     if not body.strip():
         return _batch(schema.empty_table(), kind)
+    if b"null" in body:  # pyarrow's reader ends the process at a null that is no object's member
+        _blame_ndjson(body, kind)
     try:
         table = _arrow_json(body, schema, newlines_in_values=False)
     except (pa.ArrowException, UnicodeDecodeError) as error:
@@ -276,7 +299,7 @@ def _blame_ndjson(body: bytes, kind: KeyKind) -> None:
             raise FormatError("operation", index, due)
 
 
-def _decode_csv(body: bytes, kind: KeyKind) -> EdgeColumns:
+def _decode_csv(body: bytes, kind: KeyKind, _limit: int) -> EdgeColumns:
     types = dict.fromkeys(_ENDS, ARROW_TYPES[kind]) | {"operation": pa.string()}
     try:
         table = pyarrow.csv.read_csv(
@@ -312,15 +335,31 @@ def _blame_csv(body: bytes, kind: KeyKind) -> None:
                 raise FormatError(name, index, due)
 
 
-def _decode_arrow(body: bytes, kind: KeyKind) -> EdgeColumns:
-    return _batch(_arrow_table(body, "body"), kind)
+def _decode_arrow(body: bytes, kind: KeyKind, limit: int) -> EdgeColumns:
+    _check_expansion(lambda: decompressed_bytes(body), limit)
+    table = _arrow_table(body, "body")
+    _check_expansion(lambda: written_out_bytes(table), limit)
+    return _batch(table, kind)
+
+
+def _check_expansion(measure: Callable[[], int], limit: int) -> None:
+    try:
+        expanded = measure()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FormatError("body", None, f"an Arrow IPC stream is due: {error}") from error
+    if expanded > limit:
+        raise ExpandsTooFar(expanded, limit)
 
 
 def _batch(table: pa.Table, kind: KeyKind) -> EdgeColumns:
     """The batch in a table of source, target and perhaps operation."""
-    _check_names(table.column_names)
+    try:
+        names = table.column_names
+    except UnicodeDecodeError as error:
+        raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
+    _check_names(names)
     sources, targets = (_typed(table[name], kind, name) for name in _ENDS)
-    if "operation" not in table.column_names:
+    if "operation" not in names:
         nothing = sources.slice(0, 0)
         return EdgeColumns(sources, targets, nothing, nothing, nothing)
     operation = table["operation"]
@@ -456,11 +495,13 @@ def _described(value: object) -> str:
 
 
 def _listed(names: list[str] | tuple[str, ...]) -> str:
+    if not names:
+        return "nothing"
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
 
 
-_DECODERS: dict[str, Callable[[bytes, KeyKind], EdgeColumns]] = {
+_DECODERS: dict[str, Callable[[bytes, KeyKind, int], EdgeColumns]] = {
     "application/json": _decode_json,
     "application/x-ndjson": _decode_ndjson,
     "text/csv": _decode_csv,

@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from gpu import Change, EdgeBatch, Engine, Options, OutOfMemory, Result
 from gpu.types import BackendName
+from service.admission import Admission, QueueLimits
 from service.durability.journal import PAYLOAD_LIMIT, Journal, Outcome, Record
 from service.durability.recovery import replay
 from service.errors import (
@@ -44,6 +45,8 @@ from service.errors import (
 )
 from service.formats import EdgeColumns, encode_batch
 from service.keys import KeyKind, KeyTable
+from service.logs import request_id
+from service.observer import Observer, RankedBatch, StageSeconds
 from service.queries import Queries, Request
 from service.view import View
 from service.watched import Definition, WatchedQueries
@@ -77,6 +80,7 @@ class Batch:
     record: Record
     columns: EdgeColumns
     submitted: float = field(default_factory=perf_counter)
+    request_id: str | None = field(default_factory=request_id.get)
     durable: Future[int] = field(default_factory=_promise)
     ranked: Future[bytes] = field(default_factory=_promise)
 
@@ -90,6 +94,11 @@ class Batch:
             raise BodyTooLarge(PAYLOAD_LIMIT)
         digest = hashlib.sha256(body).digest()
         return cls(Record(payload, strategy, idempotency_key, digest), columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held until the batch is ranked: the payload, and the same again as columns."""
+        return 2 * len(self.record.payload)
 
     def fail(self, error: Exception) -> None:
         for future in (self.durable, self.ranked):
@@ -108,28 +117,13 @@ class _Task:
     future: Future[Any] = field(default_factory=_promise)
 
 
-@dataclass(slots=True)
-class _Seconds:
-    """Where a batch spent its time; the keys of the receipt's `seconds`."""
-
-    queue: float = 0.0
-    journal: float = 0.0
-    keys: float = 0.0
-    mutate: float = 0.0
-    mark: float = 0.0
-    solve: float = 0.0
-    watched: float = 0.0
-    publish: float = 0.0
-    total: float = 0.0
-
-
 @dataclass(eq=False, slots=True)
 class _Applied:
     """A batch that is in the engine, but whose receipt is not written."""
 
     version: int
     change: Change
-    seconds: _Seconds
+    seconds: StageSeconds
     batch: Batch | None = None  # None: recovered or failed, nobody waits
 
 
@@ -137,11 +131,21 @@ class Pipeline:
     """One graph at work. Every method may be called from any thread."""
 
     def __init__(
-        self, graph: str, journal: Journal, options: Options, keys: KeyKind, backend: BackendName
+        self,
+        graph: str,
+        journal: Journal,
+        options: Options,
+        keys: KeyKind,
+        backend: BackendName,
+        limits: QueueLimits | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """Starts the thread, which recovers first; `wait_until_open` waits for that."""
         self.graph = graph
         self.backend = ""
+        self.batches = Admission(graph, limits or QueueLimits())
+        self.computations = Admission(graph, limits or QueueLimits())
+        self._observer = observer or Observer()
         self._journal = journal
         self._options = options
         self._requested_backend = backend
@@ -170,8 +174,17 @@ class Pipeline:
             raise RuntimeError("the pipeline is not open yet")
         return self._view
 
+    @property
+    def committed(self) -> int:
+        """The newest version on disk."""
+        return self._journal.version
+
     def submit(self, batch: Batch) -> None:
-        """Queues a batch; its futures say how it goes. Raises UnknownGraph after a drop."""
+        """Queues a batch; its futures say how it goes.
+
+        Raises QueueFull, UnknownGraph after a drop.
+        """
+        self.batches.admit(batch.ranked, batch.nbytes)
         self._enqueue(batch)
 
     def recompute(self, strategy: str) -> Future[bytes]:
@@ -179,10 +192,11 @@ class Pipeline:
         return self._enqueue_task(lambda: self._recompute(strategy))
 
     def ask(self, request: Request) -> None:
-        """Queues personalized queries; ``request.answered`` says how they go."""
+        """Queues personalized queries; ``request.answered`` says how they go. Raises QueueFull."""
         with self._changed:
             if self._closed is not None:
                 raise self._closed
+            self.computations.admit(request.answered, request.nbytes)
             self._queries.add(request)
             self._changed.notify()
 
@@ -237,6 +251,7 @@ class Pipeline:
 
     def _enqueue_task(self, run: Callable[[], Answer]) -> Future[Answer]:
         task = _Task(run)
+        self.computations.admit(task.future, 0)
         self._enqueue(task)
         return task.future
 
@@ -267,7 +282,7 @@ class Pipeline:
         self.backend = self._engine.backend
         unanswered = replay(self._journal, lambda columns: self._apply(columns)[0])
         self._unreceipted = [
-            _Applied(version, change, _Seconds(mutate=change.seconds))
+            _Applied(version, change, StageSeconds(mutate=change.seconds))
             for version, change in unanswered.items()
         ]
         self._watched = WatchedQueries(
@@ -325,6 +340,7 @@ class Pipeline:
             log.exception("graph %s: batches were not committed", self.graph)
             for batch in batches:
                 batch.fail(error)
+            self._observer.failed(len(batches))
             return
         numbered = [[(next(versions), batch) for batch in group] for group in groups]
         for group in numbered:
@@ -393,7 +409,7 @@ class Pipeline:
         self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float
     ) -> None:
         for version, batch in group:
-            seconds = _Seconds(queue=taken - batch.submitted, journal=journal_seconds)
+            seconds = StageSeconds(queue=taken - batch.submitted, journal=journal_seconds)
             try:
                 change, seconds.keys = self._apply(batch.columns)
             except Exception as error:
@@ -413,6 +429,7 @@ class Pipeline:
                 if applied.batch is not None:
                     applied.batch.fail(RankingFailed(applied.version, str(error)))
                     applied.batch = None
+                    self._observer.failed(1)
 
     def _reject(self, version: int, batch: Batch, error: Exception) -> None:
         log.warning("graph %s: batch %d is rejected: %s", self.graph, version, error)
@@ -423,6 +440,7 @@ class Pipeline:
             batch.fail(storage_error)
             return
         batch.fail(BatchRejected(version, problem))
+        self._observer.rejected()
 
     def _apply(self, columns: EdgeColumns) -> tuple[Change, float]:
         """Keys to ids, then into the engine; returns the seconds that the keys took too.
@@ -467,6 +485,14 @@ class Pipeline:
         for applied, receipt in zip(answered, receipts, strict=True):
             if applied.batch is not None:
                 applied.batch.ranked.set_result(receipt)
+        self._observer.ranked(
+            [
+                RankedBatch(one.version, one.change, one.seconds, one.batch.request_id)
+                for one in answered
+                if one.batch is not None
+            ],
+            result,
+        )
         return result, view, publish_seconds
 
     def _rank(self, strategy: str, version: int) -> tuple[Result, View, float]:
@@ -502,7 +528,7 @@ class Pipeline:
     def _recompute(self, strategy: str) -> bytes:
         submitted = perf_counter()
         self._journal.reserve(self._revision + 1)
-        seconds = _Seconds(journal=perf_counter() - submitted)
+        seconds = StageSeconds(journal=perf_counter() - submitted)
         version = self._journal.version
         result, view, publish_seconds = self._rank_and_publish(strategy, version)
         nothing = Change(0, 0, 0, 0, 0, 0.0)

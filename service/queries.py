@@ -94,6 +94,11 @@ class Request:
     submitted: float = field(default_factory=perf_counter)
     answered: Future[Answered] = field(default_factory=Future)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its seeds."""
+        return sum(int(query.seeds.nbytes) for query in self.queries)
+
     def over(self) -> bool:
         """Whether nobody waits any more, or no longer should."""
         if self.answered.done():

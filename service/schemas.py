@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpu.types import Dangling, Storage
+from service.security import Scope
 
 Key = str | int
 LARGEST_K = 100_000
@@ -54,6 +55,30 @@ class GraphInfo(_Body):
 
 class GraphList(_Body):
     graphs: list[GraphInfo]
+
+
+class KeyRequest(_Body):
+    """An API key to be made. The first one has scope admin, and is for all graphs."""
+
+    name: str = Field(description="what it is for; 1 to 100 printable characters")
+    scope: Scope = Field(description="each includes those before it")
+    graphs: list[str] | None = Field(None, description="the graphs it is for; left out: all")
+
+
+class KeyInfo(_Body):
+    id: str
+    name: str
+    scope: Scope
+    graphs: list[str] | None
+    created: str
+
+
+class NewKey(KeyInfo):
+    key: str = Field(description="the key itself, which is shown only now")
+
+
+class KeyList(_Body):
+    keys: list[KeyInfo]
 
 
 class BatchRequest(_Body):

@@ -57,6 +57,16 @@ def rank_table(places: Sequence[RankedVertex], offset: int = 0) -> Table:
     return table
 
 
+def key_table(keys: Iterable[dict[str, Any]]) -> Table:
+    """API keys, one a row."""
+    table = Table("id", "scope", "graphs", "created", "name", box=None)
+    for key in keys:
+        graphs = "all" if key["graphs"] is None else ", ".join(key["graphs"])
+        cells = (key["id"], key["scope"], graphs, key["created"], key["name"])
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
 def figures(values: Iterable[tuple[str, str]]) -> Table:
     """Named figures, one a line."""
     table = Table.grid(padding=(0, 2))

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+
 import uvicorn
 
+from service import logs
 from service.app import create_app
 from service.commands.errors import CommandError
+from service.connections import server_options
 from service.settings import Settings
+
+SWITCH_SECONDS = 0.0005
+"""For how long a thread that parses or applies a batch may keep one that reads waiting for the
+interpreter; Python's own 5 ms would be most of a read."""
 
 
 def serve(settings: Settings) -> None:
     """Runs the service; returns after SIGINT, is ended by SIGTERM.
 
-    Raises what stopped the data directory from being opened, and CommandError where the address
+    Raises what stopped the data directory from being opened, Unprotected where other machines could
+    connect without a key, and CommandError where the address
     cannot be listened on: a supervisor sees the end of a process sooner than a server that is never
     ready.
     """
@@ -22,14 +31,15 @@ def serve(settings: Settings) -> None:
         failures.append(error)
         server.should_exit = True
 
-    # A line for each read would cost more than the read.
+    logs.set_up(settings.log_format)
+    sys.setswitchinterval(SWITCH_SECONDS)
+
     server = uvicorn.Server(
         uvicorn.Config(
             create_app(settings, stop),
             host=settings.host,
             port=settings.port,
-            access_log=False,
-            ws="none",
+            **server_options(settings),
         )
     )
     try:

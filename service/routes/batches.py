@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from gpu import STRATEGIES
+from service.batch_limits import check_size
 from service.catalog import check_strategy
 from service.formats import decode_batch
 from service.keys import KeyKind
@@ -19,19 +23,32 @@ from service.routes.common import (
     json_answer,
     problems,
     read_body,
+    release_body,
     stored_answer,
 )
 from service.schemas import BatchRequest, Durable, Pending, Receipt, Rejected
+from service.settings import Settings
 
 router = APIRouter(tags=["batches"])
 
 Strategy = Annotated[str | None, Query(description="one of " + ", ".join(STRATEGIES))]
 
 
+# Readers use the loop's own threads; writers who send a lot must not keep them waiting.
+_DECODERS = ThreadPoolExecutor(2, thread_name_prefix="liverank-decode")
+
+
 def _prepare(
-    content_type: str | None, body: bytes, kind: KeyKind, strategy: str, key: str | None
+    settings: Settings,
+    content_type: str | None,
+    body: bytes,
+    kind: KeyKind,
+    strategy: str,
+    key: str | None,
 ) -> Batch:
-    return Batch.of(decode_batch(content_type, body, kind), body, strategy, key)
+    columns = decode_batch(content_type, body, kind, settings.max_body_bytes)
+    check_size(columns, settings.max_batch_edges, settings.max_key_bytes)
+    return Batch.of(columns, body, strategy, key)
 
 
 @router.post(
@@ -39,7 +56,7 @@ def _prepare(
     response_model=Receipt,
     responses={
         202: {"model": Durable, "description": "Committed; ranks follow"},
-        **problems(404, 413, 415, 422, 500, 507),
+        **problems(404, 408, 413, 415, 422, 429, 500, 507),
     },
     openapi_extra=body_of(BatchRequest),
 )
@@ -63,12 +80,25 @@ async def send_batch(
     """Deletes, then inserts. Taken whole or not at all; it survives a crash from the answer on."""
     chosen = graph.options.strategy if strategy is None else strategy
     check_strategy(chosen)
+    announced = request.headers.get("content-length", "0")
+    graph.pipeline.batches.check(int(announced) if announced.isdecimal() else 0)
     body = await read_body(request)
     content_type = request.headers.get("content-type")
-    batch = await asyncio.to_thread(
-        _prepare, content_type, body, graph.options.keys, chosen, idempotency_key
+    prepare = partial(
+        _prepare,
+        request.app.state.settings,
+        content_type,
+        body,
+        graph.options.keys,
+        chosen,
+        idempotency_key,
     )
     del body
+    # The context goes along: what is logged for the batch carries the request's id.
+    run = partial(copy_context().run, prepare)
+    batch = await asyncio.get_running_loop().run_in_executor(_DECODERS, run)
+    del prepare, run
+    release_body(request)
     graph.pipeline.submit(batch)
     if wait == "durable":
         version = await asyncio.wrap_future(batch.durable)
@@ -92,7 +122,9 @@ async def describe_batch(graph: OpenGraph, version: int) -> Response:
     return stored_answer(outcome.body)
 
 
-@router.post("/graphs/{graph}/recompute", response_model=Receipt, responses=problems(404, 422, 507))
+@router.post(
+    "/graphs/{graph}/recompute", response_model=Receipt, responses=problems(404, 422, 429, 507)
+)
 async def recompute(graph: OpenGraph, strategy: Strategy = "static") -> Response:
     """Ranks again: the same version, the next revision."""
     chosen = graph.options.strategy if strategy is None else strategy

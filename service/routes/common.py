@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import unquote_to_bytes
@@ -11,17 +12,34 @@ import orjson
 import pyarrow as pa
 from fastapi import Depends, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 
 from gpu import InvalidValue
+from service.access import CALLS, access_of
 from service.catalog import Catalog, Graph
-from service.errors import PROBLEM_JSON, BodyTooLarge, NotPublishedInTime
+from service.errors import (
+    PROBLEM_JSON,
+    BodyTooLarge,
+    NotPublishedInTime,
+    ServiceError,
+    SlowClient,
+    UnsupportedEncoding,
+)
+from service.formats import FormatError
+from service.json_members import repeated_member
 from service.keys import ARROW_TYPES, KeyKind
+from service.limits import Capacity, Exchange
 from service.settings import Settings
 from service.view import View
 
+log = logging.getLogger("liverank.access")
+
 Model = TypeVar("Model", bound=BaseModel)
+
+SLOWEST_BYTES_PER_SECOND = 16 * 1024
+"""A body that comes more slowly, on average, is given up after `slow_client_seconds`."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
@@ -50,6 +68,36 @@ async def refuse_unknown_parameters(request: Request) -> None:
                 request.query_params[name],
                 "absent: this call takes " + (", ".join(known) or "no query parameters"),
             )
+
+
+def call_of(method: str, route: APIRoute) -> str:
+    """The name of a call, like ``GET /graphs/{graph}/top``: in tables, metrics and documents."""
+    return f"{method} {route.path_format}"
+
+
+async def admit(request: Request) -> None:
+    """Lets the request in, before anything else is looked at. Raises what Access.check and
+    Capacity.enter do.
+    """
+    exchange = exchange_of(request)
+    exchange.call = call = call_of(request.method, request.scope["route"])
+    scope = CALLS[call]
+    try:
+        request.state.key = access_of(request).check(call, request)
+    except ServiceError as error:
+        client = request.client.host if request.client else None
+        log.warning("not let in: %s", error, extra={"call": call, "client": client})
+        raise
+    if scope is not None:
+        capacity_of(request).enter(exchange, "read" if scope == "read" else "other")
+
+
+def exchange_of(request: Request) -> Exchange:
+    return cast(Exchange, request.scope["exchange"])
+
+
+def capacity_of(request: Request) -> Capacity:
+    return cast(Capacity, request.app.state.capacity)
 
 
 OpenCatalog = Annotated[Catalog, Depends(catalog_of)]
@@ -92,27 +140,63 @@ PublishedView = Annotated[View, Depends(view_of)]
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body. Raises BodyTooLarge as soon as it is known to be longer than is taken."""
-    limit = cast(Settings, request.app.state.settings).max_body_bytes
+    """The whole body.
+
+    Raises BodyTooLarge as soon as it is known to be longer than is taken, TooBusy, SlowClient,
+    UnsupportedEncoding.
+    """
+    settings = cast(Settings, request.app.state.settings)
+    limit = settings.max_body_bytes
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise UnsupportedEncoding(encoding)
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > limit:
         raise BodyTooLarge(limit)
+    exchange, capacity = exchange_of(request), capacity_of(request)
     chunks = []
     length = 0
-    async for chunk in request.stream():
-        length += len(chunk)
-        if length > limit:
-            raise BodyTooLarge(limit)
-        chunks.append(chunk)
+    started = asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout(settings.slow_client_seconds) as patience:
+            async for chunk in request.stream():
+                length += len(chunk)
+                if length > limit:
+                    raise BodyTooLarge(limit)
+                capacity.hold(exchange, len(chunk))
+                chunks.append(chunk)
+                earned = settings.slow_client_seconds + length / SLOWEST_BYTES_PER_SECOND
+                patience.reschedule(started + earned)
+    except TimeoutError:
+        waited = asyncio.get_running_loop().time() - started
+        raise SlowClient(length, waited) from None
     return b"".join(chunks)
 
 
+def release_body(request: Request) -> None:
+    """Says that the body is parsed: its bytes no longer count among those being received."""
+    capacity_of(request).release_body(exchange_of(request))
+
+
 def parse_body(model: type[Model], body: bytes) -> Model:
-    """The JSON `body` as `model`. Raises RequestValidationError, which names the field."""
+    """The JSON `body` as `model`.
+
+    Raises RequestValidationError, which names the field, and FormatError for a member that stands
+    twice.
+    """
     try:
-        return model.model_validate_json(body)
+        parsed = model.model_validate_json(body)
     except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False)) from None
+        first = error.errors(include_url=False)[0]
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            known = ", ".join(model.model_fields)
+            requirement = f"absent; known are {known}"
+            raise InvalidValue(str(first["loc"][0]), first["input"], requirement) from None
+        raise RequestValidationError([first]) from None
+    name = repeated_member(body)
+    if name is not None:
+        raise FormatError(name, None, "stands twice in one object")
+    return parsed
 
 
 class _KeyConvertor(Convertor[str]):
@@ -193,15 +277,20 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 _MEANINGS = {
+    401: "An API key is due",
+    403: "The API key does not reach so far, or a page of another site asks",
+    408: "The body came too slowly",
     404: "Unknown graph, vertex, version or watched query",
-    409: "The graph exists with other options",
+    409: "What is there is in the way",
     413: "The body is longer than is taken",
     415: "The content type is not taken",
+    421: "Without API keys, only names of this machine are answered",
     422: "A field, named in the problem, cannot be used",
+    429: "Too much waits for this graph; Retry-After says when to ask again",
     500: "The batch is committed and applied, but not ranked",
-    503: "The server is not ready, or its disk failed",
+    503: "The server is not ready or too busy, or its disk failed",
     504: "It was not there in time",
-    507: "It does not fit into memory",
+    507: "It does not fit",
 }
 
 

@@ -19,6 +19,7 @@ from service.routes.common import (
     read_body,
 )
 from service.schemas import GraphInfo, GraphList, GraphRequest
+from service.security import ApiKey
 
 router = APIRouter(tags=["graphs"])
 
@@ -41,7 +42,10 @@ def _describe(graph: Graph) -> dict[str, Any]:
 @router.put(
     "/graphs/{graph}",
     response_model=GraphInfo,
-    responses={201: {"model": GraphInfo, "description": "Created"}, **problems(409, 413, 422)},
+    responses={
+        201: {"model": GraphInfo, "description": "Created"},
+        **problems(408, 409, 413, 415, 422, 507),
+    },
     openapi_extra=body_of(GraphRequest, required=False),
 )
 async def create_graph(request: Request, graph: str, catalog: OpenCatalog) -> Response:
@@ -56,9 +60,11 @@ async def create_graph(request: Request, graph: str, catalog: OpenCatalog) -> Re
 
 
 @router.get("/graphs", response_model=GraphList, responses=problems())
-async def list_graphs(catalog: OpenCatalog) -> Response:
-    """All graphs, by name."""
-    return json_answer({"graphs": [_describe(graph) for graph in catalog.graphs()]})
+async def list_graphs(request: Request, catalog: OpenCatalog) -> Response:
+    """All graphs that the API key is for, by name."""
+    key: ApiKey | None = request.state.key
+    seen = (graph for graph in catalog.graphs() if key is None or key.sees(graph.name))
+    return json_answer({"graphs": [_describe(graph) for graph in seen]})
 
 
 @router.get("/graphs/{graph}", response_model=GraphInfo, responses=problems(404, 422))

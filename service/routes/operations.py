@@ -1,10 +1,12 @@
-"""Whether the server lives, and whether it can be used."""
+"""Whether the server lives, whether it can be used, and how it fares."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
+from service.access import access_of
 from service.errors import NotReady
+from service.metrics import CONTENT_TYPE, Metrics
 from service.routes.common import OpenCatalog, json_answer, problems
 from service.schemas import Status
 
@@ -18,8 +20,29 @@ async def alive() -> Response:
 
 
 @router.get("/readyz", response_model=Status, responses=problems())
-async def ready(catalog: OpenCatalog) -> Response:
-    """200 once kernels are compiled and graphs recovered; 503 with the reason before."""
+async def ready(request: Request, catalog: OpenCatalog) -> Response:
+    """200 once kernels are compiled and graphs recovered; 503 with the reason before.
+
+    Where keys are in use, the reason, which names graphs and files, is told only to holders of one.
+    """
     if catalog.not_ready is not None:
-        raise NotReady(catalog.not_ready)
+        trusted = access_of(request).trusts(request)
+        raise NotReady(catalog.not_ready if trusted else "the reason is told to API keys")
     return json_answer({"status": "ready"})
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Prometheus' text format",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
+        **problems(),
+    },
+)
+async def metrics(request: Request) -> Response:
+    """Counters, histograms and the state of every graph, for Prometheus."""
+    collected: Metrics = request.app.state.metrics
+    return Response(collected.exposition(), media_type=CONTENT_TYPE)

@@ -44,7 +44,7 @@ ONE_OF_METHODS = "one of " + ", ".join(METHODS)
 @router.get(
     "/graphs/{graph}/personalized/{vertex:key}",
     response_model=PersonalizedAnswer,
-    responses=problems(404, 422, 504, 507),
+    responses=problems(404, 422, 429, 504, 507),
 )
 async def personalized(
     http: HttpRequest,

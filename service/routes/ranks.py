@@ -55,22 +55,23 @@ async def rank_of_vertex(graph: OpenGraph, vertex: Vertex, view: PublishedView) 
 @router.post(
     "/graphs/{graph}/ranks",
     response_model=RanksAnswer,
-    responses=problems(404, 413, 415, 422, 504),
+    responses=problems(404, 408, 413, 415, 422, 504),
     openapi_extra=body_of(VerticesRequest),
 )
 async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
     """The ranks of many vertices, in order; null for a vertex never seen."""
     body = await read_body(request)
     content_type = request.headers.get("content-type")
-    ranks = await asyncio.to_thread(_ranks_of, view, content_type, body, graph.options.keys)
+    limit = request.app.state.settings.max_body_bytes
+    ranks = await asyncio.to_thread(_ranks_of, view, content_type, body, graph.options.keys, limit)
     return json_answer({**published(view), "ranks": ranks})
 
 
 def _ranks_of(
-    view: View, content_type: str | None, body: bytes, kind: KeyKind
+    view: View, content_type: str | None, body: bytes, kind: KeyKind, limit: int
 ) -> list[float | None]:
     # A question about vertices is written as a batch that names only vertices: one parser for keys.
-    columns = decode_batch(content_type, body, kind)
+    columns = decode_batch(content_type, body, kind, limit)
     for field, edges in (("insert", columns.insert_sources), ("delete", columns.delete_sources)):
         if len(edges):
             raise InvalidValue(field, f"{len(edges)} edges", "absent: this asks about vertices")

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.catalog import Catalog
+from service.connections import server_options
 from service.settings import Settings
 
 _names = itertools.count()
@@ -42,9 +43,10 @@ class Server:
 
 @contextmanager
 def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> Iterator[Server]:
-    app = create_app(Settings(data=data, backend="cpu", port=0, **settings))
+    chosen = Settings(data=data, backend="cpu", port=0, **settings)
+    app = create_app(chosen)
     server = uvicorn.Server(
-        uvicorn.Config(app, port=0, log_level="error", access_log=False, ws="none")
+        uvicorn.Config(app, port=0, log_level="error", **server_options(chosen))
     )
     thread = threading.Thread(target=server.run, name="test-server")
     thread.start()

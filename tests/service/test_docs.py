@@ -9,14 +9,17 @@ from dataclasses import fields
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import httpx
 import pyarrow
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Route
 
 from service import errors
+from service.access import CALLS, LIST_OF_GRAPHS
 from service.app import create_app
 from service.catalog import GraphOptions
 from service.schemas import LARGEST_K, Problem, Receipt, Seconds
@@ -25,16 +28,17 @@ from tests.service.server import Server, running, wait_for
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "api.md").read_text("utf-8")
+REFERENCE = (ROOT / "docs" / "operations-reference.md").read_text("utf-8")
 EXAMPLES = re.findall(
     r"```(sh|python)\n(.*?)\n```(?:\n\n```(?:json|http)\n(.*?)\n```)?", TEXT, re.DOTALL
 )
 """Language, request and answer; a Python example shows none."""
 
 
-def section(heading: str) -> str:
+def section(heading: str, text: str = TEXT) -> str:
     """The text under a heading, up to the next heading of any level."""
-    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", TEXT, re.DOTALL | re.MULTILINE)
-    assert found, f"docs/api.md has no heading {heading!r}"
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", text, re.DOTALL | re.MULTILINE)
+    assert found, f"there is no heading {heading!r}"
     return found[1]
 
 
@@ -81,22 +85,60 @@ def test_every_option_of_a_graph_stands_with_its_default() -> None:
 
 
 def test_every_setting_stands_with_its_default_and_no_other() -> None:
-    settings = rows(section("Settings"))
+    settings = rows(section("Settings", REFERENCE))
     named = {name for name in settings if name.startswith(PREFIX)}
     assert named == {PREFIX + field.name.upper() for field in fields(Settings)}
     for field in fields(Settings):
         option, default, _ = settings[PREFIX + field.name.upper()]
-        assert default == f"`{field.default}`"
+        assert default == _shown(field.default)
         assert option in ("", f"`--{field.name}`")
 
 
-def test_every_problem_type_stands_with_its_status_and_no_other() -> None:
+def problem_types() -> dict[str, HTTPStatus]:
     due = {name: status for status, name, _ in errors._PROBLEMS.values()}
     due |= {_name_of(status): status for status in errors._HTTP_DETAILS}
     due[errors.INTERNAL_ERROR.removeprefix(errors.TYPE_PREFIX)] = HTTPStatus.INTERNAL_SERVER_ERROR
+    return due
+
+
+def test_every_problem_type_stands_with_its_status_and_no_other() -> None:
     problems = rows(section("Problems"))
     listed = {name: int(cells[0]) for name, cells in problems.items() if cells[0].isdecimal()}
-    assert listed == {name: int(status) for name, status in due.items()}
+    assert listed == {name: int(status) for name, status in problem_types().items()}
+
+
+def test_every_problem_type_says_what_to_do_and_no_other() -> None:
+    advice = rows(section("Errors", REFERENCE))
+    assert set(advice) == set(problem_types())
+    assert all(cells[0] for cells in advice.values())
+
+
+def test_every_call_stands_with_its_scope() -> None:
+    listed = {call: cells[0] for call, cells in rows(TEXT).items() if call in CALLS}
+    due: dict[str, str] = {call: scope or "none" for call, scope in CALLS.items()}
+    for call in due:
+        if "{graph}" not in call and due[call] != "none" and call != LIST_OF_GRAPHS:
+            due[call] += ", all graphs"
+    assert listed == due
+
+
+def test_every_metric_stands_with_its_labels_and_no_other(server: Server) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
+    server.http.get(f"{path}/nothing")
+    wait_for(lambda: "liverank_stage_seconds_sum{" in server.http.get("/metrics").text)
+    due: dict[str, str] = {}
+    for family in text_string_to_metric_families(server.http.get("/metrics").text):
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        name = family.name + "_total" if family.type == "counter" else family.name
+        if family.samples and not name.endswith("_created"):
+            due[name] = ", ".join(f"`{label}`" for label in sorted(labels))
+    listed = {
+        name: ", ".join(sorted(cells[0].split(", ")))
+        for name, cells in rows(section("Metrics", REFERENCE)).items()
+        if len(cells) == 2
+    }
+    assert listed == due
 
 
 def test_every_member_of_a_problem_is_explained() -> None:
@@ -109,12 +151,17 @@ def test_the_limit_of_k_is_named() -> None:
 
 def test_the_examples_are_what_a_fresh_server_answers(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        for language, example, expected in EXAMPLES:
+        made: dict[str, str] = {}
+        for language, written, expected in EXAMPLES:
+            example = Template(written).safe_substitute(made)
             if language == "python":
                 names = {"url": str(server.http.base_url), "pyarrow": pyarrow, "httpx": httpx}
                 exec(example, names)
                 continue
             answer = server.http.request(**_request(example))
+            if answer.status_code == HTTPStatus.CREATED and "key" in answer.json():
+                made["ID"] = answer.json()["id"]
+                made.setdefault("KEY", answer.json()["key"])
             if expected.startswith("HTTP"):
                 assert expected == f"HTTP/1.1 {answer.status_code} {answer.reason_phrase}"
             else:
@@ -135,10 +182,26 @@ def test_every_call_has_an_example() -> None:
         assert any(method == m and re.fullmatch(pattern, url) for m, url in asked), call
 
 
-@pytest.mark.parametrize("file", ["api.md"])
+def test_every_logger_is_listed_and_no_other() -> None:
+    made = {
+        name
+        for path in (ROOT / "service").rglob("*.py")
+        for name in re.findall(r'getLogger\("(liverank[^"]*)"\)', path.read_text("utf-8"))
+    }
+    listed = set(rows(section("Logs", REFERENCE))) - {"logger", "uvicorn.error"}
+    assert {name for name in listed if name.startswith("liverank.")} == made
+
+
+@pytest.mark.parametrize("file", ["api.md", "operations-reference.md"])
 def test_lines_are_no_longer_than_a_screen_is_wide(file: str) -> None:
     lines = (ROOT / "docs" / file).read_text("utf-8").splitlines()
     assert [number for number, line in enumerate(lines, 1) if len(line) > 128] == []
+
+
+def _shown(default: object) -> str:
+    if default is None:
+        return "none"
+    return f"`{default}`".lower() if isinstance(default, bool) else f"`{default}`"
 
 
 def _value(cell: str) -> Any:
@@ -179,7 +242,7 @@ def _steady(answer: Any) -> Any:
         return {
             name: sorted(value) if name in ("seconds", "memory") else _steady(value)
             for name, value in answer.items()
-            if name not in ("iterations", "backend")
+            if name not in ("iterations", "backend", "id", "key", "created")
         }
     if isinstance(answer, list):
         return [_steady(value) for value in answer]

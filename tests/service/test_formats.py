@@ -327,3 +327,12 @@ def test_a_payload_that_is_none_is_refused() -> None:
         decode_payload(b"junk")
     with pytest.raises(FormatError, match=r"^payload: one row of insert_sources, insert_targets, "):
         decode_payload(arrow_stream(source=pa.array(["a"])))
+
+
+@pytest.mark.parametrize(
+    "body", [b"null", b" null\n", b'{"source": "a", "target": "b"}\nnull', b"{}null", b"[null]"]
+)
+def test_a_line_that_is_null_is_refused(body: bytes) -> None:
+    """pyarrow's JSON reader has a segmentation fault there."""
+    with pytest.raises(FormatError):
+        decode_batch("application/x-ndjson", body, "string")

@@ -95,7 +95,12 @@ def test_a_batch_that_is_wrong_anywhere_changes_nothing(
         (b'{"storage": "float16"}', "storage", "'float64' or 'float32'"),
         (b'{"storage": "float32", "target_error": 1e-7}', "target_error", "at least 1e-06 where"),
         (b'{"keys": "uuid"}', "keys", "'string' or 'integer'"),
-        (b'{"dampening": 0.5}', "dampening", "not permitted"),
+        (
+            b'{"dampening": 0.5}',
+            "dampening",
+            "known are damping, dangling, strategy, target_error, ",
+        ),
+        (b'{"damping": 0.5, "damping": 0.6}', "damping", "stands twice"),
         (b"[0.5]", "body", "object"),
         (b'{"damping": ', "body", "not JSON"),
     ],

@@ -1,0 +1,100 @@
+"""Around every request: its id, its place, the headers of its answer, its time; and what nobody
+foresaw.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import re
+import secrets
+from time import perf_counter
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import answer_of
+from service.limits import Capacity, Exchange
+from service.logs import request_id
+from service.metrics import HttpMetrics
+
+log = logging.getLogger("liverank.http")
+
+REQUEST_ID_HEADER = "X-Request-ID"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
+
+
+class Exchanges:
+    """The outermost layer: everything inside finds its Exchange in ``scope["exchange"]``."""
+
+    def __init__(self, app: ASGIApp, capacity: Capacity, metrics: HttpMetrics) -> None:
+        self._app = app
+        self._capacity = capacity
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = scope["exchange"] = Exchange(_request_id(scope))
+        token = request_id.set(exchange.request_id)
+        status = 0
+        page: Message | None = None
+
+        async def answer(message: Message) -> None:
+            nonlocal status, page
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers[REQUEST_ID_HEADER] = exchange.request_id
+                headers["X-Content-Type-Options"] = "nosniff"
+                if headers.get("content-type", "").startswith("text/html"):
+                    page = message  # its headers depend on its body
+                    return
+            elif page is not None:
+                _protect(MutableHeaders(scope=page), message["body"])
+                await send(page)
+                page = None
+            await send(message)
+
+        self._metrics.at_work.inc()
+        started = perf_counter()
+        try:
+            await self._app(scope, receive, answer)
+        except Exception as error:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if status:  # the answer has begun: all that is left is to break it off
+                raise
+            await answer_of(error, scope["path"])(scope, receive, answer)
+        finally:
+            self._capacity.leave(exchange)
+            self._metrics.at_work.dec()
+            self._metrics.answered(exchange.call, status, perf_counter() - started)
+            request_id.reset(token)
+
+
+def _request_id(scope: Scope) -> str:
+    """The client's own, where it is one that may stand in a log; else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            given: str = value.decode("latin-1")
+            if _REQUEST_ID.fullmatch(given):
+                return given
+    return secrets.token_hex(8)
+
+
+def _protect(headers: MutableHeaders, body: bytes) -> None:
+    """Headers of a page: it runs only scripts of this server, and stands in no other page."""
+    scripts = "".join(
+        f" 'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'"
+        for script in _INLINE_SCRIPT.findall(body)
+    )
+    headers["Content-Security-Policy"] = (
+        f"default-src 'none'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+    headers["X-Frame-Options"] = "DENY"
+    headers["Referrer-Policy"] = "no-referrer"

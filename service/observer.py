@@ -1,0 +1,49 @@
+"""What a graph's pipeline tells to whoever watches it; metrics have an observer that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpu import Change, Result
+
+
+@dataclass(slots=True)
+class StageSeconds:
+    """Where a batch spent its time; the keys of the receipt's `seconds`."""
+
+    queue: float = 0.0
+    journal: float = 0.0
+    keys: float = 0.0
+    mutate: float = 0.0
+    mark: float = 0.0
+    solve: float = 0.0
+    watched: float = 0.0
+    publish: float = 0.0
+    total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankedBatch:
+    """A batch whose ranks are published."""
+
+    version: int
+    change: Change
+    seconds: StageSeconds
+    request_id: str | None
+
+
+class Observer:
+    """Does nothing. Called on the pipeline's thread; must not raise."""
+
+    def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
+        """These batches were ranked together."""
+
+    def rejected(self) -> None:
+        """A batch was committed, but could not be applied."""
+
+    def failed(self, batches: int) -> None:
+        """Batches were not committed, or were applied but not ranked."""
+
+    def dropped(self) -> None:
+        """The graph is gone."""

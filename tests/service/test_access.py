@@ -1,0 +1,460 @@
+"""Who may make which call: every endpoint with every kind of key, and servers without keys."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+import httpx
+import pytest
+
+from service.access import CALLS, LIST_OF_GRAPHS, Unprotected
+from service.app import create_app
+from service.client import Client, ServerError
+from service.errors import LastKey, StorageFailed, UnknownKey
+from service.security import KeyStore, Scope, digest_of
+from service.settings import Settings
+from tests.service.server import Server, running
+
+ENVIRONMENT_KEY = "k" * 32
+MINE, OTHER = "mine", "other"
+
+BODIES: dict[str, Any] = {
+    "POST /graphs/{graph}/batches": {"insert": [["a", "b"]]},
+    "POST /graphs/{graph}/ranks": {"vertices": ["a"]},
+    "POST /keys": {"name": "made by a test", "scope": "read"},
+}
+DONE = (200, 201, 202, 204)
+
+
+@dataclass
+class Guarded:
+    """A server with keys: one for each scope, for all graphs and for `MINE` only."""
+
+    server: Server
+    keys: dict[str, str]
+
+    def call(self, call: str, key: str | None, graph: str = MINE) -> httpx.Response:
+        method, path = call.split(" ")
+        if call == "DELETE /keys/{key}":
+            path = "/keys/" + self.spare_key()
+        elif method == "DELETE":
+            graph = self.spare_graph(graph)
+        path = path.format(graph=graph, vertex="a", version=1)
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        return self.server.http.request(method, path, headers=headers, json=BODIES.get(call))
+
+    def spare_graph(self, graph: str) -> str:
+        """A graph that may be dropped, and that a key for `graph` alone sees."""
+        graph = f"{graph}-too"
+        self.admin("PUT", f"/graphs/{graph}")
+        return graph
+
+    def spare_key(self) -> str:
+        made = self.admin("POST", "/keys", {"name": "spare", "scope": "read"})
+        return str(made.json()["id"])
+
+    def admin(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {ENVIRONMENT_KEY}"}
+        answer = self.server.http.request(method, path, headers=headers, json=body)
+        assert answer.status_code in DONE, answer.text
+        return answer
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with running(tmp_path_factory.mktemp("data"), api_key=ENVIRONMENT_KEY) as server:
+        guarded = Guarded(server, {})
+        for graph in (MINE, OTHER):
+            guarded.admin("PUT", f"/graphs/{graph}")
+            guarded.admin("POST", f"/graphs/{graph}/batches", {"insert": [["a", "b"]]})
+        for scope in get_args(Scope):
+            for graphs in (None, [MINE, "mine-too"]):
+                body = {"name": f"{scope} {graphs}", "scope": scope, "graphs": graphs}
+                made = guarded.admin("POST", "/keys", body).json()
+                guarded.keys[f"{scope} all" if graphs is None else f"{scope} some"] = made["key"]
+        revoked = guarded.admin("POST", "/keys", {"name": "gone", "scope": "admin"}).json()
+        guarded.admin("DELETE", f"/keys/{revoked['id']}")
+        genuine = guarded.keys["admin all"]
+        guarded.keys |= {
+            "revoked": revoked["key"],
+            "wrong": "lvr_000000000000_" + "x" * 43,
+            "wrong secret": genuine[:-1] + ("A" if genuine[-1] != "A" else "B"),
+            "shortened": genuine[:-1],
+            "id alone": genuine[:16],
+        }
+        yield guarded
+
+
+def expected_status(call: str, kind: str, graph: str) -> tuple[int, ...]:
+    """What the documents say: the scopes include each other, and a key is for its graphs."""
+    due = CALLS[call]
+    if due is None:
+        return DONE
+    scope, _, reach = kind.partition(" ")
+    if scope not in get_args(Scope):
+        return (401,)
+    order = get_args(Scope)
+    if order.index(scope) < order.index(due):
+        return (403,)
+    names_graph = "{graph}" in call
+    if reach == "some" and (graph == OTHER if names_graph else call != LIST_OF_GRAPHS):
+        return (403,)
+    return DONE
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_call_with_every_key_is_answered_as_documented(guarded: Guarded, call: str) -> None:
+    kinds = ["no key", *guarded.keys]
+    for kind, graph in product(kinds, (MINE, OTHER)):
+        key = guarded.keys.get(kind)
+        answer = guarded.call(call, key, graph)
+        assert answer.status_code in expected_status(call, kind, graph), (kind, graph, answer.text)
+        if answer.status_code == 401:
+            assert answer.headers["www-authenticate"] == 'Bearer realm="liverank"'
+            assert answer.json()["type"] == "urn:liverank:problem:unauthorized"
+        if answer.status_code == 403:
+            assert answer.json()["type"] == "urn:liverank:problem:forbidden"
+
+
+def test_a_call_that_is_refused_changes_nothing(guarded: Guarded) -> None:
+    before = guarded.admin("GET", f"/graphs/{MINE}").json()
+    for kind in ("read all", "read some", "revoked", "wrong", "wrong secret"):
+        for call in ("POST /graphs/{graph}/batches", "DELETE /graphs/{graph}"):
+            guarded.call(call, guarded.keys[kind])
+    assert guarded.admin("GET", f"/graphs/{MINE}").json() == before
+
+
+def test_refusals_say_what_is_due(guarded: Guarded) -> None:
+    def detail(call: str, kind: str, graph: str = MINE) -> str:
+        return str(guarded.call(call, guarded.keys.get(kind), graph).json()["detail"])
+
+    batches = "POST /graphs/{graph}/batches"
+    assert detail(batches, "none") == "an API key is due, as Authorization: Bearer <key>"
+    assert detail(batches, "wrong") == "the API key is wrong, or was revoked"
+    assert detail(batches, "revoked") == detail(batches, "wrong secret") == detail(batches, "wrong")
+    assert detail(batches, "read all") == "key 'read None' has scope read; this call needs write"
+    assert detail(batches, "write some", OTHER).endswith("is not for graph 'other'")
+    assert detail("GET /metrics", "admin some").endswith(
+        "is for some graphs; this call needs one for all"
+    )
+
+
+@pytest.mark.parametrize("value", ["Basic YTpi", "Bearer", "bearer", "Token x", b"Bearer \xff\xfe"])
+def test_a_header_that_is_no_bearer_key_is_refused(guarded: Guarded, value: str | bytes) -> None:
+    sent = value if isinstance(value, bytes) else value.encode()
+    answer = guarded.server.http.get("/graphs", headers={b"Authorization": sent})
+    assert answer.status_code == 401
+
+
+def test_the_word_bearer_may_have_any_case(guarded: Guarded) -> None:
+    answer = guarded.server.http.get(
+        "/graphs", headers={"Authorization": f"bearer {ENVIRONMENT_KEY}"}
+    )
+    assert answer.status_code == 200
+
+
+def test_the_list_shows_only_the_graphs_of_the_key(guarded: Guarded) -> None:
+    answer = guarded.call("GET /graphs", guarded.keys["read some"])
+    names = {graph["graph"] for graph in answer.json()["graphs"]}
+    assert OTHER not in names
+    assert MINE in names
+
+
+def test_a_graph_that_a_key_is_not_for_looks_the_same_whether_it_exists(guarded: Guarded) -> None:
+    answers = [
+        guarded.call("GET /graphs/{graph}", guarded.keys["read some"], graph).json()
+        for graph in (OTHER, "nowhere")
+    ]
+    assert [answer["status"] for answer in answers] == [403, 403]
+
+
+def test_no_key_is_ever_logged(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        for call, key in product(CALLS, guarded.keys.values()):
+            guarded.call(call, key)
+        made = guarded.admin("POST", "/keys", {"name": "n", "scope": "read"}).json()["key"]
+    text = "\n".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records)
+    assert "a key is created" in text
+    for key in (*guarded.keys.values(), made, ENVIRONMENT_KEY):
+        if len(key) > 20:
+            assert key not in text
+            assert digest_of(key) not in text
+            assert key[17:] not in text
+
+
+def test_a_server_that_is_not_ready_tells_the_reason_only_to_keys(tmp_path: Path) -> None:
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs" / "secret-name").mkdir()
+    with running(tmp_path, wait_until_ready=False, api_key=ENVIRONMENT_KEY) as server:
+        headers = {"Authorization": f"Bearer {ENVIRONMENT_KEY}"}
+        while "secret-name" not in server.http.get("/readyz", headers=headers).text:
+            pass
+        detail = server.http.get("/readyz").json()["detail"]
+    assert detail == "the server is not ready: the reason is told to API keys"
+
+
+# The file of keys
+
+
+def test_keys_survive_a_restart_and_only_their_hashes_are_on_disk(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        first = server.http.post("/keys", json={"name": "first", "scope": "admin"}).json()
+        assert server.http.get("/graphs").status_code == 401
+    path = tmp_path / "keys.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert first["key"].split("_", 2)[2] not in path.read_text()
+    assert digest_of(first["key"]) in path.read_text()
+    with running(tmp_path) as server:
+        assert server.http.get("/graphs").status_code == 401
+        bearer = {"Authorization": f"Bearer {first['key']}"}
+        listed = server.http.get("/keys", headers=bearer).json()["keys"]
+    assert listed == [{name: value for name, value in first.items() if name != "key"}]
+
+
+def test_a_key_has_256_random_bits(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path)
+    texts = {store.create("k", "admin", None)[1] for _ in range(20)}
+    assert len(texts) == 20
+    assert all(re.fullmatch(r"lvr_[0-9a-f]{12}_[A-Za-z0-9_-]{43}", text) for text in texts)
+
+
+def test_the_first_key_is_an_administrators(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        for body in (
+            {"name": "n", "scope": "write"},
+            {"name": "n", "scope": "admin", "graphs": ["default"]},
+        ):
+            answer = server.http.post("/keys", json=body)
+            assert answer.status_code == 422
+            assert answer.json()["detail"].endswith("admin, for all graphs: it is the first key")
+        assert server.http.get("/keys").json() == {"keys": []}
+
+
+def test_the_last_administrators_key_cannot_be_revoked(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path)
+    first, _ = store.create("first", "admin", None)
+    reader, _ = store.create("reader", "read", ["g", "g"])
+    assert reader.graphs == ("g",)
+    store.revoke(reader.id)
+    with pytest.raises(LastKey, match="is the last of scope admin for all graphs"):
+        store.revoke(first.id)
+    second, text = store.create("second", "admin", None)
+    store.revoke(first.id)
+    assert store.find(text) == second
+    assert [key.id for key in KeyStore(tmp_path).listed()] == [second.id]
+
+
+def test_a_key_that_is_not_there_cannot_be_revoked(guarded: Guarded, tmp_path: Path) -> None:
+    with pytest.raises(UnknownKey):
+        KeyStore(tmp_path).revoke("abc")
+    headers = {"Authorization": f"Bearer {ENVIRONMENT_KEY}"}
+    for identity in ("000000000000", "environment"):
+        answer = guarded.server.http.delete(f"/keys/{identity}", headers=headers)
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == f"there is no stored API key '{identity}'"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"name": "", "scope": "read"}, "name"),
+        ({"name": "x" * 101, "scope": "read"}, "name"),
+        ({"name": "a\nb", "scope": "read"}, "name"),
+        ({"name": "n", "scope": "owner"}, "scope"),
+        ({"name": "n", "scope": "read", "graphs": []}, "graphs"),
+        ({"name": "n", "scope": "read", "graphs": [1]}, "graphs"),
+        ({"name": "n", "scope": "read", "until": 5}, "until"),
+        ({"scope": "read"}, "name"),
+    ],
+)
+def test_a_key_with_a_wrong_option_is_not_made(guarded: Guarded, body: Any, field: str) -> None:
+    before = guarded.admin("GET", "/keys").json()
+    headers = {"Authorization": f"Bearer {ENVIRONMENT_KEY}"}
+    answer = guarded.server.http.post("/keys", json=body, headers=headers)
+    assert answer.status_code == 422
+    assert answer.json()["field"] == field
+    assert guarded.admin("GET", "/keys").json() == before
+
+
+def test_a_change_that_cannot_be_written_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = KeyStore(tmp_path)
+    store.create("first", "admin", None)
+    second, _ = store.create("second", "admin", None)
+
+    def full(_path: Path, _target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(StorageFailed, match="No space left on device"):
+        store.create("third", "read", None)
+    with pytest.raises(StorageFailed):
+        store.revoke(second.id)
+    assert len(store.listed()) == 2
+    monkeypatch.undo()
+    assert len(KeyStore(tmp_path).listed()) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "keys": [{"id": "x"}]}', "\0"]
+)
+def test_a_file_of_keys_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "keys.json").write_text(text)
+    with pytest.raises(StorageFailed, match=r"keys\.json: is no file of API keys"):
+        create_app(Settings(data=tmp_path))
+
+
+def test_a_file_of_keys_of_another_format_is_named(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text('{"format": 2, "keys": []}')
+    with pytest.raises(StorageFailed, match="has format 2; this version reads 1"):
+        KeyStore(tmp_path)
+
+
+def test_a_row_with_a_scope_that_is_none_lets_nobody_in(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path)
+    store.create("first", "admin", None)
+    path = tmp_path / "keys.json"
+    document = json.loads(path.read_text())
+    document["keys"][0]["scope"] = "root"
+    path.write_text(json.dumps(document))
+    with pytest.raises(StorageFailed, match="scope 'root'"):
+        KeyStore(tmp_path)
+
+
+# Servers without keys
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "example.org"])
+def test_a_server_that_others_can_reach_does_not_start_without_keys(
+    tmp_path: Path, host: str
+) -> None:
+    with pytest.raises(Unprotected, match="lets other machines connect, but there is no API key"):
+        create_app(Settings(data=tmp_path, host=host))
+    create_app(Settings(data=tmp_path, host=host, insecure=True))
+    create_app(Settings(data=tmp_path, host=host, api_key=ENVIRONMENT_KEY))
+    KeyStore(tmp_path).create("first", "admin", None)
+    create_app(Settings(data=tmp_path, host=host))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.5.6.7", "::1", "localhost"])
+def test_a_server_on_loopback_needs_no_keys(tmp_path: Path, host: str) -> None:
+    create_app(Settings(data=tmp_path, host=host))
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.0.0.1:8080", 200),
+        ("localhost:1", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:8080", 200),
+        ("127.9.9.9", 200),
+        ("attacker.example", 421),
+        ("attacker.example:8080", 421),
+        ("localhost.attacker.example", 421),
+        ("127.0.0.1.attacker.example", 421),
+        ("127.0.0.1@attacker.example", 421),
+        ("10.0.0.1", 421),
+        ("0.0.0.0", 421),
+        ("[::1", 421),
+        ("", 421),
+    ],
+)
+def test_without_keys_only_loopback_names_are_answered(
+    server: Server, host: str, status: int
+) -> None:
+    answer = server.http.get("/graphs", headers={"Host": host})
+    assert answer.status_code == status
+    if status == 421:
+        assert answer.json()["type"] == "urn:liverank:problem:host-not-allowed"
+    assert server.http.get("/livez", headers={"Host": host}).status_code == 200
+
+
+def test_without_keys_pages_of_other_sites_are_not_answered(server: Server) -> None:
+    """A page can POST a body without a content type across origins: that would be a batch."""
+    path = server.new_graph()
+    own = str(server.http.base_url).rstrip("/")
+    for origin, status in (
+        ("https://attacker.example", 403),
+        ("null", 403),
+        ("http://127.0.0.1:1", 403),
+        (own, 200),
+    ):
+        answer = server.http.post(
+            f"{path}/batches", content=b'{"insert": [["a", "b"]]}', headers={"Origin": origin}
+        )
+        assert answer.status_code == status, origin
+    assert server.http.get(path).json()["version"] == 1
+
+
+def test_no_answer_invites_another_origin(server: Server) -> None:
+    headers = {"Origin": "https://attacker.example", "Access-Control-Request-Method": "POST"}
+    for method, path in (("OPTIONS", "/graphs"), ("GET", "/livez"), ("GET", "/docs")):
+        answer = server.http.request(method, path, headers=headers)
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_a_call_that_nobody_gave_a_scope_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(CALLS, "GET /graphs/{graph}/top")
+    with pytest.raises(LookupError, match=r"does not say who may call GET /graphs/\{graph\}/top"):
+        create_app(Settings())
+
+
+# The client and the pages
+
+
+def test_the_client_sends_its_key_and_manages_others(guarded: Guarded) -> None:
+    url = str(guarded.server.http.base_url)
+    with Client(url, api_key=ENVIRONMENT_KEY) as client:
+        made = client.create_key("from the client", "write", ["mine"])
+        listed = client.keys()
+        assert made["id"] in [key["id"] for key in listed]
+        with Client(url, api_key=made["key"]) as writer:
+            assert writer.send("mine", insert=[("x", "y")])["inserted"] == 1
+            client.revoke_key(made["id"])
+            with pytest.raises(ServerError, match="wrong, or was revoked"):
+                writer.send("mine", insert=[("x", "z")])
+
+
+def test_the_client_takes_its_key_from_the_environment(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVERANK_API_KEY", ENVIRONMENT_KEY)
+    with Client(str(guarded.server.http.base_url)) as client:
+        assert client.graphs()
+
+
+def test_pages_run_only_scripts_of_this_server_and_stand_in_no_frame(server: Server) -> None:
+    answer = server.http.get("/docs")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self' 'sha256-" in policy
+    assert "unsafe-inline" not in policy.split("style-src")[0]
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    for path in ("/docs", "/livez", "/nowhere", "/openapi.json"):
+        assert server.http.get(path).headers["x-content-type-options"] == "nosniff"
+
+
+def test_openapi_names_the_scope_and_the_key_of_every_call(server: Server) -> None:
+    schema = server.http.get("/openapi.json").json()
+    assert schema["components"]["securitySchemes"] == {"key": {"type": "http", "scheme": "bearer"}}
+    for call, scope in CALLS.items():
+        method, path = call.split(" ")
+        described = schema["paths"][path][method.lower()]
+        if scope is None:
+            assert "security" not in described
+        else:
+            assert described["security"] == [{"key": []}]
+            assert described["description"].endswith(f"Scope: {scope}.")
+            assert {"401", "403", "421"} < set(described["responses"])

@@ -1,0 +1,542 @@
+"""What is too much is refused with a figure, changes nothing, and leaves the others alone."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from service.admission import Admission, QueueLimits
+from service.arrow_sizes import decompressed_bytes, written_out_bytes
+from service.client import Client
+from service.connections import LONGEST_HEAD
+from service.errors import QueueFull, TooBusy
+from service.limits import Capacity, Exchange
+from service.settings import Settings
+from tests.service.server import Server, running, wait_for
+
+PATIENCE = 1.0
+
+ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that takes little."""
+    with running(
+        tmp_path_factory.mktemp("data"),
+        max_body_bytes=100_000,
+        max_batch_edges=100,
+        max_key_bytes=16,
+        max_queue_batches=3,
+        max_queue_bytes=20_000,
+        max_concurrent_requests=4,
+        max_graphs=3,
+        slow_client_seconds=10,
+    ) as server:
+        server.http.put("/graphs/g")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that waits for no client."""
+    data = tmp_path_factory.mktemp("data")
+    with running(data, max_connections=20, slow_client_seconds=PATIENCE) as server:
+        yield server
+
+
+def url_of(server: Server, path: str) -> str:
+    return str(server.http.base_url.join("/" + path))
+
+
+@contextlib.contextmanager
+def busy(server: Server, graph: str) -> Iterator[None]:
+    """The graph's pipeline does nothing meanwhile."""
+    pipeline = server.catalog.get(graph).pipeline
+    gate = threading.Event()
+    done = pipeline._enqueue_task(lambda: gate.wait(60))
+    try:
+        yield
+    finally:
+        gate.set()
+        done.result(60)
+        wait_for(lambda: pipeline.batches.jobs == 0)
+
+
+@contextlib.contextmanager
+def connection_to(server: Server) -> Iterator[socket.socket]:
+    url = server.http.base_url
+    assert url.port is not None
+    with socket.create_connection((url.host, url.port), timeout=10) as connection:
+        yield connection
+
+
+def head(path: str, length: int) -> bytes:
+    """The head of a POST whose body is so long."""
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode()
+
+
+# Queues
+
+
+def test_jobs_count_until_they_end_and_then_others_are_admitted() -> None:
+    admission = Admission("g", QueueLimits(jobs=2, bytes=100))
+    first, second, third = Future[None](), Future[None](), Future[None]()
+    admission.admit(first, 60)
+    admission.admit(second, 40)
+    assert (admission.jobs, admission.bytes) == (2, 100)
+    with pytest.raises(QueueFull) as caught:
+        admission.admit(third, 0)
+    assert str(caught.value) == (
+        "graph 'g' is behind: 2 batches and computations of 100 bytes wait or are at work; "
+        "ask again in 1 s"
+    )
+    first.set_exception(RuntimeError("it failed, and ended"))
+    admission.admit(third, 60)
+    with pytest.raises(QueueFull):
+        admission.check(1)
+    assert admission.refused == 2
+    second.set_result(None)
+    third.set_result(None)
+    assert (admission.jobs, admission.bytes) == (0, 0)
+
+
+def test_a_job_larger_than_the_queue_is_admitted_when_it_is_alone() -> None:
+    admission = Admission("g", QueueLimits(jobs=2, bytes=100))
+    large: Future[None] = Future()
+    admission.admit(large, 1000)
+    with pytest.raises(QueueFull):
+        admission.check(0)
+    large.set_result(None)
+    admission.check(1000)
+
+
+def test_retry_after_is_the_time_that_the_last_job_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("service.admission.monotonic", lambda: now[0])
+    admission = Admission("g", QueueLimits(jobs=1))
+    for taken, due in ((7.2, "8"), (0.1, "1"), (1000.0, "60")):
+        job: Future[None] = Future()
+        admission.admit(job, 0)
+        now[0] += taken
+        job.set_result(None)
+        waiting: Future[None] = Future()
+        admission.admit(waiting, 0)
+        with pytest.raises(QueueFull) as caught:
+            admission.check(0)
+        assert caught.value.headers == {"Retry-After": due}
+        now[0] += taken
+        waiting.set_result(None)
+
+
+def test_many_threads_leave_the_count_as_it_was() -> None:
+    admission = Admission("g", QueueLimits(jobs=50))
+
+    def work() -> None:
+        for size in range(500):
+            job: Future[None] = Future()
+            with contextlib.suppress(QueueFull):
+                admission.admit(job, size)
+                job.set_result(None)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (admission.jobs, admission.bytes) == (0, 0)
+
+
+def test_a_full_queue_refuses_batches_and_leaves_reads_alone(small: Server) -> None:
+    small.http.post("/graphs/g/batches", json={"insert": [["a", "b"]]})
+    before = small.http.get("/graphs/g").json()["version"]
+    batch = {"insert": [["a", "c"]]}
+    waiting: list[httpx.Response] = []
+
+    def send() -> None:
+        waiting.append(httpx.post(url_of(small, "graphs/g/batches"), json=batch, timeout=60))
+
+    with busy(small, "g"):
+        threads = [threading.Thread(target=send) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: small.catalog.get("g").pipeline.batches.jobs == 3)
+        answer = small.http.post("/graphs/g/batches", json=batch)
+        assert answer.status_code == 429
+        assert answer.json()["type"] == "urn:liverank:problem:queue-full"
+        assert int(answer.headers["retry-after"]) >= 1
+        assert small.http.get("/graphs/g/top").status_code == 200
+        assert small.http.get("/graphs/g/ranks/a").status_code == 200
+        # Another graph's queue is another one.
+        assert small.http.post("/graphs/default/batches", json=batch).status_code == 200
+    for thread in threads:
+        thread.join()
+    assert [answer.status_code for answer in waiting] == [200, 200, 200]
+    # What was refused was not taken: no version was spent on it.
+    assert small.http.get("/graphs/g").json()["version"] == before + 3
+
+
+def test_a_batch_that_the_queue_has_no_bytes_for_is_refused_before_its_body(small: Server) -> None:
+    with busy(small, "g"):
+        sent = threading.Thread(
+            target=lambda: httpx.post(
+                url_of(small, "graphs/g/batches"), json={"vertices": ["v"]}, timeout=60
+            )
+        )
+        sent.start()
+        wait_for(lambda: small.catalog.get("g").pipeline.batches.jobs == 1)
+        with connection_to(small) as connection:
+            connection.sendall(head("/graphs/g/batches", 90_000))
+            assert connection.recv(100).startswith(b"HTTP/1.1 429 ")
+    sent.join()
+
+
+def test_computations_have_a_limit_of_their_own(small: Server) -> None:
+    small.http.post("/graphs/g/batches", json={"insert": [["a", "b"]]})
+    url = url_of(small, "graphs/g/personalized/a")
+    with busy(small, "g"):  # which is a computation itself
+        threads = [threading.Thread(target=lambda: httpx.get(url, timeout=60)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: small.catalog.get("g").pipeline.computations.jobs == 3)
+        assert small.http.get(url).status_code == 429
+        small.catalog.get("g").pipeline.batches.check(1)  # batches are not refused for it
+    for thread in threads:
+        thread.join()
+
+
+def test_the_client_waits_for_a_full_queue(small: Server) -> None:
+    def send() -> None:
+        httpx.post(url_of(small, "graphs/g/batches"), json={}, timeout=60)
+
+    with Client(str(small.http.base_url)) as client:
+        receipts: list[Any] = []
+        last = threading.Thread(target=lambda: receipts.append(client.send("g")))
+        with busy(small, "g"):
+            threads = [threading.Thread(target=send) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            pipeline = small.catalog.get("g").pipeline
+            wait_for(lambda: pipeline.batches.jobs == 3)
+            refused = pipeline.batches.refused
+            last.start()
+            wait_for(lambda: pipeline.batches.refused > refused)
+        for thread in (*threads, last):
+            thread.join()
+    assert receipts[0]["version"] == small.http.get("/graphs/g").json()["version"]
+
+
+# Requests and bodies
+
+
+def test_places_are_counted_by_kind_and_given_back() -> None:
+    capacity = Capacity(Settings(max_concurrent_requests=1))
+    reader, writer, late = Exchange("1"), Exchange("2"), Exchange("3")
+    capacity.enter(reader, "read")
+    capacity.enter(writer, "other")
+    with pytest.raises(TooBusy, match="too many reads are at work: 1 is the limit"):
+        capacity.enter(late, "read")
+    capacity.leave(late)
+    assert capacity.at_work == {"read": 1, "other": 1}
+    capacity.leave(reader)
+    capacity.enter(late, "read")
+
+
+def test_bytes_of_bodies_are_counted_over_all_requests() -> None:
+    capacity = Capacity(Settings(max_receiving_bytes=100))
+    first, second = Exchange("1"), Exchange("2")
+    capacity.hold(first, 500)  # alone: never too much
+    with pytest.raises(TooBusy, match="too many bytes of bodies"):
+        capacity.hold(second, 1)
+    capacity.release_body(first)
+    capacity.hold(second, 60)
+    capacity.hold(first, 40)
+    with pytest.raises(TooBusy):
+        capacity.hold(first, 1)
+    capacity.leave(first)
+    capacity.leave(second)
+    assert capacity.receiving == 0
+
+
+def test_more_writers_than_there_are_places_are_refused_and_readers_are_not(small: Server) -> None:
+    url = url_of(small, "graphs/g/batches")
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):  # a body that does not come holds its place
+            connection = stack.enter_context(connection_to(small))
+            connection.sendall(head("/graphs/g/batches", 10))
+        wait_for(lambda: small.app.state.capacity.at_work["other"] == 4)
+        answer = httpx.post(url, json={})
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json()["type"] == "urn:liverank:problem:too-busy"
+        assert small.http.get("/graphs/g/top").status_code == 200
+    wait_for(lambda: small.app.state.capacity.at_work["other"] == 0)
+    assert httpx.post(url, json={}).status_code == 200
+
+
+def test_too_many_edges_are_refused(small: Server) -> None:
+    edges = [["a", str(i)] for i in range(101)]
+    answer = small.http.post("/graphs/g/batches", json={"insert": edges})
+    assert answer.status_code == 413
+    assert answer.json()["detail"] == (
+        "the batch has 101 edges and vertices; 100 are taken at once"
+    )
+    assert small.http.post("/graphs/g/batches", json={"insert": edges[:100]}).status_code == 200
+
+
+@pytest.mark.parametrize("field", ["insert", "delete", "vertices"])
+def test_a_key_that_is_too_long_is_refused_by_field_and_index(small: Server, field: str) -> None:
+    short, long = "é" * 8, "é" * 8 + "x"
+    content = [short, long] if field == "vertices" else [[short, short], [short, long]]
+    answer = small.http.post("/graphs/g/batches", json={field: content})
+    assert answer.status_code == 422
+    problem = answer.json()
+    assert (problem["field"], problem["index"]) == (field, 1)
+    assert problem["detail"].endswith("a key of at most 16 bytes is due, got 17")
+
+
+def test_too_many_graphs_are_refused(small: Server) -> None:
+    small.http.put("/graphs/third")
+    answer = small.http.put("/graphs/fourth")
+    assert answer.status_code == 507
+    assert answer.json()["detail"] == "there are 3 graphs, and no more are taken; drop one first"
+    assert small.http.put("/graphs/third").status_code == 200
+    small.http.delete("/graphs/third")
+    assert small.http.put("/graphs/fourth").status_code == 201
+    small.http.delete("/graphs/fourth")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+def test_a_compressed_body_is_refused(small: Server, encoding: str) -> None:
+    answer = small.http.post(
+        "/graphs/g/batches", content=b"x", headers={"Content-Encoding": encoding}
+    )
+    assert answer.status_code == 415
+    assert answer.json()["accepted"] == ["identity"]
+
+
+# JSON with a member that stands twice
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"insert": [["a", "b"]], "insert": [["c", "d"]]}', "insert"),
+        (b'{"insert": [["a", "b"]], "\\u0069nsert": [["c", "d"]]}', "insert"),
+        (b'{"delete": {"source": ["a"], "target": ["b"], "source": ["c"]}}', "source"),
+        (b'{"vertices": ["a"] , "vertices" \n : ["a"]}', "vertices"),
+    ],
+)
+@pytest.mark.parametrize("padding", [0, 70_000], ids=["small", "large"])
+def test_a_member_that_stands_twice_is_refused(
+    small: Server, body: bytes, field: str, padding: int
+) -> None:
+    answer = small.http.post("/graphs/g/batches", content=body + b" " * padding)
+    assert answer.status_code == 422
+    assert answer.json()["field"] == field
+    assert answer.json()["detail"] == f"{field}: stands twice in one object"
+
+
+@pytest.mark.parametrize("key", ['a":b', 'a\\": ', '"', '":', "insert", 'x":"y":'])
+def test_a_key_that_looks_like_a_member_is_only_a_key(small: Server, key: str) -> None:
+    answer = small.http.post("/graphs/g/batches", json={"insert": [[key, key]]})
+    assert answer.status_code == 200
+
+
+# Arrow streams that become longer than they are
+
+
+def arrow(table: pa.Table, compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+def test_the_size_of_a_stream_is_told_without_decompressing_it(compression: str | None) -> None:
+    table = pa.table({"source": pa.array(np.zeros(50_000, np.int64)), "target": ["key"] * 50_000})
+    assert decompressed_bytes(arrow(table, compression)) == pytest.approx(table.nbytes, rel=0.01)
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.large_string(), pa.string_view()])
+@pytest.mark.parametrize("encoded", [False, True])
+def test_columns_are_measured_as_they_will_be_written_out(text: pa.DataType, encoded: bool) -> None:
+    column = pa.array(["é", None, "abc", "x" * 100], text)
+    if encoded:
+        column = pa.DictionaryArray.from_arrays(pa.array([3, 3, 0, None], pa.int8()), column)
+    # of all but the first, so that offsets are looked at
+    lengths = [100, 2, 0] if encoded else [0, 3, 100]
+    assert written_out_bytes(pa.table({"source": column.slice(1)})) == sum(lengths)
+
+
+def test_a_stream_that_decompresses_to_too_much_is_refused(small: Server) -> None:
+    table = pa.table({name: ["x" * 60_000] for name in ("source", "target")})
+    body = arrow(table, "zstd")
+    assert len(body) < 2_000
+    answer = small.http.post("/graphs/g/batches", content=body, headers=ARROW)
+    assert answer.status_code == 413
+    assert "bytes once it is decompressed" in answer.json()["detail"]
+    answer = small.http.post("/graphs/g/ranks", content=body, headers=ARROW)
+    assert answer.status_code == 413
+
+
+def test_a_stream_whose_dictionary_is_used_too_often_is_refused(small: Server) -> None:
+    column = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(90, np.int8)), pa.array(["x" * 10_000])
+    )
+    body = arrow(pa.table({"source": column, "target": column}))
+    answer = small.http.post("/graphs/g/batches", content=body, headers=ARROW)
+    assert answer.status_code == 413
+    assert answer.json()["detail"].startswith("the body holds 1,800,000 bytes once")
+
+
+def test_a_length_that_is_a_lie_is_refused_before_memory_is_taken(small: Server) -> None:
+    body = bytearray(arrow(pa.table({"source": ["a"], "target": ["b"]}), "zstd"))
+    whole = bytes(body)
+    place = whole.index(b"\x28\xb5\x2f\xfd") - 8  # before the first zstd frame
+    body[place : place + 8] = (2**50).to_bytes(8, "little")
+    answer = small.http.post("/graphs/g/batches", content=bytes(body), headers=ARROW)
+    assert answer.status_code == 413
+
+
+def test_every_damaged_byte_of_a_stream_is_answered(small: Server) -> None:
+    whole = arrow(pa.table({"source": ["a", "b"], "target": ["b", "c"]}), "lz4")
+    for place in range(len(whole)):
+        body = bytearray(whole)
+        body[place] ^= 0xFF
+        answer = small.http.post("/graphs/g/batches", content=bytes(body), headers=ARROW)
+        assert answer.status_code in (200, 413, 422), (place, answer.text)
+
+
+# Slow clients
+
+
+def seconds_until_closed(connection: socket.socket) -> float:
+    started = time.monotonic()
+    with contextlib.suppress(ConnectionResetError):
+        while connection.recv(65536):
+            pass
+    return time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /livez HT", b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-A: b"]
+)
+def test_a_head_that_does_not_come_ends_the_connection(impatient: Server, sent: bytes) -> None:
+    with connection_to(impatient) as connection:
+        connection.sendall(sent)
+        assert PATIENCE / 2 < seconds_until_closed(connection) < PATIENCE * 8
+
+
+def test_a_head_that_comes_byte_by_byte_ends_the_connection(impatient: Server) -> None:
+    with connection_to(impatient) as connection:
+        started = time.monotonic()
+        with contextlib.suppress(OSError):
+            for byte in b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 100:
+                connection.sendall(bytes([byte]))
+                time.sleep(PATIENCE / 10)
+        assert time.monotonic() - started < PATIENCE * 8
+
+
+def test_a_second_head_that_does_not_come_ends_the_connection(impatient: Server) -> None:
+    with connection_to(impatient) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        connection.sendall(b"GET /livez HT")
+        assert PATIENCE / 2 < seconds_until_closed(connection) < PATIENCE * 8
+
+
+def test_a_head_without_end_is_refused(impatient: Server) -> None:
+    with connection_to(impatient) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\n")
+        line = b"X-Fill: " + b"x" * 1000 + b"\r\n"
+        with contextlib.suppress(OSError):
+            for _ in range(2 * LONGEST_HEAD // len(line)):
+                connection.sendall(line)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_body_that_does_not_come_is_answered_and_changes_nothing(impatient: Server) -> None:
+    before = impatient.http.get("/graphs/default").json()
+    with connection_to(impatient) as connection:
+        connection.sendall(head("/graphs/default/batches", 50) + b"{")
+        answer = connection.recv(2000)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"only 1 bytes of the body came within" in answer
+        assert seconds_until_closed(connection) < PATIENCE * 8
+    assert impatient.http.get("/graphs/default").json() == before
+
+
+def test_the_rest_of_a_body_that_was_refused_may_come_for_a_while(impatient: Server) -> None:
+    with connection_to(impatient) as connection:
+        connection.sendall(head("/graphs/none/batches", 90_000))
+        assert connection.recv(2000).startswith(b"HTTP/1.1 404 ")
+        connection.sendall(b"x" * 90_000)
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(2000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_client_that_takes_no_answer_is_cut_off(impatient: Server) -> None:
+    with connection_to(impatient) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        connection.settimeout(PATIENCE * 20)
+
+        def ask_and_never_read() -> None:
+            for _ in range(10_000):
+                connection.sendall(request)
+                time.sleep(0.001)
+
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            ask_and_never_read()
+
+
+def test_one_connection_too_many_is_closed_at_once(impatient: Server) -> None:
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(connection_to(impatient)) for _ in range(25)]
+        closed = 0
+        for connection in held:
+            connection.settimeout(PATIENCE / 10)
+            with contextlib.suppress(TimeoutError):
+                try:
+                    closed += connection.recv(1) == b""
+                except ConnectionResetError:
+                    closed += 1
+        assert 5 <= closed < 25
+    wait_for(lambda: _answers(impatient))
+
+
+def _answers(server: Server) -> bool:
+    try:
+        return httpx.get(url_of(server, "livez")).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+# Methods
+
+
+def test_a_method_that_a_path_does_not_take_is_told_those_that_it_does(server: Server) -> None:
+    for path, methods in (
+        ("/graphs/default", "DELETE, GET, PUT"),
+        ("/graphs/default/ranks", "POST"),
+        ("/graphs/default/ranks/a", "GET"),
+        ("/graphs", "GET"),
+        ("/keys", "GET, POST"),
+        ("/livez", "GET"),
+    ):
+        answer = server.http.request("PATCH", path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, methods)
