@@ -6,6 +6,7 @@ It knows nothing of HTTP, keys, files or settings.
 from gpu.engine import Engine
 from gpu.errors import BackendUnavailable, EngineError, InvalidValue, OutOfMemory
 from gpu.ranks import Ranks
+from gpu.snapshot import Snapshot
 from gpu.strategies import STRATEGIES
 from gpu.types import Change, EdgeBatch, Options, Personalized, Result
 
@@ -22,4 +23,5 @@ __all__ = [
     "Personalized",
     "Ranks",
     "Result",
+    "Snapshot",
 ]

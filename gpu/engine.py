@@ -19,6 +19,7 @@ from gpu.backends.base import Backend
 from gpu.graph import Graph
 from gpu.personalized import personalized
 from gpu.ranks import Ranks
+from gpu.snapshot import Cut, Room, Snapshot, ranks_of, restore
 from gpu.solver import solve
 from gpu.state import State
 from gpu.strategies import STRATEGIES, Touched, strategy_named
@@ -120,6 +121,25 @@ class Engine:
         self._backend.synchronize()
         return Ranks(self._backend, values, self._ranked_total, self._error_bound)
 
+    def snapshot_room(self) -> Room:
+        """Memory for the next snapshot. Any thread may ask, beside the engine's owner."""
+        return Room(self._graph, self._state)
+
+    def cut(self, room: Room) -> Cut:
+        """Copies what a snapshot needs, of the moment after an `update`: see gpu.snapshot."""
+        return Cut(self._graph, self._state, self._error_bound, room)
+
+    def ranks_of(self, snapshot: Snapshot) -> Ranks:
+        """What was published when the snapshot was taken; the engine need not be restored yet."""
+        return ranks_of(snapshot, self._backend)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Brings an engine that has no vertices yet to where the snapshot was taken."""
+        restore(snapshot, self._graph, self._state)
+        self._ranked_vertices = self.vertices
+        self._ranked_total = self._state.total
+        self._error_bound = snapshot.numbers["error_bound"]
+
     def personalized(
         self,
         seeds: NDArray[np.integer[Any]],
@@ -171,6 +191,9 @@ class Engine:
                 engine.apply(EdgeBatch.of(insert=[(0, 0), (0, 2)], delete=[(0, 0), (0, 2)]))
                 engine.update(strategy)
             engine.publish().top(1)
+            Engine(self.options, self._backend).restore(
+                engine.cut(engine.snapshot_room()).snapshot()
+            )
             engine.personalized(np.array([0]), k=1)
         # so do small batches and large ones: they load a graph, move its rows, leave holes, pack it
         for count, rows in ((900, 200), (20_000, 6_000)):

@@ -286,6 +286,30 @@ class Graph:
             self,
         )
 
+    def restore(
+        self,
+        length: NDArray[np.int32],
+        neighbours: NDArray[np.int32],
+        loop: NDArray[np.uint8],
+        edges: int,
+    ) -> None:
+        """Takes the out-lists and loops of a gpu.snapshot.Snapshot; the in-lists are made from
+        them. The graph was empty.
+        """
+        backend, vertices = self.backend, len(length)
+        outgoing, incoming = Adjacency(backend, vertices), Adjacency(backend, vertices)
+        outgoing.restore(length, neighbours)
+        sources, targets = backend.entries(outgoing)
+        no_loops = backend.allocate("vertices", vertices, np.uint8)
+        no_loops.fill(0)
+        incoming.load(targets, sources, no_loops)
+        self.outgoing, self.incoming = outgoing, incoming
+        self._loop = backend.to_device(loop)
+        self._degree = backend.allocate("vertices", vertices, np.int32)
+        backend.xp.add(outgoing.length, self._loop, out=self._degree)
+        self._show(vertices)
+        self.edges = edges
+
     def edges_on_device(self) -> tuple[Array, Array]:
         """(sources, targets), int32[edges] each, on the device: sources ascend, then the loops.
         The policy's loops are left out.

@@ -64,6 +64,7 @@ ENGINE_ORDER = [
     "ranks",
     "strategies",
     "state",
+    "snapshot",
     "solver",
     "personalized",
     "engine",
