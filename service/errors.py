@@ -11,7 +11,9 @@
     ├── IdempotencyConflict      an idempotency key came back with another body
     ├── BatchRejected            a journalled batch could not be applied; its version is spent
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
+    ├── RetiredVersion           the journal no longer holds how that batch ended
     ├── StorageFailed            the disk refused a write, or what lies on it cannot be read
+    │   └── StorageFull          the disk has no room left
     └── NotPublishedInTime       the version asked for was not published within the time given
 
 Only `problem_of` knows HTTP; nothing below the routes raises a status.
@@ -108,6 +110,19 @@ class StorageFailed(ServiceError):
         super().__init__(f"{path}: {reason}")
 
 
+class StorageFull(StorageFailed):
+    """Writes go on as soon as there is room again."""
+
+
+class RetiredVersion(ServiceError):
+    def __init__(self, graph: str, version: int, retired: int) -> None:
+        self.field, self.value = "version", version
+        super().__init__(
+            f"graph {graph!r} no longer knows how batch {version} ended: checkpoints hold the "
+            f"batches up to {retired}"
+        )
+
+
 class NotPublishedInTime(ServiceError):
     def __init__(self, version: int, published: int, timeout: float) -> None:
         self.field, self.value = "min_version", version
@@ -136,6 +151,8 @@ _PROBLEMS: dict[type[Exception], tuple[HTTPStatus, str, str]] = {
         "Idempotency key used with another body",
     ),
     RankingFailed: (HTTPStatus.INTERNAL_SERVER_ERROR, "ranking-failed", "Ranking failed"),
+    RetiredVersion: (HTTPStatus.GONE, "retired-version", "Retired version"),
+    StorageFull: (HTTPStatus.INSUFFICIENT_STORAGE, "storage-full", "Storage full"),
     StorageFailed: (HTTPStatus.SERVICE_UNAVAILABLE, "storage-failed", "Storage failed"),
     NotPublishedInTime: (
         HTTPStatus.GATEWAY_TIMEOUT,

@@ -9,6 +9,9 @@ newest `View`.
                  │                │
                  ▼                ▼
               durable          rejected
+
+A graph that has a checkpoint is readable as soon as that is mapped, at its old version; what it is
+behind is applied and ranked meanwhile, and batches sent in that time wait.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -30,14 +34,22 @@ import orjson
 import pyarrow as pa
 
 from gpu import Change, EdgeBatch, Engine, Options, Personalized, Result
+from gpu.snapshot import Room
 from gpu.types import BackendName
-from service.durability.journal import PAYLOAD_LIMIT, Journal, Outcome, Record
-from service.durability.recovery import replay
+from service.durability import checkpoint as checkpoints
+from service.durability.checkpoint import Checkpoint
+from service.durability.checkpointer import Checkpointer, Taken
+from service.durability.content import Moment, keys_of, snapshot_of, view_of
+from service.durability.journal import PAYLOAD_LIMIT, Journal, Outcome
+from service.durability.layout import Record
+from service.durability.recovery import replay, verified_journal
 from service.errors import (
     BatchRejected,
     BodyTooLarge,
     IdempotencyConflict,
+    NotReady,
     RankingFailed,
+    RetiredVersion,
     UnknownVersion,
     UnknownVertex,
     encode_problem,
@@ -135,25 +147,52 @@ class Pipeline:
     """One graph at work. Every method may be called from any thread."""
 
     def __init__(
-        self, graph: str, journal: Journal, options: Options, keys: KeyKind, backend: BackendName
+        self,
+        graph: str,
+        directory: Path,
+        options: Options,
+        keys: KeyKind,
+        backend: BackendName,
+        checkpoint_bytes: int,
+        checkpoint_seconds: float,
     ) -> None:
-        """Starts the thread, which recovers first; `wait_until_open` waits for that."""
+        """Starts the thread, which maps the newest checkpoint in `directory`, and recovers once
+        `recover` is called.
+        """
         self.graph = graph
         self.backend = ""
-        self._journal = journal
+        self._directory = directory
         self._options = options
         self._requested_backend = backend
+        self._checkpoint_limits = (checkpoint_bytes, checkpoint_seconds)
+        self._journal: Journal
+        self._checkpointer: Checkpointer | None = None
         self._keys = KeyTable(keys)
         self._queue: deque[Batch | _Task] = deque()
         self._changed = threading.Condition()
         self._closed: Exception | None = None
+        self._may_recover = False
+        self._readable: Future[bool] = _promise()
         self._opened: Future[None] = _promise()
         self._waiting_readers: list[tuple[int, Future[View]]] = []
         self._unreceipted: list[_Applied] = []
-        self._revision = journal.revision
+        self._revision = 0
         self._view: View | None = None
         self._thread = threading.Thread(target=self._run, name=f"liverank-{graph}", daemon=True)
         self._thread.start()
+
+    def wait_until_readable(self) -> bool:
+        """Blocks until the newest checkpoint is mapped; whether there is one, and reads can come.
+
+        Raises what stopped it.
+        """
+        return self._readable.result()
+
+    def recover(self) -> None:
+        """Lets the journal's later batches be applied and ranked: once the kernels are compiled."""
+        with self._changed:
+            self._may_recover = True
+            self._changed.notify()
 
     def wait_until_open(self) -> None:
         """Blocks until the journal is replayed and ranked. Raises what stopped it."""
@@ -200,11 +239,26 @@ class Pipeline:
         return future
 
     def outcome(self, version: int) -> Outcome | None:
-        """How a batch ended, None while it is pending. Raises UnknownVersion; reads the disk."""
-        newest = self._journal.version
-        if not 1 <= version <= newest:
-            raise UnknownVersion(self.graph, version, newest)
-        return self._journal.outcome(version)
+        """How a batch ended, None while it is pending. Reads the disk.
+
+        Raises UnknownVersion, RetiredVersion for one whose outcome the journal no longer has, and
+        NotReady while the journal is being recovered.
+        """
+        if not self._opened.done():
+            raise NotReady(f"graph {self.graph!r} is being recovered")
+        journal = self._journal
+        if not 1 <= version <= journal.version:
+            raise UnknownVersion(self.graph, version, journal.version)
+        outcome = journal.outcome(version)
+        if outcome is None and version <= journal.retired:
+            raise RetiredVersion(self.graph, version, journal.retired)
+        return outcome
+
+    def checkpoint(self) -> Future[Taken]:
+        """A checkpoint of what is committed now. Raises NotReady while the graph is recovered."""
+        if self._checkpointer is None:
+            raise NotReady(f"graph {self.graph!r} is being recovered")
+        return self._checkpointer.ask()
 
     def close(self, reason: Exception) -> None:
         """Ends after the batches at work; what waits, and what comes later, fails with `reason`."""
@@ -212,7 +266,9 @@ class Pipeline:
             self._closed = reason
             self._changed.notify()
         self._thread.join()
-        self._journal.close()
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+            self._journal.close()
 
     def _enqueue(self, job: Batch | _Task) -> None:
         with self._changed:
@@ -234,8 +290,10 @@ class Pipeline:
         except Exception as error:
             with self._changed:
                 self._closed = error
-            self._journal.close()
-            self._opened.set_exception(error)
+            for future in (self._readable, self._opened):
+                if not future.done():
+                    future.set_exception(error)
+            self._refuse_the_rest()
             return
         self._opened.set_result(None)
         while (work := self._take()) is not None:
@@ -249,13 +307,44 @@ class Pipeline:
     def _open(self) -> None:
         self._engine = Engine(self._options, self._requested_backend)
         self.backend = self._engine.backend
-        unanswered = replay(self._journal, lambda columns: self._apply(columns)[0])
-        self._unreceipted = [
-            _Applied(version, change, _Seconds(mutate=change.seconds))
-            for version, change in unanswered.items()
-        ]
-        self._journal.reserve(self._revision + 1)
-        self._rank_and_publish(RECOVERY_STRATEGY, self._journal.version)
+        checkpoint = checkpoints.newest_valid(self._directory / "checkpoints")
+        if checkpoint is not None:
+            self._keys = keys_of(checkpoint, self._keys.kind)
+            self._show(view_of(checkpoint, self._engine, self._keys))
+        self._readable.set_result(checkpoint is not None)
+        with self._changed:
+            self._changed.wait_for(lambda: self._may_recover or self._closed is not None)
+            if self._closed is not None:
+                raise self._closed
+        self._recover(checkpoint)
+
+    def _recover(self, checkpoint: Checkpoint | None) -> None:
+        self._journal = verified_journal(self._directory / "journal.db", checkpoint)
+        try:
+            self._revision = self._journal.revision
+            applied = 0
+            if checkpoint is not None:
+                applied = checkpoint.version
+                self._engine.restore(snapshot_of(checkpoint))
+            unanswered = replay(self._journal, applied, lambda columns: self._apply(columns)[0])
+            self._unreceipted = [
+                _Applied(version, change, _Seconds(mutate=change.seconds))
+                for version, change in unanswered.items()
+            ]
+            if checkpoint is None or applied < self._journal.version:
+                self._journal.reserve(1)
+                self._rank_and_publish(RECOVERY_STRATEGY, self._journal.version)
+            self._checkpointer = Checkpointer(
+                self.graph,
+                self._directory / "checkpoints",
+                self._journal,
+                *self._checkpoint_limits,
+                self._take_moment,
+                checkpoint,
+            )
+        except BaseException:
+            self._journal.close()
+            raise
 
     def _take(self) -> list[Batch] | _Task | None:
         """The next task, or all batches in front of the next task; None when closed."""
@@ -290,15 +379,15 @@ class Pipeline:
             if not new:
                 return
             started = perf_counter()
-            versions = iter(
-                self._journal.append([batch.record for batch in new], self._revision + len(groups))
-            )
+            versions = iter(self._journal.append([batch.record for batch in new], len(groups)))
             journal_seconds = perf_counter() - started
         except Exception as error:
             log.exception("graph %s: batches were not committed", self.graph)
             for batch in batches:
                 batch.fail(error)
             return
+        assert self._checkpointer is not None
+        self._checkpointer.committed(sum(len(batch.record.payload) for batch in new))
         numbered = [[(next(versions), batch) for batch in group] for group in groups]
         for group in numbered:
             for version, batch in group:
@@ -447,12 +536,25 @@ class Pipeline:
 
     def _recompute(self, strategy: str) -> bytes:
         submitted = perf_counter()
-        self._journal.reserve(self._revision + 1)
+        self._journal.reserve(1)
         seconds = _Seconds(journal=perf_counter() - submitted)
         version = self._journal.version
         result, view, publish_seconds = self._rank_and_publish(strategy, version)
         nothing = Change(0, 0, 0, 0, 0, 0.0)
         return _receipt(_Applied(version, nothing, seconds), result, view, publish_seconds)
+
+    def _take_moment(self) -> Moment:
+        """For a checkpoint; called from its thread."""
+        room = self._engine.snapshot_room()
+        return self._enqueue_task(lambda: self._cut(room)).result()
+
+    def _cut(self, room: Room) -> Moment:
+        begin = perf_counter()
+        if self._unreceipted:
+            # a solve failed; a checkpoint has no place for what it left to do
+            self._rank_and_publish(RECOVERY_STRATEGY, self._journal.version)
+        cut = self._engine.cut(room)
+        return Moment(self.view, self._journal.chain, cut, self._keys.cut(), perf_counter() - begin)
 
     def _personalize(
         self, vertex: str | int, key: pa.Array, k: int, method: str, target_error: float | None

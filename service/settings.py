@@ -28,6 +28,9 @@ class Settings:
     host, port      where the server listens
     backend         ``auto`` takes CUDA where there is a device, else the CPU
     max_body_bytes  a request whose body is longer is refused with 413
+    checkpoint_bytes    a graph's checkpoint is due when its journal has grown by so many bytes, and
+                        by as many as the last checkpoint has
+    checkpoint_seconds  and so many seconds after a change at the latest
     """
 
     data: Path = Path("liverank-data")
@@ -35,15 +38,20 @@ class Settings:
     port: int = 8080
     backend: BackendName = "auto"
     max_body_bytes: int = 256 * 1024 * 1024
+    checkpoint_bytes: int = 64 * 1024 * 1024
+    checkpoint_seconds: int = 300
 
     def __post_init__(self) -> None:
         if not str(self.data):  # which would be the working directory
             raise InvalidSetting("data", "", "the path of a directory")
         object.__setattr__(self, "data", Path(self.data))
         object.__setattr__(self, "port", _integer("port", self.port, 0, 65_535))
-        object.__setattr__(
-            self, "max_body_bytes", _integer("max_body_bytes", self.max_body_bytes, 1, 2**40)
-        )
+        for field, low, high in (
+            ("max_body_bytes", 1, 2**40),
+            ("checkpoint_bytes", 1, 2**50),
+            ("checkpoint_seconds", 1, 10**9),
+        ):
+            object.__setattr__(self, field, _integer(field, getattr(self, field), low, high))
         if self.backend not in get_args(BackendName):
             accepted = ", ".join(get_args(BackendName))
             raise InvalidSetting("backend", self.backend, f"one of {accepted}")

@@ -79,16 +79,16 @@ async def send_batch(
 @router.get(
     "/graphs/{graph}/batches/{version}",
     response_model=Receipt | Rejected | Pending,
-    responses=problems(404, 422),
+    responses=problems(404, 410, 422),
 )
 async def describe_batch(graph: OpenGraph, version: int) -> Response:
     """The receipt of a batch, why it was rejected, or that it is pending."""
     outcome = await asyncio.to_thread(graph.pipeline.outcome, version)
     if outcome is None:
         return json_answer({"version": version, "status": "pending"})
-    if outcome.status == "rejected":
+    if outcome.status != "ranked":
         problem: dict[str, Any] = orjson.loads(outcome.body)
-        return json_answer({"version": version, "status": "rejected", "problem": problem})
+        return json_answer({"version": version, "status": outcome.status, "problem": problem})
     return stored_answer(outcome.body)
 
 

@@ -174,13 +174,14 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 _MEANINGS = {
     404: "Unknown graph, vertex or version",
     409: "The graph exists with other options",
+    410: "The journal no longer holds how that batch ended",
     413: "The body is longer than is taken",
     415: "The content type is not taken",
     422: "A field, named in the problem, cannot be used",
     500: "The batch is committed and applied, but not ranked",
     503: "The server is not ready, or its disk failed",
     504: "min_version was not published in time",
-    507: "The batch does not fit into memory",
+    507: "The batch does not fit into memory, or the disk is full",
 }
 
 

@@ -179,7 +179,7 @@ def _steady(answer: Any) -> Any:
         return {
             name: sorted(value) if name in ("seconds", "memory") else _steady(value)
             for name, value in answer.items()
-            if name not in ("iterations", "backend")
+            if name not in ("iterations", "backend", "write_seconds", "pause_seconds")
         }
     if isinstance(answer, list):
         return [_steady(value) for value in answer]
