@@ -120,12 +120,12 @@ def _rebuild(
         new.execute("PRAGMA synchronous = FULL")
         new.execute("BEGIN IMMEDIATE")
         for *row, stated in _readable_rows(
-            old, "requests", "version, idempotency_key, body_hash, retired_at, checksum", end
+            old, "requests", "version, idempotency_key, body_hash, retired_at, checksum", start
         ):
             version, key, body_hash, retired_at = row
-            if layout.checksum(*row) == stated and (version <= start or version in found):
-                retired_at = None if version in found else retired_at or time.time()
-                layout.insert_request(new, version, key, body_hash, retired_at)
+            # later ones come with their batches
+            if version <= start and layout.checksum(*row) == stated:
+                layout.insert_request(new, version, key, body_hash, retired_at or time.time())
         for version, (committed_at, record) in sorted(found.items()):
             chain = layout.link(chain, version, committed_at, record)
             layout.insert_batch(new, version, committed_at, record, chain)
