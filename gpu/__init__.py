@@ -4,7 +4,7 @@ It knows nothing of HTTP, keys, files or settings.
 """
 
 from gpu.engine import Engine
-from gpu.errors import BackendUnavailable, EngineError, InvalidValue, OutOfMemory
+from gpu.errors import BackendUnavailable, DeviceLost, EngineError, InvalidValue, OutOfMemory
 from gpu.ranks import Ranks
 from gpu.snapshot import Snapshot
 from gpu.strategies import STRATEGIES
@@ -14,6 +14,7 @@ __all__ = [
     "STRATEGIES",
     "BackendUnavailable",
     "Change",
+    "DeviceLost",
     "EdgeBatch",
     "Engine",
     "EngineError",

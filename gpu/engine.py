@@ -8,6 +8,8 @@ ranks = engine.publish()                              # an immutable copy, reada
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -16,13 +18,14 @@ from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.backends.base import Backend
+from gpu.errors import DeviceLost
 from gpu.graph import Graph
 from gpu.personalized import personalized
 from gpu.ranks import Ranks
 from gpu.snapshot import Cut, Room, Snapshot, ranks_of, restore
 from gpu.solver import solve
 from gpu.state import State
-from gpu.strategies import STRATEGIES, Touched, strategy_named
+from gpu.strategies import STRATEGIES, Strategy, Touched, strategy_named
 from gpu.types import BackendName, Change, EdgeBatch, Options, Personalized, Ranking, Result
 
 
@@ -61,10 +64,24 @@ class Engine:
         """Number of edges; the loops of the ``self-loop`` policy are not counted."""
         return self._graph.edges
 
+    @contextmanager
+    def _device(self) -> Iterator[None]:
+        """Raises DeviceLost for an error that says so."""
+        try:
+            yield
+        except Exception as error:
+            if self._backend.is_lost(error):
+                raise DeviceLost(error) from error
+            raise
+
     def apply(self, batch: EdgeBatch) -> Change:
         """Deletes, then inserts. All or nothing: an error leaves the graph as it was. The residual
         follows at once, the ranks at `update`.
         """
+        with self._device():
+            return self._apply(batch)
+
+    def _apply(self, batch: EdgeBatch) -> Change:
         begin = perf_counter()
         self._state.reserve(batch)
         applied = self._graph.apply(batch)
@@ -90,6 +107,10 @@ class Engine:
         strategy  a name of STRATEGIES. Raises InvalidValue for any other
         """
         row = strategy_named(strategy)
+        with self._device():
+            return self._update(strategy, row)
+
+    def _update(self, strategy: str, row: Strategy) -> Result:
         begin = perf_counter()
         if self.vertices == 0:
             return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0)
@@ -117,8 +138,9 @@ class Engine:
 
     def publish(self) -> Ranks:
         """An immutable copy of the ranks of the last update."""
-        values = self._state.values[: self._ranked_vertices].copy()
-        self._backend.synchronize()
+        with self._device():
+            values = self._state.values[: self._ranked_vertices].copy()
+            self._backend.synchronize()
         return Ranks(self._backend, values, self._ranked_total, self._error_bound)
 
     def snapshot_room(self) -> Room:

@@ -30,7 +30,7 @@ import orjson
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from gpu import BackendUnavailable, InvalidValue, OutOfMemory
+from gpu import BackendUnavailable, DeviceLost, InvalidValue, OutOfMemory
 from service.formats import FormatError, UnsupportedFormat
 
 PROBLEM_JSON = "application/problem+json"
@@ -161,6 +161,7 @@ _PROBLEMS: dict[type[Exception], tuple[HTTPStatus, str, str]] = {
     ),
     OutOfMemory: (HTTPStatus.INSUFFICIENT_STORAGE, "out-of-memory", "Out of memory"),
     MemoryError: (HTTPStatus.INSUFFICIENT_STORAGE, "out-of-memory", "Out of memory"),
+    DeviceLost: (HTTPStatus.SERVICE_UNAVAILABLE, "device-lost", "Device lost"),
     BackendUnavailable: (
         HTTPStatus.SERVICE_UNAVAILABLE,
         "backend-unavailable",

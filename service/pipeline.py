@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -27,13 +29,13 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from gpu import Change, EdgeBatch, Engine, Options, Personalized, Result
+from gpu import Change, DeviceLost, EdgeBatch, Engine, Options, Personalized, Result
 from gpu.snapshot import Room
 from gpu.types import BackendName
 from service.durability import checkpoint as checkpoints
@@ -50,6 +52,7 @@ from service.errors import (
     NotReady,
     RankingFailed,
     RetiredVersion,
+    StorageFailed,
     UnknownVersion,
     UnknownVertex,
     encode_problem,
@@ -62,6 +65,9 @@ from service.view import View
 log = logging.getLogger("liverank.pipeline")
 
 Answer = TypeVar("Answer")
+
+EXIT_DEVICE_LOST = 70
+"""EX_SOFTWARE of sysexits.h."""
 
 RECOVERY_STRATEGY = "auto"
 """Recovery solves from nothing; only `auto` promises the target error from there."""
@@ -287,6 +293,8 @@ class Pipeline:
     def _run(self) -> None:
         try:
             self._open()
+        except DeviceLost as error:
+            end_process(error)
         except Exception as error:
             with self._changed:
                 self._closed = error
@@ -326,7 +334,12 @@ class Pipeline:
             if checkpoint is not None:
                 applied = checkpoint.version
                 self._engine.restore(snapshot_of(checkpoint))
-            unanswered = replay(self._journal, applied, lambda columns: self._apply(columns)[0])
+            unanswered = replay(
+                self._journal,
+                applied,
+                lambda columns: self._apply(columns)[0],
+                lambda: self._engine.update(RECOVERY_STRATEGY),
+            )
             self._unreceipted = [
                 _Applied(version, change, _Seconds(mutate=change.seconds))
                 for version, change in unanswered.items()
@@ -334,6 +347,8 @@ class Pipeline:
             if checkpoint is None or applied < self._journal.version:
                 self._journal.reserve(1)
                 self._rank_and_publish(RECOVERY_STRATEGY, self._journal.version)
+            if self._journal.deaths():
+                self._journal.acquit()
             self._checkpointer = Checkpointer(
                 self.graph,
                 self._directory / "checkpoints",
@@ -435,6 +450,9 @@ class Pipeline:
             seconds = _Seconds(queue=taken - batch.submitted, journal=journal_seconds)
             try:
                 change, seconds.keys = self._apply(batch.columns)
+            except DeviceLost as error:
+                self._journal.blame([version])
+                end_process(error)
             except Exception as error:
                 self._reject(version, batch, error)
                 continue
@@ -448,9 +466,11 @@ class Pipeline:
             self._rank_and_publish(group[0][1].record.strategy, newest)
         except Exception as error:
             log.exception("graph %s: version %d is not ranked", self.graph, newest)
+            refused = isinstance(error, StorageFailed)
             for applied in self._unreceipted:
                 if applied.batch is not None:
-                    applied.batch.fail(RankingFailed(applied.version, str(error)))
+                    failure = error if refused else RankingFailed(applied.version, str(error))
+                    applied.batch.fail(failure)
                     applied.batch = None
 
     def _reject(self, version: int, batch: Batch, error: Exception) -> None:
@@ -508,7 +528,11 @@ class Pipeline:
 
     def _rank(self, strategy: str, version: int) -> tuple[Result, View, float]:
         """Ranks under the next revision, which is reserved already."""
-        result = self._engine.update(strategy)
+        try:
+            result = self._engine.update(strategy)
+        except DeviceLost as error:
+            self._journal.blame([applied.version for applied in self._unreceipted])
+            end_process(error)
         started = perf_counter()
         self._revision += 1
         view = View(
@@ -567,6 +591,15 @@ class Pipeline:
         )
         vertices = self._keys.keys(answer.vertices).to_pylist()
         return self._journal.version, self.view.revision, vertices, answer
+
+
+def end_process(reason: DeviceLost) -> NoReturn:
+    """Ends the process at once: with the device lost, an orderly end could wait for ever. Its
+    supervisor starts it again, and recovery does what was committed.
+    """
+    log.critical("%s; the process ends, to be started again", reason)
+    print(f"liverank: {reason}; the process ends, to be started again", file=sys.stderr, flush=True)
+    os._exit(EXIT_DEVICE_LOST)
 
 
 def _in_order_of_position(columns: EdgeColumns) -> pa.Array:

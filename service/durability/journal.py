@@ -156,6 +156,27 @@ class Journal:
             for version, receipt in receipts:
                 layout.insert_outcome(self._receipts, version, "ranked", receipt)
 
+    def blame(self, versions: Sequence[int]) -> None:
+        """Commits, with an fsync, that the device was lost over these batches: over one of them,
+        where there are more. Then each is suspect, and none blamed.
+        """
+        with self._writing, self._transaction(self._durable):
+            self._durable.executemany(
+                "INSERT INTO deaths VALUES (?, ?) ON CONFLICT DO UPDATE SET"
+                " count = count + excluded.count",
+                ((version, int(len(versions) == 1)) for version in versions),
+            )
+
+    def deaths(self) -> dict[int, int]:
+        """How often each suspect was alone at work when the device was lost."""
+        with storage_errors(self.path):
+            return dict(self._durable.execute("SELECT version, count FROM deaths").fetchall())
+
+    def acquit(self) -> None:
+        """Forgets the suspects: the graph is ranked with all of them."""
+        with self._writing, self._transaction(self._durable):
+            self._durable.execute("DELETE FROM deaths")
+
     def holder(self, idempotency_key: str) -> tuple[int, bytes] | None:
         """The version and the body hash of the batch that came with this key."""
         with storage_errors(self.path):

@@ -20,6 +20,8 @@ which layout it has (2):
                                 lost: the batch could not be read back, body says why
                body             JSON, the bytes that are answered
                checksum         CRC-32 of all the above
+    deaths     version          of a batch that was at work when the device was lost
+               count            how often it alone was: at 2 it is rejected
     state      one row: version of the newest batch and its chain; the newest retired version and
                its chain; the highest revision that may have been published; their CRC-32
 
@@ -67,6 +69,10 @@ CREATE TABLE outcomes (
     status TEXT NOT NULL,
     body BLOB NOT NULL,
     checksum INTEGER NOT NULL
+);
+CREATE TABLE deaths (
+    version INTEGER PRIMARY KEY,
+    count INTEGER NOT NULL
 );
 CREATE TABLE state (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 0),

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
-from gpu import Change, EngineError
+from gpu import Change, DeviceLost, EngineError
 from service.durability.checkpoint import Checkpoint
 from service.durability.files import is_damage
 from service.durability.journal import Journal
@@ -27,6 +28,9 @@ from service.errors import StorageFailed, encode_problem, problem_of
 from service.formats import EdgeColumns, FormatError, decode_payload
 
 log = logging.getLogger("liverank.recovery")
+
+DEATHS = 2
+"""A batch that has lost the device so often is not tried again."""
 
 
 def verified_journal(path: Path, checkpoint: Checkpoint | None) -> Journal:
@@ -63,16 +67,22 @@ def _check_reach(journal: Journal, checkpoint: Checkpoint | None) -> None:
 
 
 def replay(
-    journal: Journal, after: int, apply: Callable[[EdgeColumns], Change]
+    journal: Journal,
+    after: int,
+    apply: Callable[[EdgeColumns], Change],
+    rank: Callable[[], object],
 ) -> dict[int, Change]:
     """Applies every batch of `journal` later than `after` that was not rejected, in order.
 
-    Returns what each batch without a receipt did, by version.
+    Returns what each batch without a receipt did, by version. A batch over which the device was
+    perhaps lost before is ranked by itself, so that it is known to be the one if that happens
+    again; one over which it was lost `DEATHS` times is rejected.
 
     Raises StorageFailed for a payload that cannot be read, and for a batch with a receipt that no
-    longer applies.
+    longer applies; DeviceLost, which is written down.
     """
     unanswered: dict[int, Change] = {}
+    deaths = journal.deaths()
     for version, _, record, _ in journal.batches(after):
         outcome = journal.outcome(version)
         if outcome is not None and outcome.status != "ranked":
@@ -82,8 +92,12 @@ def replay(
         except (FormatError, pa.ArrowException, ValueError, KeyError) as error:
             raise StorageFailed(journal.path, f"batch {version} cannot be read: {error}") from error
         try:
-            change = apply(columns)
+            if deaths.get(version, 0) >= DEATHS:
+                raise DeviceLost(f"batch {version} has ended the process {deaths[version]} times")
+            change = _applied(journal, version, partial(apply, columns), rank, version in deaths)
         except (EngineError, MemoryError) as error:
+            if isinstance(error, DeviceLost) and deaths.get(version, 0) < DEATHS:
+                raise
             if outcome is not None:
                 raise StorageFailed(
                     journal.path, f"batch {version} was applied before, but not now: {error}"
@@ -94,3 +108,20 @@ def replay(
         if outcome is None:
             unanswered[version] = change
     return unanswered
+
+
+def _applied(
+    journal: Journal,
+    version: int,
+    apply: Callable[[], Change],
+    rank: Callable[[], object],
+    suspect: bool,
+) -> Change:
+    try:
+        change = apply()
+        if suspect:
+            rank()
+    except DeviceLost:
+        journal.blame([version])
+        raise
+    return change

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from typing import get_args
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options
+from gpu import DeviceLost, EdgeBatch, Engine, Options
 from gpu.backends.base import Backend
+from gpu.graph import Graph
 from gpu.types import Dangling
 from gpu.verify import pagerank
 from tests.graphs import Model, random_batch
 from tests.invariants import check_invariants
+from tests.kernels.emulated import emulated_backend
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
@@ -94,3 +97,18 @@ def test_an_empty_graph_has_a_snapshot(backend: Backend) -> None:
     again.apply(EdgeBatch.of(insert=[(0, 1)]))
     assert again.update().error_bound <= 1e-6
     assert (again.vertices, again.edges) == (2, 1)
+
+
+def test_an_error_that_ends_the_device_is_told_from_others() -> None:
+    class CudaError(RuntimeError):
+        def __init__(self, status: int) -> None:
+            super().__init__(f"status {status}")
+            self.status = status
+
+    engine = Engine(Options(), emulated_backend())
+    for status, kind in ((700, DeviceLost), (719, DeviceLost), (1, CudaError)):
+        with (
+            patch.object(Graph, "apply", side_effect=CudaError(status)),
+            pytest.raises(kind, match=f"status {status}"),
+        ):
+            engine.apply(EdgeBatch.of(insert=[(0, 1)]))
