@@ -1,7 +1,8 @@
 """The only writer of one graph: journal → keys → engine → view, one thread, in order of arrival.
 
 Batches that wait together are journalled together (one fsync), applied one by one, each deletions
-first, ranked once and published as one view; a different strategy ends such a group. Everything
+first, ranked once and published as one view; a different strategy ends such a group. Those that
+come meanwhile are made durable and join it, for a short time. Everything
 that touches the engine, recomputations and personalized queries too, runs here; readers use the
 newest `View`.
 
@@ -22,7 +23,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -68,6 +69,9 @@ Answer = TypeVar("Answer")
 
 EXIT_DEVICE_LOST = 70
 """EX_SOFTWARE of sysexits.h."""
+
+LONGEST_JOINING = 0.05
+"""Seconds for which batches that keep coming may put off the ranking of those before them."""
 
 RECOVERY_STRATEGY = "auto"
 """Recovery solves from nothing; only `auto` promises the target error from there."""
@@ -115,8 +119,12 @@ class Batch:
 
     def follow(self, first: Batch) -> None:
         """Ends as `first` does: this is the same batch, sent again."""
-        for mine, other in ((self.durable, first.durable), (self.ranked, first.ranked)):
-            other.add_done_callback(partial(_copy, mine))
+        first.durable.add_done_callback(partial(_copy, self.durable))
+        self.follow_receipt(first)
+
+    def follow_receipt(self, first: Batch) -> None:
+        """Gets the receipt that `first` gets."""
+        first.ranked.add_done_callback(partial(_copy, self.ranked))
 
 
 @dataclass(eq=False, slots=True)
@@ -137,6 +145,17 @@ class _Seconds:
     solve: float = 0.0
     publish: float = 0.0
     total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """Batches up to `version` are applied, but not ranked; `since`: of the first one, on the clock
+    of performance.
+    """
+
+    strategy: str
+    version: int
+    since: float
 
 
 @dataclass(eq=False, slots=True)
@@ -182,6 +201,7 @@ class Pipeline:
         self._opened: Future[None] = _promise()
         self._waiting_readers: list[tuple[int, Future[View]]] = []
         self._unreceipted: list[_Applied] = []
+        self._due: _Due | None = None
         self._revision = 0
         self._view: View | None = None
         self._thread = threading.Thread(target=self._run, name=f"liverank-{graph}", daemon=True)
@@ -310,6 +330,7 @@ class Pipeline:
             else:
                 self._process(work)
             del work  # its columns would live until the next one comes
+        self._rank_due()
         self._refuse_the_rest()
 
     def _open(self) -> None:
@@ -387,7 +408,29 @@ class Pipeline:
                 reader.set_exception(self._closed)
 
     def _process(self, batches: Sequence[Batch]) -> None:
+        """Commits, applies, and ranks, unless more batches wait: those first become durable too."""
         taken = perf_counter()
+        for group, journal_seconds in self._committed(batches):
+            strategy = group[0][1].record.strategy
+            if self._due is not None and self._due.strategy != strategy:
+                self._rank_due()
+            self._apply_group(group, taken, journal_seconds)
+            since = taken if self._due is None else self._due.since
+            self._due = _Due(strategy, group[-1][0], since)
+        if self._due is not None and not self._more_can_join(self._due):
+            self._rank_due()
+
+    def _more_can_join(self, due: _Due) -> bool:
+        with self._changed:
+            waiting = bool(self._queue) and isinstance(self._queue[0], Batch)
+            return waiting and self._closed is None and perf_counter() - due.since < LONGEST_JOINING
+
+    def _committed(
+        self, batches: Sequence[Batch]
+    ) -> Iterator[tuple[list[tuple[int, Batch]], float]]:
+        """The groups of new batches with their versions, each as durable as it is said to be; and
+        the seconds that it took.
+        """
         try:
             new = self._without_repeats(batches)
             groups = [list(group) for _, group in groupby(new, lambda batch: batch.record.strategy)]
@@ -395,7 +438,7 @@ class Pipeline:
                 return
             started = perf_counter()
             versions = iter(self._journal.append([batch.record for batch in new], len(groups)))
-            journal_seconds = perf_counter() - started
+            seconds = perf_counter() - started
         except Exception as error:
             log.exception("graph %s: batches were not committed", self.graph)
             for batch in batches:
@@ -408,7 +451,7 @@ class Pipeline:
             for version, batch in group:
                 batch.durable.set_result(version)
         for group in numbered:
-            self._process_group(group, taken, journal_seconds)
+            yield group, seconds
 
     def _without_repeats(self, batches: Sequence[Batch]) -> list[Batch]:
         """The batches that are new; a repeat is answered as its first is."""
@@ -437,13 +480,17 @@ class Pipeline:
         batch.durable.set_result(version)
         outcome = self._journal.outcome(version)
         if outcome is None:
+            for applied in self._unreceipted:
+                if applied.version == version and applied.batch is not None:
+                    batch.follow_receipt(applied.batch)
+                    return
             batch.fail(RankingFailed(version, "the first request for it failed"))
         elif outcome.status == "ranked":
             batch.ranked.set_result(outcome.body)
         else:
             batch.fail(BatchRejected(version, orjson.loads(outcome.body)))
 
-    def _process_group(
+    def _apply_group(
         self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float
     ) -> None:
         for version, batch in group:
@@ -458,14 +505,19 @@ class Pipeline:
                 continue
             seconds.mutate = change.seconds
             self._unreceipted.append(_Applied(version, change, seconds, batch))
-        newest = group[-1][0]
+
+    def _rank_due(self) -> None:
+        """Ranks what was applied and not ranked, all of which asked for one strategy."""
+        due, self._due = self._due, None
+        if due is None:
+            return
         if not self._unreceipted:
-            self._show(replace(self.view, version=newest))
+            self._show(replace(self.view, version=due.version))
             return
         try:
-            self._rank_and_publish(group[0][1].record.strategy, newest)
+            self._rank_and_publish(due.strategy, due.version)
         except Exception as error:
-            log.exception("graph %s: version %d is not ranked", self.graph, newest)
+            log.exception("graph %s: version %d is not ranked", self.graph, due.version)
             refused = isinstance(error, StorageFailed)
             for applied in self._unreceipted:
                 if applied.batch is not None:

@@ -28,6 +28,10 @@ router = APIRouter(tags=["batches"])
 Strategy = Annotated[str | None, Query(description="one of " + ", ".join(STRATEGIES))]
 
 
+SMALL_BODY = 4096
+"""Bytes of a body that is decoded at once: sending it to another thread takes longer."""
+
+
 def _prepare(
     content_type: str | None, body: bytes, kind: KeyKind, strategy: str, key: str | None
 ) -> Batch:
@@ -65,10 +69,12 @@ async def send_batch(
     check_strategy(chosen)
     body = await read_body(request)
     content_type = request.headers.get("content-type")
-    batch = await asyncio.to_thread(
-        _prepare, content_type, body, graph.options.keys, chosen, idempotency_key
-    )
-    del body
+    request_of = (content_type, body, graph.options.keys, chosen, idempotency_key)
+    if len(body) <= SMALL_BODY:
+        batch = _prepare(*request_of)
+    else:
+        batch = await asyncio.to_thread(_prepare, *request_of)
+    del body, request_of
     graph.pipeline.submit(batch)
     if wait == "durable":
         version = await asyncio.wrap_future(batch.durable)
