@@ -142,7 +142,10 @@ async def _client(port: int, number: int, deadline: float, latencies: list[float
 
 def pause(data: Path, edges: int) -> dict[str, Any]:
     pipeline = _loaded(data, edges)
-    pauses, sizes, took, latencies = [], [], [], []
+    pauses: list[float] = []
+    sizes: list[int] = []
+    took: list[float] = []
+    latencies: list[float] = []
     for number in range(CHECKPOINTS):
         _send(pipeline, [number], [number + 1])
         asked = pipeline.checkpoint()
