@@ -113,6 +113,7 @@ def _number(value: float) -> str:
 
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "strategies-sx-mathoverflow": strategies,
+    "durability": graph,
     "graph": graph,
     "keys": keys,
     "residual": residual,
