@@ -25,7 +25,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -493,6 +493,8 @@ class Pipeline:
     def _apply_group(
         self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float
     ) -> None:
+        if self._apply_together(group, taken, journal_seconds):
+            return
         for version, batch in group:
             seconds = _Seconds(queue=taken - batch.submitted, journal=journal_seconds)
             try:
@@ -505,6 +507,50 @@ class Pipeline:
                 continue
             seconds.mutate = change.seconds
             self._unreceipted.append(_Applied(version, change, seconds, batch))
+
+    def _apply_together(
+        self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float
+    ) -> bool:
+        """Applies small batches as one, where that is the same; whether it was done."""
+        started = perf_counter()
+        known = len(self._keys)
+        columns = joined([batch.columns for _, batch in group])
+        if columns is None:
+            return False
+        parts = [
+            (len(batch.columns.insert_sources), len(batch.columns.delete_sources))
+            for _, batch in group
+        ]
+        try:
+            ids = self._keys.assign(_in_order_of_position(columns))
+            edges = EdgeBatch(
+                ids[0::2],
+                ids[1::2],
+                self._keys.lookup(columns.delete_sources),
+                self._keys.lookup(columns.delete_targets),
+                vertices=len(self._keys),
+            )
+            keys_seconds = (perf_counter() - started) / len(group)
+            changes = self._engine.apply_parts(edges, parts)
+        except DeviceLost as error:
+            self._journal.blame([version for version, _ in group])
+            end_process(error)
+        except Exception as error:
+            # one of them is at fault, and only that one is rejected
+            log.info("graph %s: %s: one by one", self.graph, error)
+            changes = None
+        if changes is None:
+            self._keys.truncate(known)
+            return False
+        for (version, batch), change in zip(group, changes, strict=True):
+            seconds = _Seconds(
+                queue=taken - batch.submitted,
+                journal=journal_seconds,
+                keys=keys_seconds,
+                mutate=change.seconds,
+            )
+            self._unreceipted.append(_Applied(version, change, seconds, batch))
+        return True
 
     def _rank_due(self) -> None:
         """Ranks what was applied and not ranked, all of which asked for one strategy."""
@@ -652,6 +698,26 @@ def end_process(reason: DeviceLost) -> NoReturn:
     log.critical("%s; the process ends, to be started again", reason)
     print(f"liverank: {reason}; the process ends, to be started again", file=sys.stderr, flush=True)
     os._exit(EXIT_DEVICE_LOST)
+
+
+TOGETHER = 1 << 12
+"""Edges that batches may have together, to be applied as one."""
+
+
+def joined(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
+    """The columns of several small batches, one after the other.
+
+    None for one alone, for large ones, and where they add vertices by name.
+    """
+    edges = sum(len(one.insert_sources) + len(one.delete_sources) for one in batches)
+    if len(batches) < 2 or edges > TOGETHER or any(len(one.vertices) for one in batches):
+        return None
+    return EdgeColumns(
+        *(
+            pa.concat_arrays([getattr(one, column.name) for one in batches])
+            for column in fields(EdgeColumns)
+        )
+    )
 
 
 def _in_order_of_position(columns: EdgeColumns) -> pa.Array:

@@ -114,7 +114,11 @@ def refuse(monkeypatch: pytest.MonkeyPatch, condition: Callable[[EdgeBatch], boo
             raise OutOfMemory("the batch", 1000, 10)
         return original(self, edges)
 
+    def apply_parts(_self: Engine, _edges: EdgeBatch, _parts: Any) -> Any:
+        raise OutOfMemory("batches together", 1000, 10)
+
     monkeypatch.setattr(Engine, "apply", apply)
+    monkeypatch.setattr(Engine, "apply_parts", apply_parts)
 
 
 def test_a_batch_that_cannot_be_applied_is_rejected_and_the_next_goes_on(
@@ -285,3 +289,28 @@ def test_closing_fails_what_waits(pipeline: Pipeline) -> None:
             future.result(60)
     with pytest.raises(NotReady):
         pipeline.submit(batch([("a", "b")]))
+
+
+def test_small_batches_that_wait_together_are_applied_as_one(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together_calls = count_calls(monkeypatch, Engine, "apply_parts")
+    alone = count_calls(monkeypatch, Engine, "apply")
+    together(pipeline, [batch([("a", "b")]), batch([("b", "c"), ("c", "d")])])
+    second = [
+        batch([("d", "a"), ("a", "b")]),
+        batch(delete=[("b", "c"), ("new", "a")]),
+        batch([("new", "a2")]),
+    ]
+    together(pipeline, second)
+    receipts = [receipt(one) for one in second]
+    assert (len(together_calls), len(alone)) == (2, 0)
+    names = ("inserted", "already_present", "deleted", "not_found", "new_vertices")
+    assert [tuple(one[name] for name in names) for one in receipts] == [
+        (1, 1, 0, 0, 0),
+        (0, 0, 1, 1, 0),
+        (1, 0, 0, 0, 2),
+    ]
+    view = pipeline.view
+    assert view.edges == 4
+    assert view.ids(pa.array(["a", "b", "c", "d", "new", "a2"])).tolist() == [0, 1, 2, 3, 4, 5]

@@ -61,6 +61,7 @@ ENGINE_ORDER = [
     "edit",
     "adjacency",
     "graph",
+    "together",
     "ranks",
     "strategies",
     "state",
