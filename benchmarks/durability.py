@@ -187,7 +187,6 @@ def restart(data: Path, edges: int, tail: int) -> dict[str, Any]:
     for number in range(tail):
         batch = _batch(list(range(number, number + 10)), list(range(number + 5, number + 15)))
         pipeline.submit(batch)
-        batch.durable.result()
     batch.ranked.result()
     held = pipeline.view.edges
     version = pipeline.view.version

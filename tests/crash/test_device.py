@@ -19,13 +19,14 @@ from gpu import Engine
 from gpu.errors import DeviceLost
 from tests.service.graphs import batch, opened
 
-function, poison = sys.argv[2], "poison"
-original = getattr(Engine, function)
+poison = "poison"
 
-def lost(self, argument):
-    if "poison" in pipeline_keys():
-        raise DeviceLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
-    return original(self, argument)
+def losing(original):
+    def lost(self, *arguments):
+        if "poison" in pipeline_keys():
+            raise DeviceLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
+        return original(self, *arguments)
+    return lost
 
 def pipeline_keys():
     import gc
@@ -34,7 +35,8 @@ def pipeline_keys():
     tables = [one for one in gc.get_objects() if isinstance(one, KeyTable)]
     return {poison} if any(table.lookup(pa.array([poison]))[0] >= 0 for table in tables) else set()
 
-setattr(Engine, function, lost)
+for function in {"apply": ("apply", "apply_parts"), "update": ("update",)}[sys.argv[2]]:
+    setattr(Engine, function, losing(getattr(Engine, function)))
 pipeline = opened(Path(sys.argv[1]))
 if sys.argv[3] == "send":
     for one in [batch([("c", "d")]), batch([("a", "poison")]), batch([("e", "f")])]:
