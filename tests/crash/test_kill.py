@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from tests.crash.nursery import Nursery
 from tests.crash.points import CATALOGUE, CHECKPOINTING, RECOVERING, WRITING
 from tests.crash.streams import GRAPH, Stream, check, run_until_killed, streams
+from tests.service.server import wait_for
 
 SECONDS = 60.0
 """After which a server that never came to its point is killed anyway, and the test fails."""
@@ -55,7 +57,7 @@ def test_a_recovery_that_is_killed_begins_anew(nursery: Nursery, tmp_path: Path)
         assert server.wait_until_ready()
         # a tail behind a checkpoint, its last batches without receipts
         run_until_killed(sending, server.url, 0.3)
-        httpx.post(f"{server.url}{GRAPH}/checkpoint", timeout=60).raise_for_status()
+        wait_for(lambda url=server.url: _checkpointed(url))
         run_until_killed(sending, server.url, 0.1)
         server.kill()
         server.wait()
@@ -64,17 +66,30 @@ def test_a_recovery_that_is_killed_begins_anew(nursery: Nursery, tmp_path: Path)
     _check(nursery, tmp_path, sending, everything=True)
 
 
-@pytest.mark.parametrize("point", CATALOGUE)
-def test_a_graph_comes_and_goes_whole_or_not_at_all(
-    nursery: Nursery, tmp_path: Path, point: str
-) -> None:
-    server = nursery.start(tmp_path)
+def _checkpointed(url: str) -> bool:
+    """Not while the server still recovers."""
+    return httpx.post(f"{url}{GRAPH}/checkpoint", timeout=60).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def kept(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with a graph of one edge beside ``default``."""
+    data = tmp_path_factory.mktemp("kept") / "data"
+    server = nursery.start(data)
     assert server.wait_until_ready()
     with httpx.Client(base_url=server.url, timeout=60) as http:
         http.put("/graphs/kept", json={"damping": 0.5}).raise_for_status()
         http.post("/graphs/kept/batches", json={"insert": [["a", "b"]]}).raise_for_status()
     server.kill()
     server.wait()
+    return data
+
+
+@pytest.mark.parametrize("point", CATALOGUE)
+def test_a_graph_comes_and_goes_whole_or_not_at_all(
+    nursery: Nursery, kept: Path, tmp_path: Path, point: str
+) -> None:
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
     armed = nursery.start(tmp_path, point)
     answered = []
     if armed.wait_until_ready():
@@ -104,7 +119,7 @@ def test_a_graph_comes_and_goes_whole_or_not_at_all(
 
 def test_nothing_is_lost_or_done_twice_at_random_moments(nursery: Nursery, tmp_path: Path) -> None:
     sending, choose = streams(3), random.Random(3)
-    for _ in range(8):
+    for _ in range(6):
         server = nursery.start(tmp_path)
         if choose.random() < 0.8:
             assert server.wait_until_ready()
