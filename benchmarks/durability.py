@@ -31,11 +31,12 @@ import pyarrow as pa
 from benchmarks.harness import record
 from gpu import Options
 from gpu.generate import rmat
+from service.batch import Batch
 from service.catalog import MANIFEST_FORMAT
 from service.durability.journal import Journal
 from service.errors import NotReady
 from service.formats import EdgeColumns
-from service.pipeline import Batch, Pipeline
+from service.pipeline import Pipeline
 
 GRAPH = "/graphs/default"
 EDGES_A_BATCH = 10_000_000

@@ -17,7 +17,6 @@ behind is applied and ranked meanwhile, and batches sent in that time wait.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import sys
@@ -25,8 +24,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
@@ -39,16 +37,15 @@ import pyarrow as pa
 from gpu import Change, DeviceLost, EdgeBatch, Engine, Options, Personalized, Result
 from gpu.snapshot import Room
 from gpu.types import BackendName
+from service.batch import Batch, in_order_of_position, joined, promise
 from service.durability import checkpoint as checkpoints
 from service.durability.checkpoint import Checkpoint
 from service.durability.checkpointer import Checkpointer, Taken
 from service.durability.content import Moment, keys_of, snapshot_of, view_of
-from service.durability.journal import PAYLOAD_LIMIT, Journal, Outcome
-from service.durability.layout import Record
+from service.durability.journal import Journal, Outcome
 from service.durability.recovery import replay, verified_journal
 from service.errors import (
     BatchRejected,
-    BodyTooLarge,
     IdempotencyConflict,
     NotReady,
     RankingFailed,
@@ -59,7 +56,7 @@ from service.errors import (
     encode_problem,
     problem_of,
 )
-from service.formats import EdgeColumns, encode_batch
+from service.formats import EdgeColumns
 from service.keys import KeyKind, KeyTable
 from service.view import View
 
@@ -77,60 +74,10 @@ RECOVERY_STRATEGY = "auto"
 """Recovery solves from nothing; only `auto` promises the target error from there."""
 
 
-def _promise() -> Future[Any]:
-    # Running from the start: a client that goes away cannot cancel what others rely on.
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
-
-
-@dataclass(eq=False, slots=True)
-class Batch:
-    """A batch on its way.
-
-    durable  its version, once it is committed
-    ranked   the bytes of its receipt, once its ranks are published
-
-    Both can end in StorageFailed or IdempotencyConflict, `ranked` also in BatchRejected or
-    RankingFailed.
-    """
-
-    record: Record
-    columns: EdgeColumns
-    submitted: float = field(default_factory=perf_counter)
-    durable: Future[int] = field(default_factory=_promise)
-    ranked: Future[bytes] = field(default_factory=_promise)
-
-    @classmethod
-    def of(
-        cls, columns: EdgeColumns, body: bytes, strategy: str, idempotency_key: str | None = None
-    ) -> Batch:
-        """The batch of a request; work that grows with `body`. Raises BodyTooLarge."""
-        payload = encode_batch(columns)
-        if len(payload) > PAYLOAD_LIMIT:
-            raise BodyTooLarge(PAYLOAD_LIMIT)
-        digest = hashlib.sha256(body).digest()
-        return cls(Record(payload, strategy, idempotency_key, digest), columns)
-
-    def fail(self, error: Exception) -> None:
-        for future in (self.durable, self.ranked):
-            if not future.done():
-                future.set_exception(error)
-
-    def follow(self, first: Batch) -> None:
-        """Ends as `first` does: this is the same batch, sent again."""
-        first.durable.add_done_callback(partial(_copy, self.durable))
-        self.follow_receipt(first)
-
-    def follow_receipt(self, first: Batch) -> None:
-        """Gets the receipt that `first` gets."""
-        first.ranked.add_done_callback(partial(_copy, self.ranked))
-
-
 @dataclass(eq=False, slots=True)
 class _Task:
     run: Callable[[], Any]
-    future: Future[Any] = field(default_factory=_promise)
+    future: Future[Any] = field(default_factory=promise)
 
 
 @dataclass(slots=True)
@@ -197,8 +144,8 @@ class Pipeline:
         self._changed = threading.Condition()
         self._closed: Exception | None = None
         self._may_recover = False
-        self._readable: Future[bool] = _promise()
-        self._opened: Future[None] = _promise()
+        self._readable: Future[bool] = promise()
+        self._opened: Future[None] = promise()
         self._waiting_readers: list[tuple[int, Future[View]]] = []
         self._unreceipted: list[_Applied] = []
         self._due: _Due | None = None
@@ -522,7 +469,7 @@ class Pipeline:
             for _, batch in group
         ]
         try:
-            ids = self._keys.assign(_in_order_of_position(columns))
+            ids = self._keys.assign(in_order_of_position(columns))
             edges = EdgeBatch(
                 ids[0::2],
                 ids[1::2],
@@ -593,7 +540,7 @@ class Pipeline:
             delete_sources = self._keys.lookup(columns.delete_sources)
             delete_targets = self._keys.lookup(columns.delete_targets)
             inserted = len(columns.insert_sources)
-            ids = self._keys.assign(_in_order_of_position(columns))
+            ids = self._keys.assign(in_order_of_position(columns))
             batch = EdgeBatch(
                 ids[0 : 2 * inserted : 2],
                 ids[1 : 2 * inserted : 2],
@@ -700,34 +647,6 @@ def end_process(reason: DeviceLost) -> NoReturn:
     os._exit(EXIT_DEVICE_LOST)
 
 
-TOGETHER = 1 << 12
-"""Edges that batches may have together, to be applied as one."""
-
-
-def joined(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
-    """The columns of several small batches, one after the other.
-
-    None for one alone, for large ones, and where they add vertices by name.
-    """
-    edges = sum(len(one.insert_sources) + len(one.delete_sources) for one in batches)
-    if len(batches) < 2 or edges > TOGETHER or any(len(one.vertices) for one in batches):
-        return None
-    return EdgeColumns(
-        *(
-            pa.concat_arrays([getattr(one, column.name) for one in batches])
-            for column in fields(EdgeColumns)
-        )
-    )
-
-
-def _in_order_of_position(columns: EdgeColumns) -> pa.Array:
-    """The keys that a batch may create: source, target of each insertion, then the vertices."""
-    count = len(columns.insert_sources)
-    both = pa.concat_arrays([columns.insert_sources, columns.insert_targets])
-    order = np.arange(2 * count).reshape(2, count).T.ravel()
-    return pa.concat_arrays([both.take(pa.array(order)), columns.vertices])
-
-
 def _receipt(applied: _Applied, result: Result, view: View, publish_seconds: float) -> bytes:
     change, seconds = applied.change, applied.seconds
     seconds.mark, seconds.solve = result.mark_seconds, result.solve_seconds
@@ -762,11 +681,3 @@ def _settle_task(task: _Task) -> None:
         task.future.set_result(task.run())
     except Exception as error:
         task.future.set_exception(error)
-
-
-def _copy(future: Future[Any], done: Future[Any]) -> None:
-    error = done.exception()
-    if error is None:
-        future.set_result(done.result())
-    else:
-        future.set_exception(error)

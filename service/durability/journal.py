@@ -65,13 +65,11 @@ class Journal:
 
     chain     of the newest batch
     revision  no revision above it was ever published
-    appended  bytes of payload committed since it was opened
     """
 
     def __init__(self, path: Path) -> None:
         """Opens the journal at `path`. Raises StorageFailed where it cannot be read."""
         self.path = path
-        self.appended = 0
         self._reading = threading.Lock()
         self._writing = threading.Lock()
         self._connections: list[sqlite3.Connection] = []
@@ -137,7 +135,6 @@ class Journal:
                     state = replace(state, version=version, chain=chain)
                 layout.write_state(self._durable, state)
             first, self._state = self._state.version + 1, state
-        self.appended += sum(len(record.payload) for record in records)
         self._write_head()
         return list(range(first, state.version + 1))
 
@@ -285,7 +282,7 @@ class Journal:
                 return
 
     def sync_head(self) -> None:
-        """Makes the head file survive a power loss: after a checkpoint, before the end."""
+        """Makes the head file survive a power loss, now and then."""
         if self._head is not None:
             with storage_errors(head_path(self.path)):
                 self._head.sync()

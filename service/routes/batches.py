@@ -9,10 +9,10 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from gpu import STRATEGIES
+from service.batch import Batch
 from service.catalog import check_strategy
 from service.formats import decode_batch
 from service.keys import KeyKind
-from service.pipeline import Batch
 from service.routes.common import (
     OpenGraph,
     body_of,

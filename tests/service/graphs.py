@@ -11,10 +11,11 @@ import orjson
 import pyarrow as pa
 
 from gpu import Options
+from service.batch import Batch
 from service.durability.journal import Journal
 from service.errors import NotReady
 from service.formats import EdgeColumns
-from service.pipeline import Batch, Pipeline
+from service.pipeline import Pipeline
 
 Pairs = list[tuple[str, str]]
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from gpu import EdgeBatch, Engine, OutOfMemory
+from service.batch import Batch
 from service.durability.journal import Journal
 from service.errors import (
     BatchRejected,
@@ -23,7 +24,7 @@ from service.errors import (
     StorageFailed,
     UnknownVersion,
 )
-from service.pipeline import Batch, Pipeline
+from service.pipeline import Pipeline
 from tests.service.graphs import batch, opened, receipt
 from tests.service.server import wait_for
 
