@@ -213,6 +213,7 @@ def _number(value: float) -> str:
 
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "temporal": temporal,
+    "durability": graph,
     "graph": graph,
     "keys": keys,
     "personalized": personalized,

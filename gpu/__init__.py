@@ -4,8 +4,9 @@ It knows nothing of HTTP, keys, files or settings.
 """
 
 from gpu.engine import Engine
-from gpu.errors import BackendUnavailable, EngineError, InvalidValue, OutOfMemory
+from gpu.errors import BackendUnavailable, DeviceLost, EngineError, InvalidValue, OutOfMemory
 from gpu.ranks import Ranks
+from gpu.snapshot import Snapshot
 from gpu.strategies import STRATEGIES
 from gpu.types import Change, EdgeBatch, Options, Personalized, PersonalizedQuery, Result
 
@@ -13,6 +14,7 @@ __all__ = [
     "STRATEGIES",
     "BackendUnavailable",
     "Change",
+    "DeviceLost",
     "EdgeBatch",
     "Engine",
     "EngineError",
@@ -23,4 +25,5 @@ __all__ = [
     "PersonalizedQuery",
     "Ranks",
     "Result",
+    "Snapshot",
 ]

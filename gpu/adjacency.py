@@ -9,6 +9,7 @@ again has some slots to spare: at the bandwidth of the device, and seldom.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.backends.base import Array, Backend, Rows
 from gpu.edit import Counts, Edit
@@ -151,6 +152,16 @@ class Adjacency:
             pool[: self.end] = self.pool[: self.end]
             self.pool = pool
         return edges, loops
+
+    def restore(self, length: NDArray[np.int32], neighbours: NDArray[np.int32]) -> None:
+        """Takes packed rows from the host, as gpu.snapshot.Snapshot has them. There were none."""
+        backend = self._backend
+        self.length[:] = backend.to_device(length)
+        backend.pack_rows(self.length, 0, self.start, self.capacity)
+        self.packed = self.end = len(neighbours)
+        self.longest = int(length.max(initial=0))
+        self.pool = self._filled_pool(pool_slots(self.packed))
+        self.pool[: self.end] = backend.to_device(neighbours)
 
     def must_be_packed(self, counts: Counts) -> bool:
         """Whether the pool has no room for what the batch needs, or is more than half empty."""

@@ -8,7 +8,8 @@ ranks = engine.publish()                              # an immutable copy, reada
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -18,14 +19,16 @@ from numpy.typing import NDArray
 from gpu.backends import backend_named
 from gpu.backends.base import Backend
 from gpu.block import LEAST_QUERIES
-from gpu.errors import InvalidValue
-from gpu.graph import Graph, purpose_of
+from gpu.errors import DeviceLost, InvalidValue
+from gpu.graph import Applied, Graph, Loaded, purpose_of
 from gpu.job import Job, Prepared
 from gpu.personalized import METHODS, Spaces
 from gpu.ranks import Ranks
+from gpu.snapshot import Cut, Room, Snapshot, ranks_of, restore
 from gpu.solver import solve
 from gpu.state import State
-from gpu.strategies import STRATEGIES, Touched, strategy_named
+from gpu.strategies import STRATEGIES, Strategy, Touched, strategy_named
+from gpu.together import independent, parted
 from gpu.types import (
     BackendName,
     Change,
@@ -90,10 +93,44 @@ class Engine:
         ranks = self._state.bytes_needed(vertices) + 8 * vertices
         self._backend.require(purpose_of(operations, vertices), graph + ranks)
 
+    @contextmanager
+    def _device(self) -> Iterator[None]:
+        """Raises DeviceLost for an error that says so."""
+        try:
+            yield
+        except Exception as error:
+            if self._backend.is_lost(error):
+                raise DeviceLost(error) from error
+            raise
+
     def apply(self, batch: EdgeBatch) -> Change:
         """Deletes, then inserts. All or nothing: an error leaves the graph as it was. The residual
         follows at once, the ranks at `update`.
         """
+        with self._device():
+            return self._apply(batch)[0]
+
+    def apply_parts(
+        self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]
+    ) -> list[Change] | None:
+        """Applies several small batches at once: much less work, and what they do is the same.
+
+        batch  all their columns, one after the other, on the host
+        parts  how many of its insertions and deletions are of each
+        Returns what each did; None, and nothing is done, where they must be applied one by one:
+        where an edge is named twice, and where the graph has no edges yet, so that all would be
+        laid out at once. All or nothing, as `apply`.
+        """
+        if self._graph.is_laid_out_by(batch.operations) or not independent(batch):
+            return None
+        vertices = self.vertices
+        with self._device():
+            change, applied = self._apply(batch)
+            assert isinstance(applied, Applied)
+            numbering = self._graph.numbering
+            return parted(numbering, batch, applied, parts, vertices, change.seconds)
+
+    def _apply(self, batch: EdgeBatch) -> tuple[Change, Applied | Loaded]:
         begin = perf_counter()
         self.check_memory(batch.operations, batch.vertices)
         self._state.reserve(batch)
@@ -108,7 +145,7 @@ class Engine:
             job.perturb(applied)
         self._watched.perturb(applied)
         self._backend.synchronize()
-        return Change(
+        change = Change(
             inserted=applied.inserted,
             already_present=applied.already_present,
             deleted=applied.deleted,
@@ -116,6 +153,7 @@ class Engine:
             new_vertices=applied.new_vertices,
             seconds=perf_counter() - begin,
         )
+        return change, applied
 
     def update(self, strategy: str = "auto") -> Result:
         """Brings the ranks up to date with everything applied since the last update.
@@ -123,6 +161,10 @@ class Engine:
         strategy  a name of STRATEGIES. Raises InvalidValue for any other
         """
         row = strategy_named(strategy)
+        with self._device():
+            return self._update(strategy, row)
+
+    def _update(self, strategy: str, row: Strategy) -> Result:
         begin = perf_counter()
         if self.vertices == 0:
             return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0)
@@ -151,10 +193,31 @@ class Engine:
 
     def publish(self) -> Ranks:
         """An immutable copy of the ranks of the last update."""
-        values = self._state.values[: self._ranked_vertices].copy()
-        self._backend.synchronize()
+        with self._device():
+            values = self._state.values[: self._ranked_vertices].copy()
+            self._backend.synchronize()
         numbering = self._ranked_numbering
         return Ranks(self._backend, numbering, values, self._ranked_total, self._error_bound)
+
+    def snapshot_room(self) -> Room:
+        """Memory for the next snapshot. Any thread may ask, beside the engine's owner."""
+        return Room(self._graph, self._state)
+
+    def cut(self, room: Room) -> Cut:
+        """Copies what a snapshot needs, of the moment after an `update`: see gpu.snapshot."""
+        return Cut(self._graph, self._state, self._error_bound, room)
+
+    def ranks_of(self, snapshot: Snapshot) -> Ranks:
+        """What was published when the snapshot was taken; the engine need not be restored yet."""
+        return ranks_of(snapshot, self._backend)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Brings an engine that has no vertices yet to where the snapshot was taken."""
+        restore(snapshot, self._graph, self._state)
+        self._ranked_vertices = self.vertices
+        self._ranked_numbering = self._graph.numbering
+        self._ranked_total = self._state.total
+        self._error_bound = snapshot.numbers["error_bound"]
 
     def personalized(
         self,
@@ -235,9 +298,10 @@ class Engine:
 
     def refresh_watched(self) -> float:
         """Brings the watched queries up to date with everything applied; returns the seconds."""
-        seconds = self._watched.refresh()
-        self._backend.synchronize()
-        return seconds
+        with self._device():
+            seconds = self._watched.refresh()
+            self._backend.synchronize()
+            return seconds
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host: for audits."""
@@ -265,6 +329,9 @@ class Engine:
                 engine.apply(EdgeBatch.of(insert=[(0, 0), (0, 2)], delete=[(0, 0), (0, 2)]))
                 engine.update(strategy)
             engine.publish().top(1)
+            Engine(self.options, self._backend).restore(
+                engine.cut(engine.snapshot_room()).snapshot()
+            )
             for method in METHODS:
                 engine.personalized(np.array([0]), k=1, method=method)
             engine.personalized_many([PersonalizedQuery(np.array([0]), k=1)] * LEAST_QUERIES)

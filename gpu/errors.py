@@ -2,6 +2,7 @@
 
 EngineError
 ├── InvalidValue          an option or a batch names a value that cannot be used
+├── DeviceLost            the device answers no more, and cannot in this process
 ├── OutOfMemory           the request does not fit; the graph is as it was
 └── BackendUnavailable    this machine cannot run the backend that was asked for
 """
@@ -21,6 +22,13 @@ class InvalidValue(EngineError, ValueError):
         self.value = value
         self.requirement = requirement
         super().__init__(f"{field}: {value!r} is not allowed; it must be {requirement}")
+
+
+class DeviceLost(EngineError):
+    """A fault on the device has ended its context: only a new process can use it again."""
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(f"the device is lost: {reason}")
 
 
 class OutOfMemory(EngineError, MemoryError):

@@ -121,7 +121,7 @@ class Graph:
         self.backend.require(purpose_of(operations, vertices), needed)
         try:
             self._reserve(vertices)
-            if self._is_laid_out_by(batch.operations):
+            if self.is_laid_out_by(batch.operations):
                 return self._lay_out(batch, vertices)
             return self._change(batch, operations, vertices)
         except OutOfMemory:
@@ -130,8 +130,10 @@ class Graph:
             available = self.backend.memory_available()
             raise OutOfMemory(purpose_of(operations, vertices), needed, available) from error
 
-    def _is_laid_out_by(self, operations: int) -> bool:
-        """Whether a batch of so many edges is sorted together with those of the graph."""
+    def is_laid_out_by(self, operations: int) -> bool:
+        """Whether a batch of so many edges is sorted together with those of the graph: then `apply`
+        tells what it did as Loaded.
+        """
         if self.edges == 0:
             return operations > 0
         return operations > max(_LEAST_MERGED, self.edges // _MERGED_SHARE)
@@ -142,7 +144,7 @@ class Graph:
         stays.
         """
         grown = (2 * VERTEX_BYTES + 5) * max(0, vertices - len(self._loop)) * 5 // 4
-        if self._is_laid_out_by(operations):
+        if self.is_laid_out_by(operations):
             # two pools and one that is cut to size; keys and the sort's copy of them
             edges = self.edges + operations
             pools = 3 * 4 * pool_slots(edges + 3 * min(edges, vertices))
@@ -345,6 +347,35 @@ class Graph:
                 graph.edge_list()
                 columns = backend.columns(sources, targets)
                 lines_read(backend, graph.numbering, *columns, graph.degree)
+
+    def restore(
+        self,
+        ids: NDArray[np.int32],
+        length: NDArray[np.int32],
+        neighbours: NDArray[np.int32],
+        loop: NDArray[np.uint8],
+        edges: int,
+    ) -> None:
+        """Takes the order, out-lists and loops of a gpu.snapshot.Snapshot; the in-lists are made
+        from them. The graph was empty.
+        """
+        backend, vertices = self.backend, len(length)
+        self.numbering = Numbering(backend, backend.to_device(ids))
+        if edges or len(ids):
+            self._order_to_choose = None
+        outgoing, incoming = Adjacency(backend, vertices), Adjacency(backend, vertices)
+        outgoing.restore(length, neighbours)
+        sources, targets = backend.entries(outgoing)
+        no_loops = backend.allocate("vertices", vertices, np.uint8)
+        no_loops.fill(0)
+        # these columns are positions already
+        incoming.load(targets, sources, no_loops, backend.allocate("vertex order", 0, np.int32))
+        self.outgoing, self.incoming = outgoing, incoming
+        self._loop = backend.to_device(loop)
+        self._degree = backend.allocate("vertices", vertices, np.int32)
+        backend.xp.add(outgoing.length, self._loop, out=self._degree)
+        self._show(vertices)
+        self.edges = edges
 
     def edges_on_device(self) -> tuple[Array, Array]:
         """(sources, targets), int32[edges] each, on the device: sources ascend, then the loops.

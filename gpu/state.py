@@ -40,10 +40,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.backends.base import Array, Moved, Relaxed, Residual
 from gpu.graph import Applied, Graph, Loaded
-from gpu.types import EdgeBatch, Options
+from gpu.types import EdgeBatch, Options, Ranking
 
 ULP = 2.0**-53
 """Unit roundoff of float64."""
@@ -138,6 +139,22 @@ class State:
         self.values = self._values[:vertices]
         self.residual.values = self._residuals[:vertices]
         self.residual.marks = self._marks[:vertices]
+
+    def restore(self, values: Ranking | NDArray[np.float32], base: float, total: float) -> None:
+        """Takes y (float[n] as the storage is, on the host), β and Σy; the next solve begins with
+        the residual.
+        """
+        backend, vertices = self.graph.backend, len(values)
+        self._values = backend.to_device(values)
+        self._residuals = backend.allocate("ranks", vertices, self._kind)
+        self._marks = backend.allocate("ranks", vertices, np.int32)
+        self._residuals.fill(0.0)
+        self._marks.fill(0)
+        room = vertices // _CANDIDATES + _LEAST_CANDIDATES
+        self.residual.candidates = backend.allocate("ranks", room, np.int32)
+        self.base, self.total = base, total
+        self._view(vertices)
+        self.forget()
 
     def perturb(self, applied: Applied | Loaded) -> None:
         """Makes r the residual of y in the graph after a batch.

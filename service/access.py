@@ -29,6 +29,7 @@ CALLS: dict[str, Scope | None] = {
     "PUT /graphs/{graph}": "admin",
     "GET /graphs/{graph}": "read",
     "DELETE /graphs/{graph}": "admin",
+    "POST /graphs/{graph}/checkpoint": "admin",
     "POST /graphs/{graph}/batches": "write",
     "GET /graphs/{graph}/batches/{version}": "read",
     "POST /graphs/{graph}/recompute": "write",

@@ -2,7 +2,9 @@
 
     DATA/lock                      held by the server that uses the directory
     DATA/graphs/<name>/graph.json  the manifest: format version and options
-    DATA/graphs/<name>/journal.db  see service.durability.journal
+    DATA/graphs/<name>/journal.db  see service.durability.layout
+    DATA/graphs/<name>/checkpoints see service.durability.checkpoint
+    DATA/graphs/<name>/watched.json  see service.watched
     DATA/graphs/.<anything>        a graph half created or half dropped; removed at the next start
 
 A graph comes into being, and goes, by the rename of its whole directory: a crash leaves it whole
@@ -17,6 +19,7 @@ import logging
 import os
 import re
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -26,9 +29,10 @@ from typing import Any, cast, get_args
 import pyarrow as pa
 
 from gpu import STRATEGIES, Engine, InvalidValue, Options
-from gpu.types import BackendName, Dangling, Storage
+from gpu.types import Dangling, Storage
 from service.admission import QueueLimits
 from service.data_directory import take_lock
+from service.durability.files import storage_failure, sync_directory
 from service.durability.journal import Journal
 from service.errors import GraphExists, NotReady, StorageFailed, TooManyGraphs, UnknownGraph
 from service.keys import KeyKind, KeyTable
@@ -117,23 +121,42 @@ class Catalog:
     def open(self) -> None:
         """Warms the kernels up and recovers every graph; afterwards the graph ``default`` exists.
 
+        Graphs that have checkpoints can be read before: `not_ready` is None as soon as all can.
+
         Raises what stopped it; `not_ready` says so too.
         """
         with self._changing:
+            doing = "the data directory is being read"
             try:
                 self._take_directory()
-                self._not_ready = "the kernels are being compiled"
-                self._warm_up(GraphOptions().storage)
+                warm_up_keys()
+                cold = []
                 for directory in sorted(self._directory.iterdir()):
-                    self._not_ready = f"graph {directory.name!r} is being recovered"
-                    self._graphs[directory.name] = self._open_graph(directory)
+                    doing = f"graph {directory.name!r} is being recovered"
+                    graph = self._graphs[directory.name] = self._open_graph(directory)
+                    if not graph.pipeline.wait_until_readable():
+                        cold.append(graph.name)
+                if not cold and DEFAULT_GRAPH in self._graphs:
+                    self._not_ready = None
+                doing = "the kernels are being compiled"
+                self._still(doing)
+                self._warm_up(GraphOptions().storage)
+                for graph in sorted(self._graphs.values(), key=lambda each: each.name not in cold):
+                    doing = f"graph {graph.name!r} is being recovered"
+                    self._still(doing)
+                    self._recover(graph)
                 if DEFAULT_GRAPH not in self._graphs:
-                    self._not_ready = f"graph {DEFAULT_GRAPH!r} is being created"
+                    doing = f"graph {DEFAULT_GRAPH!r} is being created"
+                    self._still(doing)
                     self._create(DEFAULT_GRAPH, GraphOptions())
             except Exception as error:
-                self._not_ready = f"{self._not_ready}, and that failed: {error}"
+                self._not_ready = f"{doing}, and that failed: {error}"
                 raise
             self._not_ready = None
+
+    def _still(self, doing: str) -> None:
+        if self._not_ready is not None:
+            self._not_ready = doing
 
     def close(self) -> None:
         """Ends every graph after the batches at work, and gives the directory free.
@@ -214,7 +237,7 @@ class Catalog:
         data = self._settings.data
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            _sync_directory(data)
+            sync_directory(data)
         except OSError as error:
             raise StorageFailed(data, error) from error
         self._lock = take_lock(data)
@@ -237,23 +260,26 @@ class Catalog:
                 json.dump(manifest, file, indent=2)
                 file.flush()
                 os.fsync(file.fileno())
-            _sync_directory(aside)
+            sync_directory(aside)
             aside.rename(directory)
-            _sync_directory(self._directory)
-        except OSError as error:
-            raise StorageFailed(directory, error) from error
+            sync_directory(self._directory)
+        except (OSError, sqlite3.Error) as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise storage_failure(directory, error) from error
         try:
-            graph = self._graphs[name] = self._open_graph(directory)
+            graph = self._open_graph(directory)
+            self._recover(graph)
         except Exception:
             self._remove(directory)
             raise
+        self._graphs[name] = graph
         return graph
 
     def _remove(self, directory: Path) -> None:
         aside = self._new_aside(f".dropped-{directory.name}")
         try:
             directory.rename(aside)
-            _sync_directory(self._directory)
+            sync_directory(self._directory)
         except OSError as error:
             raise StorageFailed(directory, error) from error
         # Where this fails, the next start removes the rest.
@@ -262,28 +288,32 @@ class Catalog:
     def _warm_up(self, storage: Storage) -> None:
         """Compiles what graphs of this storage need: of the less usual one, when there is one."""
         if storage not in self._warm:
-            warm_up(self._settings.backend, storage)
+            Engine(Options(storage=storage), self._settings.backend).warm_up()
             self._warm.add(storage)
+
+    def _recover(self, graph: Graph) -> None:
+        self._warm_up(graph.options.storage)
+        graph.pipeline.recover()
+        graph.pipeline.wait_until_open()
 
     def _open_graph(self, directory: Path) -> Graph:
         options = _read_manifest(directory / "graph.json")
-        self._warm_up(options.storage)
         pipeline = Pipeline(
             directory.name,
-            Journal(directory / "journal.db"),
+            directory,
             options.engine_options(),
             options.keys,
             self._settings.backend,
+            self._settings.checkpoint_bytes,
+            self._settings.checkpoint_seconds,
             QueueLimits(self._settings.max_queue_batches, self._settings.max_queue_bytes),
             self._observe(directory.name),
         )
-        pipeline.wait_until_open()
         return Graph(directory.name, options, pipeline)
 
 
-def warm_up(backend: BackendName, storage: Storage) -> None:
-    """Compiles what a first request would otherwise wait for."""
-    Engine(Options(storage=storage), backend).warm_up()
+def warm_up_keys() -> None:
+    """Compiles what the first read would otherwise wait for."""
     for kind, first, second in (("string", "a", "b"), ("integer", 1, 2)):
         table = KeyTable(cast(KeyKind, kind))
         ids = table.assign(pa.array([first, second]))
@@ -304,12 +334,3 @@ def _read_manifest(path: Path) -> GraphOptions:
         raise StorageFailed(path, error) from error
     except (ValueError, TypeError, KeyError) as error:
         raise StorageFailed(path, f"is no manifest of a graph: {error!r}") from error
-
-
-def _sync_directory(directory: Path) -> None:
-    """Makes a rename in `directory` survive a power loss."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

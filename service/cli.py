@@ -14,6 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from service.client import Client
+    from service.durability.backup import Copied
     from service.edge_lists import EdgeList
 
 app = typer.Typer(
@@ -328,6 +329,59 @@ def ppr(
     _print_provenance(answer)
 
 
+@app.command()
+def checkpoint(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Lets a server write all that is committed to a checkpoint."""
+    from service.commands import display
+
+    with _client(url) as client:
+        taken = client.checkpoint(graph)
+    if as_json:
+        display.print_json(taken)
+        return
+    display.output().print(
+        display.figures(
+            [
+                ("version", f"{taken['version']:,}"),
+                ("bytes", f"{taken['bytes']:,}"),
+                ("written in", display.milliseconds(taken["write_seconds"])),
+                ("batches waited", display.milliseconds(taken["pause_seconds"])),
+            ]
+        )
+    )
+
+
+@app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory to be made.")],
+    data: Annotated[
+        str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Copies all graphs of a data directory, also while a server uses it, and checks the copy."""
+    from service.durability.backup import backup as copy
+
+    _print_copied(copy(_settings_data(data), target), target, as_json)
+
+
+@app.command()
+def restore(
+    source: Annotated[
+        Path, typer.Argument(metavar="BACKUP", exists=True, file_okay=False, help="A backup.")
+    ],
+    data: Annotated[
+        str | None, typer.Option(metavar="<path>", help="Directory of the graphs: new or empty.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Puts a backup, which is checked first, into a new data directory."""
+    from service.durability.backup import restore as copy
+
+    directory = _settings_data(data)
+    _print_copied(copy(source, directory), directory, as_json)
+
+
 @generate.command("rmat")
 def generate_rmat(
     out: Out,
@@ -480,6 +534,27 @@ def _load(client: Client, graph: str, edges: EdgeList) -> Any:
     with display.edge_progress() as progress:
         task = progress.add_task("edges", total=len(edges))
         return streaming.load(client, graph, edges, lambda count: progress.advance(task, count))
+
+
+def _settings_data(data: str | None) -> Path:
+    from service.settings import Settings
+
+    return Settings.from_environment(data=data).data
+
+
+def _print_copied(copied: Sequence[Copied], target: Path, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from service.commands import display
+
+    if as_json:
+        display.print_json({"directory": str(target), "graphs": [asdict(one) for one in copied]})
+        return
+    for one in copied:
+        display.output().print(
+            f"{target}: graph {one.graph}, version {one.version:,}, {one.bytes:,} bytes",
+            soft_wrap=True,
+        )
 
 
 def _print_provenance(answer: Any) -> None:

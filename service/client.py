@@ -252,6 +252,11 @@ class Client:
         """Removes the graph and its data."""
         self._call("DELETE", _path("graphs", graph))
 
+    def checkpoint(self, graph: str) -> dict[str, Any]:
+        """Lets all that is committed be written to a checkpoint: version, bytes, seconds."""
+        path = _path("graphs", graph, "checkpoint")
+        return cast("dict[str, Any]", self._call("POST", path))
+
     def ready(self) -> bool:
         """Whether the server answers and has its kernels compiled; one attempt, no error."""
         try:

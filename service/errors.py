@@ -22,7 +22,9 @@
     ├── IdempotencyConflict      an idempotency key came back with another body
     ├── BatchRejected            a journalled batch could not be applied; its version is spent
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
+    ├── RetiredVersion           the journal no longer holds how that batch ended
     ├── StorageFailed            the disk refused a write, or what lies on it cannot be read
+    │   └── StorageFull          the disk has no room left
     ├── NotPublishedInTime       the version asked for was not published within the time given
     ├── NotAnsweredInTime        a personalized query was not solved within the time given
     └── UnknownWatched           the graph has no watched query of that name
@@ -42,7 +44,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from gpu import BackendUnavailable, InvalidValue, OutOfMemory
+from gpu import BackendUnavailable, DeviceLost, InvalidValue, OutOfMemory
 from service.formats import ExpandsTooFar, FormatError, UnsupportedFormat
 
 PROBLEM_JSON = "application/problem+json"
@@ -203,6 +205,19 @@ class StorageFailed(ServiceError):
         super().__init__(f"{path}: {reason}")
 
 
+class StorageFull(StorageFailed):
+    """Writes go on as soon as there is room again."""
+
+
+class RetiredVersion(ServiceError):
+    def __init__(self, graph: str, version: int, retired: int) -> None:
+        self.field, self.value = "version", version
+        super().__init__(
+            f"graph {graph!r} no longer knows how batch {version} ended: checkpoints hold the "
+            f"batches up to {retired}"
+        )
+
+
 class NotPublishedInTime(ServiceError):
     def __init__(self, version: int, published: int, timeout: float) -> None:
         self.field, self.value = "min_version", version
@@ -260,6 +275,8 @@ _PROBLEMS: dict[type[Exception], tuple[HTTPStatus, str, str]] = {
         "Idempotency key used with another body",
     ),
     RankingFailed: (HTTPStatus.INTERNAL_SERVER_ERROR, "ranking-failed", "Ranking failed"),
+    RetiredVersion: (HTTPStatus.GONE, "retired-version", "Retired version"),
+    StorageFull: (HTTPStatus.INSUFFICIENT_STORAGE, "storage-full", "Storage full"),
     StorageFailed: (HTTPStatus.SERVICE_UNAVAILABLE, "storage-failed", "Storage failed"),
     NotPublishedInTime: (
         HTTPStatus.GATEWAY_TIMEOUT,
@@ -274,6 +291,7 @@ _PROBLEMS: dict[type[Exception], tuple[HTTPStatus, str, str]] = {
     UnknownWatched: (HTTPStatus.NOT_FOUND, "unknown-watched", "Unknown watched query"),
     OutOfMemory: (HTTPStatus.INSUFFICIENT_STORAGE, "out-of-memory", "Out of memory"),
     MemoryError: (HTTPStatus.INSUFFICIENT_STORAGE, "out-of-memory", "Out of memory"),
+    DeviceLost: (HTTPStatus.SERVICE_UNAVAILABLE, "device-lost", "Device lost"),
     BackendUnavailable: (
         HTTPStatus.SERVICE_UNAVAILABLE,
         "backend-unavailable",

@@ -336,6 +336,26 @@ class _Keys(NamedTuple):
     size: int
 
 
+class KeyCut(NamedTuple):
+    """The keys of one moment: the writer goes on in the same arrays, behind them."""
+
+    kind: KeyKind
+    seed: NDArray[np.uint64]
+    state: _State
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What `KeyTable.restored` takes: seed, slots, offsets and arena, without room to spare.
+
+        A copy of the slots is made, for they hold entries of later keys too.
+        """
+        slots, offsets, arena, size = self.state
+        own = slots.copy()
+        _clear_from(own, size)
+        used = size * _INTEGER_BYTES if self.kind == "integer" else int(offsets[size])
+        kept = offsets[: 0 if self.kind == "integer" else size + 1]
+        return {"seed": self.seed, "slots": own, "offsets": kept, "arena": arena[:used]}
+
+
 class KeyTable:
     """External keys ↔ dense ids, in order of first appearance.
 
@@ -361,6 +381,18 @@ class KeyTable:
     def __len__(self) -> int:
         """The number of keys; their ids are 0 … len - 1."""
         return self._state.size
+
+    def cut(self) -> KeyCut:
+        """The keys of this moment; called by the writer, read by any thread."""
+        return KeyCut(self.kind, self._seed, self._state)
+
+    @classmethod
+    def restored(cls, kind: KeyKind, size: int, arrays: dict[str, NDArray[Any]]) -> KeyTable:
+        """The table of `KeyCut.arrays`, which it takes over: the slots must be writable."""
+        table = cls(kind)
+        table._seed = arrays["seed"]
+        table._state = _State(arrays["slots"], arrays["offsets"], arrays["arena"], size)
+        return table
 
     def lookup(self, keys: pa.Array) -> NDArray[np.int64]:
         """The id of each key, -1 where it is unknown: int64[len(keys)]. Adds nothing.

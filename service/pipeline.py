@@ -1,51 +1,63 @@
 """The only writer of one graph: journal → keys → engine → view, one thread, in order of arrival.
 
 Batches that wait together are journalled together (one fsync), applied one by one, each deletions
-first, ranked once and published as one view; a different strategy ends such a group. Everything
+first, ranked once and published as one view; a different strategy ends such a group. Those that
+come meanwhile are made durable and join it, for a short time. Everything
 that touches the engine, recomputations and personalized queries too, runs here; readers use the
-newest `View`.
+newest `View`. Batches and computations are admitted up to a limit, and a batch for which memory has
+no room is refused before it is journalled.
 
     submit ──▶ commit ──▶ apply, one by one ──▶ rank once ──▶ receipts ──▶ view ──▶ answers
                  │                │
                  ▼                ▼
               durable          rejected
+
+A graph that has a checkpoint is readable as soon as that is mapped, at its old version; what it is
+behind is applied and ranked meanwhile, and batches sent in that time wait.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
+import os
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from itertools import groupby
+from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-import numpy as np
 import orjson
 import pyarrow as pa
 
-from gpu import Change, EdgeBatch, Engine, Options, OutOfMemory, Result
+from gpu import Change, DeviceLost, EdgeBatch, Engine, Options, OutOfMemory, Result
+from gpu.snapshot import Room
 from gpu.types import BackendName
 from service.admission import Admission, QueueLimits
-from service.durability.journal import PAYLOAD_LIMIT, Journal, Outcome, Record
-from service.durability.recovery import replay
+from service.batch import Batch, in_order_of_position, joined, promise
+from service.durability import checkpoint as checkpoints
+from service.durability.checkpoint import Checkpoint
+from service.durability.checkpointer import Checkpointer, Taken
+from service.durability.content import Moment, keys_of, snapshot_of, view_of
+from service.durability.journal import Journal, Outcome
+from service.durability.recovery import replay, verified_journal
 from service.errors import (
     BatchRejected,
-    BodyTooLarge,
     IdempotencyConflict,
+    NotReady,
     RankingFailed,
+    RetiredVersion,
+    StorageFailed,
     UnknownVersion,
     encode_problem,
     problem_of,
 )
-from service.formats import EdgeColumns, encode_batch
+from service.formats import EdgeColumns
 from service.keys import KeyKind, KeyTable
-from service.logs import request_id
 from service.observer import Observer, RankedBatch, StageSeconds
 from service.queries import Queries, Request
 from service.view import View
@@ -55,66 +67,31 @@ log = logging.getLogger("liverank.pipeline")
 
 Answer = TypeVar("Answer")
 
+EXIT_DEVICE_LOST = 70
+"""EX_SOFTWARE of sysexits.h."""
+
+LONGEST_JOINING = 0.05
+"""Seconds for which batches that keep coming may put off the ranking of those before them."""
+
 RECOVERY_STRATEGY = "auto"
 """Recovery solves from nothing; only `auto` promises the target error from there."""
-
-
-def _promise() -> Future[Any]:
-    # Running from the start: a client that goes away cannot cancel what others rely on.
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
-
-
-@dataclass(eq=False, slots=True)
-class Batch:
-    """A batch on its way.
-
-    durable  its version, once it is committed
-    ranked   the bytes of its receipt, once its ranks are published
-
-    Both can end in StorageFailed or IdempotencyConflict, `ranked` also in BatchRejected or
-    RankingFailed.
-    """
-
-    record: Record
-    columns: EdgeColumns
-    submitted: float = field(default_factory=perf_counter)
-    request_id: str | None = field(default_factory=request_id.get)
-    durable: Future[int] = field(default_factory=_promise)
-    ranked: Future[bytes] = field(default_factory=_promise)
-
-    @classmethod
-    def of(
-        cls, columns: EdgeColumns, body: bytes, strategy: str, idempotency_key: str | None = None
-    ) -> Batch:
-        """The batch of a request; work that grows with `body`. Raises BodyTooLarge."""
-        payload = encode_batch(columns)
-        if len(payload) > PAYLOAD_LIMIT:
-            raise BodyTooLarge(PAYLOAD_LIMIT)
-        digest = hashlib.sha256(body).digest()
-        return cls(Record(payload, strategy, idempotency_key, digest), columns)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held until the batch is ranked: the payload, and the same again as columns."""
-        return 2 * len(self.record.payload)
-
-    def fail(self, error: Exception) -> None:
-        for future in (self.durable, self.ranked):
-            if not future.done():
-                future.set_exception(error)
-
-    def follow(self, first: Batch) -> None:
-        """Ends as `first` does: this is the same batch, sent again."""
-        for mine, other in ((self.durable, first.durable), (self.ranked, first.ranked)):
-            other.add_done_callback(partial(_copy, mine))
 
 
 @dataclass(eq=False, slots=True)
 class _Task:
     run: Callable[[], Any]
-    future: Future[Any] = field(default_factory=_promise)
+    future: Future[Any] = field(default_factory=promise)
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """Batches up to `version` are applied, but not ranked; `since`: of the first one, on the clock
+    of performance.
+    """
+
+    strategy: str
+    version: int
+    since: float
 
 
 @dataclass(eq=False, slots=True)
@@ -133,35 +110,58 @@ class Pipeline:
     def __init__(
         self,
         graph: str,
-        journal: Journal,
+        directory: Path,
         options: Options,
         keys: KeyKind,
         backend: BackendName,
+        checkpoint_bytes: int,
+        checkpoint_seconds: float,
         limits: QueueLimits | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """Starts the thread, which recovers first; `wait_until_open` waits for that."""
+        """Starts the thread, which maps the newest checkpoint in `directory`, and recovers once
+        `recover` is called.
+        """
         self.graph = graph
         self.backend = ""
         self.batches = Admission(graph, limits or QueueLimits())
         self.computations = Admission(graph, limits or QueueLimits())
         self._observer = observer or Observer()
-        self._journal = journal
+        self._directory = directory
         self._options = options
         self._requested_backend = backend
+        self._checkpoint_limits = (checkpoint_bytes, checkpoint_seconds)
+        self._journal: Journal
+        self._checkpointer: Checkpointer | None = None
         self._keys = KeyTable(keys)
         self._queue: deque[Batch | _Task] = deque()
         self._changed = threading.Condition()
         self._closed: Exception | None = None
-        self._opened: Future[None] = _promise()
+        self._may_recover = False
+        self._readable: Future[bool] = promise()
+        self._opened: Future[None] = promise()
         self._waiting_readers: list[tuple[int, Future[View]]] = []
         self._queries = Queries(graph)
         self._unreceipted: list[_Applied] = []
-        self._revision = journal.revision
+        self._due: _Due | None = None
+        self._revision = 0
         self._watched_seconds = 0.0
         self._view: View | None = None
         self._thread = threading.Thread(target=self._run, name=f"liverank-{graph}", daemon=True)
         self._thread.start()
+
+    def wait_until_readable(self) -> bool:
+        """Blocks until the newest checkpoint is mapped; whether there is one, and reads can come.
+
+        Raises what stopped it.
+        """
+        return self._readable.result()
+
+    def recover(self) -> None:
+        """Lets the journal's later batches be applied and ranked: once the kernels are compiled."""
+        with self._changed:
+            self._may_recover = True
+            self._changed.notify()
 
     def wait_until_open(self) -> None:
         """Blocks until the journal is replayed and ranked. Raises what stopped it."""
@@ -176,8 +176,8 @@ class Pipeline:
 
     @property
     def committed(self) -> int:
-        """The newest version on disk."""
-        return self._journal.version
+        """The newest version that is known to be on disk."""
+        return self._journal.version if self._opened.done() else self.view.version
 
     def submit(self, batch: Batch) -> None:
         """Queues a batch; its futures say how it goes.
@@ -228,11 +228,26 @@ class Pipeline:
         return future
 
     def outcome(self, version: int) -> Outcome | None:
-        """How a batch ended, None while it is pending. Raises UnknownVersion; reads the disk."""
-        newest = self._journal.version
-        if not 1 <= version <= newest:
-            raise UnknownVersion(self.graph, version, newest)
-        return self._journal.outcome(version)
+        """How a batch ended, None while it is pending. Reads the disk.
+
+        Raises UnknownVersion, RetiredVersion for one whose outcome the journal no longer has, and
+        NotReady while the journal is being recovered.
+        """
+        if not self._opened.done():
+            raise NotReady(f"graph {self.graph!r} is being recovered")
+        journal = self._journal
+        if not 1 <= version <= journal.version:
+            raise UnknownVersion(self.graph, version, journal.version)
+        outcome = journal.outcome(version)
+        if outcome is None and version <= journal.retired:
+            raise RetiredVersion(self.graph, version, journal.retired)
+        return outcome
+
+    def checkpoint(self) -> Future[Taken]:
+        """A checkpoint of what is committed now. Raises NotReady while the graph is recovered."""
+        if self._checkpointer is None:
+            raise NotReady(f"graph {self.graph!r} is being recovered")
+        return self._checkpointer.ask()
 
     def close(self, reason: Exception) -> None:
         """Ends after the batches at work; what waits, and what comes later, fails with `reason`."""
@@ -240,7 +255,9 @@ class Pipeline:
             self._closed = reason
             self._changed.notify()
         self._thread.join()
-        self._journal.close()
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+            self._journal.close()
 
     def _enqueue(self, job: Batch | _Task) -> None:
         with self._changed:
@@ -250,6 +267,7 @@ class Pipeline:
             self._changed.notify()
 
     def _enqueue_task(self, run: Callable[[], Answer]) -> Future[Answer]:
+        """Queues what a client asked for. Raises QueueFull."""
         task = _Task(run)
         self.computations.admit(task.future, 0)
         self._enqueue(task)
@@ -260,11 +278,15 @@ class Pipeline:
     def _run(self) -> None:
         try:
             self._open()
+        except DeviceLost as error:
+            end_process(error)
         except Exception as error:
             with self._changed:
                 self._closed = error
-            self._journal.close()
-            self._opened.set_exception(error)
+            for future in (self._readable, self._opened):
+                if not future.done():
+                    future.set_exception(error)
+            self._refuse_the_rest()
             return
         self._opened.set_result(None)
         while (work := self._take()) is not None:
@@ -275,24 +297,66 @@ class Pipeline:
             del work  # its columns would live until the next one comes
             if self._closed is None:
                 self._queries.advance()
+        self._rank_due()
         self._refuse_the_rest()
 
     def _open(self) -> None:
         self._engine = Engine(self._options, self._requested_backend)
         self.backend = self._engine.backend
-        unanswered = replay(self._journal, lambda columns: self._apply(columns)[0])
-        self._unreceipted = [
-            _Applied(version, change, StageSeconds(mutate=change.seconds))
-            for version, change in unanswered.items()
-        ]
-        self._watched = WatchedQueries(
-            self.graph, self._journal.path.parent, self._engine, self._keys
-        )
+        checkpoint = checkpoints.newest_valid(self._directory / "checkpoints")
+        if checkpoint is not None:
+            self._keys = keys_of(checkpoint, self._keys.kind)
+            self._show(view_of(checkpoint, self._engine, self._keys))
+        self._readable.set_result(checkpoint is not None)
+        with self._changed:
+            self._changed.wait_for(lambda: self._may_recover or self._closed is not None)
+            if self._closed is not None:
+                raise self._closed
+        self._recover(checkpoint)
+
+    def _recover(self, checkpoint: Checkpoint | None) -> None:
+        self._journal = verified_journal(self._directory / "journal.db", checkpoint)
+        try:
+            self._revision = self._journal.revision
+            applied = 0
+            if checkpoint is not None:
+                applied = checkpoint.version
+                self._engine.restore(snapshot_of(checkpoint))
+            unanswered = replay(
+                self._journal,
+                applied,
+                lambda columns: self._apply(columns)[0],
+                lambda: self._engine.update(RECOVERY_STRATEGY),
+            )
+            self._unreceipted = [
+                _Applied(version, change, StageSeconds(mutate=change.seconds))
+                for version, change in unanswered.items()
+            ]
+            self._open_queries()
+            if checkpoint is None or applied < self._journal.version:
+                self._journal.reserve(1)
+                self._rank_and_publish(RECOVERY_STRATEGY, self._journal.version)
+            else:
+                self._show_watched()
+            if self._journal.deaths():
+                self._journal.acquit()
+            self._checkpointer = Checkpointer(
+                self.graph,
+                self._directory / "checkpoints",
+                self._journal,
+                *self._checkpoint_limits,
+                self._take_moment,
+                checkpoint,
+            )
+        except BaseException:
+            self._journal.close()
+            raise
+
+    def _open_queries(self) -> None:
+        self._watched = WatchedQueries(self.graph, self._directory, self._engine, self._keys)
         self._queries.open(
             self._engine, self._keys, lambda: (self._journal.version, self._revision)
         )
-        self._journal.reserve(self._revision + 1)
-        self._rank_and_publish(RECOVERY_STRATEGY, self._journal.version)
 
     def _take(self) -> list[Batch] | _Task | None:
         """The next task, or all batches in front of the next task, none where only queries wait;
@@ -325,29 +389,51 @@ class Pipeline:
                 reader.set_exception(self._closed)
 
     def _process(self, batches: Sequence[Batch]) -> None:
+        """Commits, applies, and ranks, unless more batches wait: those first become durable too."""
         taken = perf_counter()
+        for group, journal_seconds in self._committed(batches):
+            strategy = group[0][1].record.strategy
+            if self._due is not None and self._due.strategy != strategy:
+                self._rank_due()
+            self._apply_group(group, taken, journal_seconds)
+            since = taken if self._due is None else self._due.since
+            self._due = _Due(strategy, group[-1][0], since)
+        if self._due is not None and not self._more_can_join(self._due):
+            self._rank_due()
+
+    def _more_can_join(self, due: _Due) -> bool:
+        with self._changed:
+            waiting = bool(self._queue) and isinstance(self._queue[0], Batch)
+            return waiting and self._closed is None and perf_counter() - due.since < LONGEST_JOINING
+
+    def _committed(
+        self, batches: Sequence[Batch]
+    ) -> Iterator[tuple[list[tuple[int, Batch]], float]]:
+        """The groups of new batches with their versions, each as durable as it is said to be; and
+        the seconds that it took.
+        """
         try:
             new = [batch for batch in self._without_repeats(batches) if self._fits(batch)]
             groups = [list(group) for _, group in groupby(new, lambda batch: batch.record.strategy)]
             if not new:
                 return
             started = perf_counter()
-            versions = iter(
-                self._journal.append([batch.record for batch in new], self._revision + len(groups))
-            )
-            journal_seconds = perf_counter() - started
+            versions = iter(self._journal.append([batch.record for batch in new], len(groups)))
+            seconds = perf_counter() - started
         except Exception as error:
             log.exception("graph %s: batches were not committed", self.graph)
             for batch in batches:
                 batch.fail(error)
             self._observer.failed(len(batches))
             return
+        assert self._checkpointer is not None
+        self._checkpointer.committed(sum(len(batch.record.payload) for batch in new))
         numbered = [[(next(versions), batch) for batch in group] for group in groups]
         for group in numbered:
             for version, batch in group:
                 batch.durable.set_result(version)
         for group in numbered:
-            self._process_group(group, taken, journal_seconds)
+            yield group, seconds
 
     def _without_repeats(self, batches: Sequence[Batch]) -> list[Batch]:
         """The batches that are new; a repeat is answered as its first is."""
@@ -376,6 +462,10 @@ class Pipeline:
         batch.durable.set_result(version)
         outcome = self._journal.outcome(version)
         if outcome is None:
+            for applied in self._unreceipted:
+                if applied.version == version and applied.batch is not None:
+                    batch.follow_receipt(applied.batch)
+                    return
             batch.fail(RankingFailed(version, "the first request for it failed"))
         elif outcome.status == "ranked":
             batch.ranked.set_result(outcome.body)
@@ -405,29 +495,85 @@ class Pipeline:
         distinct = keys.unique()
         return int((self._keys.lookup(distinct) < 0).sum())
 
-    def _process_group(
+    def _apply_group(
         self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float
     ) -> None:
+        if self._apply_together(group, taken, journal_seconds):
+            return
         for version, batch in group:
             seconds = StageSeconds(queue=taken - batch.submitted, journal=journal_seconds)
             try:
                 change, seconds.keys = self._apply(batch.columns)
+            except DeviceLost as error:
+                self._journal.blame([version])
+                end_process(error)
             except Exception as error:
                 self._reject(version, batch, error)
                 continue
             seconds.mutate = change.seconds
             self._unreceipted.append(_Applied(version, change, seconds, batch))
-        newest = group[-1][0]
+
+    def _apply_together(
+        self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float
+    ) -> bool:
+        """Applies small batches as one, where that is the same; whether it was done."""
+        started = perf_counter()
+        known = len(self._keys)
+        columns = joined([batch.columns for _, batch in group])
+        if columns is None:
+            return False
+        parts = [
+            (len(batch.columns.insert_sources), len(batch.columns.delete_sources))
+            for _, batch in group
+        ]
+        try:
+            ids = self._keys.assign(in_order_of_position(columns))
+            edges = EdgeBatch(
+                ids[0::2],
+                ids[1::2],
+                self._keys.lookup(columns.delete_sources),
+                self._keys.lookup(columns.delete_targets),
+                vertices=len(self._keys),
+            )
+            keys_seconds = (perf_counter() - started) / len(group)
+            changes = self._engine.apply_parts(edges, parts)
+        except DeviceLost as error:
+            self._journal.blame([version for version, _ in group])
+            end_process(error)
+        except Exception as error:
+            # one of them is at fault, and only that one is rejected
+            log.info("graph %s: %s: one by one", self.graph, error)
+            changes = None
+        if changes is None:
+            self._keys.truncate(known)
+            return False
+        for (version, batch), change in zip(group, changes, strict=True):
+            seconds = StageSeconds(
+                queue=taken - batch.submitted,
+                journal=journal_seconds,
+                keys=keys_seconds,
+                mutate=change.seconds,
+            )
+            self._unreceipted.append(_Applied(version, change, seconds, batch))
+        return True
+
+    def _rank_due(self) -> None:
+        """Ranks what was applied and not ranked, all of which asked for one strategy."""
+        due, self._due = self._due, None
+        if due is None:
+            return
         if not self._unreceipted:
-            self._show(replace(self.view, version=newest))
+            self._show(replace(self.view, version=due.version))
             return
         try:
-            self._rank_and_publish(group[0][1].record.strategy, newest)
+            self._rank_and_publish(due.strategy, due.version)
         except Exception as error:
-            log.exception("graph %s: version %d is not ranked", self.graph, newest)
+            log.exception("graph %s: version %d is not ranked", self.graph, due.version)
+            refused = isinstance(error, StorageFailed)
             for applied in self._unreceipted:
                 if applied.batch is not None:
-                    applied.batch.fail(RankingFailed(applied.version, str(error)))
+                    failure = error if refused else RankingFailed(applied.version, str(error))
+                    applied.batch.fail(failure)
                     applied.batch = None
                     self._observer.failed(1)
 
@@ -454,7 +600,7 @@ class Pipeline:
             delete_sources = self._keys.lookup(columns.delete_sources)
             delete_targets = self._keys.lookup(columns.delete_targets)
             inserted = len(columns.insert_sources)
-            ids = self._keys.assign(_in_order_of_position(columns))
+            ids = self._keys.assign(in_order_of_position(columns))
             batch = EdgeBatch(
                 ids[0 : 2 * inserted : 2],
                 ids[1 : 2 * inserted : 2],
@@ -497,8 +643,12 @@ class Pipeline:
 
     def _rank(self, strategy: str, version: int) -> tuple[Result, View, float]:
         """Ranks under the next revision, which is reserved already."""
-        result = self._engine.update(strategy)
-        self._watched_seconds = self._watched.refresh()
+        try:
+            result = self._engine.update(strategy)
+            self._watched_seconds = self._watched.refresh()
+        except DeviceLost as error:
+            self._journal.blame([applied.version for applied in self._unreceipted])
+            end_process(error)
         started = perf_counter()
         self._revision += 1
         view = View(
@@ -527,29 +677,49 @@ class Pipeline:
 
     def _recompute(self, strategy: str) -> bytes:
         submitted = perf_counter()
-        self._journal.reserve(self._revision + 1)
+        self._journal.reserve(1)
         seconds = StageSeconds(journal=perf_counter() - submitted)
         version = self._journal.version
         result, view, publish_seconds = self._rank_and_publish(strategy, version)
         nothing = Change(0, 0, 0, 0, 0, 0.0)
         return _receipt(_Applied(version, nothing, seconds), result, view, publish_seconds)
 
+    def _take_moment(self) -> Moment:
+        """For a checkpoint; called from its thread."""
+        room = self._engine.snapshot_room()
+        task = _Task(lambda: self._cut(room))
+        self._enqueue(task)
+        moment: Moment = task.future.result()
+        return moment
+
+    def _cut(self, room: Room) -> Moment:
+        begin = perf_counter()
+        if self._unreceipted:
+            # a solve failed; a checkpoint has no place for what it left to do
+            self._rank_and_publish(RECOVERY_STRATEGY, self._journal.version)
+        cut = self._engine.cut(room)
+        return Moment(self.view, self._journal.chain, cut, self._keys.cut(), perf_counter() - begin)
+
     def _watch(self, name: str, definition: Definition) -> tuple[bool, View]:
         new = self._watched.put(name, definition)
-        self._show(replace(self.view, watched=self._watched.answers))
+        self._show_watched()
         return new, self.view
 
     def _unwatch(self, name: str) -> None:
         self._watched.remove(name)
+        self._show_watched()
+
+    def _show_watched(self) -> None:
         self._show(replace(self.view, watched=self._watched.answers))
 
 
-def _in_order_of_position(columns: EdgeColumns) -> pa.Array:
-    """The keys that a batch may create: source, target of each insertion, then the vertices."""
-    count = len(columns.insert_sources)
-    both = pa.concat_arrays([columns.insert_sources, columns.insert_targets])
-    order = np.arange(2 * count).reshape(2, count).T.ravel()
-    return pa.concat_arrays([both.take(pa.array(order)), columns.vertices])
+def end_process(reason: DeviceLost) -> NoReturn:
+    """Ends the process at once: with the device lost, an orderly end could wait for ever. Its
+    supervisor starts it again, and recovery does what was committed.
+    """
+    log.critical("%s; the process ends, to be started again", reason)
+    print(f"liverank: {reason}; the process ends, to be started again", file=sys.stderr, flush=True)
+    os._exit(EXIT_DEVICE_LOST)
 
 
 def _receipt(applied: _Applied, result: Result, view: View, publish_seconds: float) -> bytes:
@@ -586,11 +756,3 @@ def _settle_task(task: _Task) -> None:
         task.future.set_result(task.run())
     except Exception as error:
         task.future.set_exception(error)
-
-
-def _copy(future: Future[Any], done: Future[Any]) -> None:
-    error = done.exception()
-    if error is None:
-        future.set_result(done.result())
-    else:
-        future.set_exception(error)

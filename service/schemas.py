@@ -57,6 +57,14 @@ class GraphList(_Body):
     graphs: list[GraphInfo]
 
 
+class CheckpointTaken(_Body):
+    version: int
+    revision: int
+    bytes: int
+    write_seconds: float = Field(description="until it was on disk")
+    pause_seconds: float = Field(description="how long batches had to wait for it")
+
+
 class KeyRequest(_Body):
     """An API key to be made. The first one has scope admin, and is for all graphs."""
 
@@ -146,8 +154,10 @@ class Problem(BaseModel):
 
 
 class Rejected(_Body):
+    """`lost`: the disk damaged the batch, and it is not in the graph."""
+
     version: int
-    status: Literal["rejected"]
+    status: Literal["rejected", "lost"]
     problem: Problem
 
 

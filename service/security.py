@@ -26,12 +26,14 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from gpu import InvalidValue
+from service.durability.files import storage_errors, sync_directory
 from service.errors import LastKey, StorageFailed, UnknownKey
 
 Scope = Literal["read", "write", "admin"]
 """Each includes those before it."""
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+FILE = "keys.json"
 FILE_FORMAT = 1
 ENVIRONMENT_ID = "environment"
 """The id of the key in LIVERANK_API_KEY, where keys are listed."""
@@ -75,7 +77,7 @@ class KeyStore:
 
     def __init__(self, data: Path, environment_key: str | None = None) -> None:
         """Reads DATA/keys.json, where there is one. Raises StorageFailed."""
-        self.path = data / "keys.json"
+        self.path = data / FILE
         self._changing = threading.Lock()
         self._keys = _read(self.path)
         self._environment: ApiKey | None = None
@@ -142,7 +144,7 @@ class KeyStore:
     def _replace(self, keys: dict[str, ApiKey]) -> None:
         aside = self.path.with_suffix(".aside")
         rows = [asdict(key) for key in keys.values()]
-        try:
+        with storage_errors(self.path):
             aside.unlink(missing_ok=True)
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "w", encoding="utf-8") as file:
@@ -150,13 +152,7 @@ class KeyStore:
                 file.flush()
                 os.fsync(file.fileno())
             aside.rename(self.path)
-            directory = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-        except OSError as error:
-            raise StorageFailed(self.path, error) from error
+            sync_directory(self.path.parent)
         self._keys = keys
 
 

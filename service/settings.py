@@ -36,6 +36,9 @@ class Settings:
     data                     the directory that holds every graph; one server at a time uses it
     host, port               where the server listens
     backend                  ``auto`` takes CUDA where there is a device, else the CPU
+    checkpoint_bytes         a graph's checkpoint is due when its journal has grown by so many
+                             bytes, and by as many as the last checkpoint has
+    checkpoint_seconds       and so many seconds after a change at the latest
     max_body_bytes           a longer body is refused with 413, decompressed too
     api_key                  an administrator's key, as long as the server runs with it
     insecure                 start without keys where other machines can connect
@@ -58,6 +61,8 @@ class Settings:
     port: int = 8080
     backend: BackendName = "auto"
     max_body_bytes: int = 256 * 1024 * 1024
+    checkpoint_bytes: int = 64 * 1024 * 1024
+    checkpoint_seconds: int = 300
     api_key: str | None = field(default=None, repr=False)
     insecure: bool = False
     log_format: LogFormat = "text"
@@ -80,12 +85,17 @@ class Settings:
             if limit.name.startswith("max_"):
                 value = _integer(limit.name, getattr(self, limit.name), 1, _LARGEST)
                 object.__setattr__(self, limit.name, value)
+        for name, least, most in (
+            ("checkpoint_bytes", 1, 2**50),
+            ("checkpoint_seconds", 1, 10**9),
+            ("port", 0, 65_535),
+        ):
+            object.__setattr__(self, name, _integer(name, getattr(self, name), least, most))
         for name, low, high in (
             ("slow_batch_seconds", 0.0, 86_400.0),
             ("slow_client_seconds", 0.1, 86_400.0),
         ):
             object.__setattr__(self, name, _number(name, getattr(self, name), low, high))
-        object.__setattr__(self, "port", _integer("port", self.port, 0, 65_535))
         object.__setattr__(self, "insecure", _switch("insecure", self.insecure))
         _one_of("backend", self.backend, get_args(BackendName))
         _one_of("log_format", self.log_format, get_args(LogFormat))

@@ -62,7 +62,8 @@ class View:
     error_bound  proven upper bound on the L1 distance to the exact ranks
     vertices     keys with an id below it are in this view
     memory       bytes held for the graph when it was published, by purpose
-    watched      the answers to the watched queries, by name
+    watched      the answers to the watched queries, by name; None before they are solved: in what
+                 is read from a checkpoint
     """
 
     version: int
@@ -73,7 +74,7 @@ class View:
     memory: dict[str, int]
     ranks: Ranks = field(repr=False)
     keys: KeyTable = field(repr=False)
-    watched: Mapping[str, WatchedAnswer] = field(default_factory=dict, repr=False)
+    watched: Mapping[str, WatchedAnswer] | None = field(default_factory=dict, repr=False)
 
     @cached_property
     def _top(self) -> _Top:

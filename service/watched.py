@@ -10,7 +10,6 @@ asked is kept: after a restart each query is solved anew.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from gpu import Engine, Personalized
+from service.durability.files import storage_errors, sync_directory, write_synced
 from service.errors import StorageFailed, UnknownWatched
 from service.keys import ARROW_TYPES, KeyTable
 from service.queries import KeyedQuery
@@ -48,6 +48,34 @@ class Definition:
         )
 
 
+def definitions_in(path: Path) -> dict[str, Definition]:
+    """The watched queries that the file lists, by name; none where it is missing.
+
+    Raises StorageFailed.
+    """
+    if not path.exists():
+        return {}
+    try:
+        with storage_errors(path):
+            document = json.loads(path.read_text("utf-8"))
+        if document["format"] != FORMAT:
+            raise StorageFailed(
+                path, f"has format {document['format']}; this version reads {FORMAT}"
+            )
+        return {
+            name: Definition(
+                tuple(key for key, _ in one["seeds"]),
+                tuple(float(weight) for _, weight in one["seeds"]),
+                one["k"],
+                one["method"],
+                one["target_error"],
+            )
+            for name, one in document["watched"].items()
+        }
+    except (ValueError, TypeError, KeyError) as error:
+        raise StorageFailed(path, f"lists no watched queries: {error!r}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class WatchedAnswer:
     """As of one version; problem is set where the answer could not be brought up to date."""
@@ -68,7 +96,7 @@ class WatchedQueries:
         self._engine = engine
         self._keys = keys
         self.answers: Mapping[str, WatchedAnswer] = {}
-        self._definitions = self._read()
+        self._definitions = definitions_in(self._path)
         for name, definition in self._definitions.items():
             self._engine.watch(name, self._resolved(definition))
         self._look()
@@ -129,30 +157,6 @@ class WatchedQueries:
             answers[name] = WatchedAnswer(definition, vertices, answer)
         self.answers = answers
 
-    def _read(self) -> dict[str, Definition]:
-        if not self._path.exists():
-            return {}
-        try:
-            document = json.loads(self._path.read_text("utf-8"))
-            if document["format"] != FORMAT:
-                raise StorageFailed(
-                    self._path, f"has format {document['format']}; this version reads {FORMAT}"
-                )
-            return {
-                name: Definition(
-                    tuple(key for key, _ in one["seeds"]),
-                    tuple(float(weight) for _, weight in one["seeds"]),
-                    one["k"],
-                    one["method"],
-                    one["target_error"],
-                )
-                for name, one in document["watched"].items()
-            }
-        except OSError as error:
-            raise StorageFailed(self._path, error) from error
-        except (ValueError, TypeError, KeyError) as error:
-            raise StorageFailed(self._path, f"lists no watched queries: {error!r}") from error
-
     def _write(self, definitions: dict[str, Definition]) -> None:
         document = {
             "format": FORMAT,
@@ -167,17 +171,9 @@ class WatchedQueries:
             },
         }
         aside = self._path.with_suffix(".writing")
-        try:
-            with open(aside, "w", encoding="utf-8") as file:
-                json.dump(document, file)
-                file.flush()
-                os.fsync(file.fileno())
+        with storage_errors(self._path):
+            aside.unlink(missing_ok=True)
+            write_synced(aside, json.dumps(document).encode())
             aside.rename(self._path)
-            descriptor = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise StorageFailed(self._path, error) from error
+            sync_directory(self._path.parent)
         self._definitions = definitions

@@ -271,6 +271,10 @@ class Backend(ABC):
         """Where a reader of published ranks works, beside the writer."""
         return nullcontext()
 
+    def is_lost(self, error: Exception) -> bool:  # noqa: ARG002
+        """Whether this error says that the device cannot be used any more in this process."""
+        return False
+
     @abstractmethod
     def memory_available(self) -> int:
         """Bytes that can still be allocated."""

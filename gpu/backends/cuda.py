@@ -52,6 +52,11 @@ _FILL = 1 << 16
 _ENDED, _ROUNDS, _VERTICES, _EDGES, _SELECTIONS, _LISTS, _LISTED_COUNT = range(7)
 _COUNTS, _THRESHOLD, _TALLY = 21, 29, 30
 
+_STICKY = {214, 700, 702, 704, 709, 710, 714, 715, 716, 717, 718, 719}
+"""CUDA's errors after which every call of the process fails with the same: uncorrectable memory,
+illegal addresses and instructions, timeouts, failed assertions and launches.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -104,6 +109,10 @@ class CudaBackend(CudaSweepOperations, CudaColumnOperations):
 
     def synchronize(self) -> None:
         self._device.synchronize()
+
+    def is_lost(self, error: Exception) -> bool:
+        # of CuPy's CUDARuntimeError and CUDADriverError, which need a device to be imported
+        return getattr(error, "status", None) in _STICKY
 
     def reading(self) -> AbstractContextManager[None]:
         return self._device.reading()

@@ -1,20 +1,6 @@
 """The journal of one graph: what was accepted, in order, before anything else saw it.
 
-A SQLite database (WAL) with three tables; `application_id` says that it is a journal of liverank,
-`user_version` which layout it has (1):
-
-    batches    version          1, 2, 3 …: the number of the batch; no gaps
-               committed_at     Unix time, seconds
-               strategy         the strategy asked for
-               idempotency_key  unique where given
-               body_hash        SHA-256 of the request's body
-               payload          the columns of keys as Arrow IPC (service.formats.encode_batch)
-    outcomes   version          of a batch that was settled: ranked or rejected
-               status           ranked: body is the receipt; rejected: body is the problem document
-               body             JSON, the bytes that are answered
-    published  revision         one row: no revision above it was ever published
-
-The rules:
+The tables are those of service.durability.layout. The rules:
 
 1. A batch is committed and fsynced (``synchronous=FULL``) before it is applied. Batches that wait
    together are one transaction, one fsync. It also reserves the revisions that will publish them.
@@ -25,88 +11,75 @@ The rules:
    may take the newest receipts; then recovery, which applies the same batches to the same graph,
    writes them again with the same counts.
 4. A recomputation reserves its revision, fsynced, before it is published: revisions never repeat.
+5. Batches go only when two checkpoints hold them (`retire`). Their outcomes go with them, but not
+   those of batches that came with an idempotency key: key, hash and outcome stay `KEPT_SECONDS`
+   longer.
 
-One thread (the graph's pipeline) writes; `outcome` may be called from any thread.
+The graph's pipeline writes; `retire` and `outcome` may be called from any thread.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
+from service.durability import layout
+from service.durability.files import storage_errors
+from service.durability.head import Head
+from service.durability.layout import Record, State
 from service.errors import StorageFailed
 
-APPLICATION_ID = 0x4C56524B  # "LVRK"
-LAYOUT = 1
+log = logging.getLogger("liverank.journal")
+
 PAYLOAD_LIMIT = 900_000_000
 """Bytes of one payload: SQLite holds values up to 1,000,000,000."""
 
-_SCHEMA = f"""
-CREATE TABLE batches (
-    version INTEGER PRIMARY KEY,
-    committed_at REAL NOT NULL,
-    strategy TEXT NOT NULL,
-    idempotency_key TEXT UNIQUE,
-    body_hash BLOB NOT NULL,
-    payload BLOB NOT NULL
-);
-CREATE TABLE outcomes (
-    version INTEGER PRIMARY KEY REFERENCES batches (version),
-    status TEXT NOT NULL CHECK (status IN ('ranked', 'rejected')),
-    body BLOB NOT NULL
-);
-CREATE TABLE published (
-    only_row INTEGER PRIMARY KEY CHECK (only_row = 0),
-    revision INTEGER NOT NULL
-);
-INSERT INTO published VALUES (0, 0);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {LAYOUT};
-"""
+KEPT_SECONDS = 7 * 24 * 3600.0
+"""How long an idempotency key is known after its batch was retired."""
 
+_SLICE_ROWS, _SLICE_BYTES = 500, 4 << 20
+"""The most that one transaction of `retire` removes: commits wait for it."""
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One batch as it is journalled."""
-
-    payload: bytes
-    strategy: str
-    idempotency_key: str | None
-    body_hash: bytes
+Status = Literal["ranked", "rejected", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a batch ended; `body` is the JSON that was or will be answered."""
 
-    status: Literal["ranked", "rejected"]
+    status: Status
     body: bytes
 
 
 class Journal:
-    """An open journal. Invariant: the batches on disk are 1 … `version`, without a gap."""
+    """An open journal. Invariant: it holds the batches `retired` + 1 … `version`, without a gap but
+    for those whose outcome is ``lost``.
 
-    version: int
-    revision: int
+    chain     of the newest batch
+    revision  no revision above it was ever published
+    """
 
     def __init__(self, path: Path) -> None:
         """Opens the journal at `path`. Raises StorageFailed where it cannot be read."""
         self.path = path
         self._reading = threading.Lock()
+        self._writing = threading.Lock()
         self._connections: list[sqlite3.Connection] = []
+        self._head: Head | None = None
+        self._state: State
         if not path.is_file():
             raise StorageFailed(path, "the journal is missing")
         try:
-            self._open()
-        except sqlite3.Error as error:
-            self.close()
-            raise StorageFailed(path, error) from error
+            with storage_errors(path):
+                self._open()
         except StorageFailed:
             self.close()
             raise
@@ -114,103 +87,222 @@ class Journal:
     @classmethod
     def create(cls, path: Path) -> None:
         """Writes an empty journal to `path`, which must not exist, and closes it."""
-        with sqlite3.connect(path, isolation_level=None) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-        connection.close()
+        layout.create(path)
+        head = Head(head_path(path))
+        # both slots, so that the file needs no more room on the disk later
+        head.write(0, layout.BEGINNING)
+        head.write(0, layout.BEGINNING)
+        head.sync()
+        head.close()
 
-    def append(self, records: Sequence[Record], revision: int) -> list[int]:
-        """Commits `records` with one fsync, and reserves the revisions up to `revision`.
+    @property
+    def version(self) -> int:
+        """The newest batch."""
+        return self._state.version
+
+    @property
+    def chain(self) -> bytes:
+        return self._state.chain
+
+    @property
+    def retired(self) -> int:
+        """The newest batch that is gone."""
+        return self._state.retired
+
+    @property
+    def retired_chain(self) -> bytes:
+        return self._state.retired_chain
+
+    @property
+    def revision(self) -> int:
+        return self._state.revision
+
+    def append(self, records: Sequence[Record], revisions: int) -> list[int]:
+        """Commits `records` with one fsync, and reserves so many revisions more.
 
         Returns the versions of the records.
 
         Raises StorageFailed; then none of them is in the journal.
         """
-        versions = list(range(self.version + 1, self.version + 1 + len(records)))
         now = time.time()
-        with self._transaction(self._durable):
-            self._durable.executemany(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    (
-                        version,
-                        now,
-                        record.strategy,
-                        record.idempotency_key,
-                        record.body_hash,
-                        record.payload,
-                    )
-                    for version, record in zip(versions, records, strict=True)
-                ),
-            )
-            self._durable.execute("UPDATE published SET revision = ?", (revision,))
-        self.version, self.revision = versions[-1] if versions else self.version, revision
-        return versions
+        with self._writing:
+            with self._transaction(self._durable):
+                state = replace(self._state, revision=self._state.revision + revisions)
+                for record in records:
+                    version = state.version + 1
+                    chain = layout.link(state.chain, version, now, record)
+                    layout.insert_batch(self._durable, version, now, record, chain)
+                    state = replace(state, version=version, chain=chain)
+                layout.write_state(self._durable, state)
+            first, self._state = self._state.version + 1, state
+        self._write_head()
+        return list(range(first, state.version + 1))
 
-    def reserve(self, revision: int) -> None:
-        """Commits, with an fsync, that revisions up to `revision` may be published."""
-        self.append([], revision)
+    def reserve(self, revisions: int) -> None:
+        """Commits, with an fsync, that so many more revisions may be published."""
+        self.append([], revisions)
 
     def reject(self, version: int, problem: bytes) -> None:
         """Commits, with an fsync, that `version` is spent and not applied."""
-        with self._transaction(self._durable):
-            self._durable.execute(
-                "INSERT INTO outcomes VALUES (?, 'rejected', ?)", (version, problem)
-            )
+        with self._writing, self._transaction(self._durable):
+            layout.insert_outcome(self._durable, version, "rejected", problem)
 
     def settle(self, receipts: Iterable[tuple[int, bytes]]) -> None:
         """Commits receipts; they survive the process, perhaps not a power loss (rule 3)."""
-        with self._transaction(self._receipts):
-            self._receipts.executemany("INSERT INTO outcomes VALUES (?, 'ranked', ?)", receipts)
+        with self._writing, self._transaction(self._receipts):
+            for version, receipt in receipts:
+                layout.insert_outcome(self._receipts, version, "ranked", receipt)
+
+    def blame(self, versions: Sequence[int]) -> None:
+        """Commits, with an fsync, that the device was lost over these batches: over one of them,
+        where there are more. Then each is suspect, and none blamed.
+        """
+        with self._writing, self._transaction(self._durable):
+            self._durable.executemany(
+                "INSERT INTO deaths VALUES (?, ?) ON CONFLICT DO UPDATE SET"
+                " count = count + excluded.count",
+                ((version, int(len(versions) == 1)) for version in versions),
+            )
+
+    def deaths(self) -> dict[int, int]:
+        """How often each suspect was alone at work when the device was lost."""
+        with storage_errors(self.path):
+            return dict(self._durable.execute("SELECT version, count FROM deaths").fetchall())
+
+    def acquit(self) -> None:
+        """Forgets the suspects: the graph is ranked with all of them."""
+        with self._writing, self._transaction(self._durable):
+            self._durable.execute("DELETE FROM deaths")
 
     def holder(self, idempotency_key: str) -> tuple[int, bytes] | None:
         """The version and the body hash of the batch that came with this key."""
-        row = self._durable.execute(
-            "SELECT version, body_hash FROM batches WHERE idempotency_key = ?", (idempotency_key,)
-        ).fetchone()
-        return None if row is None else (row[0], row[1])
+        with storage_errors(self.path):
+            row = self._durable.execute(
+                "SELECT version, idempotency_key, body_hash, retired_at, checksum FROM requests"
+                " WHERE idempotency_key = ?",
+                (idempotency_key,),
+            ).fetchone()
+        if row is None:
+            return None
+        if layout.checksum(*row[:-1]) != row[-1]:
+            raise StorageFailed(self.path, f"the key of batch {row[0]} is damaged")
+        return row[0], row[2]
 
     def outcome(self, version: int) -> Outcome | None:
         """How `version` ended; None while it is pending, or where there is no such version."""
-        with self._reading, self._storage_errors():
+        with self._reading, storage_errors(self.path):
             row = self._reader.execute(
-                "SELECT status, body FROM outcomes WHERE version = ?", (version,)
+                "SELECT version, status, body, checksum FROM outcomes WHERE version = ?",
+                (version,),
             ).fetchone()
-        return None if row is None else Outcome(row[0], row[1])
+        if row is None:
+            return None
+        if layout.checksum(*row[:-1]) != row[-1]:
+            raise StorageFailed(self.path, f"the outcome of batch {version} is damaged")
+        return Outcome(row[1], row[2])
 
-    def payload(self, version: int) -> bytes:
-        with self._storage_errors():
-            row = self._durable.execute(
-                "SELECT payload FROM batches WHERE version = ?", (version,)
+    def batches(self, after: int) -> Iterator[tuple[int, float, Record, bytes]]:
+        """Version, commit time, record and chain of the batches after version `after`."""
+        rows = self._durable.execute(
+            "SELECT version, committed_at, payload, strategy, idempotency_key, body_hash, chain"
+            " FROM batches WHERE version > ? ORDER BY version",
+            (after,),
+        )
+        while True:
+            with storage_errors(self.path):
+                row = rows.fetchone()
+            if row is None:
+                return
+            version, committed_at, *columns, chain = row
+            yield version, committed_at, Record(*columns), chain
+
+    def bytes_after(self, version: int) -> int:
+        """Bytes of payload of the batches after `version`."""
+        with storage_errors(self.path):
+            (total,) = self._durable.execute(
+                "SELECT coalesce(sum(length(payload)), 0) FROM batches WHERE version > ?",
+                (version,),
             ).fetchone()
-        return bytes(row[0])
+        return int(total)
+
+    def retire(self, version: int, chain: bytes) -> None:
+        """Removes the batches up to `version`, whose chain is `chain`, in slices.
+
+        Raises StorageFailed; then some of the oldest are gone, without a gap.
+        """
+        now = time.time()
+        while self.retired < version:
+            with self._writing:
+                with self._transaction(self._receipts) as connection:
+                    last, last_chain = self._remove_slice(connection, version, chain, now)
+                    state = replace(self._state, retired=last, retired_chain=last_chain)
+                    layout.write_state(connection, state)
+                self._state = state
+        self._forget_keys(now - KEPT_SECONDS)
+
+    def _remove_slice(
+        self, connection: sqlite3.Connection, version: int, chain: bytes, now: float
+    ) -> tuple[int, bytes]:
+        """Removes some of the oldest batches up to `version`; the newest of them, its chain."""
+        rows = connection.execute(
+            "SELECT version, length(payload), idempotency_key, body_hash, chain"
+            " FROM batches WHERE version > ? AND version <= ? ORDER BY version LIMIT ?",
+            (self.retired, version, _SLICE_ROWS),
+        ).fetchall()
+        sizes = accumulate(row[1] for row in rows)
+        taken = [
+            row
+            for row, size in zip(rows, sizes, strict=True)
+            if row is rows[0] or size <= _SLICE_BYTES
+        ]
+        for batch, _, key, body_hash, _ in taken:
+            if key is None:
+                connection.execute("DELETE FROM outcomes WHERE version = ?", (batch,))
+            else:
+                connection.execute("DELETE FROM requests WHERE version = ?", (batch,))
+                layout.insert_request(connection, batch, key, body_hash, now)
+        all_taken = len(taken) == len(rows) < _SLICE_ROWS
+        last, last_chain = (version, chain) if all_taken else (taken[-1][0], taken[-1][4])
+        connection.execute("DELETE FROM batches WHERE version <= ?", (last,))
+        return last, last_chain
+
+    def _forget_keys(self, retired_before: float) -> None:
+        """Removes keys, and their outcomes, of batches retired before that time."""
+        while True:
+            with self._writing, self._transaction(self._receipts) as connection:
+                rows = connection.execute(
+                    "SELECT version, retired_at FROM requests"
+                    " WHERE retired_at IS NOT NULL ORDER BY version LIMIT ?",
+                    (_SLICE_ROWS,),
+                ).fetchall()
+                due = [(version,) for version, at in rows if at < retired_before]
+                connection.executemany("DELETE FROM requests WHERE version = ?", due)
+                connection.executemany("DELETE FROM outcomes WHERE version = ?", due)
+            if len(due) < _SLICE_ROWS:
+                return
+
+    def sync_head(self) -> None:
+        """Makes the head file survive a power loss, now and then."""
+        if self._head is not None:
+            with storage_errors(head_path(self.path)):
+                self._head.sync()
 
     def close(self) -> None:
         with self._reading:
             for connection in self._connections:
                 connection.close()
+            if self._head is not None:
+                self._head.close()
+                self._head = None
 
     def _open(self) -> None:
         self._durable = self._connect("FULL")
+        layout.bring_up_to_date(self._durable, self.path)
         self._receipts = self._connect("NORMAL")
         self._reader = self._connect("NORMAL")
         self._reader.execute("PRAGMA query_only = ON")
-        (application,) = self._durable.execute("PRAGMA application_id").fetchone()
-        (layout,) = self._durable.execute("PRAGMA user_version").fetchone()
-        if application != APPLICATION_ID:
-            raise StorageFailed(self.path, "is a SQLite database, but no journal of liverank")
-        if layout != LAYOUT:
-            raise StorageFailed(self.path, f"has layout {layout}; layout {LAYOUT} can be read")
-        count, self.version = self._durable.execute(
-            "SELECT count(*), coalesce(max(version), 0) FROM batches"
-        ).fetchone()
-        # Versions are positive, so that as many as the newest one's number leave no gap.
-        if count != self.version:
-            raise StorageFailed(
-                self.path, f"holds {count} batches where the newest is {self.version}"
-            )
-        (self.revision,) = self._durable.execute("SELECT revision FROM published").fetchone()
+        self._state = layout.read_state(self._durable, self.path)
+        self._head = Head(head_path(self.path))
 
     def _connect(self, synchronous: Literal["FULL", "NORMAL"]) -> sqlite3.Connection:
         # mode=rw: a journal that vanished meanwhile must not be created empty.
@@ -221,21 +313,28 @@ class Journal:
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         return connection
 
+    def _write_head(self) -> None:
+        """The batches are committed; a head that stays behind only tells less."""
+        assert self._head is not None
+        try:
+            self._head.write(self._state.version, self._state.chain)
+        except OSError as error:
+            log.warning("%s: %s", head_path(self.path), error)
+
     @contextmanager
-    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
-        with self._storage_errors():
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        """To be entered with `_writing` held: SQLite has one writer, and polls where it waits."""
+        with storage_errors(self.path):
             connection.execute("BEGIN IMMEDIATE")
             try:
-                yield
+                yield connection
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def _storage_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise StorageFailed(self.path, error) from error
+
+def head_path(journal: Path) -> Path:
+    """Where the head of the journal at `journal` is."""
+    return journal.with_suffix(".head")

@@ -12,11 +12,11 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from gpu import STRATEGIES
+from service.batch import Batch
 from service.batch_limits import check_size
 from service.catalog import check_strategy
 from service.formats import decode_batch
 from service.keys import KeyKind
-from service.pipeline import Batch
 from service.routes.common import (
     OpenGraph,
     body_of,
@@ -33,6 +33,9 @@ router = APIRouter(tags=["batches"])
 
 Strategy = Annotated[str | None, Query(description="one of " + ", ".join(STRATEGIES))]
 
+
+SMALL_BODY = 4096
+"""Bytes of a body that is decoded at once: sending it to another thread takes longer."""
 
 # Readers use the loop's own threads; writers who send a lot must not keep them waiting.
 _DECODERS = ThreadPoolExecutor(2, thread_name_prefix="liverank-decode")
@@ -84,6 +87,7 @@ async def send_batch(
     graph.pipeline.batches.check(int(announced) if announced.isdecimal() else 0)
     body = await read_body(request)
     content_type = request.headers.get("content-type")
+    small = len(body) <= SMALL_BODY
     prepare = partial(
         _prepare,
         request.app.state.settings,
@@ -94,10 +98,14 @@ async def send_batch(
         idempotency_key,
     )
     del body
-    # The context goes along: what is logged for the batch carries the request's id.
-    run = partial(copy_context().run, prepare)
-    batch = await asyncio.get_running_loop().run_in_executor(_DECODERS, run)
-    del prepare, run
+    if small:
+        batch = prepare()
+    else:
+        # The context goes along: what is logged for the batch carries the request's id.
+        run = partial(copy_context().run, prepare)
+        batch = await asyncio.get_running_loop().run_in_executor(_DECODERS, run)
+        del run
+    del prepare
     release_body(request)
     graph.pipeline.submit(batch)
     if wait == "durable":
@@ -109,16 +117,16 @@ async def send_batch(
 @router.get(
     "/graphs/{graph}/batches/{version}",
     response_model=Receipt | Rejected | Pending,
-    responses=problems(404, 422),
+    responses=problems(404, 410, 422),
 )
 async def describe_batch(graph: OpenGraph, version: int) -> Response:
     """The receipt of a batch, why it was rejected, or that it is pending."""
     outcome = await asyncio.to_thread(graph.pipeline.outcome, version)
     if outcome is None:
         return json_answer({"version": version, "status": "pending"})
-    if outcome.status == "rejected":
+    if outcome.status != "ranked":
         problem: dict[str, Any] = orjson.loads(outcome.body)
-        return json_answer({"version": version, "status": "rejected", "problem": problem})
+        return json_answer({"version": version, "status": outcome.status, "problem": problem})
     return stored_answer(outcome.body)
 
 

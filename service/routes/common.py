@@ -282,6 +282,7 @@ _MEANINGS = {
     408: "The body came too slowly",
     404: "Unknown graph, vertex, version or watched query",
     409: "What is there is in the way",
+    410: "The journal no longer holds how that batch ended",
     413: "The body is longer than is taken",
     415: "The content type is not taken",
     421: "Without API keys, only names of this machine are answered",
@@ -290,7 +291,7 @@ _MEANINGS = {
     500: "The batch is committed and applied, but not ranked",
     503: "The server is not ready or too busy, or its disk failed",
     504: "It was not there in time",
-    507: "It does not fit",
+    507: "It does not fit, into memory or onto the disk",
 }
 
 

@@ -18,7 +18,7 @@ from service.routes.common import (
     problems,
     read_body,
 )
-from service.schemas import GraphInfo, GraphList, GraphRequest
+from service.schemas import CheckpointTaken, GraphInfo, GraphList, GraphRequest
 from service.security import ApiKey
 
 router = APIRouter(tags=["graphs"])
@@ -71,6 +71,15 @@ async def list_graphs(request: Request, catalog: OpenCatalog) -> Response:
 async def describe_graph(graph: OpenGraph) -> Response:
     """Size, options, error bound and memory of the newest published version."""
     return json_answer(_describe(graph))
+
+
+@router.post(
+    "/graphs/{graph}/checkpoint", response_model=CheckpointTaken, responses=problems(404, 422, 507)
+)
+async def take_checkpoint(graph: OpenGraph) -> Response:
+    """Writes all that is committed to disk, so that a restart has nothing to apply."""
+    taken = await asyncio.wrap_future(graph.pipeline.checkpoint())
+    return json_answer(asdict(taken))
 
 
 @router.delete("/graphs/{graph}", status_code=204, responses=problems(404, 422))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from gpu import InvalidValue
 from service.catalog import GraphOptions
-from service.errors import UnknownWatched
+from service.errors import NotReady, UnknownWatched
 from service.routes.common import (
     OpenGraph,
     PublishedView,
@@ -75,6 +75,8 @@ def _definition(asked: WatchedRequest, options: GraphOptions) -> Definition:
 
 
 def _body(graph: str, view: View, name: str) -> dict[str, Any]:
+    if view.watched is None:
+        raise NotReady(f"graph {graph!r} is being recovered")
     watched = view.watched.get(name)
     if watched is None:
         raise UnknownWatched(graph, name)

@@ -641,8 +641,10 @@ def test_serve_ends_where_a_graph_cannot_be_recovered(tmp_path: Path) -> None:
         pass
     journal = tmp_path / "graphs" / "default" / "journal.db"
     journal.write_bytes(b"no database" * 1000)
+    journal.with_suffix(".head").unlink()
     code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", "0")
-    assert (code, lines) == (1, [f"liverank: {journal}: file is not a database"])
+    reason = "file is not a database; nothing says how many batches it held: restore a backup"
+    assert (code, lines) == (1, [f"liverank: {journal}: {reason}"])
 
 
 def test_serve_ends_where_its_port_is_taken(tmp_path: Path) -> None:

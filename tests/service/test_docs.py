@@ -242,7 +242,16 @@ def _steady(answer: Any) -> Any:
         return {
             name: sorted(value) if name in ("seconds", "memory") else _steady(value)
             for name, value in answer.items()
-            if name not in ("iterations", "backend", "id", "key", "created")
+            if name
+            not in (
+                "iterations",
+                "backend",
+                "id",
+                "key",
+                "created",
+                "write_seconds",
+                "pause_seconds",
+            )
         }
     if isinstance(answer, list):
         return [_steady(value) for value in answer]

@@ -34,14 +34,14 @@ def test_the_server_lives_at_once_and_is_ready_once_the_kernels_are_compiled(
 
 
 def test_a_graph_that_cannot_be_recovered_is_named_and_nothing_is_served(tmp_path: Path) -> None:
-    with running(tmp_path):
-        pass
+    with running(tmp_path) as server:
+        server.http.post("/graphs/default/batches", json={"insert": [["a", "b"]]})
     (tmp_path / "graphs" / "default" / "journal.db").write_bytes(b"no database" * 1000)
     with running(tmp_path, wait_until_ready=False) as server:
         wait_for(lambda: "failed" in server.http.get("/readyz").text)
         detail = server.http.get("/readyz").json()["detail"]
         assert "graph 'default' is being recovered, and that failed" in detail
-        assert "journal.db: file is not a database" in detail
+        assert "journal.db: file is not a database; there is nothing to recover from" in detail
         assert server.http.get("/livez").status_code == 200
 
 

@@ -13,7 +13,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, OutOfMemory
+from gpu import EdgeBatch, Engine, OutOfMemory
+from service.batch import Batch
 from service.durability.journal import Journal
 from service.errors import (
     BatchRejected,
@@ -23,44 +24,9 @@ from service.errors import (
     StorageFailed,
     UnknownVersion,
 )
-from service.formats import EdgeColumns
-from service.pipeline import Batch, Pipeline
+from service.pipeline import Pipeline
+from tests.service.graphs import batch, opened, receipt
 from tests.service.server import wait_for
-
-Pairs = list[tuple[str, str]]
-
-
-def columns(
-    insert: Pairs | None = None, delete: Pairs | None = None, vertices: list[str] | None = None
-) -> EdgeColumns:
-    def column(values: list[str]) -> pa.Array:
-        return pa.array(values, pa.string())
-
-    inserted, deleted = insert or [], delete or []
-    return EdgeColumns(
-        insert_sources=column([source for source, _ in inserted]),
-        insert_targets=column([target for _, target in inserted]),
-        delete_sources=column([source for source, _ in deleted]),
-        delete_targets=column([target for _, target in deleted]),
-        vertices=column(vertices or []),
-    )
-
-
-def batch(
-    insert: Pairs | None = None,
-    delete: Pairs | None = None,
-    *,
-    strategy: str = "auto",
-    key: str | None = None,
-) -> Batch:
-    body = repr((insert, delete)).encode()
-    return Batch.of(columns(insert, delete), body, strategy, key)
-
-
-def opened(path: Path) -> Pipeline:
-    pipeline = Pipeline("test", Journal(path), Options(), "string", "cpu")
-    pipeline.wait_until_open()
-    return pipeline
 
 
 @pytest.fixture
@@ -72,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pipeline(path: Path) -> Iterator[Pipeline]:
-    pipeline = opened(path)
+    pipeline = opened(path.parent)
     yield pipeline
     pipeline.close(NotReady("the test ends"))
 
@@ -84,11 +50,6 @@ def together(pipeline: Pipeline, batches: list[Batch]) -> None:
     for one in batches:
         pipeline.submit(one)
     gate.set()
-
-
-def receipt(of: Batch) -> dict[str, Any]:
-    answer: dict[str, Any] = orjson.loads(of.ranked.result(60))
-    return answer
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[tuple[Any, ...]]:
@@ -154,14 +115,18 @@ def refuse(monkeypatch: pytest.MonkeyPatch, condition: Callable[[EdgeBatch], boo
             raise OutOfMemory("the batch", 1000, 10)
         return original(self, edges)
 
+    def apply_parts(_self: Engine, _edges: EdgeBatch, _parts: Any) -> Any:
+        raise OutOfMemory("batches together", 1000, 10)
+
     monkeypatch.setattr(Engine, "apply", apply)
+    monkeypatch.setattr(Engine, "apply_parts", apply_parts)
 
 
 def test_a_batch_that_cannot_be_applied_is_rejected_and_the_next_goes_on(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, lambda edges: len(edges.insert_sources) == 2)
-    pipeline = opened(path)
+    pipeline = opened(path.parent)
     good = batch([("a", "b")])
     bad = batch([("b", "lost"), ("lost", "too")], key="bad")
     next_one = batch([("b", "c")])
@@ -188,7 +153,7 @@ def test_a_batch_that_cannot_be_applied_is_rejected_and_the_next_goes_on(
         repeat.ranked.result(60)
     pipeline.close(NotReady("restart"))
 
-    again = opened(path)
+    again = opened(path.parent)
     assert (again.view.version, again.view.vertices, again.view.edges) == (3, 3, 2)
     assert again.view.ids(pa.array(["a", "b", "c", "lost"])).tolist() == [0, 1, 2, -1]
     again.close(NotReady("the test ends"))
@@ -242,7 +207,7 @@ def test_a_rejected_batch_alone_still_moves_the_version(
 def test_a_solve_that_fails_keeps_the_batch_and_the_next_solve_writes_its_receipt(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = opened(path)
+    pipeline = opened(path.parent)
 
     def fail(_engine: Engine, _strategy: str) -> Any:
         raise RuntimeError("the device is gone")
@@ -285,7 +250,7 @@ def test_a_batch_that_cannot_be_committed_is_not_applied(
 
 
 def test_recovery_writes_the_receipts_that_a_power_loss_took(path: Path) -> None:
-    pipeline = opened(path)
+    pipeline = opened(path.parent)
     batches = [batch([("a", "b"), ("b", "c")]), batch([("c", "a")], [("a", "b"), ("x", "y")])]
     for one in batches:
         pipeline.submit(one)
@@ -297,7 +262,7 @@ def test_recovery_writes_the_receipts_that_a_power_loss_took(path: Path) -> None
         connection.execute("DELETE FROM outcomes")
     connection.close()
 
-    again = opened(path)
+    again = opened(path.parent)
     for one in batches:
         before = receipt(one)
         outcome = again.outcome(before["version"])
@@ -313,18 +278,18 @@ def test_recovery_writes_the_receipts_that_a_power_loss_took(path: Path) -> None
 def test_recovery_stops_where_an_answered_batch_no_longer_applies(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = opened(path)
+    pipeline = opened(path.parent)
     answered = batch([("a", "b")])
     pipeline.submit(answered)
     receipt(answered)
     pipeline.close(NotReady("restart"))
     refuse(monkeypatch, lambda _: True)
     with pytest.raises(StorageFailed, match="batch 1 was applied before, but not now"):
-        opened(path)
+        opened(path.parent)
 
 
 def test_recovery_names_a_payload_that_cannot_be_read(path: Path) -> None:
-    pipeline = opened(path)
+    pipeline = opened(path.parent)
     pipeline.submit(one := batch([("a", "b")]))
     receipt(one)
     pipeline.close(NotReady("restart"))
@@ -332,8 +297,8 @@ def test_recovery_names_a_payload_that_cannot_be_read(path: Path) -> None:
     with connection:
         connection.execute("UPDATE batches SET payload = x'00'")
     connection.close()
-    with pytest.raises(StorageFailed, match=r"journal\.db: batch 1 cannot be read"):
-        opened(path)
+    with pytest.raises(StorageFailed, match=r"journal\.db: batch 1 is damaged; there is nothing"):
+        opened(path.parent)
 
 
 def test_a_version_that_was_never_assigned_is_unknown(pipeline: Pipeline) -> None:
@@ -356,3 +321,29 @@ def test_closing_fails_what_waits(pipeline: Pipeline) -> None:
             future.result(60)
     with pytest.raises(NotReady):
         pipeline.submit(batch([("a", "b")]))
+
+
+def test_small_batches_that_wait_together_are_applied_as_one(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together_calls = count_calls(monkeypatch, Engine, "apply_parts")
+    alone = count_calls(monkeypatch, Engine, "apply")
+    together(pipeline, [batch([("a", "b")]), batch([("b", "c"), ("c", "d")])])
+    second = [
+        batch([("d", "a"), ("a", "b")]),
+        batch(delete=[("b", "c"), ("new", "a")]),
+        batch([("new", "a2")]),
+    ]
+    together(pipeline, second)
+    receipts = [receipt(one) for one in second]
+    # the first edges of a graph are laid out by a batch of their own
+    assert (len(together_calls), len(alone)) == (2, 2)
+    names = ("inserted", "already_present", "deleted", "not_found", "new_vertices")
+    assert [tuple(one[name] for name in names) for one in receipts] == [
+        (1, 1, 0, 0, 0),
+        (0, 0, 1, 1, 0),
+        (1, 0, 0, 0, 2),
+    ]
+    view = pipeline.view
+    assert view.edges == 4
+    assert view.ids(pa.array(["a", "b", "c", "d", "new", "a2"])).tolist() == [0, 1, 2, 3, 4, 5]

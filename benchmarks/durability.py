@@ -1,0 +1,248 @@
+"""What durability costs: durable writes a second, the pause for a checkpoint, a warm restart.
+
+    python -m benchmarks.durability [--clients 32] [--seconds 5] [--pause-edges 10000000]
+                                    [--restart-edges 50000000] [--tail 1000]
+
+Records and prints the figures as JSON. Writes: single edges, ``wait=durable``, fsync on, over
+loopback, the clients on the same cores. Pause: of the graph's writer, as it is reported for each of
+five checkpoints beside a stream of single edges. Restart: from the start of the process to the
+first rank that is read, and to the version that the journal has; the server was killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+import pyarrow as pa
+
+from benchmarks.harness import record
+from gpu import Options
+from gpu.generate import rmat
+from service.batch import Batch
+from service.catalog import MANIFEST_FORMAT
+from service.durability.journal import Journal
+from service.errors import NotReady
+from service.formats import EdgeColumns
+from service.pipeline import Pipeline
+
+GRAPH = "/graphs/default"
+EDGES_A_BATCH = 10_000_000
+CHECKPOINTS = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What durability costs.")
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--pause-edges", type=int, default=10_000_000)
+    parser.add_argument("--restart-edges", type=int, default=50_000_000)
+    parser.add_argument("--tail", type=int, default=1000)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="liverank-durability-") as folder:
+        figures = {
+            "load of the machine before": round(os.getloadavg()[0], 2),
+            **writes(Path(folder) / "writes", arguments.clients, arguments.seconds),
+            **pause(Path(folder) / "pause", arguments.pause_edges),
+            **restart(Path(folder) / "restart", arguments.restart_edges, arguments.tail),
+        }
+    print(json.dumps(figures, indent=1))
+    print(record("durability", "cpu", figures))
+
+
+class Server:
+    """`liverank serve` as a process of its own."""
+
+    def __init__(self, data: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        command = [sys.executable, "-m", "service.cli", "serve", "--data", str(data)]
+        command += ["--backend", "cpu", "--port", str(self.port)]
+        self.started = time.perf_counter()
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def wait_for(self, path: str, accept: Any = lambda answer: answer.status_code == 200) -> float:
+        """Seconds from the start of the process to an answer that is accepted."""
+        while True:
+            try:
+                if accept(httpx.get(self.url + path)):
+                    return time.perf_counter() - self.started
+            except httpx.TransportError:
+                pass
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the server ended with {self._process.returncode}")
+            time.sleep(0.01)
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+
+def writes(data: Path, clients: int, seconds: float) -> dict[str, Any]:
+    server = Server(data)
+    server.wait_for("/readyz")
+    asyncio.run(_write(server.port, clients, 1.0))
+    before = server.cpu_seconds()
+    latencies, took = asyncio.run(_write(server.port, clients, seconds))
+    spent = server.cpu_seconds() - before
+    server.kill()
+    latencies.sort()
+    return {
+        f"durable single edges, {clients} clients, 1/s": round(len(latencies) / took),
+        "their latency, ms": {
+            "median": round(1e3 * latencies[len(latencies) // 2], 2),
+            "99 %": round(1e3 * latencies[int(0.99 * len(latencies))], 2),
+        },
+        "processor time of the server for one, ms": round(1e3 * spent / len(latencies), 3),
+    }
+
+
+async def _write(port: int, clients: int, seconds: float) -> tuple[list[float], float]:
+    latencies: list[float] = []
+    begin = time.perf_counter()
+    await asyncio.gather(
+        *(_client(port, number, begin + seconds, latencies) for number in range(clients))
+    )
+    return latencies, time.perf_counter() - begin
+
+
+async def _client(port: int, number: int, deadline: float, latencies: list[float]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    sent = 0
+    while time.perf_counter() < deadline:
+        body = b'{"insert":[["c%d-%d","v%d"]]}' % (number, sent % 977, sent * 7919 % 10_007)
+        head = b"POST %s/batches?wait=durable HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        begin = time.perf_counter()
+        writer.write(head % (GRAPH.encode(), len(body)) + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        if not answer.startswith(b"HTTP/1.1 202"):
+            raise RuntimeError(answer.decode())
+        await reader.readexactly(int(answer.lower().split(b"content-length: ")[1].split()[0]))
+        latencies.append(time.perf_counter() - begin)
+        sent += 1
+    writer.close()
+
+
+def pause(data: Path, edges: int) -> dict[str, Any]:
+    pipeline = _loaded(data, edges)
+    pauses: list[float] = []
+    sizes: list[int] = []
+    took: list[float] = []
+    latencies: list[float] = []
+    for number in range(CHECKPOINTS):
+        _send(pipeline, [number], [number + 1])
+        asked = pipeline.checkpoint()
+        while not asked.done():
+            begin = time.perf_counter()
+            _send(pipeline, [len(latencies)], [number])
+            latencies.append(time.perf_counter() - begin)
+        taken = asked.result()
+        pauses.append(1e3 * taken.pause_seconds)
+        sizes.append(taken.bytes)
+        took.append(taken.write_seconds)
+    alone = []
+    for number in range(50):
+        begin = time.perf_counter()
+        _send(pipeline, [number], [number + 7])
+        alone.append(time.perf_counter() - begin)
+    edges = pipeline.view.edges
+    pipeline.close(NotReady("the benchmark ends"))
+    return {
+        "edges of the graph that is checkpointed": edges,
+        "pause of the writer, ms": {
+            "median": round(median(pauses), 1),
+            "longest": round(max(pauses), 1),
+        },
+        "checkpoint, bytes": sizes[-1],
+        "checkpoint, s": round(median(took), 2),
+        "ranked single edge, ms": {
+            "median beside checkpoints": round(1e3 * median(latencies), 1),
+            "longest beside checkpoints": round(1e3 * max(latencies), 1),
+            "median alone": round(1e3 * median(alone), 1),
+            "longest alone": round(1e3 * max(alone), 1),
+        },
+    }
+
+
+def restart(data: Path, edges: int, tail: int) -> dict[str, Any]:
+    pipeline = _loaded(data, edges)
+    taken = pipeline.checkpoint().result()
+    for number in range(tail):
+        batch = _batch(list(range(number, number + 10)), list(range(number + 5, number + 15)))
+        pipeline.submit(batch)
+    batch.ranked.result()
+    held = pipeline.view.edges
+    version = pipeline.view.version
+    pipeline.close(NotReady("the benchmark ends"))
+    server = Server(data)
+    first = server.wait_for(f"{GRAPH}/ranks/1")
+    newest = server.wait_for(
+        f"{GRAPH}/ranks/1?min_version={version}&timeout=300",
+        lambda answer: answer.status_code == 200 and answer.json()["version"] >= version,
+    )
+    server.kill()
+    return {
+        "edges of the graph that is restarted": held,
+        "its checkpoint, bytes": taken.bytes,
+        "batches after it": tail,
+        "start to first read, s": round(first, 2),
+        "start to the newest version, s": round(newest, 2),
+    }
+
+
+def _loaded(data: Path, edges: int) -> Pipeline:
+    """The graph ``default`` of a data directory, with so many edges of an R-MAT graph."""
+    directory = data / "graphs" / "default"
+    directory.mkdir(parents=True)
+    manifest = {"format": MANIFEST_FORMAT, "options": {"keys": "integer"}}
+    (directory / "graph.json").write_text(json.dumps(manifest))
+    Journal.create(directory / "journal.db")
+    pipeline = Pipeline("default", directory, Options(), "integer", "cpu", 1 << 40, 1e9)
+    pipeline.recover()
+    pipeline.wait_until_open()
+    scale = max(10, (edges // 16).bit_length())
+    # R-MAT draws an edge more than once, and the graph has it once
+    sources, targets = rmat(scale, -(-edges // 2**scale), seed=1)
+    for first in range(0, len(sources), EDGES_A_BATCH):
+        part = slice(first, first + EDGES_A_BATCH)
+        batch = _batch(sources[part], targets[part])
+        pipeline.submit(batch)
+        batch.durable.result()
+    batch.ranked.result()
+    return pipeline
+
+
+def _send(pipeline: Pipeline, sources: Any, targets: Any) -> None:
+    batch = _batch(sources, targets)
+    pipeline.submit(batch)
+    batch.ranked.result()
+
+
+def _batch(sources: Any, targets: Any) -> Batch:
+    nothing = pa.array([], pa.int64())
+    columns = EdgeColumns(
+        pa.array(sources, pa.int64()), pa.array(targets, pa.int64()), nothing, nothing, nothing
+    )
+    return Batch.of(columns, b"", "auto")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Batches that do together what they do one after the other, told apart again for their receipts.
+
+Most of what a small batch costs does not depend on its size. Batches that name each edge once, all
+together, can be applied as one: what one of them does to an edge no other one sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.backends.base import Array
+from gpu.graph import Applied
+from gpu.order import Numbering
+from gpu.types import Change, EdgeBatch
+
+_SHIFT = np.int64(32)
+
+
+def independent(batch: EdgeBatch) -> bool:
+    """Whether the batch, whose columns are on the host, names each edge once."""
+    named = np.concatenate(
+        [
+            _packed(batch.insert_sources, batch.insert_targets),
+            _packed(batch.delete_sources, batch.delete_targets),
+        ]
+    )
+    return len(np.unique(named)) == len(named)
+
+
+def parted(
+    numbering: Numbering,
+    batch: EdgeBatch,
+    applied: Applied,
+    parts: Sequence[tuple[int, int]],
+    vertices: int,
+    seconds: float,
+) -> list[Change]:
+    """What each part of an independent batch did.
+
+    numbering  of the graph: batches name ids, and what they did is told in positions
+    parts      the numbers of insertions and of deletions of each part, in order
+    vertices   of the graph before the batch
+    seconds    of the whole batch; each part gets an equal share
+    """
+    inserted = _done(
+        numbering,
+        (batch.insert_sources, batch.insert_targets),
+        (applied.added_sources, applied.added_targets),
+        [insertions for insertions, _ in parts],
+    )
+    deleted = _done(
+        numbering,
+        (batch.delete_sources, batch.delete_targets),
+        (applied.removed_sources, applied.removed_targets),
+        [deletions for _, deletions in parts],
+    )
+    changes = []
+    begin = 0
+    for (insertions, deletions), added, removed in zip(parts, inserted, deleted, strict=True):
+        part = slice(begin, begin + insertions)
+        begin += insertions
+        known = vertices
+        for ids in (batch.insert_sources[part], batch.insert_targets[part]):
+            vertices = max(vertices, int(ids.max(initial=-1)) + 1)
+        changes.append(
+            Change(
+                inserted=added,
+                already_present=insertions - added,
+                deleted=removed,
+                not_found=deletions - removed,
+                new_vertices=vertices - known,
+                seconds=seconds / len(parts),
+            )
+        )
+    return changes
+
+
+def _done(
+    numbering: Numbering,
+    named: tuple[NDArray[np.int64], NDArray[np.int64]],
+    changed: tuple[Array, Array],
+    sizes: list[int],
+) -> list[int]:
+    """How many of the edges that each part names are among those that changed."""
+    hits = np.isin(_packed(*named), _packed(*map(numbering.ids_of, changed)))
+    before = np.concatenate([[0], np.cumsum(hits)])
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    return [int(before[last] - before[first]) for first, last in pairwise(ends.tolist())]
+
+
+def _packed(
+    sources: NDArray[np.integer[Any]], targets: NDArray[np.integer[Any]]
+) -> NDArray[np.int64]:
+    return (sources.astype(np.int64) << _SHIFT) | (targets.astype(np.int64) & 0xFFFFFFFF)

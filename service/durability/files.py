@@ -1,0 +1,78 @@
+"""Files that survive a power loss: written, synced, and renamed into place with their directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from service.errors import StorageFailed, StorageFull
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+SLICE = 8 << 20
+"""Bytes written between two syncs: what a commit of the journal may have to wait for."""
+
+
+def storage_failure(path: object, error: OSError | sqlite3.Error) -> StorageFailed:
+    """The service's error for what the disk or SQLite said."""
+    if isinstance(error, OSError):
+        full = error.errno in _NO_SPACE
+        reason: object = error.strerror or error
+    else:
+        full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        reason = error
+    return StorageFull(path, reason) if full else StorageFailed(path, reason)
+
+
+_NOT_THE_FILE = {
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+}
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether a failure says that the file's content is wrong, not that the disk refuses."""
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+        return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & 0xFF not in _NOT_THE_FILE
+    return not isinstance(error, OSError)
+
+
+@contextmanager
+def storage_errors(path: object) -> Iterator[None]:
+    """Raises StorageFailed, or StorageFull, for what goes wrong with `path`."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise storage_failure(path, error) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes a rename in `directory` survive a power loss."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_synced(path: Path, content: memoryview | bytes) -> None:
+    """Writes a new file, in slices that are each on disk before the next one."""
+    view = memoryview(content).cast("B")
+    with open(path, "xb", buffering=0) as file:
+        for first in range(0, len(view), SLICE):
+            rest = view[first : first + SLICE]
+            while rest:
+                rest = rest[file.write(rest) :]
+            os.fdatasync(file.fileno())
+        os.fsync(file.fileno())

@@ -1,0 +1,62 @@
+"""The head of a journal: a small file beside it that says how far the journal goes.
+
+SQLite ends a damaged write-ahead log at the damage without a word. The head, written after each
+commit, exposes a journal that ended early. Its two slots are written in turn, so that one of them
+is whole; it is not synced, because the commit it speaks of is: after a power loss it may be behind
+the journal, never before it.
+
+    slot: "LVHD", version (uint64), chain (32 bytes), CRC-32 of all that (uint32); little-endian
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+_MAGIC = b"LVHD"
+_FIELDS = struct.Struct("<4sQ32s")
+_CHECKSUM = struct.Struct("<I")
+_SLOT = 512
+"""Bytes between the slots: a sector each, which disks write whole."""
+
+
+class Head:
+    """The head file of one journal, open for writing."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the file, or makes it. Raises OSError."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._turn = 0
+
+    def write(self, version: int, chain: bytes) -> None:
+        """Raises OSError."""
+        fields = _FIELDS.pack(_MAGIC, version, chain)
+        slot = fields + _CHECKSUM.pack(zlib.crc32(fields))
+        os.pwrite(self._descriptor, slot, self._turn * _SLOT)
+        self._turn = 1 - self._turn
+
+    def sync(self) -> None:
+        """Makes what was written survive a power loss. Raises OSError."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def read_head(path: Path) -> tuple[int, bytes] | None:
+    """Version and chain of the newest whole slot; None where there is none, or no file."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    slots = []
+    for place in (0, _SLOT):
+        slot = content[place : place + _FIELDS.size + _CHECKSUM.size]
+        if len(slot) == _FIELDS.size + _CHECKSUM.size:
+            magic, version, chain = _FIELDS.unpack_from(slot)
+            (stated,) = _CHECKSUM.unpack_from(slot, _FIELDS.size)
+            if magic == _MAGIC and stated == zlib.crc32(slot[: _FIELDS.size]):
+                slots.append((version, chain))
+    return max(slots, default=None)

@@ -1,0 +1,189 @@
+"""Real servers, started soon: forked from a process that has imported all the libraries.
+
+    python -m tests.crash.nursery      one request a line on stdin, one answer a line on stdout
+
+A server is a process of its own with its own port, and dies by a real SIGKILL. The product's own
+modules are imported after the fork: they start Numba's threads, which would not survive it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+READY_SECONDS = 60.0
+
+LIBRARIES = (
+    "fastapi.openapi.utils",
+    "fastapi_offline",
+    "numba.extending",
+    "numpy",
+    "orjson",
+    "pyarrow.compute",
+    "pyarrow.csv",
+    "pyarrow.json",
+    "uvicorn",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.loops.auto",
+    "uvicorn.lifespan.on",
+)
+"""What takes long to import and starts no thread that is needed later."""
+
+
+@dataclass
+class Server:
+    """A server process. It is gone once `wait` has returned."""
+
+    nursery: Nursery
+    pid: int
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def wait_until_ready(self) -> bool:
+        """Whether it became ready, rather than being killed before."""
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(httpx.TransportError):
+                answer = httpx.get(f"{self.url}/readyz")
+                if answer.status_code == 200:
+                    return True
+                assert "failed" not in answer.text, answer.text
+            if not self.alive():
+                return False
+            time.sleep(0.01)
+        raise AssertionError(f"the server is not ready after {READY_SECONDS} s")
+
+    def alive(self) -> bool:
+        return bool(self.nursery.ask({"ask": "alive", "pid": self.pid}))
+
+    def dies(self, seconds: float = 5.0) -> bool:
+        """Whether it is gone within that time: its connections close a moment before it is."""
+        deadline = time.monotonic() + seconds
+        while self.alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL, unless it is gone."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        """Until the process has ended, which must be by SIGKILL."""
+        status = self.nursery.ask({"ask": "wait", "pid": self.pid})
+        assert status == -signal.SIGKILL, f"the server ended with {status}"
+
+
+class Nursery:
+    """The process that servers are forked from."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = open(log, "ab")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.nursery"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            cwd=Path(__file__).parents[2],
+        )
+
+    def ask(self, request: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(
+        self, data: Path, point: str | None = None, passes: int = 1, checkpoint_bytes: int = 20_000
+    ) -> Server:
+        """A server over `data`, which kills itself at the point where one is named."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        request = {
+            "ask": "start",
+            "data": str(data),
+            "port": port,
+            "point": point,
+            "passes": passes,
+            "checkpoint_bytes": checkpoint_bytes,
+        }
+        return Server(self, self.ask(request), port)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+        self._log.close()
+
+
+def _serve(request: dict[str, Any]) -> None:
+    import uvicorn
+
+    from gpu import Engine
+    from service.app import create_app
+    from service.settings import Settings
+    from tests.crash.points import arm
+
+    # kernels come from Numba's cache as they are needed
+    Engine.warm_up = lambda _self: None  # type: ignore[assignment,method-assign]
+    if request["point"] is not None:
+        arm(request["point"], request["passes"])
+    settings = Settings(
+        data=Path(request["data"]),
+        backend="cpu",
+        port=request["port"],
+        checkpoint_bytes=request["checkpoint_bytes"],
+    )
+    uvicorn.run(create_app(settings), port=settings.port, log_level="error", access_log=False)
+
+
+def main() -> None:
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    out = os.dup(1)
+    os.dup2(2, 1)  # what a server prints must not be taken for an answer
+    ended: dict[int, int] = {}
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: Any
+        if request["ask"] == "start":
+            answer = os.fork()
+            if answer == 0:
+                os.close(out)
+                try:
+                    _serve(request)
+                finally:
+                    os._exit(1)
+        else:
+            pid = request["pid"]
+            if pid not in ended:
+                found, status = os.waitpid(pid, os.WNOHANG if request["ask"] == "alive" else 0)
+                if found:
+                    ended[pid] = os.waitstatus_to_exitcode(status)
+            answer = pid not in ended if request["ask"] == "alive" else ended[pid]
+        os.write(out, json.dumps(answer).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

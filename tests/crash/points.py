@@ -1,0 +1,114 @@
+"""The points at which a server is killed, each a function of the product and a side of it.
+
+Nothing in the product knows of them: the process under test wraps the function before it serves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Before or after a call of `function`, which is named as ``module:attribute``."""
+
+    function: str
+    side: Literal["before", "after"]
+
+
+def _around(function: str, what: str) -> dict[str, Point]:
+    return {
+        f"before {what}": Point(function, "before"),
+        f"after {what}": Point(function, "after"),
+    }
+
+
+_JOURNAL = "service.durability.journal:Journal"
+_CHECKPOINT = "service.durability.checkpoint"
+
+WRITING: dict[str, Point] = {
+    **_around(f"{_JOURNAL}.append", "the journal's commit"),
+    "before the head is written": Point(f"{_JOURNAL}._write_head", "before"),
+    "between keys and graph": Point("gpu.engine:Engine.apply", "before"),
+    "in the middle of mutate": Point("gpu.adjacency:Adjacency.change", "after"),
+    "after mutate": Point("gpu.engine:Engine.apply", "after"),
+    **_around("gpu.engine:Engine.update", "the solve"),
+    **_around("gpu.engine:Engine.publish", "the ranks are copied"),
+    **_around(f"{_JOURNAL}.settle", "the receipts are stored"),
+    "after the view is shown": Point("service.pipeline:Pipeline._show", "after"),
+}
+"""Passed by every group of batches."""
+
+CHECKPOINTING: dict[str, Point] = {
+    **_around("gpu.engine:Engine.cut", "the cut of a checkpoint"),
+    "before a checkpoint is written": Point(f"{_CHECKPOINT}:write", "before"),
+    **_around(f"{_CHECKPOINT}:write_synced", "a file of a checkpoint"),
+    "around the rename of a checkpoint": Point(f"{_CHECKPOINT}:sync_directory", "before"),
+    "after a checkpoint's directory is synced": Point(f"{_CHECKPOINT}:sync_directory", "after"),
+    "before retention": Point("service.durability.checkpointer:Checkpointer._retain", "before"),
+    "before old checkpoints go": Point(f"{_CHECKPOINT}:remove_old", "before"),
+    "while old checkpoints go": Point(f"{_CHECKPOINT}:_entries", "after"),
+    **_around(f"{_JOURNAL}._remove_slice", "old batches go"),
+    "before old keys go": Point(f"{_JOURNAL}._forget_keys", "before"),
+}
+"""Passed by every checkpoint."""
+
+RECOVERING: dict[str, Point] = {
+    "before a checkpoint is read": Point(f"{_CHECKPOINT}:read", "before"),
+    "after a checkpoint is read": Point(f"{_CHECKPOINT}:read", "after"),
+    **_around("gpu.engine:Engine.restore", "the engine is restored"),
+    "before the journal is verified": Point("service.durability.recovery:fault_of", "before"),
+    "while batches are replayed": Point("service.pipeline:Pipeline._apply", "after"),
+    "before the recovered graph is shown": Point("service.pipeline:Pipeline._show", "before"),
+}
+"""Passed by every start of a server that has something to recover."""
+
+CATALOGUE: dict[str, Point] = {
+    **_around("service.catalog:Catalog._create", "a graph is created"),
+    "after its journal is created": Point(f"{_JOURNAL}.create", "after"),
+    "while a graph's directory is renamed": Point("service.catalog:sync_directory", "before"),
+    "after a graph's directory is renamed": Point("service.catalog:sync_directory", "after"),
+    **_around("service.catalog:Catalog._remove", "a graph is removed"),
+    "before its files are removed": Point("shutil:rmtree", "before"),
+}
+"""Passed when graphs come and go."""
+
+POINTS = WRITING | CHECKPOINTING | RECOVERING | CATALOGUE
+
+
+def arm(name: str, passes: int) -> None:
+    """Makes this process kill itself when it passes the point for the `passes`-th time."""
+    point = POINTS[name]
+    module, _, path = point.function.partition(":")
+    owner: Any = importlib.import_module(module)
+    *owners, attribute = path.split(".")
+    for part in owners:
+        owner = getattr(owner, part)
+    setattr(owner, attribute, _killing(owner, attribute, point.side, passes))
+
+
+def _killing(owner: Any, attribute: str, side: str, passes: int) -> Any:
+    stored = vars(owner)[attribute]
+    bound_to_class = isinstance(stored, classmethod)
+    original: Callable[..., Any] = stored.__func__ if bound_to_class else stored
+    passed = 0
+
+    def pass_by(when: str) -> None:
+        nonlocal passed
+        if when == side:
+            passed += 1
+            if passed == passes:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        pass_by("before")
+        result = original(*arguments, **named)
+        pass_by("after")
+        return result
+
+    return classmethod(wrapped) if bound_to_class else wrapped

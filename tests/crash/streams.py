@@ -1,0 +1,145 @@
+"""Random batches to a server that dies, the model of what must be there, and the comparison."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+
+from gpu.verify import pagerank
+
+GRAPH = "/graphs/default"
+VERTICES = 200
+CHECKED = 20
+"""Of the batches answered long ago, so many are sent again at every check; of the last ones, all
+that came since the check before."""
+
+
+@dataclass
+class Stream:
+    """Random batches under idempotency keys, sent one after the other until the server is gone.
+
+    The keys of the vertices carry the name of the stream: streams do not touch each other's edges.
+    """
+
+    name: str
+    wait: str
+    sent: list[dict[str, Any]] = field(default_factory=list)
+    answers: dict[int, bytes] = field(default_factory=dict)
+    edges: set[tuple[str, str]] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
+    checked: int = 0
+    choose: random.Random = field(default_factory=random.Random)
+
+    def run(self, url: str, stop: threading.Event) -> None:
+        """Returns when the server is gone, or at `stop`; the last batch may have no answer."""
+        with httpx.Client(base_url=url, timeout=60) as http:
+            try:
+                self.settle(http)
+                while not stop.is_set():
+                    self._next()
+                    self.settle(http)
+            except httpx.TransportError:
+                return
+
+    def _next(self) -> None:
+        choose = self.choose
+        deleted = choose.sample(sorted(self.edges), min(3, len(self.edges)))
+        inserted = [
+            [f"{self.name}{choose.randrange(VERTICES)}" for _ in range(2)]
+            for _ in range(choose.randrange(1, 12))
+        ]
+        self.sent.append({"delete": [list(edge) for edge in deleted], "insert": inserted})
+        self.edges.difference_update(deleted)
+        self.edges.update((source, target) for source, target in inserted)
+        self.seen.update(key for edge in inserted for key in edge)
+
+    def send(self, http: httpx.Client, number: int) -> httpx.Response:
+        return http.post(
+            f"{GRAPH}/batches",
+            params={"wait": self.wait},
+            json=self.sent[number],
+            headers={"Idempotency-Key": f"{self.name} {number}"},
+        )
+
+    def settle(self, http: httpx.Client) -> None:
+        """Sends the last batch if it has no answer; again, where a server died over it. Then what
+        must be there is known: it was committed before the kill, or is applied now; never twice.
+        """
+        last = len(self.sent) - 1
+        if last >= 0 and last not in self.answers:
+            answer = self.send(http, last)
+            assert answer.status_code == (202 if self.wait == "durable" else 200), answer.text
+            self.answers[last] = answer.content
+
+    def check_repeats(self, http: httpx.Client, everything: bool) -> None:
+        """A repeat gets the first receipt."""
+        old = range(self.checked)
+        chosen = old if everything else self.choose.sample(old, min(CHECKED, len(old)))
+        for number in [*chosen, *range(self.checked, len(self.sent))]:
+            assert self.send(http, number).content == self.answers[number]
+        self.checked = len(self.sent)
+
+
+def streams(seed: int) -> list[Stream]:
+    return [
+        Stream(name, wait, choose=random.Random(f"{seed} {name}"))
+        for name, wait in (("a", "ranked"), ("b", "ranked"), ("c", "durable"))
+    ]
+
+
+def run_until_killed(sending: Sequence[Stream], url: str, seconds: float) -> None:
+    """Sends until the server is gone, or the time is over."""
+    stop = threading.Event()
+    threads = [threading.Thread(target=stream.run, args=(url, stop)) for stream in sending]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+def check(sending: Sequence[Stream], url: str, everything: bool = False) -> None:
+    """Nothing lost, nothing twice, the graph that of the model, the bound true."""
+    with httpx.Client(base_url=url, timeout=60) as http:
+        for stream in sending:
+            stream.settle(http)
+        newest = max(
+            (_version(body) for stream in sending for body in stream.answers.values()), default=0
+        )
+        answer = http.get(f"{GRAPH}/top", params={"min_version": newest, "timeout": 60})
+        assert answer.status_code == 200, answer.text
+        for stream in sending:
+            stream.check_repeats(http, everything)
+        info = http.get(GRAPH).json()
+        assert info["version"] == sum(len(stream.sent) for stream in sending)
+        edges = sorted(set().union(*(stream.edges for stream in sending)))
+        seen = sorted(set().union(*(stream.seen for stream in sending)))
+        assert (info["edges"], info["vertices"]) == (len(edges), len(seen))
+        if seen:
+            _check_ranks(http, edges, seen)
+
+
+def _version(body: bytes) -> int:
+    version: int = httpx.Response(200, content=body).json()["version"]
+    return version
+
+
+def _check_ranks(http: httpx.Client, edges: list[tuple[str, str]], seen: list[str]) -> None:
+    place = {key: number for number, key in enumerate(seen)}
+    sources = np.array([place[source] for source, _ in edges], np.int64)
+    targets = np.array([place[target] for _, target in edges], np.int64)
+    exact, slack = pagerank(sources, targets, len(seen), 0.85, "uniform")
+    answer = http.post(f"{GRAPH}/ranks", json={"vertices": seen}).json()
+    error = np.abs(np.array(answer["ranks"], np.float64) - exact).sum()
+    assert error <= answer["error_bound"] + slack
+    assert answer["error_bound"] <= 1e-6

@@ -1,0 +1,89 @@
+"""A device that is lost: the process ends, the batch is tried again, the third time rejected."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.durability.journal import Journal
+from service.pipeline import EXIT_DEVICE_LOST
+from tests.service.graphs import batch, send, working
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from gpu import Engine
+from gpu.errors import DeviceLost
+from tests.service.graphs import batch, opened
+
+poison = "poison"
+
+def losing(original):
+    def lost(self, *arguments):
+        if "poison" in pipeline_keys():
+            raise DeviceLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
+        return original(self, *arguments)
+    return lost
+
+def pipeline_keys():
+    import gc
+    from service.keys import KeyTable
+    import pyarrow as pa
+    tables = [one for one in gc.get_objects() if isinstance(one, KeyTable)]
+    return {poison} if any(table.lookup(pa.array([poison]))[0] >= 0 for table in tables) else set()
+
+for function in {"apply": ("apply", "apply_parts"), "update": ("update",)}[sys.argv[2]]:
+    setattr(Engine, function, losing(getattr(Engine, function)))
+pipeline = opened(Path(sys.argv[1]))
+if sys.argv[3] == "send":
+    for one in [batch([("c", "d")]), batch([("a", "poison")]), batch([("e", "f")])]:
+        pipeline.submit(one)
+        one.durable.result()
+    one.ranked.result()
+print(pipeline.view.version, pipeline.view.edges)
+"""
+
+
+def run(directory: Path, function: str, what: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(directory), function, what],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+@pytest.mark.parametrize("function", ["apply", "update"])
+def test_a_batch_that_ended_the_process_twice_is_rejected(tmp_path: Path, function: str) -> None:
+    with working(tmp_path) as pipeline:
+        send(pipeline, batch([("a", "b")]))
+    ended = run(tmp_path, function, "send")
+    deaths = 0
+    while ended.returncode == EXIT_DEVICE_LOST:
+        last = ended.stderr.splitlines()[-1]
+        assert last == (
+            "liverank: the device is lost: cudaErrorIllegalAddress: an illegal memory access was "
+            "encountered; the process ends, to be started again"
+        )
+        deaths += 1
+        assert deaths <= 3
+        ended = run(tmp_path, function, "recover")
+    assert ended.returncode == 0, ended.stderr
+    # where several batches waited for one solve, the first death tells only that it was one of them
+    assert deaths in (2, 3)
+    journal = Journal(tmp_path / "journal.db")
+    assert journal.version >= 3
+    assert ended.stdout.split() == [str(journal.version), str(journal.version - 1)]
+    outcome = journal.outcome(3)
+    assert outcome is not None
+    assert outcome.status == "rejected"
+    assert b"the device is lost: batch 3 has ended the process 2 times" in outcome.body
+    assert journal.deaths() == {}
+    journal.close()
+    with working(tmp_path) as again:
+        assert again.view.edges == journal.version - 1
+        assert send(again, batch([("g", "h")]))["inserted"] == 1

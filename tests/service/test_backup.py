@@ -1,0 +1,143 @@
+"""Backups of a server at work, and servers from backups."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from service.cli import main
+from service.durability.backup import Copied, backup, restore
+from service.errors import StorageFailed
+from tests.service.graphs import batch, send, working
+from tests.service.server import running, wait_for
+
+GRAPH = "/graphs/default"
+
+
+def test_a_server_from_a_backup_is_the_one_that_was_copied(tmp_path: Path) -> None:
+    data, saved, again = (tmp_path / name for name in ("data", "saved", "again"))
+    with running(data) as server:
+        http = server.http
+        http.put("/graphs/papers", json={"keys": "integer", "damping": 0.5})
+        http.post("/graphs/papers/batches", json={"insert": [[1, 2], [2, 3]]})
+        first = http.post(
+            f"{GRAPH}/batches",
+            json={"insert": [["a", "b"], ["b", "c"], ["c", "a"]]},
+            headers={"Idempotency-Key": "one"},
+        )
+        http.post(f"{GRAPH}/checkpoint").raise_for_status()
+        http.post(f"{GRAPH}/batches", json={"insert": [["d", "a"]], "delete": [["a", "b"]]})
+        copied = backup(data, saved)
+        ranks = http.get(f"{GRAPH}/top?k=9").json()["ranks"]
+        http.post(f"{GRAPH}/batches", json={"insert": [["e", "a"]]})
+    assert [(one.graph, one.version) for one in copied] == [("default", 2), ("papers", 1)]
+    assert restore(saved, again) == copied
+    with running(again) as server:
+        http = server.http
+        wait_for(lambda: http.get(GRAPH).json()["version"] == 2)
+        info = http.get(GRAPH).json()
+        assert (info["vertices"], info["edges"]) == (4, 3)
+        assert http.get("/graphs/papers").json()["options"]["damping"] == 0.5
+        assert http.get("/graphs/papers/ranks/3").status_code == 200
+        repeat = http.post(
+            f"{GRAPH}/batches",
+            json={"insert": [["a", "b"], ["b", "c"], ["c", "a"]]},
+            headers={"Idempotency-Key": "one"},
+        )
+        assert repeat.content == first.content
+        after = {row["vertex"]: row["rank"] for row in http.get(f"{GRAPH}/top?k=9").json()["ranks"]}
+        assert {row["vertex"]: row["rank"] for row in ranks} == pytest.approx(after, abs=2e-6)
+        assert http.post(f"{GRAPH}/batches", json={"vertices": ["f"]}).json()["version"] == 3
+
+
+def test_a_backup_under_load_is_of_one_moment(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running(data, checkpoint_bytes=6000) as server:
+        stop, acknowledged = threading.Event(), [0]
+
+        def keep_sending() -> None:
+            while not stop.is_set():
+                number = acknowledged[0]
+                edge = [[f"s{number}", f"t{number}"]]
+                server.http.post(f"{GRAPH}/batches", json={"insert": edge}).raise_for_status()
+                acknowledged[0] = number + 1
+
+        sending = threading.Thread(target=keep_sending)
+        sending.start()
+        try:
+            for number in range(6):
+                wait_for(lambda due=5 * number + 1: acknowledged[0] >= due)
+                before = acknowledged[0]
+                (copied,) = backup(data, tmp_path / f"saved-{number}")
+                assert copied.version >= before
+        finally:
+            stop.set()
+            sending.join()
+    for number in range(6):
+        with working(tmp_path / f"saved-{number}" / "graphs" / "default") as pipeline:
+            view = pipeline.view
+            assert (view.edges, view.vertices) == (view.version, 2 * view.version)
+            newest = pa.array([f"s{view.version - 1}", f"s{view.version}"])
+            assert [rank is None for rank in view.ranks_of(newest)] == [False, True]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    graph = tmp_path / "data" / "graphs" / "default"
+    graph.mkdir(parents=True)
+    (graph / "graph.json").write_text('{"format": 1, "options": {}}')
+    with working(graph) as pipeline:
+        send(pipeline, batch([("a", "b")]))
+        pipeline.checkpoint().result(60)
+    backup(tmp_path / "data", tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def test_a_damaged_backup_is_refused_before_anything_is_written(
+    saved: Path, tmp_path: Path
+) -> None:
+    (file,) = saved.glob("graphs/default/checkpoints/*/length.bin")
+    file.write_bytes(b"\x07" + file.read_bytes()[1:])
+    with pytest.raises(StorageFailed) as caught:
+        restore(saved, tmp_path / "again")
+    assert str(caught.value) == f"{file}: is damaged: its checksum does not match"
+    assert not (tmp_path / "again").exists()
+
+
+def test_nothing_is_written_over(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(StorageFailed, match="data: is there already; a new directory is due"):
+        restore(saved, tmp_path / "data")
+    with pytest.raises(StorageFailed, match="saved: is there already"):
+        backup(tmp_path / "data", saved)
+    with pytest.raises(StorageFailed, match="is no data directory of liverank"):
+        backup(tmp_path, tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "saved"]
+
+
+def test_an_empty_directory_can_be_restored_to(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "again").mkdir()
+    (copied,) = restore(saved, tmp_path / "again")
+    assert (copied.graph, copied.version) == ("default", 1)
+    assert copied == Copied("default", 1, copied.bytes)
+
+
+def test_the_commands_say_what_they_copied(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> Any:
+        try:
+            main([*arguments, "--json"])
+        except SystemExit as end:
+            assert not end.code  # noqa: PT017
+        return json.loads(capsys.readouterr().out)
+
+    done = run("backup", str(tmp_path / "two"), "--data", str(tmp_path / "data"))
+    assert [(one["graph"], one["version"]) for one in done["graphs"]] == [("default", 1)]
+    done = run("restore", str(saved), "--data", str(tmp_path / "again"))
+    assert done["directory"] == str(tmp_path / "again")
+    assert done["graphs"][0]["bytes"] > 1000

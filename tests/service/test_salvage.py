@@ -1,0 +1,256 @@
+"""A damaged journal: found, named, set aside; what is gone is said, what is kept is as it was."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.durability.checkpoint import Checkpoint
+from service.durability.head import read_head
+from service.durability.journal import Journal, Outcome, head_path
+from service.durability.layout import BEGINNING, Record
+from service.durability.recovery import verified_journal
+from service.errors import StorageFailed
+from tests.service.graphs import batch, opened, send, working
+
+BATCHES = 40
+SAMPLES = 100
+
+
+@dataclass
+class Original:
+    """A journal's files, and what was written to it."""
+
+    directory: Path
+    records: dict[int, Record]
+    outcomes: dict[int, Outcome]
+    chains: dict[int, bytes]
+
+    def copy(self, target: Path) -> Path:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(self.directory, target)
+        return target / "journal.db"
+
+    def check(self, journal: Journal, after: int = 0) -> set[int]:
+        """Asserts that nothing is wrong and nothing is missing without a word; the lost batches."""
+        assert journal.version == BATCHES
+        found = {version: record for version, _, record, _ in journal.batches(after)}
+        lost = set()
+        for version in range(after + 1, BATCHES + 1):
+            outcome = journal.outcome(version)
+            if outcome is not None and outcome.status == "lost":
+                lost.add(version)
+                assert version not in found
+                assert journal.holder(f"key {version}") is None
+            else:
+                assert found[version] == self.records[version]
+                assert outcome is None or outcome == self.outcomes[version]
+                holder = journal.holder(f"key {version}")
+                assert holder is None or holder == (version, self.records[version].body_hash)
+        return lost
+
+
+@pytest.fixture(scope="module", params=["in the database", "in the write-ahead log"])
+def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Original:
+    directory = tmp_path_factory.mktemp("journal")
+    path = directory / "work" / "journal.db"
+    path.parent.mkdir()
+    Journal.create(path)
+    journal = Journal(path)
+    generator = np.random.default_rng(5)
+    records, outcomes, chains = {}, {}, {0: BEGINNING}
+    for version in range(1, BATCHES + 1):
+        payload = generator.bytes(int(generator.integers(10, 3000)))
+        record = Record(payload, "auto", f"key {version}", generator.bytes(32))
+        journal.append([record], 1)
+        if version % 5 == 0:
+            journal.reject(version, b'{"problem": %d}' % version)
+            outcomes[version] = Outcome("rejected", b'{"problem": %d}' % version)
+        else:
+            journal.settle([(version, b'{"receipt": %d}' % version)])
+            outcomes[version] = Outcome("ranked", b'{"receipt": %d}' % version)
+        records[version], chains[version] = record, journal.chain
+    if request.param == "in the database":
+        journal.close()
+    shutil.copytree(path.parent, directory / "files")
+    journal.close()
+    assert (directory / "files" / "journal.db-wal").exists() == ("log" in request.param)
+    return Original(directory / "files", records, outcomes, chains)
+
+
+def salvaged_or_refused(path: Path) -> Journal | None:
+    """None where nothing at all can be read: then it is not opened as if it had been empty."""
+    try:
+        return verified_journal(path, None)
+    except StorageFailed as error:
+        if "there is nothing to recover from: restore a backup" not in str(error):
+            raise
+        return None
+
+
+def test_every_damaged_byte_is_harmless_or_found_and_said(
+    original: Original, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    generator = np.random.default_rng(1)
+    refused = salvaged = 0
+    for file in ("journal.db", "journal.db-wal", "journal.head"):
+        if not (original.directory / file).exists():
+            continue
+        content = (original.directory / file).read_bytes()
+        places = np.linspace(0, len(content) - 1, SAMPLES).astype(int)
+        for place in places.tolist():
+            path = original.copy(tmp_path / "graph")
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << int(generator.integers(0, 8))
+            path.with_name(file).write_bytes(damaged)
+            caplog.clear()
+            journal = salvaged_or_refused(path)
+            if journal is None:
+                refused += 1
+                continue
+            lost = original.check(journal)
+            journal.close()
+            if lost:
+                assert "it is set aside, and batches" in caplog.text
+                assert (path.parent / "damaged-journal-1" / "journal.db").exists()
+                salvaged += 1
+    assert salvaged >= SAMPLES // 10
+    assert refused <= SAMPLES
+
+
+def test_every_cut_is_found_and_said(
+    original: Original, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = "journal.db-wal" if (original.directory / "journal.db-wal").exists() else "journal.db"
+    content = (original.directory / file).read_bytes()
+    for length in np.linspace(0, len(content) - 1, 30).astype(int).tolist():
+        path = original.copy(tmp_path / "graph")
+        path.with_name(file).write_bytes(content[:length])
+        caplog.clear()
+        journal = salvaged_or_refused(path)
+        if journal is None:
+            continue
+        lost = original.check(journal)
+        journal.close()
+        if length < len(content) // 2:
+            assert lost
+        if lost:
+            assert str(max(lost)) in caplog.text
+
+
+def test_a_salvaged_journal_needs_no_second_salvage(original: Original, tmp_path: Path) -> None:
+    path = original.copy(tmp_path / "graph")
+    _damage(path, "UPDATE batches SET payload = x'00' WHERE version IN (7, 20)")
+    journal = verified_journal(path, None)
+    assert original.check(journal) == {7, 20}
+    outcome = journal.outcome(7)
+    assert outcome is not None
+    assert b"batch 7 could not be read back from the journal (batch 7 is damaged)" in outcome.body
+    assert journal.append([Record(b"next", "auto", None, b"hash")], 1) == [BATCHES + 1]
+    chain = journal.chain
+    journal.close()
+    assert read_head(head_path(path)) == (BATCHES + 1, chain)
+    again = verified_journal(path, None)
+    assert again.version == BATCHES + 1
+    again.close()
+    assert len(list(path.parent.glob("damaged-journal-*"))) == 1
+
+
+def test_only_what_no_checkpoint_holds_is_lost(original: Original, tmp_path: Path) -> None:
+    path = original.copy(tmp_path / "graph")
+    _damage(path, "UPDATE batches SET payload = x'00' WHERE version IN (7, 20)")
+    checkpoint = Checkpoint(10, 10, original.chains[10], {}, {})
+    journal = verified_journal(path, checkpoint)
+    assert original.check(journal, after=10) == {20}
+    assert journal.retired == 10
+    # batches that the checkpoint holds keep their keys and outcomes
+    assert journal.holder("key 7") == (7, original.records[7].body_hash)
+    assert journal.outcome(7) == original.outcomes[7]
+    journal.close()
+
+
+def test_an_interrupted_salvage_is_finished(
+    original: Original, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves = 0
+    rename = Path.rename
+
+    def interrupted(at: int) -> Callable[[Path, Path], Path]:
+        def move(self: Path, target: Path) -> Path:
+            nonlocal moves
+            moves += 1
+            if moves == at:
+                raise OSError(5, "Input/output error")
+            return rename(self, target)
+
+        return move
+
+    for at in range(1, 8):
+        path = original.copy(tmp_path / "graph")
+        _damage(path, "UPDATE batches SET payload = x'00' WHERE version = 3")
+        moves = 0
+        monkeypatch.setattr(Path, "rename", interrupted(at))
+        try:
+            verified_journal(path, None).close()
+        except StorageFailed:
+            assert moves == at
+        monkeypatch.undo()
+        journal = verified_journal(path, None)
+        assert original.check(journal) == {3}
+        journal.close()
+        assert not (path.parent / "salvaged").exists()
+
+
+def test_a_checkpoint_of_another_journal_is_not_taken_for_its_beginning(
+    original: Original, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = original.copy(tmp_path / "graph")
+    other = Checkpoint(10, 10, bytes(32), {}, {})
+    verified_journal(path, other).close()
+    assert "checkpoint 10-10 is of another journal" in caplog.text
+
+
+def test_a_graph_goes_on_without_the_batch_it_lost_and_takes_it_again(tmp_path: Path) -> None:
+    with working(tmp_path) as pipeline:
+        for number in range(5):
+            send(pipeline, batch([("a", str(number))], key=f"k{number}"))
+    _damage(tmp_path / "journal.db", "UPDATE batches SET body_hash = x'00' WHERE version = 3")
+    with working(tmp_path) as again:
+        assert (again.view.version, again.view.edges) == (5, 4)
+        outcome = again.outcome(3)
+        assert outcome is not None
+        assert outcome.status == "lost"
+        assert send(again, batch([("a", "2")], key="k2"))["version"] == 6
+        assert send(again, batch([("a", "1")], key="k1"))["version"] == 2
+        assert again.view.edges == 5
+
+
+def test_a_data_directory_of_the_last_release_opens(tmp_path: Path) -> None:
+    stored = Path(__file__).parent / "stored" / "layout-1" / "graphs" / "default"
+    directory = tmp_path / "default"
+    shutil.copytree(stored, directory)
+    pipeline = opened(directory)
+    assert (pipeline.view.version, pipeline.view.vertices, pipeline.view.edges) == (2, 4, 3)
+    assert pipeline.view.revision == 4
+    outcome = pipeline.outcome(1)
+    assert outcome is not None
+    assert outcome.body.startswith(b'{"version":1,"ranked_version":1,"revision":2,"inserted":3')
+    assert pipeline._journal.holder("first") is not None
+    assert send(pipeline, batch([("edsger", "alan")]))["version"] == 3
+    pipeline.checkpoint().result(60)
+    pipeline.close(StorageFailed("test", "ends"))
+    with working(directory) as again:
+        assert (again.view.version, again.view.edges) == (3, 4)
+
+
+def _damage(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement)
+    connection.close()
