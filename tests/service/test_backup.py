@@ -13,6 +13,7 @@ import pytest
 from service.cli import main
 from service.durability.backup import Copied, backup, restore
 from service.errors import StorageFailed
+from service.security import KeyStore
 from tests.service.graphs import batch, send, working
 from tests.service.server import running, wait_for
 
@@ -32,6 +33,7 @@ def test_a_server_from_a_backup_is_the_one_that_was_copied(tmp_path: Path) -> No
         )
         http.post(f"{GRAPH}/checkpoint").raise_for_status()
         http.post(f"{GRAPH}/batches", json={"insert": [["d", "a"]], "delete": [["a", "b"]]})
+        http.put(f"{GRAPH}/watched/mine", json={"seeds": {"d": 2, "a": 1}, "k": 3})
         copied = backup(data, saved)
         ranks = http.get(f"{GRAPH}/top?k=9").json()["ranks"]
         http.post(f"{GRAPH}/batches", json={"insert": [["e", "a"]]})
@@ -50,6 +52,9 @@ def test_a_server_from_a_backup_is_the_one_that_was_copied(tmp_path: Path) -> No
             headers={"Idempotency-Key": "one"},
         )
         assert repeat.content == first.content
+        watched = http.get(f"{GRAPH}/watched/mine").json()
+        assert (watched["version"], watched["k"]) == (2, 3)
+        assert watched["seeds"] == {"d": 2.0, "a": 1.0}
         after = {row["vertex"]: row["rank"] for row in http.get(f"{GRAPH}/top?k=9").json()["ranks"]}
         assert {row["vertex"]: row["rank"] for row in ranks} == pytest.approx(after, abs=2e-6)
         assert http.post(f"{GRAPH}/batches", json={"vertices": ["f"]}).json()["version"] == 3
@@ -141,3 +146,27 @@ def test_the_commands_say_what_they_copied(
     done = run("restore", str(saved), "--data", str(tmp_path / "again"))
     assert done["directory"] == str(tmp_path / "again")
     assert done["graphs"][0]["bytes"] > 1000
+
+
+def test_api_keys_are_saved_with_the_graphs_and_only_their_owner_reads_them(tmp_path: Path) -> None:
+    data, saved, again = (tmp_path / name for name in ("data", "saved", "again"))
+    with running(data):
+        pass
+    _, text = KeyStore(data).create("operator", "admin", None)
+    backup(data, saved)
+    restore(saved, again)
+    for directory in (saved, again):
+        assert (directory / "keys.json").stat().st_mode & 0o777 == 0o600
+    with running(again, wait_until_ready=False) as server:
+        bearer = {"Authorization": f"Bearer {text}"}
+        wait_for(lambda: server.http.get("/readyz").status_code == 200)
+        assert server.http.get("/graphs").status_code == 401
+        assert server.http.get("/graphs", headers=bearer).status_code == 200
+
+
+@pytest.mark.parametrize("file", ["keys.json", "graphs/default/watched.json"])
+def test_what_else_is_damaged_is_named(saved: Path, tmp_path: Path, file: str) -> None:
+    (saved / file).write_text("{")
+    with pytest.raises(StorageFailed, match=Path(file).name):
+        restore(saved, tmp_path / "again")
+    assert not (tmp_path / "again").exists()

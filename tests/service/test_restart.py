@@ -1,0 +1,144 @@
+"""What a restart from a checkpoint keeps beside ranks: watched queries, storage, order, limits."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpu import Engine, Options
+from gpu.types import Storage
+from service.admission import QueueLimits
+from service.durability.journal import Journal
+from service.errors import NotReady, QueueFull
+from service.pipeline import Pipeline
+from service.watched import Definition
+from tests.service.graphs import batch, send, started
+from tests.service.server import running, wait_for
+
+RING = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "c"), ("e", "c")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm() -> None:
+    # a pipeline without a server around compiles nothing beforehand
+    for storage in get_args(Storage):
+        Engine(Options(storage=storage), "cpu").warm_up()
+
+
+def answers(pipeline: Pipeline) -> dict[str, Any]:
+    watched = pipeline.view.watched
+    assert watched is not None
+    return {
+        name: dict(zip(one.vertices, one.answer.ranks.tolist(), strict=True))
+        for name, one in watched.items()
+        if one.answer is not None
+    }
+
+
+def restarted(directory: Path, options: Options) -> Pipeline:
+    pipeline = Pipeline("test", directory, options, "string", "cpu", 1 << 30, 3600.0)
+    pipeline.recover()
+    pipeline.wait_until_open()
+    return pipeline
+
+
+@pytest.mark.parametrize("storage", get_args(Storage))
+@pytest.mark.parametrize("later", [False, True])
+def test_order_storage_and_watched_queries_survive_a_restart_from_a_checkpoint(
+    tmp_path: Path, storage: Storage, later: bool
+) -> None:
+    options = Options(storage=storage, vertex_order="degree", target_error=1e-5)
+    Journal.create(tmp_path / "journal.db")
+    pipeline = restarted(tmp_path, options)
+    send(pipeline, batch(RING))
+    definition = Definition(("a",), (1.0,), 5, "hybrid", 1e-5)
+    assert pipeline.watch("from a", definition).result(60)[0]
+    pipeline.checkpoint().result(60)
+    if later:
+        send(pipeline, batch([("c", "f")], [("b", "c")]))
+    before, watched = pipeline.view, answers(pipeline)
+    keys = pa.array(["a", "b", "c", "d", "e", "f"])
+    ids, ranks = before.ids(keys), before.ranks.to_numpy()
+    pipeline.close(NotReady("restart"))
+
+    again = restarted(tmp_path, options)
+    view = again.view
+    assert (view.version, view.vertices, view.edges) == (
+        (before.version, before.vertices, before.edges)
+    )
+    assert view.ids(keys).tolist() == ids.tolist()
+    # the checkpoint's ranks as they were; with later batches ranked again, within both bounds
+    slack = before.error_bound + view.error_bound if later else 0.0
+    assert np.abs(view.ranks.to_numpy() - ranks).sum() <= slack
+    assert answers(again)["from a"] == pytest.approx(watched["from a"], abs=2e-5)
+    assert again._engine._state.values.dtype == np.dtype(storage)
+    assert not again._engine._graph.numbering.given
+    # and it is kept fresh from here on
+    send(again, batch([("a", "g")]))
+    assert "g" in answers(again)["from a"]
+    again.close(NotReady("the test ends"))
+
+
+def test_reads_of_watched_queries_wait_for_recovery_and_say_so(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        server.http.post("/graphs/default/batches", json={"insert": RING})
+        server.http.put("/graphs/default/watched/mine", json={"seeds": {"a": 1}})
+        server.http.post("/graphs/default/checkpoint").raise_for_status()
+    compiling, may_go_on = threading.Event(), threading.Event()
+
+    def wait(_: Engine) -> None:
+        compiling.set()
+        may_go_on.wait(60)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "warm_up", wait)
+        with running(tmp_path) as server:
+            assert compiling.wait(60)
+            answer = server.http.get("/graphs/default/watched/mine")
+            assert (answer.status_code, answer.json()["detail"]) == (
+                503,
+                "the server is not ready: graph 'default' is being recovered",
+            )
+            metrics = server.http.get("/metrics").text
+            assert 'liverank_committed_version{graph="default"} 1.0' in metrics
+            may_go_on.set()
+            path = "/graphs/default/watched/mine"
+            wait_for(lambda: server.http.get(path).status_code == 200)
+            assert server.http.get(path).json()["version"] == 1
+
+
+def test_a_checkpoint_needs_no_place_among_the_computations(tmp_path: Path) -> None:
+    Journal.create(tmp_path / "journal.db")
+    limits = QueueLimits(1, 1 << 30)
+    pipeline = Pipeline(
+        "test", tmp_path, Options(), "string", "cpu", 1 << 30, 3600.0, limits=limits
+    )
+    pipeline.recover()
+    pipeline.wait_until_open()
+    gate = threading.Event()
+    held = pipeline._enqueue_task(lambda: gate.wait(60))
+    with pytest.raises(QueueFull):
+        pipeline.recompute("auto")
+    asked = pipeline.checkpoint()
+    gate.set()
+    assert held.result(60)
+    assert asked.result(60).version == 0
+    pipeline.close(NotReady("the test ends"))
+
+
+def test_batches_sent_while_a_graph_recovers_are_admitted_up_to_the_limit(tmp_path: Path) -> None:
+    pipeline = started(tmp_path)
+    pipeline.batches._limits = QueueLimits(2, 1 << 30)
+    waiting = [batch([("a", "b")]), batch([("b", "c")])]
+    for one in waiting:
+        pipeline.submit(one)
+    with pytest.raises(QueueFull):
+        pipeline.submit(batch([("c", "d")]))
+    pipeline.recover()
+    assert [one.durable.result(60) for one in waiting] == [1, 2]
+    pipeline.close(NotReady("the test ends"))
