@@ -71,25 +71,23 @@ _NO_VALUES = np.zeros(0)
 
 
 def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a kernel whose first two parameters are the order and groups of Rows.
-
-    One group is worked on by the calling thread itself.
+    """Compiles a kernel whose first parameter is the groups of Rows. One group is worked on by the
+    calling thread itself.
     """
     parallel, alone = both_ways(function)
 
     @wraps(function)
-    def call(order: Array, groups: Array, *arguments: Any) -> Any:
-        return (alone if len(groups) <= 2 else parallel)(order, groups, *arguments)
+    def call(groups: Array, *arguments: Any) -> Any:
+        return (alone if len(groups) <= 2 else parallel)(groups, *arguments)
 
     return call
 
 
 def _vertex_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles a kernel whose first parameter is an array over the vertices it works on; few are
-    worked on by the calling thread itself. Without fast-math: for what needs a difference of
-    neighbouring numbers as it is.
+    worked on by the calling thread itself.
     """
-    parallel, alone = both_ways(function, exact=True)
+    parallel, alone = both_ways(function)
 
     @wraps(function)
     def call(over: Array, *arguments: Any) -> Any:
@@ -109,11 +107,21 @@ def _row_sum(pool, begin, end, contributions):  # type: ignore[no-untyped-def]
     total = 0.0
     while begin < end:
         stop = min(begin + _BLOCK, end)
-        block = 0.0
-        for slot in range(begin, stop):
-            block += contributions[pool[slot]]
-        total += block
-        begin = stop
+        # four sums, since an addition that needs the one before it has to wait for it
+        first = 0.0
+        second = 0.0
+        third = 0.0
+        fourth = 0.0
+        while begin + 4 <= stop:
+            first += contributions[pool[begin]]
+            second += contributions[pool[begin + 1]]
+            third += contributions[pool[begin + 2]]
+            fourth += contributions[pool[begin + 3]]
+            begin += 4
+        while begin < stop:
+            first += contributions[pool[begin]]
+            begin += 1
+        total += (first + second) + (third + fourth)
     return total
 
 
@@ -132,8 +140,8 @@ def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-d
 
 @_kernel
 def _pull(  # type: ignore[no-untyped-def]
-    order,
     groups,
+    order,
     start,
     length,
     pool,
@@ -176,10 +184,10 @@ def _pull(  # type: ignore[no-untyped-def]
                 else:
                     arriving = _divided_sum(pool, start[v], start[v] + length[v], values, degree)
                 d = degree[v]
-                leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
                 old = np.float64(values[v])
+                leaving = 1.0 - damping / d if loop[v] else 1.0
                 residual = base + damping * arriving - leaving * old
-                new_values[v] = old + residual / leaving
+                new_values[v] = old + (residual / leaving if loop[v] else residual)
                 new = np.float64(new_values[v])
                 if summed:
                     new_contributions[v] = new / d if d > 0 else 0.0
@@ -212,19 +220,24 @@ def _pull(  # type: ignore[no-untyped-def]
 
 
 @_vertex_kernel
-def _take_all(length, loop, degree, damping, values, r, contributions, sums):  # type: ignore[no-untyped-def]
+def _take_all(degree, loop, damping, values, r, contributions, sums):  # type: ignore[no-untyped-def]
     single = values.itemsize == 4
     for stripe in prange(len(sums)):
         arriving = 0.0
         total = 0.0
         for v in range(stripe * _STRIPE, min((stripe + 1) * _STRIPE, len(r))):
             d = degree[v]
-            leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
             old = np.float64(values[v])
             residual = np.float64(r[v])
-            wanted = residual / leaving
-            contribution = np.float32(wanted / d) if d > 0 else np.float32(0.0)
+            leaving = 1.0
+            wanted = residual
+            # a division costs as much as all else
+            if loop[v]:
+                leaving = 1.0 - damping / d
+                wanted = residual / leaving
+            contribution = np.float32(0.0)
             if d > 0:
+                contribution = np.float32(wanted / d)
                 wanted = np.float64(contribution) * d
             values[v] = old + wanted
             taken = np.float64(values[v]) - old
@@ -232,14 +245,14 @@ def _take_all(length, loop, degree, damping, values, r, contributions, sums):  #
             if single and d > 0:
                 contribution = np.float32(taken / d)
             contributions[v] = contribution
-            arriving += damping * np.float64(contribution) * length[v] + r[v]
+            arriving += damping * np.float64(contribution) * (d - loop[v]) + r[v]
             total += taken
         sums[stripe, 0] = arriving
         sums[stripe, 1] = total
 
 
 @_kernel
-def _gather(order, groups, start, length, pool, contributions, damping, shift, r, sums):  # type: ignore[no-untyped-def]
+def _gather(groups, start, length, pool, contributions, damping, shift, r, sums):  # type: ignore[no-untyped-def]
     for group in prange(len(groups) - 1):
         l1 = 0.0
         total = 0.0
@@ -248,8 +261,7 @@ def _gather(order, groups, start, length, pool, contributions, damping, shift, r
             last = min(first + _BLOCK, groups[group + 1])
             block_l1 = 0.0
             block_total = 0.0
-            for place in range(first, last):
-                v = order[place]
+            for v in range(first, last):
                 arriving = _row_sum(pool, start[v], start[v] + length[v], contributions)
                 r[v] = damping * arriving + r[v] - shift
                 residual = np.float64(r[v])
@@ -290,7 +302,7 @@ def _flag_few(vertices, start, length, pool, loop, flags, fresh):  # type: ignor
 
 
 @_kernel
-def _look_back(order, groups, start, length, pool, frontier, flags):  # type: ignore[no-untyped-def]
+def _look_back(groups, order, start, length, pool, frontier, flags):  # type: ignore[no-untyped-def]
     for group in prange(len(groups) - 1):
         for place in range(groups[group], groups[group + 1]):
             v = order[place]
@@ -352,8 +364,8 @@ class CpuBackend(CpuGraphOperations):
     ) -> Sweep:
         sums = np.zeros((len(rows.groups) - 1, 5))
         _pull(
-            rows.order,
             rows.groups,
+            rows.order,
             graph.incoming.start,
             graph.incoming.length,
             graph.incoming.pool,
@@ -388,9 +400,8 @@ class CpuBackend(CpuGraphOperations):
     ) -> Relaxed:
         taken = np.zeros((-(-graph.vertices // _STRIPE), 2))
         _take_all(
-            graph.outgoing.length,
-            graph.loop,
             graph.degree,
+            graph.loop,
             damping,
             values,
             residual,
@@ -401,8 +412,8 @@ class CpuBackend(CpuGraphOperations):
         shift = arriving / graph.vertices if balance else 0.0
         incoming = graph.incoming
         sums = np.zeros((len(incoming.rows.groups) - 1, 2))
+        # all rows are in the order of their ids, see `partition`
         _gather(
-            incoming.rows.order,
             incoming.rows.groups,
             incoming.start,
             incoming.length,
@@ -560,8 +571,8 @@ class CpuBackend(CpuGraphOperations):
         incoming = graph.incoming
         before = flags.copy()
         _look_back(
-            incoming.rows.order,
             incoming.rows.groups,
+            incoming.rows.order,
             incoming.start,
             incoming.length,
             incoming.pool,
