@@ -114,6 +114,35 @@ def storage(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def peers(document: dict[str, Any]) -> str:
+    """Whole solves beside other libraries, a row a graph and peer; then batches of ten edges."""
+    figures = document["figures"]
+    alone = figures["threads"] == 1
+    clock = "least_processor_seconds" if alone else "least_seconds"
+    lines = [
+        f"{figures['threads']} thread{'' if alone else 's'}, "
+        f"{'processor' if alone else 'wall'} time, the least of the rounds:\n",
+        "| graph | peer | its L1 error | its seconds | our L1 error | our seconds"
+        " | times as fast |",
+        "|" + " --- |" * 7,
+    ]
+    lines += [
+        f"| {row['graph']}, {row['edges']:,} edges | {row['peer']} | {row['error']:.1e}"
+        f" | {row['peer_times'][clock]:.3f} | {row['own_error']:.1e}"
+        f" | {row['own_times'][clock]:.3f} | {row['times_as_fast']:.1f} |"
+        for row in figures["solves"]
+    ]
+    batches = figures["batches"]
+    lines.append(
+        f"\n{batches['batches']} batches of 10 edges on {batches['graph']} at"
+        f" {batches['target_error']:g}: {1e3 * batches['batch_median_seconds']:.1f} ms median,"
+        f" {1e3 * batches['batch_mean_seconds']:.1f} ms mean, mutation included; a solve from"
+        f" nothing {1e3 * batches['solve_seconds']:.0f} ms:"
+        f" {batches['times_as_fast']:.0f} times the median."
+    )
+    return "\n".join(lines)
+
+
 def keys(document: dict[str, Any]) -> str:
     """Bytes and seconds of a key table, by kind of key."""
     figures = document["figures"]
@@ -143,6 +172,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "keys": keys,
     "residual": residual,
     "storage": storage,
+    "peers": peers,
     "stream": graph,
 }
 """How the figures of each suite are shown."""
