@@ -173,6 +173,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "residual": residual,
     "storage": storage,
     "peers": peers,
+    "push-cost": graph,
     "stream": graph,
 }
 """How the figures of each suite are shown."""

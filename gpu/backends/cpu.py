@@ -319,7 +319,7 @@ class CpuBackend(CpuGraphOperations):
 
     name = "cpu"
     xp = np
-    push_cost = 4.0
+    push_cost = 8.0
 
     def to_device(self, values: NDArray[Any]) -> Array:
         return np.array(values)
