@@ -239,7 +239,8 @@ def personalized(document: dict[str, Any]) -> str:
 def solver(document: dict[str, Any]) -> str:
     """Whole solves and single sweeps, a row each."""
     lines = [
-        "| what | edges | dangling | strategy | target | ms (median) | (largest) | L1 error | bound |",
+        "| what | edges | dangling | strategy | target | ms (median) | (largest) | L1 error"
+        " | bound |",
         "|" + " --- |" * 9,
     ]
     for row in document["figures"]:
@@ -256,7 +257,8 @@ def ways(document: dict[str, Any]) -> str:
     """Sweeps and milliseconds of solves by each way, and by the way chosen."""
     labels = ("chosen", "balanced, accelerated", "plain, accelerated", "balanced", "plain")
     lines = [
-        f"| graph | dangling | target | {' | '.join(labels)} | chosen over the better of the last two |",
+        f"| graph | dangling | target | {' | '.join(labels)}"
+        " | chosen over the better of the last two |",
         "|" + " --- |" * 9,
     ]
     for row in document["figures"]:
