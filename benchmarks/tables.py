@@ -163,6 +163,35 @@ def storage(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def peers(document: dict[str, Any]) -> str:
+    """Whole solves beside other libraries, a row a graph and peer; then batches of ten edges."""
+    figures = document["figures"]
+    alone = figures["threads"] == 1
+    clock = "least_processor_seconds" if alone else "least_seconds"
+    lines = [
+        f"{figures['threads']} thread{'' if alone else 's'}, "
+        f"{'processor' if alone else 'wall'} time, the least of the rounds:\n",
+        "| graph | peer | its L1 error | its seconds | our L1 error | our seconds"
+        " | times as fast |",
+        "|" + " --- |" * 7,
+    ]
+    lines += [
+        f"| {row['graph']}, {row['edges']:,} edges | {row['peer']} | {row['error']:.1e}"
+        f" | {row['peer_times'][clock]:.3f} | {row['own_error']:.1e}"
+        f" | {row['own_times'][clock]:.3f} | {row['times_as_fast']:.1f} |"
+        for row in figures["solves"]
+    ]
+    batches = figures["batches"]
+    lines.append(
+        f"\n{batches['batches']} batches of 10 edges on {batches['graph']} at"
+        f" {batches['target_error']:g}: {1e3 * batches['batch_median_seconds']:.1f} ms median,"
+        f" {1e3 * batches['batch_mean_seconds']:.1f} ms mean, mutation included; a solve from"
+        f" nothing {1e3 * batches['solve_seconds']:.0f} ms:"
+        f" {batches['times_as_fast']:.0f} times the median."
+    )
+    return "\n".join(lines)
+
+
 def keys(document: dict[str, Any]) -> str:
     """Bytes and seconds of a key table, by kind of key."""
     figures = document["figures"]
@@ -207,6 +236,42 @@ def personalized(document: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def solver(document: dict[str, Any]) -> str:
+    """Whole solves and single sweeps, a row each."""
+    lines = [
+        "| what | edges | dangling | strategy | target | ms (median) | (largest) | L1 error"
+        " | bound |",
+        "|" + " --- |" * 9,
+    ]
+    for row in document["figures"]:
+        error, bound = (f"{row[key]:.1e}" if key in row else "" for key in ("error", "bound"))
+        lines.append(
+            f"| {row['what']} | {row['edges']:,} | `{row['dangling']}` | {row.get('strategy', '')}"
+            f" | {row.get('target_error', '')} | {row['median_ms']:.2f} | {row['largest_ms']:.2f}"
+            f" | {error} | {bound} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def ways(document: dict[str, Any]) -> str:
+    """Sweeps and milliseconds of solves by each way, and by the way chosen."""
+    labels = ("chosen", "balanced, accelerated", "plain, accelerated", "balanced", "plain")
+    lines = [
+        f"| graph | dangling | target | {' | '.join(labels)}"
+        " | chosen over the better of the last two |",
+        "|" + " --- |" * 9,
+    ]
+    for row in document["figures"]:
+        shown = " | ".join(
+            f"{row[label]['sweeps']}, {row[label]['milliseconds']:.2f} ms" for label in labels
+        )
+        lines.append(
+            f"| {row['graph']} | `{row['dangling']}` | {row['target_error']:g} | {shown}"
+            f" | {row['over_best_without_acceleration']:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def _number(value: float) -> str:
     return f"{value:,}"
 
@@ -218,8 +283,12 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "keys": keys,
     "personalized": personalized,
     "residual": residual,
+    "solver": solver,
     "storage": storage,
+    "peers": peers,
+    "push-cost": graph,
     "stream": graph,
+    "ways": ways,
 }
 """How the figures of each suite are shown."""
 

@@ -198,8 +198,9 @@ class State:
 
     @property
     def sweep_work(self) -> float:
-        """What a sweep over all costs, in pulled edges."""
-        return float(self.graph.edges + self.graph.vertices)
+        """What a sweep over all costs, in edges of one."""
+        graph = self.graph
+        return graph.edges + graph.vertices + graph.backend.sweep_overhead
 
     def forget(self) -> None:
         """Says that r is not known: the next solve begins with `certify`."""

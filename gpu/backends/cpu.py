@@ -82,7 +82,7 @@ def _flag_few(vertices, start, length, pool, loop, flags, fresh):  # type: ignor
 
 
 @row_kernel
-def _look_back(order, groups, start, length, pool, frontier, flags):  # type: ignore[no-untyped-def]
+def _look_back(groups, order, start, length, pool, frontier, flags):  # type: ignore[no-untyped-def]
     for group in prange(len(groups) - 1):
         for place in range(groups[group], groups[group + 1]):
             v = order[place]
@@ -99,7 +99,7 @@ class CpuBackend(CpuSweepOperations):
 
     name = "cpu"
     xp = np
-    push_cost = 4.0
+    push_cost = 8.0
     sweep_overhead = 1e4
     column_share = np.float32
 
@@ -275,8 +275,8 @@ class CpuBackend(CpuSweepOperations):
         incoming = graph.incoming
         before = flags.copy()
         _look_back(
-            incoming.rows.order,
             incoming.rows.groups,
+            incoming.rows.order,
             incoming.start,
             incoming.length,
             incoming.pool,
@@ -310,8 +310,8 @@ class CpuBackend(CpuSweepOperations):
         rows, columns = incoming.rows, values.shape[1]
         sums = np.zeros((len(rows.groups) - 1, 3, columns))
         _relax_columns(
-            rows.order,
             rows.groups,
+            rows.order,
             incoming.start,
             incoming.length,
             incoming.pool,

@@ -10,8 +10,8 @@ COLUMNS = 32
 
 
 def relax_columns(  # type: ignore[no-untyped-def]
-    order,
     groups,
+    order,
     start,
     length,
     pool,

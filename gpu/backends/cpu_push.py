@@ -23,56 +23,64 @@ and distinct vertices pushed."""
 
 GOAL, FLOOR, WORK, OUT_OF_ROUNDS = 0, 1, 2, 3
 
-_PARALLEL_EDGES = 1 << 15
+PARALLEL_EDGES = 1 << 17
 """Rounds of fewer edges run on one core."""
 
 _BUCKETS = 64
+
+_SHORT_EDGES = 1 << 11
+"""Out-edges of a work-list below which θ falls before the list is empty: near the end of a θ mass
+goes to and fro between a few vertices, for hundreds of rounds.
+"""
+
+_MOST_TAILS = 8
+"""Rounds of short lists at the floor before the push ends there."""
 
 _sequential = njit(nogil=True, cache=True)
 _parallel = njit(nogil=True, cache=True, parallel=True)
 
 
 @_sequential
-def _join(v, size, marks, threshold, weight, length, candidates, queue, counts):  # type: ignore[no-untyped-def]
-    """Puts v, whose |r[v]| is `size` > floor, on the candidates, and on the queue if it is above
-    θ. There are never more queued than candidates.
-    """
-    mark = marks[v]
-    if not mark & LISTED:
-        if counts[N_LISTED] < len(candidates):
-            candidates[counts[N_LISTED]] = v
-            mark |= LISTED
-        counts[N_LISTED] += 1
-    if (
-        size > threshold
-        and mark & LISTED
-        and not mark & QUEUED
-        and size > threshold * (1.0 + weight * length[v])
-    ):
-        queue[counts[N_QUEUED]] = v
-        counts[N_QUEUED] += 1
-        counts[QUEUED_EDGES] += length[v]
-        mark |= QUEUED
-    marks[v] = mark
-
-
-@_sequential
-def _receive(  # type: ignore[no-untyped-def]
-    v, amount, r, marks, floor, threshold, weight, length, candidates, queue, counts, sums
+def _join(  # type: ignore[no-untyped-def]
+    lifted, r, marks, floor, threshold, weight, length, candidates, queue, counts
 ):
-    old = np.float64(r[v])
-    r[v] = old + amount
-    size = abs(np.float64(r[v]))
-    sums[L1] += size - abs(old)
-    sums[MAGNITUDE] += size
-    if size > floor:
-        _join(v, size, marks, threshold, weight, length, candidates, queue, counts)
+    """Puts every v of `lifted` whose |r[v]| is above the floor on the candidates, and on the queue
+    if it is above θ. There are never more queued than candidates.
+    """
+    listed = counts[N_LISTED]
+    queued = counts[N_QUEUED]
+    queued_edges = counts[QUEUED_EDGES]
+    for v in lifted:
+        size = abs(np.float64(r[v]))
+        if size <= floor:
+            continue
+        mark = marks[v]
+        if not mark & LISTED:
+            if listed < len(candidates):
+                candidates[listed] = v
+                mark |= LISTED
+            listed += 1
+        if (
+            size > threshold
+            and mark & LISTED
+            and not mark & QUEUED
+            and size > threshold * (1.0 + weight * length[v])
+        ):
+            queue[queued] = v
+            queued += 1
+            queued_edges += length[v]
+            mark |= QUEUED
+        marks[v] = mark
+    counts[N_LISTED] = listed
+    counts[N_QUEUED] = queued
+    counts[QUEUED_EDGES] = queued_edges
 
 
 @_sequential
 def _spread_in_order(  # type: ignore[no-untyped-def]
     sources,
     shares,
+    edges,
     start,
     length,
     pool,
@@ -86,29 +94,33 @@ def _spread_in_order(  # type: ignore[no-untyped-def]
     counts,
     sums,
 ):
+    lifted = np.empty(edges + 1, np.int32)
+    found = 0
+    l1 = 0.0
+    total = 0.0
+    moved = 0.0
+    magnitude = 0.0
     for place in range(len(sources)):
         u = sources[place]
         share = shares[place]
-        if share == 0.0:
-            continue
+        total += share * length[u]
+        moved += abs(share) * length[u]
         for slot in range(start[u], start[u] + length[u]):
-            _receive(
-                pool[slot],
-                share,
-                r,
-                marks,
-                floor,
-                threshold,
-                weight,
-                length,
-                candidates,
-                queue,
-                counts,
-                sums,
-            )
-        sums[SUM] += share * length[u]
-        sums[MOVED] += abs(share) * length[u]
-        counts[EDGES] += length[u]
+            v = pool[slot]
+            old = np.float64(r[v])
+            r[v] = old + share
+            size = abs(np.float64(r[v]))
+            l1 += size - abs(old)
+            magnitude += size
+            # without a branch, which could not be foretold
+            lifted[found] = v
+            found += size > floor
+    sums[L1] += l1
+    sums[SUM] += total
+    sums[MOVED] += moved
+    sums[MAGNITUDE] += magnitude
+    counts[EDGES] += edges
+    _join(lifted[:found], r, marks, floor, threshold, weight, length, candidates, queue, counts)
 
 
 @_parallel
@@ -132,7 +144,9 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
     # cut the concatenated out-lists into chunks of equal numbers of edges: a hub has many
     ends = np.cumsum(length[sources])
     chunks = _BUCKETS
-    width = (len(r) + _BUCKETS - 1) // _BUCKETS
+    shift = 0
+    while len(r) > _BUCKETS << shift:
+        shift += 1
     sizes = np.zeros((chunks, _BUCKETS), np.int64)
     for chunk in prange(chunks):
         first = edges * chunk // chunks
@@ -143,7 +157,7 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
             before = ends[place] - length[u]
             stop = min(last, ends[place])
             for slot in range(start[u] + first - before, start[u] + stop - before):
-                sizes[chunk, pool[slot] // width] += 1
+                sizes[chunk, pool[slot] >> shift] += 1
             first = stop
             place += 1
     offsets = np.zeros((chunks, _BUCKETS), np.int64)
@@ -166,7 +180,7 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
             before = ends[place] - length[u]
             stop = min(last, ends[place])
             for slot in range(start[u] + first - before, start[u] + stop - before):
-                bucket = pool[slot] // width
+                bucket = pool[slot] >> shift
                 at = offsets[chunk, bucket]
                 targets[at] = pool[slot]
                 amounts[at] = shares[place]
@@ -192,7 +206,7 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
             moved += abs(amount)
             magnitude += size
             if size > floor:
-                # its own slot is free by now: what is above the floor is looked at once more below
+                # its own slot is free by now
                 targets[found] = v
                 found += 1
         seen[bucket, L1] = l1
@@ -203,11 +217,18 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
     for bucket in range(_BUCKETS):
         for place in range(SUMS):
             sums[place] += seen[bucket, place]
-        for at in range(limits[bucket], lifted[bucket]):
-            v = targets[at]
-            size = abs(np.float64(r[v]))
-            if size > floor:
-                _join(v, size, marks, threshold, weight, length, candidates, queue, counts)
+        _join(
+            targets[limits[bucket] : lifted[bucket]],
+            r,
+            marks,
+            floor,
+            threshold,
+            weight,
+            length,
+            candidates,
+            queue,
+            counts,
+        )
     counts[EDGES] += edges
 
 
@@ -234,7 +255,7 @@ def spread(  # type: ignore[no-untyped-def]
     edges = 0
     for u in sources:
         edges += length[u]
-    if edges >= _PARALLEL_EDGES:
+    if edges >= PARALLEL_EDGES:
         _spread_in_buckets(
             sources,
             shares,
@@ -256,6 +277,7 @@ def spread(  # type: ignore[no-untyped-def]
         _spread_in_order(
             sources,
             shares,
+            edges,
             start,
             length,
             pool,
@@ -270,24 +292,17 @@ def spread(  # type: ignore[no-untyped-def]
             sums,
         )
     for place in range(len(targets)):
+        v = targets[place]
         amount = amounts[place]
-        _receive(
-            targets[place],
-            amount,
-            r,
-            marks,
-            floor,
-            threshold,
-            weight,
-            length,
-            candidates,
-            queue,
-            counts,
-            sums,
-        )
+        old = np.float64(r[v])
+        r[v] = old + amount
+        size = abs(np.float64(r[v]))
+        sums[L1] += size - abs(old)
+        sums[MAGNITUDE] += size
         sums[SUM] += amount
         sums[MOVED] += abs(amount)
     counts[EDGES] += len(targets)
+    _join(targets, r, marks, floor, threshold, weight, length, candidates, queue, counts)
 
 
 @_sequential
@@ -311,17 +326,20 @@ def _select(  # type: ignore[no-untyped-def]
     queue,
     counts,
 ):
-    """Fills the empty queue with the candidates above θ, drops those that are no longer above the
+    """Fills the queue anew with the candidates above θ, drops those that are no longer above the
     floor, and returns the largest θ that one of the others is above. What y has no digits for is
     left out: it waits until it has grown.
     """
     kept = 0
+    queued = 0
+    queued_edges = 0
     largest = 0.0
     for place in range(counts[N_LISTED]):
         v = candidates[place]
         size = abs(np.float64(r[v]))
+        mark = marks[v] & ~QUEUED
         if size <= floor:
-            marks[v] &= ~LISTED
+            marks[v] = mark & ~LISTED
             continue
         candidates[kept] = v
         kept += 1
@@ -329,13 +347,16 @@ def _select(  # type: ignore[no-untyped-def]
         if worth > threshold:
             leaving = _leaving(degree[v], loop[v], damping)
             if values.dtype.type(values[v] + r[v] / leaving) != values[v]:
-                marks[v] |= QUEUED
-                queue[counts[N_QUEUED]] = v
-                counts[N_QUEUED] += 1
-                counts[QUEUED_EDGES] += length[v]
+                mark |= QUEUED
+                queue[queued] = v
+                queued += 1
+                queued_edges += length[v]
         else:
             largest = max(largest, worth)
+        marks[v] = mark
     counts[N_LISTED] = kept
+    counts[N_QUEUED] = queued
+    counts[QUEUED_EDGES] = queued_edges
     return largest
 
 
@@ -369,7 +390,9 @@ def push(  # type: ignore[no-untyped-def]
     queue = np.empty_like(candidates)
     taking = np.empty_like(candidates)
     shares = np.empty(len(candidates), np.float64)
-    select = True
+    first = True
+    selected = False
+    tails = 0
     while True:
         met = l1 + sums[L1] + abs(total_residual + sums[SUM]) <= goal * (total + sums[TOTAL])
         if met:
@@ -378,10 +401,16 @@ def push(  # type: ignore[no-untyped-def]
         if counts[N_LISTED] > len(candidates) or counts[EDGES] > most_edges:
             ended = WORK
             break
-        if counts[N_QUEUED] == 0:
-            if not select:
+        short = counts[QUEUED_EDGES] < _SHORT_EDGES and not selected
+        if short and counts[N_QUEUED] > 0 and threshold <= floor:
+            tails += 1
+            if tails > _MOST_TAILS:
+                ended = FLOOR
+                break
+        if counts[N_QUEUED] == 0 or (short and threshold > floor):
+            if not first:
                 threshold = max(0.5 * threshold, floor)
-            select = False
+            first = False
             largest = _select(
                 threshold,
                 weight,
@@ -404,6 +433,7 @@ def push(  # type: ignore[no-untyped-def]
                 # nothing is above θ: it falls at once to where the next halving finds something
                 threshold = min(threshold, 1.999 * largest)
                 continue
+            selected = True
         if counts[QUEUED_EDGES] > round_edges:
             ended = WORK
             break
@@ -411,6 +441,7 @@ def push(  # type: ignore[no-untyped-def]
             ended = OUT_OF_ROUNDS
             break
         counts[ROUNDS] += 1
+        selected = False
         queue, taking = taking, queue
         queued = counts[N_QUEUED]
         edges = 0
@@ -444,7 +475,7 @@ def push(  # type: ignore[no-untyped-def]
                 edges += length[u]
         counts[N_QUEUED] = 0
         counts[QUEUED_EDGES] = 0
-        if edges >= _PARALLEL_EDGES:
+        if edges >= PARALLEL_EDGES:
             _spread_in_buckets(
                 taking[:taken_count],
                 shares[:taken_count],
@@ -466,6 +497,7 @@ def push(  # type: ignore[no-untyped-def]
             _spread_in_order(
                 taking[:taken_count],
                 shares[:taken_count],
+                edges,
                 start,
                 length,
                 pool,
@@ -505,6 +537,8 @@ def refresh(  # type: ignore[no-untyped-def]
 ):
     """base.Backend.refresh."""
     queue = candidates[:0]
+    lifted = np.empty(last - first, np.int32)
+    found = 0
     for v in range(first, last):
         arriving = 0.0
         begin = start[v]
@@ -526,7 +560,9 @@ def refresh(  # type: ignore[no-untyped-def]
         sums[SUM] += new - old
         sums[MAGNITUDE] += size
         if size > floor:
-            _join(v, size, marks, np.inf, 0.0, length, candidates, queue, counts)
+            lifted[found] = v
+            found += 1
+    _join(lifted[:found], r, marks, floor, np.inf, 0.0, length, candidates, queue, counts)
 
 
 @_sequential

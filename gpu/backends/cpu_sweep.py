@@ -48,26 +48,23 @@ _NO_VALUES = np.zeros(0)
 
 
 def row_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a kernel whose first two parameters are the order and groups of Rows.
-
-    One group is worked on by the calling thread itself. Without fast-math: see `vertex_kernel`; a
-    row's sum is compiled with it.
+    """Compiles a kernel whose first parameter is the groups of Rows. One group is worked on by the
+    calling thread itself.
     """
-    parallel, alone = both_ways(function, exact=True)
+    parallel, alone = both_ways(function)
 
     @wraps(function)
-    def call(order: Array, groups: Array, *arguments: Any) -> Any:
-        return (alone if len(groups) <= 2 else parallel)(order, groups, *arguments)
+    def call(groups: Array, *arguments: Any) -> Any:
+        return (alone if len(groups) <= 2 else parallel)(groups, *arguments)
 
     return call
 
 
 def vertex_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles a kernel whose first parameter is an array over the vertices it works on; few are
-    worked on by the calling thread itself. Without fast-math: for what needs a difference of
-    neighbouring numbers as it is.
+    worked on by the calling thread itself.
     """
-    parallel, alone = both_ways(function, exact=True)
+    parallel, alone = both_ways(function)
 
     @wraps(function)
     def call(over: Array, *arguments: Any) -> Any:
@@ -76,20 +73,30 @@ def vertex_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@njit(fastmath={"reassoc", "contract", "nsz"})
+@njit(inline="always")
 def _row_sum(pool, begin, end, contributions):  # type: ignore[no-untyped-def]
     total = 0.0
     while begin < end:
         stop = min(begin + _BLOCK, end)
-        block = 0.0
-        for slot in range(begin, stop):
-            block += contributions[pool[slot]]
-        total += block
-        begin = stop
+        # four sums, since an addition that needs the one before it has to wait for it
+        first = 0.0
+        second = 0.0
+        third = 0.0
+        fourth = 0.0
+        while begin + 4 <= stop:
+            first += contributions[pool[begin]]
+            second += contributions[pool[begin + 1]]
+            third += contributions[pool[begin + 2]]
+            fourth += contributions[pool[begin + 3]]
+            begin += 4
+        while begin < stop:
+            first += contributions[pool[begin]]
+            begin += 1
+        total += (first + second) + (third + fourth)
     return total
 
 
-@njit(fastmath={"reassoc", "contract", "nsz"})
+@njit(inline="always")
 def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-def]
     total = 0.0
     while begin < end:
@@ -104,8 +111,8 @@ def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-d
 
 @row_kernel
 def _pull(  # type: ignore[no-untyped-def]
-    order,
     groups,
+    order,
     start,
     length,
     pool,
@@ -149,7 +156,7 @@ def _pull(  # type: ignore[no-untyped-def]
                 else:
                     arriving = _divided_sum(pool, start[v], start[v] + length[v], values, degree)
                 d = degree[v]
-                leaving = 1.0 - damping * loop[v] / d if d > 0 else 1.0
+                leaving = 1.0 - damping / d if loop[v] else 1.0
                 old = np.float64(values[v])
                 residual = base + damping * arriving - leaving * old
                 if wanted:
@@ -187,7 +194,7 @@ def _pull(  # type: ignore[no-untyped-def]
 
 @njit
 def _leaving(d, loop, damping):  # type: ignore[no-untyped-def]
-    return 1.0 - damping * loop / d if d > 0 else 1.0
+    return 1.0 - damping / d if loop else 1.0
 
 
 @njit
@@ -201,7 +208,7 @@ def _share(value, residual, d, leaving, single):  # type: ignore[no-untyped-def]
     """What a vertex sends along each edge: for a y in float32, of what that can take."""
     if d == 0:
         return np.float32(0.0)
-    wanted = residual / leaving
+    wanted = residual if leaving == 1.0 else residual / leaving
     if single:
         wanted = np.float64(np.float32(value + wanted)) - value
     return np.float32(wanted / d)
@@ -224,8 +231,8 @@ def _sent_and_left(value, residual, share, d, loop, leaving, damping, single):  
 
 @row_kernel
 def _relax(  # type: ignore[no-untyped-def]
-    order,
     groups,
+    order,
     start,
     length,
     pool,
@@ -302,8 +309,8 @@ def _round_shares(r, values, loop, degree, damping, shift, shares, sums):  # typ
 
 @row_kernel
 def _image(  # type: ignore[no-untyped-def]
-    order,
     groups,
+    order,
     start,
     length,
     pool,
@@ -429,8 +436,8 @@ class CpuSweepOperations(CpuGraphOperations):
     ) -> Sweep:
         sums = np.zeros((len(rows.groups) - 1, 5))
         _pull(
-            rows.order,
             rows.groups,
+            rows.order,
             graph.incoming.start,
             graph.incoming.length,
             graph.incoming.pool,
@@ -481,8 +488,8 @@ class CpuSweepOperations(CpuGraphOperations):
         rows = incoming.rows
         sums = np.zeros((len(rows.groups) - 1, 5))
         _relax(
-            rows.order,
             rows.groups,
+            rows.order,
             incoming.start,
             incoming.length,
             incoming.pool,
@@ -515,8 +522,8 @@ class CpuSweepOperations(CpuGraphOperations):
         rows = incoming.rows
         products = np.zeros((len(rows.groups) - 1, 5))
         _image(
-            rows.order,
             rows.groups,
+            rows.order,
             incoming.start,
             incoming.length,
             incoming.pool,

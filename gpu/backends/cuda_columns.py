@@ -181,7 +181,7 @@ class CudaColumnOperations(Backend):
     def _sorted(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         # a stable sort of the negated values orders equal ones by id
         best = self.xp.argsort(-values, kind="stable")[:k]
-        return self.to_host(best).astype(np.int64), self.to_host(values[best])
+        return self.to_host(best).astype(np.int64), self.to_host(values[best]).astype(np.float64)
 
     def top_columns(
         self, values: Array, places: NDArray[np.int64]

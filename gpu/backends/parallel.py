@@ -19,19 +19,17 @@ _ALONE = 1 << 12
 """Items up to which the calling thread works alone: about 10 µs."""
 
 
-def both_ways(
-    function: Callable[..., Any], *, exact: bool = False
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def both_ways(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """A function with ``prange`` loops, compiled for all cores and for the calling thread.
 
-    exact  without fast-math: for what needs a difference of neighbouring numbers as it is
+    Never with fast-math: differences of neighbouring numbers must be what they are, and sums over
+    short rows are slower where it makes vectors of them.
     """
-    fastmath = False if exact else {"reassoc", "contract", "nsz"}
-    compiled = njit(parallel=True, nogil=True, cache=True, fastmath=fastmath)(function)
+    compiled = njit(parallel=True, nogil=True, cache=True)(function)
     # Numba's cache tells compiled functions apart by name and line, not by how they were compiled
     alone = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_alone")
     alone.__qualname__ = alone.__name__
-    serial = njit(nogil=True, cache=True, fastmath=fastmath)(alone)
+    serial = njit(nogil=True, cache=True)(alone)
 
     return locked(compiled), serial
 

@@ -27,6 +27,8 @@ ENVIRONMENT_KEY = "k" * 32
 MINE, OTHER = "mine", "other"
 
 BODIES: dict[str, Any] = {
+    "POST /graphs/{graph}/personalized": {"queries": [{"seeds": {"a": 1}}]},
+    "PUT /graphs/{graph}/watched/{name}": {"seeds": {"a": 1}},
     "POST /graphs/{graph}/batches": {"insert": [["a", "b"]]},
     "POST /graphs/{graph}/ranks": {"vertices": ["a"]},
     "POST /keys": {"name": "made by a test", "scope": "read"},
@@ -45,9 +47,10 @@ class Guarded:
         method, path = call.split(" ")
         if call == "DELETE /keys/{key}":
             path = "/keys/" + self.spare_key()
-        elif method == "DELETE":
+        elif call == "DELETE /graphs/{graph}":
             graph = self.spare_graph(graph)
-        path = path.format(graph=graph, vertex="a", version=1)
+        name = self.watched(graph) if method in ("GET", "DELETE") and "{name}" in path else "new"
+        path = path.format(graph=graph, vertex="a", version=1, name=name)
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         return self.server.http.request(method, path, headers=headers, json=BODIES.get(call))
 
@@ -56,6 +59,11 @@ class Guarded:
         graph = f"{graph}-too"
         self.admin("PUT", f"/graphs/{graph}")
         return graph
+
+    def watched(self, graph: str) -> str:
+        """A watched query that is there."""
+        self.admin("PUT", f"/graphs/{graph}/watched/there", {"seeds": {"a": 1}})
+        return "there"
 
     def spare_key(self) -> str:
         made = self.admin("POST", "/keys", {"name": "spare", "scope": "read"})

@@ -192,7 +192,7 @@ def test_a_client_that_goes_away_gives_its_queries_up(server: Server, path: str)
     held.wait(30)
     address = ("127.0.0.1", int(server.http.base_url.port or 0))
     with socket.create_connection(address) as client:
-        client.sendall(f"GET {path}/personalized/v0 HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+        client.sendall(f"GET {path}/personalized/v0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         wait_for(lambda: bool(pipeline._queries))
         (request,) = pipeline._queries._waiting
     wait_for(request.answered.cancelled)
