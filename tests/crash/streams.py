@@ -38,8 +38,8 @@ class Stream:
     choose: random.Random = field(default_factory=random.Random)
 
     def run(self, url: str, stop: threading.Event) -> None:
-        """One batch at least. Returns when the server is gone, or at `stop`; the last batch may have
-        no answer.
+        """One batch at least. Returns when the server is gone, or at `stop`; the last batch may
+        have no answer.
         """
         with httpx.Client(base_url=url, timeout=60) as http:
             try:
