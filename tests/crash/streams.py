@@ -38,13 +38,17 @@ class Stream:
     choose: random.Random = field(default_factory=random.Random)
 
     def run(self, url: str, stop: threading.Event) -> None:
-        """Returns when the server is gone, or at `stop`; the last batch may have no answer."""
+        """One batch at least. Returns when the server is gone, or at `stop`; the last batch may
+        have no answer.
+        """
         with httpx.Client(base_url=url, timeout=60) as http:
             try:
                 self.settle(http)
-                while not stop.is_set():
+                while True:
                     self._next()
                     self.settle(http)
+                    if stop.is_set():
+                        return
             except httpx.TransportError:
                 return
 

@@ -62,6 +62,7 @@ def test_a_recovery_that_is_killed_begins_anew(nursery: Nursery, tmp_path: Path)
         server.kill()
         server.wait()
         killed = nursery.start(tmp_path, point)
+        assert killed.dies(SECONDS), f"{point}: was not passed"
         killed.wait()
     _check(nursery, tmp_path, sending, everything=True)
 
@@ -99,6 +100,7 @@ def test_a_graph_comes_and_goes_whole_or_not_at_all(
                 answered.append(http.delete("/graphs/kept").status_code)
         except httpx.TransportError:
             pass
+    assert armed.dies(SECONDS), f"{point}: was not passed"
     armed.wait()
     again = nursery.start(tmp_path)
     assert again.wait_until_ready()
