@@ -141,7 +141,13 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
     """
     listener = _listen(port)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
-    settings = Settings.from_environment(data=directory, host=HOST, port=listener.getsockname()[1])
+    settings = Settings.from_environment(
+        data=directory,
+        host=HOST,
+        port=listener.getsockname()[1],
+        # what a batch costs is on the screen anyway
+        slow_batch_seconds=3600.0,
+    )
     server = uvicorn.Server(
         uvicorn.Config(create_app(settings), log_level="warning", **server_options(settings))
     )

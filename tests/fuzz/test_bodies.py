@@ -1,4 +1,4 @@
-"""A small part of `python -m tests.fuzz.large`."""
+"""Mutated bodies in every format: decoded, or refused in words; never a crash."""
 
 from __future__ import annotations
 
