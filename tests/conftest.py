@@ -15,6 +15,12 @@ from pathlib import Path
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Numba's cache is not safe against processes that compile one function at the same time
+    os.environ["NUMBA_CACHE_DIR"] = str(
+        Path(__file__).parents[1] / ".pytest_cache" / "numba" / os.environ["PYTEST_XDIST_WORKER"]
+    )
+
 from gpu.backends import backend_named
 from gpu.backends.base import Backend
 
