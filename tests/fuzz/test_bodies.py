@@ -10,7 +10,7 @@ from tests.fuzz.bodies import Oracle, cases, decoded
 _oracles: dict[KeyKind, Oracle] = {}
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases)
 def test_any_body_is_a_batch_or_refused_and_is_applied_whole(
     case: tuple[tuple[str, bytes], KeyKind],
