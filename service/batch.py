@@ -17,6 +17,7 @@ from service.durability.journal import PAYLOAD_LIMIT
 from service.durability.layout import Record
 from service.errors import BodyTooLarge
 from service.formats import EdgeColumns, encode_batch
+from service.keys import KeyTable
 from service.logs import request_id
 
 TOGETHER = 1 << 12
@@ -84,7 +85,7 @@ def joined(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
 
     None for one alone, for large ones, and where they add vertices by name.
     """
-    edges = sum(len(one.insert_sources) + len(one.delete_sources) for one in batches)
+    edges = sum(one.operations for one in batches)
     if len(batches) < 2 or edges > TOGETHER or any(len(one.vertices) for one in batches):
         return None
     return EdgeColumns(
@@ -101,6 +102,12 @@ def in_order_of_position(columns: EdgeColumns) -> pa.Array:
     both = pa.concat_arrays([columns.insert_sources, columns.insert_targets])
     order = np.arange(2 * count).reshape(2, count).T.ravel()
     return pa.concat_arrays([both.take(pa.array(order)), columns.vertices])
+
+
+def new_keys(columns: EdgeColumns, known: KeyTable) -> int:
+    """How many keys a batch would create."""
+    keys = pa.chunked_array([columns.insert_sources, columns.insert_targets, columns.vertices])
+    return int((known.lookup(keys.unique()) < 0).sum())
 
 
 def _copy(future: Future[Any], done: Future[Any]) -> None:

@@ -51,6 +51,9 @@ _OPERATION_DUE = '"insert" or "delete"'
 # From this size on a JSON body goes to Arrow's parser, which makes no object per key and does not
 # hold the interpreter lock; below it orjson is the faster.
 _LARGE_BODY = 1 << 16
+# Keys in all columns up to which a batch is small for the journal.
+_SMALL_BATCH = 64
+_EMPTY = {kind: pa.array([], type_) for kind, type_ in ARROW_TYPES.items()}
 _LARGEST_BLOCK = 2**31 - 1
 
 
@@ -92,6 +95,16 @@ class EdgeColumns:
     delete_targets: pa.Array
     vertices: pa.Array
 
+    @property
+    def operations(self) -> int:
+        """How many edges are inserted and deleted."""
+        return len(self.insert_sources) + len(self.delete_sources)
+
+    @property
+    def most_new_keys(self) -> int:
+        """How many keys it may create, were they all different and new."""
+        return 2 * len(self.insert_sources) + len(self.vertices)
+
 
 class ExpandsTooFar(ValueError):
     """The body is short, but what it holds is not."""
@@ -123,10 +136,16 @@ def decode_batch(
 
 
 def encode_batch(columns: EdgeColumns) -> bytes:
-    """The batch as the journal keeps it: an Arrow IPC stream of one row, one list a column."""
+    """The batch as the journal keeps it: an Arrow IPC stream of one row, one list a column; of a
+    small batch, JSON of the columns that are not empty, which is quicker made and shorter.
+    """
+    arrays = {name: getattr(columns, name) for name in _COLUMN_NAMES}
+    if sum(map(len, arrays.values())) <= _SMALL_BATCH:
+        kind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
+        full = {name: column.to_pylist() for name, column in arrays.items() if len(column)}
+        return orjson.dumps({"keys": kind, **full})
     lists = []
-    for name in _COLUMN_NAMES:
-        column = getattr(columns, name)
+    for column in arrays.values():
         lists.append(pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column))
     row = pa.record_batch(lists, names=_COLUMN_NAMES)
     sink = pa.BufferOutputStream()
@@ -138,10 +157,26 @@ def encode_batch(columns: EdgeColumns) -> bytes:
 
 def decode_payload(payload: bytes) -> EdgeColumns:
     """What `encode_batch` was given. Raises FormatError for bytes that it did not make."""
+    if payload.startswith(b"{"):
+        return _decode_small(payload)
     table = _arrow_table(payload, "payload")
     if table.column_names != _COLUMN_NAMES or table.num_rows != 1:
         raise FormatError("payload", None, f"one row of {', '.join(_COLUMN_NAMES)} is due")
     return EdgeColumns(*(_joined(column).flatten() for column in table.columns))
+
+
+def _decode_small(payload: bytes) -> EdgeColumns:
+    document = _parse_json(payload, "payload", None)
+    kind = document.pop("keys", None)
+    columns = [document.pop(name, []) for name in _COLUMN_NAMES]
+    if (
+        not isinstance(kind, str)
+        or kind not in ARROW_TYPES
+        or document
+        or not all(isinstance(one, list) for one in columns)
+    ):
+        raise FormatError("payload", None, f"keys and {', '.join(_COLUMN_NAMES)} are due")
+    return EdgeColumns(*(_key_column(column, kind, "payload") for column in columns))
 
 
 def _decode_json(body: bytes, kind: KeyKind, _limit: int) -> EdgeColumns:
@@ -211,9 +246,12 @@ def _edges(edges: object, kind: KeyKind, field: str) -> tuple[pa.Array, pa.Array
                 got = f"{len(pair)} items" if isinstance(pair, list) else _described(pair)
                 due = f"a pair [source, target] is due, got {got}"
                 raise FormatError(field, index, due)
+    if not edges:
+        return _EMPTY[kind], _EMPTY[kind]
     keys = list(chain.from_iterable(edges))
     _check_keys(keys, kind, lambda i: (field, i // 2, f"{_ENDS[i % 2]}: "))
-    return pa.array(keys[::2], ARROW_TYPES[kind]), pa.array(keys[1::2], ARROW_TYPES[kind])
+    both = pa.array(keys[::2] + keys[1::2], ARROW_TYPES[kind])
+    return both[: len(edges)], both[len(edges) :]
 
 
 def _edges_by_column(
@@ -237,6 +275,8 @@ def _edges_by_column(
 
 
 def _key_column(keys: list[Any], kind: KeyKind, field: str) -> pa.Array:
+    if not keys:
+        return _EMPTY[kind]
     _check_keys(keys, kind, lambda i: (field, i, ""))
     return pa.array(keys, ARROW_TYPES[kind])
 

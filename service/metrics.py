@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
+import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from gpu import Result
 from service.catalog import Catalog, Graph
 from service.limits import Capacity
-from service.observer import Observer, RankedBatch
+from service.observer import Observer, RankedBatch, StageSeconds
 
 log = logging.getLogger("liverank.batches")
 
@@ -28,9 +36,10 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 UNMATCHED = "unmatched"
 """Instead of method and route where no call matched: they are the client's to choose."""
 
+STAGES = tuple(stage.name for stage in fields(StageSeconds))
 CHANGES = ("inserted", "already_present", "deleted", "not_found")
 
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _EDGES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -54,7 +63,7 @@ class HttpMetrics:
             "liverank_http_request_seconds",
             "Time from a request's head to the end of its answer",
             ["call"],
-            buckets=_SECONDS,
+            buckets=SECONDS,
             registry=registry,
         )
 
@@ -95,18 +104,53 @@ class BatchMetrics:
             buckets=_BATCHES,
             registry=registry,
         )
-        self.stages = Histogram(
-            "liverank_stage_seconds",
-            "Time of a batch by stage, as in its receipt",
-            ["graph", "stage"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
+        self.stages = StageHistograms()
+        registry.register(self.stages)
 
     def forget(self, graph: str) -> None:
         """Drops what is counted for a graph that was dropped."""
-        for metric in (self.batches, self.edges, self.batch_edges, self.group_batches, self.stages):
+        for metric in (self.batches, self.edges, self.batch_edges, self.group_batches):
             metric.remove_by_labels({"graph": graph})
+        self.stages.forget(graph)
+
+
+class StageHistograms(Collector):
+    """Time of a batch by stage, of all graphs: many batches are counted at once, which the
+    library's own histogram cannot.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, NDArray[np.int64]] = {}
+        self._sums: dict[str, NDArray[np.float64]] = {}
+
+    def observe(self, graph: str, seconds: Sequence[StageSeconds]) -> None:
+        """Counts batches of one graph; called on its pipeline's thread."""
+        values = np.array([[getattr(one, stage) for stage in STAGES] for one in seconds])
+        buckets = len(SECONDS) + 1
+        places = np.searchsorted(SECONDS, values) + buckets * np.arange(len(STAGES))
+        counts = np.bincount(places.ravel(), minlength=buckets * len(STAGES))
+        self._counts[graph] = self._counts.get(graph, 0) + counts.reshape(-1, buckets)
+        self._sums[graph] = self._sums.get(graph, 0.0) + values.sum(axis=0)
+
+    def forget(self, graph: str) -> None:
+        self._counts.pop(graph, None)
+        self._sums.pop(graph, None)
+
+    def collect(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(
+            "liverank_stage_seconds",
+            "Time of a batch by stage, as in its receipt",
+            labels=["graph", "stage"],
+        )
+        bounds = [*map(floatToGoString, SECONDS), "+Inf"]
+        for graph, counts in list(self._counts.items()):
+            sums = self._sums.get(graph)
+            if sums is None:  # it is being dropped, or counted for the first time
+                continue
+            for stage, row, total in zip(STAGES, counts.cumsum(axis=1), sums, strict=True):
+                buckets = list(zip(bounds, row.tolist(), strict=True))
+                family.add_metric([graph, stage], buckets, float(total))
+        yield family
 
 
 class GraphObserver(Observer):
@@ -116,32 +160,33 @@ class GraphObserver(Observer):
         self._metrics = metrics
         self._graph = graph
         self._slow_seconds = slow_seconds
+        # found once: to find them costs more than to count
+        self._ranked = metrics.batches.labels(graph, "ranked")
+        self._group_batches = metrics.group_batches.labels(graph)
+        self._batch_edges = metrics.batch_edges.labels(graph)
+        self._edges = [(kind, metrics.edges.labels(graph, kind)) for kind in CHANGES]
 
     def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
         if not batches:  # a recovery or a recomputation
             return
-        graph, metrics = self._graph, self._metrics
-        metrics.batches.labels(graph, "ranked").inc(len(batches))
-        metrics.group_batches.labels(graph).observe(len(batches))
+        self._ranked.inc(len(batches))
+        self._group_batches.observe(len(batches))
+        for kind, counter in self._edges:
+            counter.inc(sum(getattr(batch.change, kind) for batch in batches))
         for batch in batches:
-            change = asdict(batch.change)
-            for kind in CHANGES:
-                metrics.edges.labels(graph, kind).inc(change[kind])
-            metrics.batch_edges.labels(graph).observe(sum(change[kind] for kind in CHANGES))
-            for stage, spent in asdict(batch.seconds).items():
-                metrics.stages.labels(graph, stage).observe(spent)
+            self._batch_edges.observe(_edges_of(batch))
+        self._metrics.stages.observe(self._graph, [batch.seconds for batch in batches])
         slowest = max(batches, key=lambda batch: batch.seconds.total)
         if slowest.seconds.total >= self._slow_seconds:
             self._log_slow(slowest, len(batches), result)
 
     def _log_slow(self, batch: RankedBatch, together: int, result: Result) -> None:
-        change = asdict(batch.change)
         log.warning(
             "slow batch",
             extra={
                 "graph": self._graph,
                 "version": batch.version,
-                "edges": sum(change[kind] for kind in CHANGES),
+                "edges": _edges_of(batch),
                 "together": together,
                 "strategy": result.strategy,
                 "iterations": result.iterations,
@@ -161,6 +206,10 @@ class GraphObserver(Observer):
 
     def dropped(self) -> None:
         self._metrics.forget(self._graph)
+
+
+def _edges_of(batch: RankedBatch) -> int:
+    return sum(getattr(batch.change, kind) for kind in CHANGES)
 
 
 class _State(Collector):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import logging
 import re
 import secrets
@@ -23,6 +24,9 @@ log = logging.getLogger("liverank.http")
 
 REQUEST_ID_HEADER = "X-Request-ID"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# Not from the system's random numbers each time: to ask for them hands the interpreter over.
+_PROCESS = secrets.token_hex(4)
+_numbers = itertools.count()
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -82,7 +86,7 @@ def _request_id(scope: Scope) -> str:
             given: str = value.decode("latin-1")
             if _REQUEST_ID.fullmatch(given):
                 return given
-    return secrets.token_hex(8)
+    return f"{_PROCESS}{next(_numbers):08x}"
 
 
 def _protect(headers: MutableHeaders, body: bytes) -> None:

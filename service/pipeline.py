@@ -32,13 +32,12 @@ from time import perf_counter
 from typing import Any, NoReturn, TypeVar
 
 import orjson
-import pyarrow as pa
 
 from gpu import Change, DeviceLost, EdgeBatch, Engine, Options, OutOfMemory, Result
 from gpu.snapshot import Room
 from gpu.types import BackendName
 from service.admission import Admission, QueueLimits
-from service.batch import Batch, in_order_of_position, joined, promise
+from service.batch import Batch, in_order_of_position, joined, new_keys, promise
 from service.durability import checkpoint as checkpoints
 from service.durability.checkpoint import Checkpoint
 from service.durability.checkpointer import Checkpointer, Taken
@@ -413,7 +412,7 @@ class Pipeline:
         the seconds that it took.
         """
         try:
-            new = [batch for batch in self._without_repeats(batches) if self._fits(batch)]
+            new = self._that_fit(self._without_repeats(batches))
             groups = [list(group) for _, group in groupby(new, lambda batch: batch.record.strategy)]
             if not new:
                 return
@@ -472,28 +471,31 @@ class Pipeline:
         else:
             batch.fail(BatchRejected(version, orjson.loads(outcome.body)))
 
-    def _fits(self, batch: Batch) -> bool:
-        """Whether memory has room for a batch; without, it is refused and takes no version."""
-        columns, known = batch.columns, len(self._keys)
-        operations = len(columns.insert_sources) + len(columns.delete_sources)
+    def _that_fit(self, batches: list[Batch]) -> list[Batch]:
+        """The batches that memory has room for; the others are refused and take no version."""
+        known = len(self._keys)
         try:
-            try:
-                # as if all its keys were new, which is quick to say
-                most = 2 * len(columns.insert_sources) + len(columns.vertices)
-                self._engine.check_memory(operations, known + most)
-            except OutOfMemory:
-                self._engine.check_memory(operations, known + self._new_keys(columns))
+            # as if they were one, and all their keys new, which is quick to say
+            self._engine.check_memory(
+                sum(batch.columns.operations for batch in batches),
+                known + sum(batch.columns.most_new_keys for batch in batches),
+            )
+        except OutOfMemory:
+            return [batch for batch in batches if self._fits(batch)]
+        return batches
+
+    def _fits(self, batch: Batch) -> bool:
+        """Whether memory has room for a batch alone."""
+        columns = batch.columns
+        try:
+            self._engine.check_memory(
+                columns.operations, len(self._keys) + new_keys(columns, self._keys)
+            )
         except OutOfMemory as error:
             log.warning("graph %s: a batch is refused: %s", self.graph, error)
             batch.fail(error)
             return False
         return True
-
-    def _new_keys(self, columns: EdgeColumns) -> int:
-        """How many keys a batch would create."""
-        keys = pa.chunked_array([columns.insert_sources, columns.insert_targets, columns.vertices])
-        distinct = keys.unique()
-        return int((self._keys.lookup(distinct) < 0).sum())
 
     def _apply_group(
         self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float

@@ -126,17 +126,24 @@ class Journal:
         """
         now = time.time()
         with self._writing:
+            before = self._state
+            chain = before.chain
+            numbered = []
+            for version, record in enumerate(records, before.version + 1):
+                chain = layout.link(chain, version, now, record)
+                numbered.append((version, record, chain))
+            state = replace(
+                before,
+                version=before.version + len(records),
+                chain=chain,
+                revision=before.revision + revisions,
+            )
             with self._transaction(self._durable):
-                state = replace(self._state, revision=self._state.revision + revisions)
-                for record in records:
-                    version = state.version + 1
-                    chain = layout.link(state.chain, version, now, record)
-                    layout.insert_batch(self._durable, version, now, record, chain)
-                    state = replace(state, version=version, chain=chain)
+                layout.insert_batches(self._durable, now, numbered)
                 layout.write_state(self._durable, state)
-            first, self._state = self._state.version + 1, state
+            self._state = state
         self._write_head()
-        return list(range(first, state.version + 1))
+        return [version for version, _, _ in numbered]
 
     def reserve(self, revisions: int) -> None:
         """Commits, with an fsync, that so many more revisions may be published."""
@@ -145,13 +152,14 @@ class Journal:
     def reject(self, version: int, problem: bytes) -> None:
         """Commits, with an fsync, that `version` is spent and not applied."""
         with self._writing, self._transaction(self._durable):
-            layout.insert_outcome(self._durable, version, "rejected", problem)
+            layout.insert_outcomes(self._durable, [(version, "rejected", problem)])
 
     def settle(self, receipts: Iterable[tuple[int, bytes]]) -> None:
         """Commits receipts; they survive the process, perhaps not a power loss (rule 3)."""
         with self._writing, self._transaction(self._receipts):
-            for version, receipt in receipts:
-                layout.insert_outcome(self._receipts, version, "ranked", receipt)
+            layout.insert_outcomes(
+                self._receipts, ((version, "ranked", receipt) for version, receipt in receipts)
+            )
 
     def blame(self, versions: Sequence[int]) -> None:
         """Commits, with an fsync, that the device was lost over these batches: over one of them,

@@ -8,7 +8,7 @@ which layout it has (2):
                strategy         the strategy asked for
                idempotency_key  null where none was given
                body_hash        SHA-256 of the request's body
-               payload          the columns of keys as Arrow IPC (service.formats.encode_batch)
+               payload          the columns of keys (service.formats.encode_batch)
                chain            SHA-256 of all the above and of the chain of the batch before
     requests   version          of a batch that came with an idempotency key, also of a retired one
                idempotency_key  unique
@@ -37,7 +37,8 @@ import hashlib
 import sqlite3
 import struct
 import zlib
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from service.errors import StorageFailed
@@ -113,19 +114,30 @@ class State:
     revision: int = 0
 
     @property
+    def row(self) -> tuple[int, bytes, int, bytes, int]:
+        return (self.version, self.chain, self.retired, self.retired_chain, self.revision)
+
+    @property
     def checksum(self) -> int:
-        return checksum(*astuple(self))
+        return checksum(*self.row)
 
 
 def link(chain: bytes, version: int, committed_at: float, record: Record) -> bytes:
     """The chain of a batch, from that of the one before."""
-    digest = hashlib.sha256(chain)
-    digest.update(struct.pack("<qd", version, committed_at))
-    key = record.idempotency_key
-    texts = (record.strategy.encode(), b"" if key is None else b"=" + key.encode())
-    for part in (*texts, record.body_hash, record.payload):
-        digest.update(struct.pack("<q", len(part)))
-        digest.update(part)
+    strategy, key = record.strategy.encode(), record.idempotency_key
+    owner = b"" if key is None else b"=" + key.encode()
+    head = (
+        chain,
+        struct.pack("<qdq", version, committed_at, len(strategy)),
+        strategy,
+        struct.pack("<q", len(owner)),
+        owner,
+        struct.pack("<q", len(record.body_hash)),
+        record.body_hash,
+        struct.pack("<q", len(record.payload)),
+    )
+    digest = hashlib.sha256(b"".join(head))
+    digest.update(record.payload)
     return digest.digest()
 
 
@@ -154,7 +166,7 @@ def create(path: Path) -> None:
 def write_state(connection: sqlite3.Connection, state: State) -> None:
     connection.execute(
         "INSERT OR REPLACE INTO state VALUES (0, ?, ?, ?, ?, ?, ?)",
-        (*astuple(state), state.checksum),
+        (*state.row, state.checksum),
     )
 
 
@@ -207,25 +219,40 @@ def _from_layout_1(connection: sqlite3.Connection, path: Path) -> None:
         state = replace(
             state, version=version, chain=link(state.chain, version, committed_at, record)
         )
-        insert_batch(connection, version, committed_at, record, state.chain)
+        insert_batches(connection, committed_at, [(version, record, state.chain)])
     for row in connection.execute("SELECT version, status, body FROM old_outcomes"):
-        insert_outcome(connection, *row)
+        insert_outcomes(connection, [row])
     write_state(connection, state)
     for table in ("old_outcomes", "old_batches", "published"):
         connection.execute(f"DROP TABLE {table}")
 
 
-def insert_batch(
-    connection: sqlite3.Connection, version: int, committed_at: float, record: Record, chain: bytes
+def insert_batches(
+    connection: sqlite3.Connection,
+    committed_at: float,
+    numbered: Sequence[tuple[int, Record, bytes]],
 ) -> None:
-    """Enters a batch, and its idempotency key where it has one."""
-    key = record.idempotency_key
-    connection.execute(
+    """Enters batches, each with its version and chain, and the idempotency keys of those that have
+    one.
+    """
+    connection.executemany(
         "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (version, committed_at, record.strategy, key, record.body_hash, record.payload, chain),
+        (
+            (
+                version,
+                committed_at,
+                record.strategy,
+                record.idempotency_key,
+                record.body_hash,
+                record.payload,
+                chain,
+            )
+            for version, record, chain in numbered
+        ),
     )
-    if key is not None:
-        insert_request(connection, version, key, record.body_hash, None)
+    for version, record, _ in numbered:
+        if record.idempotency_key is not None:
+            insert_request(connection, version, record.idempotency_key, record.body_hash, None)
 
 
 def insert_request(
@@ -239,6 +266,8 @@ def insert_request(
     connection.execute("INSERT INTO requests VALUES (?, ?, ?, ?, ?)", (*row, checksum(*row)))
 
 
-def insert_outcome(connection: sqlite3.Connection, version: int, status: str, body: bytes) -> None:
-    row = (version, status, body)
-    connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", (*row, checksum(*row)))
+def insert_outcomes(connection: sqlite3.Connection, rows: Iterable[tuple[int, str, bytes]]) -> None:
+    """Enters how batches ended: version, status and body of each."""
+    connection.executemany(
+        "INSERT INTO outcomes VALUES (?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows)
+    )

@@ -128,12 +128,12 @@ def _rebuild(
                 layout.insert_request(new, version, key, body_hash, retired_at or time.time())
         for version, (committed_at, record) in sorted(found.items()):
             chain = layout.link(chain, version, committed_at, record)
-            layout.insert_batch(new, version, committed_at, record, chain)
+            layout.insert_batches(new, committed_at, [(version, record, chain)])
         for *row, stated in _readable_rows(old, "outcomes", "version, status, body, checksum", end):
             if layout.checksum(*row) == stated and (row[0] <= start or row[0] in found):
-                layout.insert_outcome(new, *row)
+                layout.insert_outcomes(new, [(row[0], row[1], row[2])])
         for version in lost:
-            layout.insert_outcome(new, version, "lost", _problem(version, fault))
+            layout.insert_outcomes(new, [(version, "lost", _problem(version, fault))])
         layout.write_state(new, replace(fresh, version=end, chain=chain))
         new.execute("COMMIT")
     written = Head(head_path(target))

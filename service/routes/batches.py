@@ -26,10 +26,11 @@ from service.routes.common import (
     release_body,
     stored_answer,
 )
+from service.routes.direct import DirectRoute
 from service.schemas import BatchRequest, Durable, Pending, Receipt, Rejected
 from service.settings import Settings
 
-router = APIRouter(tags=["batches"])
+router = APIRouter(tags=["batches"], route_class=DirectRoute)
 
 Strategy = Annotated[str | None, Query(description="one of " + ", ".join(STRATEGIES))]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import unquote_to_bytes
@@ -17,13 +16,11 @@ from pydantic import BaseModel, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 
 from gpu import InvalidValue
-from service.access import CALLS, access_of
 from service.catalog import Catalog, Graph
 from service.errors import (
     PROBLEM_JSON,
     BodyTooLarge,
     NotPublishedInTime,
-    ServiceError,
     SlowClient,
     UnsupportedEncoding,
 )
@@ -34,8 +31,6 @@ from service.limits import Capacity, Exchange
 from service.settings import Settings
 from service.view import View
 
-log = logging.getLogger("liverank.access")
-
 Model = TypeVar("Model", bound=BaseModel)
 
 SLOWEST_BYTES_PER_SECOND = 16 * 1024
@@ -44,52 +39,13 @@ SLOWEST_BYTES_PER_SECOND = 16 * 1024
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
-# Dependencies are coroutines: FastAPI sends plain functions to a worker thread, which costs more
-# than what they do.
-
-
-async def catalog_of(request: Request) -> Catalog:
+def catalog_of(request: Request) -> Catalog:
     return cast(Catalog, request.app.state.catalog)
-
-
-async def refuse_unknown_parameters(request: Request) -> None:
-    """Raises InvalidValue for a query parameter that the call does not have: it may be a misspelt
-    one, and the default would be taken instead without a word.
-    """
-    if not request.query_params:
-        return
-    path = request.app.openapi()["paths"][request.scope["route"].path_format]
-    parameters = path[request.method.lower()].get("parameters", [])
-    known = [parameter["name"] for parameter in parameters if parameter["in"] == "query"]
-    for name in request.query_params:
-        if name not in known:
-            raise InvalidValue(
-                name,
-                request.query_params[name],
-                "absent: this call takes " + (", ".join(known) or "no query parameters"),
-            )
 
 
 def call_of(method: str, route: APIRoute) -> str:
     """The name of a call, like ``GET /graphs/{graph}/top``: in tables, metrics and documents."""
     return f"{method} {route.path_format}"
-
-
-async def admit(request: Request) -> None:
-    """Lets the request in, before anything else is looked at. Raises what Access.check and
-    Capacity.enter do.
-    """
-    exchange = exchange_of(request)
-    exchange.call = call = call_of(request.method, request.scope["route"])
-    scope = CALLS[call]
-    try:
-        request.state.key = access_of(request).check(call, request)
-    except ServiceError as error:
-        client = request.client.host if request.client else None
-        log.warning("not let in: %s", error, extra={"call": call, "client": client})
-        raise
-    if scope is not None:
-        capacity_of(request).enter(exchange, "read" if scope == "read" else "other")
 
 
 def exchange_of(request: Request) -> Exchange:
@@ -103,7 +59,7 @@ def capacity_of(request: Request) -> Capacity:
 OpenCatalog = Annotated[Catalog, Depends(catalog_of)]
 
 
-async def graph_of(
+def graph_of(
     catalog: OpenCatalog, graph: Annotated[str, Path(description="name of a graph")]
 ) -> Graph:
     return catalog.get(graph)
@@ -214,9 +170,7 @@ class _KeyConvertor(Convertor[str]):
 register_url_convertor("key", _KeyConvertor())
 
 
-async def vertex_of(
-    request: Request, vertex: Annotated[str, Path(description="key of a vertex")]
-) -> str:
+def vertex_of(request: Request, vertex: Annotated[str, Path(description="key of a vertex")]) -> str:
     """The key in a path as text. Raises InvalidValue where its bytes are not UTF-8."""
     if "\ufffd" in vertex:  # which also stands where the bytes could not be decoded
         try:

@@ -18,10 +18,11 @@ from service.routes.common import (
     problems,
     read_body,
 )
+from service.routes.direct import DirectRoute
 from service.schemas import CheckpointTaken, GraphInfo, GraphList, GraphRequest
 from service.security import ApiKey
 
-router = APIRouter(tags=["graphs"])
+router = APIRouter(tags=["graphs"], route_class=DirectRoute)
 
 
 def _describe(graph: Graph) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from fastapi import APIRouter, Request, Response
 
 from service.access import access_of
 from service.routes.common import body_of, json_answer, parse_body, problems, read_body
+from service.routes.direct import DirectRoute
 from service.schemas import KeyList, KeyRequest, NewKey
 from service.security import ApiKey
 
 log = logging.getLogger("liverank.keys")
 
-router = APIRouter(tags=["keys"])
+router = APIRouter(tags=["keys"], route_class=DirectRoute)
 
 
 def _describe(key: ApiKey) -> dict[str, Any]:

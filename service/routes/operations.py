@@ -8,9 +8,10 @@ from service.access import access_of
 from service.errors import NotReady
 from service.metrics import CONTENT_TYPE, Metrics
 from service.routes.common import OpenCatalog, json_answer, problems
+from service.routes.direct import DirectRoute
 from service.schemas import Status
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(tags=["operations"], route_class=DirectRoute)
 
 
 @router.get("/livez", response_model=Status)

@@ -27,10 +27,11 @@ from service.routes.common import (
     seeds_of,
     stored_answer,
 )
+from service.routes.direct import DirectRoute
 from service.routes.ranks import K, ranked_vertices
 from service.schemas import PersonalizedAnswer, PersonalizedAnswers, PersonalizedRequest
 
-router = APIRouter(tags=["personalized"])
+router = APIRouter(tags=["personalized"], route_class=DirectRoute)
 
 _GONE_SECONDS = 0.1
 """How often it is looked whether who asked is still there."""

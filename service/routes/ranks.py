@@ -21,10 +21,11 @@ from service.routes.common import (
     problems,
     read_body,
 )
+from service.routes.direct import DirectRoute
 from service.schemas import LARGEST_K, RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
 from service.view import View
 
-router = APIRouter(tags=["ranks"])
+router = APIRouter(tags=["ranks"], route_class=DirectRoute)
 
 K = Annotated[int, Query(ge=1, le=LARGEST_K, description="how many; fewer where the graph ends")]
 

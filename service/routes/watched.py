@@ -20,12 +20,13 @@ from service.routes.common import (
     read_body,
     seeds_of,
 )
+from service.routes.direct import DirectRoute
 from service.routes.personalized import answer_body
 from service.schemas import WatchedAnswer, WatchedRequest
 from service.view import View
 from service.watched import Definition
 
-router = APIRouter(tags=["personalized"])
+router = APIRouter(tags=["personalized"], route_class=DirectRoute)
 
 LONGEST_NAME = 200
 

@@ -311,15 +311,35 @@ def test_other_formats_and_charsets_are_refused_with_what_is_accepted(content_ty
     )
 
 
+@pytest.mark.parametrize("count", [5, 500])
 @pytest.mark.parametrize("kind", ["string", "integer"])
-def test_a_payload_gives_back_what_it_was_made_of(kind: KeyKind) -> None:
-    column = pa.array([5, 6, 7, 8, 9]).cast(ARROW_TYPES[kind])
+def test_a_payload_gives_back_what_it_was_made_of(kind: KeyKind, count: int) -> None:
+    column = pa.array(range(-2, count - 2)).cast(ARROW_TYPES[kind])
     columns = EdgeColumns(
         column, column.slice(0), column.slice(1, 2), column.slice(2, 2), column[:0]
     )
     payload = encode_batch(columns)
+    assert payload.startswith(b"{") == (count == 5), "small batches are JSON, others are Arrow"
     assert decode_payload(payload) == columns
     assert encode_batch(decode_payload(payload)) == payload
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"{",
+        b"{}",
+        b'{"keys":"float"}',
+        b'{"keys":["string"]}',
+        b'{"keys":"string","insert":[["a","b"]]}',
+        b'{"keys":"string","insert_sources":"a","insert_targets":["b"]}',
+        b'{"keys":"string","insert_sources":[1],"insert_targets":["b"]}',
+        b'{"keys":"integer","vertices":["a"]}',
+    ],
+)
+def test_a_small_payload_that_is_none_is_refused(payload: bytes) -> None:
+    with pytest.raises(FormatError, match=r"^payload"):
+        decode_payload(payload)
 
 
 def test_a_payload_that_is_none_is_refused() -> None:

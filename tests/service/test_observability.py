@@ -7,15 +7,19 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpu import Engine, OutOfMemory
-from service import logs
+from service import logs, metrics
 from service.catalog import Catalog
+from service.observer import StageSeconds
 from service.view import View
 from tests.service.server import Server, running, wait_for
 
@@ -34,6 +38,37 @@ def scraped(server: Server) -> dict[Sample, float]:
 
 def value(server: Server, name: str, **labels: str) -> float | None:
     return scraped(server).get((name, frozenset(labels.items())))
+
+
+def test_stages_are_counted_as_the_library_counts_one_by_one() -> None:
+    random = np.random.default_rng(5)
+    theirs, ours = CollectorRegistry(), CollectorRegistry()
+    histogram = Histogram(
+        "liverank_stage_seconds", "", ["graph", "stage"], buckets=metrics.SECONDS, registry=theirs
+    )
+    stages = metrics.StageHistograms()
+    ours.register(stages)
+    for graph, count in (("a", 1), ("b", 300), ("a", 40)):
+        # exact bounds of buckets are among them
+        values = random.choice([*metrics.SECONDS, 0.0, 1e-5, 0.3, 40.0], (count, 9))
+        batches = [StageSeconds(*row) for row in values.tolist()]
+        stages.observe(graph, batches)
+        for batch in batches:
+            for stage, seconds in asdict(batch).items():
+                histogram.labels(graph, stage).observe(seconds)
+
+    def samples(registry: CollectorRegistry) -> dict[Sample, Any]:
+        return {
+            (sample.name, frozenset(sample.labels.items())): pytest.approx(sample.value)
+            for family in registry.collect()
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        }
+
+    assert len(samples(ours)) == 2 * 9 * 18
+    assert samples(ours) == {place: like.expected for place, like in samples(theirs).items()}
+    stages.forget("b")
+    assert len(samples(ours)) == 9 * 18
 
 
 def test_a_batch_is_counted_with_its_edges_and_stages(server: Server) -> None:

@@ -1,0 +1,173 @@
+"""Routes that find their parameters themselves: FastAPI's way of doing it costs more than most of
+the calls of this service do.
+
+FastAPI reads the signature of an endpoint, for OpenAPI and the /docs page; `DirectRoute` reads the
+same signature once and makes of it what runs for each request. It knows what the endpoints here
+use: the request, dependencies without `yield`, and parameters of path, query and header, of which
+those of path are due and the others have defaults.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.params import Depends, Header
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from gpu import InvalidValue
+from service.access import CALLS, access_of
+from service.errors import ServiceError
+from service.routes.common import call_of, capacity_of, exchange_of
+
+log = logging.getLogger("liverank.access")
+
+Solved = dict[Callable[..., Any], Any]
+"""What dependencies have returned for a request: each is called once."""
+
+
+class DirectRoute(APIRoute):
+    """A route of this service.
+
+    A call is admitted before anything else is looked at. Then a query parameter that it does not
+    have is refused: it may be a misspelt one, and the default would be taken without a word.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        endpoint = _Call(self.endpoint, frozenset(self.param_convertors))
+        calls = {method: call_of(method, self) for method in self.methods or ()}
+
+        async def handle(request: Request) -> Response:
+            _admit(request, calls[request.method])
+            if request.scope["query_string"]:
+                _refuse_unknown(request, endpoint.query_names)
+            answer: Response = await endpoint(request, {})
+            return answer
+
+        return handle
+
+
+def _admit(request: Request, call: str) -> None:
+    """Lets the request in. Raises what Access.check and Capacity.enter do."""
+    exchange = exchange_of(request)
+    exchange.call = call
+    scope = CALLS[call]
+    try:
+        request.state.key = access_of(request).check(call, request)
+    except ServiceError as error:
+        client = request.client.host if request.client else None
+        log.warning("not let in: %s", error, extra={"call": call, "client": client})
+        raise
+    if scope is not None:
+        capacity_of(request).enter(exchange, "read" if scope == "read" else "other")
+
+
+def _refuse_unknown(request: Request, known: list[str]) -> None:
+    for name in request.query_params:
+        if name not in known:
+            raise InvalidValue(
+                name,
+                request.query_params[name],
+                "absent: this call takes " + (", ".join(known) or "no query parameters"),
+            )
+
+
+class _Call:
+    """A function, and where each of its arguments comes from.
+
+    query_names  of its query parameters and of those of its dependencies
+    """
+
+    def __init__(self, function: Callable[..., Any], in_path: frozenset[str]) -> None:
+        self._function = function
+        self._waits = inspect.iscoroutinefunction(function)
+        self._finders: list[tuple[str, _Call | _Parameter | None]] = []
+        self.query_names: list[str] = []
+        types = get_type_hints(function, include_extras=True)
+        for name, parameter in inspect.signature(function).parameters.items():
+            finder = _finder(name, types[name], parameter.default, in_path)
+            self._finders.append((name, finder))
+            if isinstance(finder, _Call):
+                self.query_names += (
+                    query for query in finder.query_names if query not in self.query_names
+                )
+            elif finder is not None and finder.place == "query":
+                self.query_names.append(finder.alias)
+
+    async def __call__(self, request: Request, solved: Solved) -> Any:
+        """Calls it. Raises RequestValidationError, and what it and its dependencies raise."""
+        arguments: dict[str, Any] = {}
+        for name, finder in self._finders:
+            if finder is None:
+                arguments[name] = request
+            elif isinstance(finder, _Parameter):
+                arguments[name] = finder(request)
+            elif finder._function in solved:
+                arguments[name] = solved[finder._function]
+            else:
+                value = await finder(request, solved)
+                arguments[name] = solved[finder._function] = value
+        result = self._function(**arguments)
+        return await result if self._waits else result
+
+
+class _Parameter:
+    """One value of a request."""
+
+    def __init__(self, name: str, place: str, annotation: Any, field: Any, default: Any) -> None:
+        self.place = place
+        self.alias: str = name
+        constraints = []
+        if isinstance(field, FieldInfo):
+            self.alias = field.alias or (name.replace("_", "-") if place == "header" else name)
+            constraints = field.metadata
+        self._default = default
+        if place != "path" and default is inspect.Parameter.empty:
+            raise TypeError(f"parameter {name!r} of the {place} needs a default")
+        self._adapter: TypeAdapter[Any] | None = None
+        if annotation is not str or constraints:
+            due: Any = Annotated[annotation, *constraints] if constraints else annotation
+            self._adapter = TypeAdapter(due)
+
+    def __call__(self, request: Request) -> Any:
+        if self.place == "path":
+            value = request.path_params[self.alias]
+        elif self.place == "header":
+            value = request.headers.get(self.alias)
+        else:
+            value = request.query_params.get(self.alias)
+        if value is None:
+            return self._default
+        if self._adapter is None:
+            return value
+        try:
+            return self._adapter.validate_python(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise RequestValidationError(
+                [{**first, "loc": (self.place, self.alias, *first["loc"])}]
+            ) from None
+
+
+def _finder(
+    name: str, annotation: Any, default: Any, in_path: frozenset[str]
+) -> _Call | _Parameter | None:
+    """Where an argument comes from; None for the request itself."""
+    field: Any = None
+    if get_origin(annotation) is Annotated:
+        annotation, field = get_args(annotation)[:2]
+    if isinstance(annotation, type) and issubclass(annotation, Request):
+        return None
+    if isinstance(field, Depends):
+        assert field.dependency is not None
+        return _Call(field.dependency, in_path)
+    if name in in_path:
+        return _Parameter(name, "path", annotation, field, default)
+    place = "header" if isinstance(field, Header) else "query"
+    return _Parameter(name, place, annotation, field, default)
