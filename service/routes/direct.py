@@ -81,7 +81,7 @@ def _refuse_unknown(request: Request, known: list[str]) -> None:
 class _Call:
     """A function, and where each of its arguments comes from.
 
-    query_names  of its query parameters and of those of its dependencies
+    query_names  of its own query parameters, then of those of its dependencies
     """
 
     def __init__(self, function: Callable[..., Any], in_path: frozenset[str]) -> None:
@@ -89,16 +89,16 @@ class _Call:
         self._waits = inspect.iscoroutinefunction(function)
         self._finders: list[tuple[str, _Call | _Parameter | None]] = []
         self.query_names: list[str] = []
+        of_dependencies: list[str] = []
         types = get_type_hints(function, include_extras=True)
         for name, parameter in inspect.signature(function).parameters.items():
             finder = _finder(name, types[name], parameter.default, in_path)
             self._finders.append((name, finder))
             if isinstance(finder, _Call):
-                self.query_names += (
-                    query for query in finder.query_names if query not in self.query_names
-                )
+                of_dependencies += finder.query_names
             elif finder is not None and finder.place == "query":
                 self.query_names.append(finder.alias)
+        self.query_names = list(dict.fromkeys(self.query_names + of_dependencies))
 
     async def __call__(self, request: Request, solved: Solved) -> Any:
         """Calls it. Raises RequestValidationError, and what it and its dependencies raise."""

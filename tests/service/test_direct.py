@@ -99,7 +99,7 @@ def test_a_value_that_cannot_be_used_is_named(
 
 
 def test_a_query_parameter_that_is_not_there_is_refused(route: DirectRoute) -> None:
-    with pytest.raises(InvalidValue, match="absent: this call takes number, share") as caught:
+    with pytest.raises(InvalidValue, match="absent: this call takes share, number") as caught:
         run(answered(route, "numbr=3"))
     assert caught.value.field == "numbr"
 

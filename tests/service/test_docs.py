@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import pyarrow
 import pytest
-from fastapi.routing import APIRoute
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Route
 
@@ -23,6 +22,7 @@ from service import errors
 from service.access import CALLS, LIST_OF_GRAPHS
 from service.app import create_app
 from service.catalog import GraphOptions
+from service.routes.direct import DirectRoute
 from service.schemas import LARGEST_K, Problem, Receipt, Seconds
 from service.settings import PREFIX, Settings
 from tests.service.server import Server, running, wait_for
@@ -65,7 +65,7 @@ def calls() -> set[str]:
         f"GET {route.path}"
         for route in app.routes
         if isinstance(route, Route)
-        and not isinstance(route, APIRoute)
+        and not isinstance(route, DirectRoute)
         and route.path != "/docs/oauth2-redirect"
     }
     return described | beside
