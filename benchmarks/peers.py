@@ -4,8 +4,8 @@ equal measured error; and a batch of 10 edges on a grid beside a solve from noth
 All answer `uniform`: the rank of dangling vertices is spread evenly. A peer is timed from its own
 graph in memory to its ranks, so building that graph is nobody's burden; ours is timed from a graph
 that was just loaded. Each peer runs at the tolerances below; its error is measured, and ours runs
-at the loosest target tried whose own measured error is no larger. The reference is a solve of ours to
-1e-12, which igraph, sharing no code with it, must confirm.
+at the loosest target tried whose own measured error is no larger. The reference is a solve of ours
+to 1e-12, which igraph, sharing no code with it, must confirm.
 
 The contenders take turns, and the figures are the least and the median of the rounds: on a machine
 that others use too, the least is the time that the work takes. With `--threads 1`, processor time
