@@ -253,6 +253,38 @@ def solver(document: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def overload(document: dict[str, Any]) -> str:
+    figures = document["figures"]
+    rows = [
+        "| | alone | 10 batches/s | overload |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    parts = [figures[name] for name in ("alone", "stream", "overload")]
+    for name, cell in (
+        ("seconds", lambda part: f"{part['seconds']:.0f}"),
+        ("reads", lambda part: f"{part['reads']:,}"),
+        ("refused", lambda part: f"{part['reads_refused']:,}"),
+        ("slower than 10 times the median alone", lambda part: f"{part['reads_slowed_tenfold']:,}"),
+        ("median, ms", lambda part: f"{part['read_ms']['p50']:.2f}"),
+        ("99 %, ms", lambda part: f"{part['read_ms']['p99']:.1f}"),
+        ("99.9 %, ms", lambda part: f"{part['read_ms']['p999']:.1f}"),
+        ("batches taken", lambda part: f"{part['batches_taken']:,}"),
+        ("batches refused with 429", lambda part: f"{part['batches_refused']:,}"),
+        ("batches that failed", lambda part: f"{part['batches_failed']:,}"),
+        ("resident at the end, MB", lambda part: f"{part['memory'][-1][1] / 1e6:.0f}"),
+    ):
+        rows.append(f"| {name} | " + " | ".join(map(cell, parts)) + " |")
+    growth = figures["overload"]["memory_growth"]
+    held = figures["overload"]["memory"]
+    curve = ", ".join(
+        f"{seconds:.0f} s {held_bytes / 1e6:.0f}"
+        for seconds, held_bytes in held[:: max(1, len(held) // 10)]
+    )
+    return "\n".join(rows) + (
+        f"\n\nMemory under overload, MB: {curve}. Its last fifth is {growth:+.1%} of its second."
+    )
+
+
 def ways(document: dict[str, Any]) -> str:
     """Sweeps and milliseconds of solves by each way, and by the way chosen."""
     labels = ("chosen", "balanced, accelerated", "plain, accelerated", "balanced", "plain")
@@ -281,6 +313,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "durability": graph,
     "graph": graph,
     "keys": keys,
+    "overload": overload,
     "personalized": personalized,
     "residual": residual,
     "solver": solver,
