@@ -480,22 +480,22 @@ class Pipeline:
                 sum(batch.columns.operations for batch in batches),
                 known + sum(batch.columns.most_new_keys for batch in batches),
             )
+            return batches
         except OutOfMemory:
-            return [batch for batch in batches if self._fits(batch)]
-        return batches
-
-    def _fits(self, batch: Batch) -> bool:
-        """Whether memory has room for a batch alone."""
-        columns = batch.columns
-        try:
-            self._engine.check_memory(
-                columns.operations, len(self._keys) + new_keys(columns, self._keys)
-            )
-        except OutOfMemory as error:
-            log.warning("graph %s: a batch is refused: %s", self.graph, error)
-            batch.fail(error)
-            return False
-        return True
+            pass
+        fitting = []
+        operations, vertices = 0, known
+        for batch in batches:
+            more = (batch.columns.operations, new_keys(batch.columns, self._keys))
+            try:
+                self._engine.check_memory(operations + more[0], vertices + more[1])
+            except OutOfMemory as error:
+                log.warning("graph %s: a batch is refused: %s", self.graph, error)
+                batch.fail(error)
+            else:
+                fitting.append(batch)
+                operations, vertices = operations + more[0], vertices + more[1]
+        return fitting
 
     def _apply_group(
         self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float

@@ -173,7 +173,7 @@ def test_a_batch_that_memory_has_no_room_for_is_refused_before_the_journal(
             raise OutOfMemory("a batch", 1000, 10)
 
     monkeypatch.setattr(Engine, "check_memory", check_memory)
-    # as if all keys were new, it would not fit; one of them is new
+    # as if all keys were new, and batches that wait together one, it would not fit
     fitting = batch([("a", "b"), ("b", "c")])
     too_large = batch([("c", "d"), ("d", "e")], key="large")
     repeat = batch([("c", "d"), ("d", "e")], key="large")
@@ -186,7 +186,7 @@ def test_a_batch_that_memory_has_no_room_for_is_refused_before_the_journal(
             refused.ranked.result(60)
     assert receipt(next_one)["version"] == 3
     # the engine asks once more for what it applies
-    assert asked == [(2, 6), (2, 3), (2, 3), (2, 7), (2, 5), (1, 5), (1, 3), (1, 3)]
+    assert asked == [(2, 6), (2, 3), (2, 3), (3, 9), (2, 5), (1, 3), (1, 3)]
     assert (pipeline.view.vertices, pipeline.view.version) == (3, 3)
 
 
