@@ -43,6 +43,7 @@ _DUE: dict[KeyKind, str] = {
 }
 _PYTHON_TYPES: dict[KeyKind, type] = {"string": str, "integer": int}
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_BLANK_LINE = re.compile(rb"\n\s*\n")
 _ENDS = ("source", "target")
 _COLUMNS = (*_ENDS, "operation")
 _MEMBERS = ("insert", "delete", "vertices")
@@ -275,8 +276,19 @@ def _decode_ndjson(body: bytes, kind: KeyKind, _limit: int) -> EdgeColumns:
     except (pa.ArrowException, UnicodeDecodeError) as error:
         _blame_ndjson(body, kind)
         raise FormatError("body", None, f"not NDJSON: {error}") from error
+    if table.num_rows != _lines_in(body):  # the reader takes several objects in one line
+        _blame_ndjson(body, kind)
+        raise FormatError("body", None, "not NDJSON: one JSON object a line is due")
     operation = pc.fill_null(table["operation"], "insert")
     return _batch(table.set_column(2, "operation", operation), kind)
+
+
+def _lines_in(body: bytes) -> int:
+    """How many lines are not blank."""
+    lines = body.strip()
+    if _BLANK_LINE.search(lines):
+        return sum(1 for line in lines.split(b"\n") if line.strip())
+    return lines.count(b"\n") + 1
 
 
 def _blame_ndjson(body: bytes, kind: KeyKind) -> None:

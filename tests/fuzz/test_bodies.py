@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 
 from service.keys import KeyKind
-from tests.fuzz.bodies import Oracle, cases, decoded
+from tests.fuzz.bodies import cases
+from tests.fuzz.oracle import Oracle, decoded
 
 _oracles: dict[KeyKind, Oracle] = {}
 
