@@ -6,16 +6,26 @@ server itself computed costs more than computing it); a test compares every answ
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from gpu.personalized import METHODS, TARGETS
 from gpu.strategies import STRATEGIES
 from gpu.types import Dangling, Storage
 from service.security import Scope
 
-Key = str | int
+
+def _whole(value: object) -> object:
+    """JSON has one kind of number: 10.0 is as whole as 10."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Key = (
+    Annotated[str, Field(json_schema_extra={"minLength": 1})]
+    | Annotated[int, Field(json_schema_extra={"minimum": -(2**63), "maximum": 2**63 - 1})]
+)
+WholeNumber = Annotated[int, BeforeValidator(_whole)]
 LARGEST_K = 100_000
 MOST_QUERIES = 10_000
 
@@ -216,10 +226,13 @@ class _Query(_Body):
         description="the weight of each seed; they are scaled to sum 1, and 0 is no seed",
         json_schema_extra={
             "minProperties": 1,
+            "propertyNames": {"minLength": 1},
             "additionalProperties": {"type": "number", "minimum": 0},
         },
     )
-    k: int = Field(10, ge=1, le=LARGEST_K, description="how many; fewer where the graph ends")
+    k: WholeNumber = Field(
+        10, ge=1, le=LARGEST_K, description="how many; fewer where the graph ends"
+    )
     method: str = Field(
         "hybrid", description="`hybrid`, `push` or `pull`", json_schema_extra=ONE_OF_METHODS
     )

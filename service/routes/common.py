@@ -215,7 +215,8 @@ register_url_convertor("key", _KeyConvertor())
 
 
 async def vertex_of(
-    request: Request, vertex: Annotated[str, Path(description="key of a vertex")]
+    request: Request,
+    vertex: Annotated[str, Path(description="key of a vertex", json_schema_extra={"minLength": 1})],
 ) -> str:
     """The key in a path as text. Raises InvalidValue where its bytes are not UTF-8."""
     if "\ufffd" in vertex:  # which also stands where the bytes could not be decoded

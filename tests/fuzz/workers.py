@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from gpu import Engine
 from tests.fuzz import blocks
 from tests.fuzz.blocks import Outcome
 
@@ -20,6 +21,7 @@ _processes = multiprocessing.get_context("spawn")
 
 
 def _work(seed: int, mine: list[int], outcomes: Any, place: Any) -> None:
+    Engine(backend="cpu").warm_up()  # compiling takes longer than a case may
     for block in mine:
         place[:] = [block, 0]
 

@@ -162,6 +162,19 @@ def test_personalized_refuses_other_methods_and_targets(server: Server) -> None:
         assert problem(answer, 422)["field"] == name
 
 
+def test_a_whole_number_may_be_written_with_a_point(server: Server) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"insert": [["a", "b"], ["b", "a"]]})
+    for written, status in (("1.0", 200), ("1e0", 200), ("1.5", 422), ('"1"', 422), ("true", 422)):
+        body = '{"queries": [{"seeds": {"a": 1}, "k": ' + written + "}]}"
+        answer = server.http.post(f"{path}/personalized", content=body)
+        assert answer.status_code == status, answer.text
+        if status == 200:
+            assert len(answer.json()["answers"][0]["ranks"]) == 1
+        else:
+            assert problem(answer, 422)["field"] == "queries.k"
+
+
 def test_an_unknown_strategy_is_told_the_ones_there_are(server: Server) -> None:
     answer = server.http.post("/graphs/default/batches?strategy=fastest", json={})
     expected = "strategy: 'fastest' is not allowed; it must be one of " + ", ".join(STRATEGIES)
