@@ -18,7 +18,8 @@ from typing import Any
 import numba
 import numpy as np
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def machine(backend: str) -> dict[str, Any]:
@@ -74,7 +75,8 @@ def command(arguments: list[str]) -> str:
             shown.append("../shared/data")
         else:
             shown.append(argument)
-    return shlex.join(["python", "-m", f"benchmarks.{Path(arguments[0]).stem}", *shown])
+    module = Path(arguments[0]).resolve().relative_to(ROOT).with_suffix("")
+    return shlex.join(["python", "-m", ".".join(module.parts), *shown])
 
 
 def record(suite: str, backend: str, figures: Any, folder: Path = RESULTS) -> Path:

@@ -304,6 +304,53 @@ def ways(document: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def fuzz(document: dict[str, Any]) -> str:
+    """Bodies by format, then requests; what is taken, what is refused, what failed."""
+    figures = document["figures"]
+    bodies, requests = figures["bodies"], figures["requests"]
+    lines = [
+        f"Seed {figures['seed']}, {figures['seconds']:,} s.{_note(figures)}",
+        "",
+        "| cases | format | decoded and applied | refused |",
+        "| --- | --- | --- | --- |",
+    ]
+    formats = [*sorted({*bodies["decoded"], *bodies["refused"]} - {"other"}), "other"]
+    for name in formats:
+        taken, refused = (bodies[part].get(name, 0) for part in ("decoded", "refused"))
+        lines.append(f"| {taken + refused:,} | {name} | {taken:,} | {refused:,} |")
+    batches = requests["batches_taken"] + requests["batches_refused"]
+    answers = _answers(requests["other_answers"])
+    lines += [
+        f"| {batches:,} | batches to a server | {requests['batches_taken']:,}"
+        f" | {requests['batches_refused']:,} |",
+        "",
+        f"{requests['cases'] - batches:,} other requests, well formed and not: {answers};"
+        f" {requests['cut_off']:,} had no answer, as they were no requests."
+        f" Of {bodies['cases'] + requests['cases']:,} cases"
+        f" {bodies['failures'] + requests['failures']:,} failed.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def schema(document: dict[str, Any]) -> str:
+    """One sentence: cases, operations, answers, failures."""
+    figures = document["figures"]
+    return (
+        f"schemathesis {figures['schemathesis']}, seed {figures['seed']}, all checks:"
+        f" {figures['cases']:,} cases over {figures['operations']} operations in"
+        f" {figures['seconds']:,} s; answers {_answers(figures['answers'])}."
+        f" {figures['failures']:,} failed.{_note(figures)}\n"
+    )
+
+
+def _answers(by_status: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} × {status}" for status, count in by_status.items())
+
+
+def _note(figures: dict[str, Any]) -> str:
+    return f" {figures['note']}." if figures["note"] else ""
+
+
 def _number(value: float) -> str:
     return f"{value:,}"
 
@@ -311,11 +358,13 @@ def _number(value: float) -> str:
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "temporal": temporal,
     "durability": graph,
+    "fuzz": fuzz,
     "graph": graph,
     "keys": keys,
     "overload": overload,
     "personalized": personalized,
     "residual": residual,
+    "schema": schema,
     "solver": solver,
     "storage": storage,
     "peers": peers,

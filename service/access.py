@@ -24,7 +24,7 @@ CALLS: dict[str, Scope | None] = {
     "GET /metrics": "read",
     "GET /keys": "admin",
     "POST /keys": "admin",
-    "DELETE /keys/{key}": "admin",
+    "DELETE /keys/{id}": "admin",
     "GET /graphs": "read",
     "PUT /graphs/{graph}": "admin",
     "GET /graphs/{graph}": "read",

@@ -44,6 +44,7 @@ from service.schemas import (
 )
 from service.security import KeyStore
 from service.settings import Settings
+from service.unread_bodies import UnreadBodies
 
 log = logging.getLogger("liverank.app")
 
@@ -113,6 +114,7 @@ def create_app(
     ):
         app.add_exception_handler(kind, _answer_problem)
     app.add_middleware(Exchanges, capacity=capacity, metrics=metrics.http)
+    app.add_middleware(UnreadBodies, patience=settings.slow_client_seconds)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

@@ -46,7 +46,7 @@ DEFAULT_GRAPH = "default"
 MANIFEST_FORMAT = 1
 CLOSE_SECONDS = 5.0
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Catalog:
         Raises InvalidValue for the name or an option, GraphExists, TooManyGraphs, NotReady,
         StorageFailed.
         """
-        if _NAME.fullmatch(name) is None:
+        if NAME.fullmatch(name) is None:
             raise InvalidValue(
                 "graph",
                 name,

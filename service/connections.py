@@ -1,7 +1,8 @@
 """Connections of clients that are slow, on purpose or not, are closed before they add up.
 
 uvicorn waits for ever for the end of a request's head, whatever its length, and for a client to
-take its answer. Bodies are watched where they are read (service.routes.common.read_body).
+take its answer. Bodies are watched where they are read (service.routes.common.read_body), and where
+they are not (service.unread_bodies).
 """
 
 from __future__ import annotations
@@ -48,14 +49,16 @@ class _GuardedProtocol(HttpToolsProtocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
+        begins_in_head = not self._body_is_open
         super().data_received(data)
         if self.parser is None or self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
             self._head_arrived()
             return
-        # A head that is not complete, or the rest of a body that was answered before its end.
-        if not self._body_is_open:
+        # A head that is not complete, or the rest of a body that was answered before its end: data
+        # in which such a body ends is its own, not the next head's.
+        if begins_in_head:
             self._head_bytes += len(data)
         if self._head_bytes > LONGEST_HEAD:
             self.send_400_response(f"The head of a request is longer than {LONGEST_HEAD} bytes.")

@@ -43,6 +43,7 @@ _DUE: dict[KeyKind, str] = {
 }
 _PYTHON_TYPES: dict[KeyKind, type] = {"string": str, "integer": int}
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_BLANK_LINE = re.compile(rb"\n\s*\n")
 _ENDS = ("source", "target")
 _COLUMNS = (*_ENDS, "operation")
 _MEMBERS = ("insert", "delete", "vertices")
@@ -315,8 +316,19 @@ def _decode_ndjson(body: bytes, kind: KeyKind, _limit: int) -> EdgeColumns:
     except (pa.ArrowException, UnicodeDecodeError) as error:
         _blame_ndjson(body, kind)
         raise FormatError("body", None, f"not NDJSON: {error}") from error
+    if table.num_rows != _lines_in(body):  # the reader takes several objects in one line
+        _blame_ndjson(body, kind)
+        raise FormatError("body", None, "not NDJSON: one JSON object a line is due")
     operation = pc.fill_null(table["operation"], "insert")
     return _batch(table.set_column(2, "operation", operation), kind)
+
+
+def _lines_in(body: bytes) -> int:
+    """How many lines are not blank."""
+    lines = body.strip()
+    if _BLANK_LINE.search(lines):
+        return sum(1 for line in lines.split(b"\n") if line.strip())
+    return lines.count(b"\n") + 1
 
 
 def _blame_ndjson(body: bytes, kind: KeyKind) -> None:
@@ -341,6 +353,8 @@ def _blame_ndjson(body: bytes, kind: KeyKind) -> None:
 
 def _decode_csv(body: bytes, kind: KeyKind, _limit: int) -> EdgeColumns:
     types = dict.fromkeys(_ENDS, ARROW_TYPES[kind]) | {"operation": pa.string()}
+    if kind == "integer" and (b"0x" in body or b"0X" in body):  # the reader takes 0xff for 255
+        _blame_csv(body, kind)
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(body),

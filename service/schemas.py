@@ -6,16 +6,34 @@ server itself computed costs more than computing it); a test compares every answ
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from gpu.personalized import METHODS, TARGETS
+from gpu.strategies import STRATEGIES
 from gpu.types import Dangling, Storage
 from service.security import Scope
 
-Key = str | int
+
+def _whole(value: object) -> object:
+    """JSON has one kind of number: 10.0 is as whole as 10."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Key = (
+    Annotated[str, Field(json_schema_extra={"minLength": 1})]
+    | Annotated[int, Field(json_schema_extra={"minimum": -(2**63), "maximum": 2**63 - 1})]
+)
+WholeNumber = Annotated[int, BeforeValidator(_whole)]
 LARGEST_K = 100_000
 MOST_QUERIES = 10_000
+
+# What the catalog and the engine refuse, for OpenAPI: they know better words for it than pydantic.
+ONE_OF_STRATEGIES: dict[str, Any] = {"enum": list(STRATEGIES)}
+ONE_OF_METHODS: dict[str, Any] = {"enum": list(METHODS)}
+ONE_OF_TARGETS: dict[str, Any] = {"enum": list(TARGETS)}
+AN_ERROR: dict[str, Any] = {"exclusiveMinimum": 0, "maximum": 2}
 
 
 class _Body(BaseModel):
@@ -25,13 +43,21 @@ class _Body(BaseModel):
 class GraphRequest(_Body):
     """Options of a graph. What is omitted takes its default on creation, and is not compared."""
 
-    damping: float = Field(0.85, description="probability of following an edge; above 0, below 1")
+    damping: float = Field(
+        0.85,
+        description="probability of following an edge; above 0, below 1",
+        json_schema_extra={"exclusiveMinimum": 0, "exclusiveMaximum": 1},
+    )
     dangling: Dangling = Field(
         "uniform", description="what a vertex without out-edges does with its rank"
     )
-    strategy: str = Field("auto", description="for batches that name none")
+    strategy: str = Field(
+        "auto", description="for batches that name none", json_schema_extra=ONE_OF_STRATEGIES
+    )
     target_error: float = Field(
-        1e-6, description="L1 error at which `auto` stops; above 0, at most 2"
+        1e-6,
+        description="L1 error at which `auto` stops; above 0, at most 2",
+        json_schema_extra=AN_ERROR,
     )
     storage: Storage = Field(
         "float64",
@@ -68,9 +94,16 @@ class CheckpointTaken(_Body):
 class KeyRequest(_Body):
     """An API key to be made. The first one has scope admin, and is for all graphs."""
 
-    name: str = Field(description="what it is for; 1 to 100 printable characters")
+    name: str = Field(
+        description="what it is for; 1 to 100 printable characters",
+        json_schema_extra={"minLength": 1, "maxLength": 100},
+    )
     scope: Scope = Field(description="each includes those before it")
-    graphs: list[str] | None = Field(None, description="the graphs it is for; left out: all")
+    graphs: list[str] | None = Field(
+        None,
+        description="the graphs it is for; left out: all",
+        json_schema_extra={"minItems": 1},
+    )
 
 
 class KeyInfo(_Body):
@@ -162,7 +195,7 @@ class Rejected(_Body):
 
 
 class VerticesRequest(_Body):
-    vertices: list[Key]
+    vertices: list[Key] = Field([], description="in the order in which ranks are answered")
 
 
 class _Published(_Body):
@@ -190,18 +223,31 @@ class TopAnswer(_Published):
 
 class _Query(_Body):
     seeds: dict[str, float] = Field(
-        description="the weight of each seed; they are scaled to sum 1, and 0 is no seed"
+        description="the weight of each seed; they are scaled to sum 1, and 0 is no seed",
+        json_schema_extra={
+            "minProperties": 1,
+            "propertyNames": {"minLength": 1},
+            "additionalProperties": {"type": "number", "minimum": 0},
+        },
     )
-    k: int = Field(10, ge=1, le=LARGEST_K, description="how many; fewer where the graph ends")
-    method: str = Field("hybrid", description="`hybrid`, `push` or `pull`")
+    k: WholeNumber = Field(
+        10, ge=1, le=LARGEST_K, description="how many; fewer where the graph ends"
+    )
+    method: str = Field(
+        "hybrid", description="`hybrid`, `push` or `pull`", json_schema_extra=ONE_OF_METHODS
+    )
     target_error: float | None = Field(
-        None, description="L1 error to reach; the graph's own where omitted"
+        None,
+        description="L1 error to reach; the graph's own where omitted",
+        json_schema_extra=AN_ERROR,
     )
 
 
 class PersonalizedQuery(_Query):
     target: str = Field(
-        "error", description="`error`, or `settled-top-k`: end once the k places are proven"
+        "error",
+        description="`error`, or `settled-top-k`: end once the k places are proven",
+        json_schema_extra=ONE_OF_TARGETS,
     )
 
 

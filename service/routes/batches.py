@@ -27,12 +27,15 @@ from service.routes.common import (
     stored_answer,
 )
 from service.routes.direct import DirectRoute
-from service.schemas import BatchRequest, Durable, Pending, Receipt, Rejected
+from service.schemas import ONE_OF_STRATEGIES, BatchRequest, Durable, Pending, Receipt, Rejected
 from service.settings import Settings
 
 router = APIRouter(tags=["batches"], route_class=DirectRoute)
 
-Strategy = Annotated[str | None, Query(description="one of " + ", ".join(STRATEGIES))]
+Strategy = Annotated[
+    str | None,
+    Query(description="one of " + ", ".join(STRATEGIES), json_schema_extra=ONE_OF_STRATEGIES),
+]
 
 
 SMALL_BODY = 4096

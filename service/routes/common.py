@@ -121,8 +121,9 @@ async def read_body(request: Request) -> bytes:
                     raise BodyTooLarge(limit)
                 capacity.hold(exchange, len(chunk))
                 chunks.append(chunk)
-                earned = settings.slow_client_seconds + length / SLOWEST_BYTES_PER_SECOND
-                patience.reschedule(started + earned)
+                if length >= SLOWEST_BYTES_PER_SECOND:
+                    earned = settings.slow_client_seconds + length / SLOWEST_BYTES_PER_SECOND
+                    patience.reschedule(started + earned)
     except TimeoutError:
         waited = asyncio.get_running_loop().time() - started
         raise SlowClient(length, waited) from None
@@ -170,7 +171,10 @@ class _KeyConvertor(Convertor[str]):
 register_url_convertor("key", _KeyConvertor())
 
 
-def vertex_of(request: Request, vertex: Annotated[str, Path(description="key of a vertex")]) -> str:
+def vertex_of(
+    request: Request,
+    vertex: Annotated[str, Path(description="key of a vertex", json_schema_extra={"minLength": 1})],
+) -> str:
     """The key in a path as text. Raises InvalidValue where its bytes are not UTF-8."""
     if "\ufffd" in vertex:  # which also stands where the bytes could not be decoded
         try:

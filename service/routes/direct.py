@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.params import Depends, Header
+from fastapi.params import Depends, Header, Path
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -161,13 +161,13 @@ def _finder(
     """Where an argument comes from; None for the request itself."""
     field: Any = None
     if get_origin(annotation) is Annotated:
-        annotation, field = get_args(annotation)[:2]
+        annotation, field = get_args(annotation)
     if isinstance(annotation, type) and issubclass(annotation, Request):
         return None
     if isinstance(field, Depends):
         assert field.dependency is not None
         return _Call(field.dependency, in_path)
-    if name in in_path:
+    if isinstance(field, Path) or name in in_path:
         return _Parameter(name, "path", annotation, field, default)
     place = "header" if isinstance(field, Header) else "query"
     return _Parameter(name, place, annotation, field, default)

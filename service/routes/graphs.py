@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
-from service.catalog import Graph
+from service.catalog import NAME, Graph
 from service.routes.common import (
     OpenCatalog,
     OpenGraph,
@@ -23,6 +23,11 @@ from service.schemas import CheckpointTaken, GraphInfo, GraphList, GraphRequest
 from service.security import ApiKey
 
 router = APIRouter(tags=["graphs"], route_class=DirectRoute)
+
+NewName = Annotated[
+    str,
+    Path(description="name of a graph", json_schema_extra={"pattern": f"^{NAME.pattern}$"}),
+]
 
 
 def _describe(graph: Graph) -> dict[str, Any]:
@@ -49,7 +54,7 @@ def _describe(graph: Graph) -> dict[str, Any]:
     },
     openapi_extra=body_of(GraphRequest, required=False),
 )
-async def create_graph(request: Request, graph: str, catalog: OpenCatalog) -> Response:
+async def create_graph(request: Request, graph: NewName, catalog: OpenCatalog) -> Response:
     """Creates the graph (201), or finds it with the same options (200).
 
     Omitted options take their defaults on creation, and are not compared later.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from service.access import access_of
 from service.routes.common import body_of, json_answer, parse_body, problems, read_body
@@ -60,9 +60,11 @@ async def create_key(request: Request) -> Response:
     return json_answer({**_describe(key), "key": text}, 201)
 
 
-@router.delete("/keys/{key}", status_code=204, responses=problems(404, 409))
-async def revoke_key(request: Request, key: str) -> Response:
-    """Ends a key, by its id: no request is let in with it any more."""
-    await asyncio.to_thread(access_of(request).keys.revoke, key)
-    log.info("a key is revoked", extra={"key": key, "by": _who(request)})
+@router.delete("/keys/{id}", status_code=204, responses=problems(404, 409))
+async def revoke_key(
+    request: Request, identity: Annotated[str, Path(alias="id", description="of the key")]
+) -> Response:
+    """Ends a key: no request is let in with it any more."""
+    await asyncio.to_thread(access_of(request).keys.revoke, identity)
+    log.info("a key is revoked", extra={"key": identity, "by": _who(request)})
     return Response(status_code=204)

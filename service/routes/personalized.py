@@ -29,7 +29,14 @@ from service.routes.common import (
 )
 from service.routes.direct import DirectRoute
 from service.routes.ranks import K, ranked_vertices
-from service.schemas import PersonalizedAnswer, PersonalizedAnswers, PersonalizedRequest
+from service.schemas import (
+    AN_ERROR,
+    ONE_OF_METHODS,
+    ONE_OF_TARGETS,
+    PersonalizedAnswer,
+    PersonalizedAnswers,
+    PersonalizedRequest,
+)
 
 router = APIRouter(tags=["personalized"], route_class=DirectRoute)
 
@@ -38,8 +45,6 @@ _GONE_SECONDS = 0.1
 
 _UNREAD = Response(status_code=499)
 """For a client that is gone: 499, as nginx has it in its log."""
-
-ONE_OF_METHODS = "one of " + ", ".join(METHODS)
 
 
 @router.get(
@@ -53,11 +58,19 @@ async def personalized(
     vertex: Vertex,
     _view: PublishedView,
     k: K = 10,
-    method: Annotated[str, Query(description=ONE_OF_METHODS)] = "hybrid",
+    method: Annotated[
+        str, Query(description="one of " + ", ".join(METHODS), json_schema_extra=ONE_OF_METHODS)
+    ] = "hybrid",
     target_error: Annotated[
-        float | None, Query(description="L1 error to reach; the graph's own where omitted")
+        float | None,
+        Query(
+            description="L1 error to reach; the graph's own where omitted",
+            json_schema_extra=AN_ERROR,
+        ),
     ] = None,
-    target: Annotated[str, Query(description="one of " + ", ".join(TARGETS))] = "error",
+    target: Annotated[
+        str, Query(description="one of " + ", ".join(TARGETS), json_schema_extra=ONE_OF_TARGETS)
+    ] = "error",
     timeout: Seconds = 10.0,
 ) -> Response:
     """The vertices that rank highest when every walk restarts at this one, best first."""

@@ -30,7 +30,13 @@ router = APIRouter(tags=["personalized"], route_class=DirectRoute)
 
 LONGEST_NAME = 200
 
-Name = Annotated[str, Path(description="name of a watched query")]
+Name = Annotated[
+    str,
+    Path(
+        description="name of a watched query",
+        json_schema_extra={"minLength": 1, "maxLength": LONGEST_NAME},
+    ),
+]
 
 
 @router.put(

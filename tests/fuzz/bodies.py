@@ -1,9 +1,4 @@
-"""Bodies that may be anything: what a batch's decoder and a graph make of them.
-
-Each case is decoded as a request's body is; what decodes is applied to a small graph beside an
-oracle, a set of edges. A case fails where anything but the errors that become 4xx is raised, and
-where the graph is not what the oracle says: a batch that was half applied.
-"""
+"""Bodies that may be anything, as Hypothesis makes and shrinks them."""
 
 from __future__ import annotations
 
@@ -12,23 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
-
-from gpu import EdgeBatch, Engine
-from service.batch_limits import check_size
-from service.errors import BatchTooLarge
-from service.formats import (
-    EdgeColumns,
-    ExpandsTooFar,
-    FormatError,
-    UnsupportedFormat,
-    decode_batch,
-    decode_payload,
-    encode_batch,
-)
-from service.keys import KeyKind
-
-REFUSALS = (FormatError, UnsupportedFormat, ExpandsTooFar, BatchTooLarge)
-LIMIT = 1 << 16
 
 TYPES = (
     "application/json",
@@ -124,59 +102,3 @@ cases = st.tuples(
     st.sampled_from(("string", "integer")),
 )
 """((content type, body), kind of key): what a client means, the same damaged, and noise."""
-
-
-def decoded(content_type: str, body: bytes, kind: KeyKind) -> EdgeColumns | None:
-    """The batch; None where it is refused. Raises what no client may cause."""
-    try:
-        columns = decode_batch(content_type, body, kind, LIMIT)
-        check_size(columns, 1000, 4096)
-    except REFUSALS:
-        return None
-    assert decode_payload(encode_batch(columns)) == columns, "the journal would give another batch"
-    return columns
-
-
-class Oracle:
-    """A graph of the engine, and the same edges as a set."""
-
-    def __init__(self) -> None:
-        self.engine = Engine(backend="cpu")
-        self.ids: dict[str | int, int] = {}
-        self.edges: set[tuple[int, int]] = set()
-
-    def apply(self, columns: EdgeColumns) -> None:
-        """Applies the batch to both and compares what the engine says it did."""
-        deletions = self._pairs(columns.delete_sources, columns.delete_targets, known_only=True)
-        insertions = self._pairs(columns.insert_sources, columns.insert_targets)
-        for key in columns.vertices.to_pylist():
-            self.ids.setdefault(key, len(self.ids))
-        before = set(self.edges)
-        self.edges -= set(deletions)
-        deleted = len(before) - len(self.edges)
-        kept = len(self.edges)
-        self.edges |= set(insertions)
-        change = self.engine.apply(
-            EdgeBatch(*_columns_of(insertions), *_columns_of(deletions), vertices=len(self.ids))
-        )
-        assert (change.inserted, change.deleted) == (len(self.edges) - kept, deleted)
-        assert (self.engine.edges, self.engine.vertices) == (len(self.edges), len(self.ids))
-
-    def _pairs(
-        self, sources: pa.Array, targets: pa.Array, known_only: bool = False
-    ) -> list[tuple[int, int]]:
-        pairs = []
-        for pair in zip(sources.to_pylist(), targets.to_pylist(), strict=True):
-            if known_only:
-                source, target = (self.ids.get(key, -1) for key in pair)
-            else:
-                source, target = (self.ids.setdefault(key, len(self.ids)) for key in pair)
-            pairs.append((source, target))
-        return pairs
-
-
-def _columns_of(pairs: list[tuple[int, int]]) -> tuple[Any, Any]:
-    import numpy as np
-
-    array = np.array(pairs, np.int32).reshape(-1, 2)
-    return array[:, 0].copy(), array[:, 1].copy()

@@ -1,11 +1,22 @@
-"""Mutated bodies in every format: decoded, or refused in words; never a crash."""
+"""Damaged bodies and requests: taken as they should be, or refused in words; never a crash.
+
+The same in large: python -m tests.fuzz.campaign.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, given, settings
 
+from gpu import Change, EdgeBatch, Engine
+from service.formats import EdgeColumns, decode_batch
 from service.keys import KeyKind
-from tests.fuzz.bodies import Oracle, cases, decoded
+from tests.fuzz import blocks, oracle, wire
+from tests.fuzz.bodies import cases
+from tests.fuzz.oracle import MOST_BYTES, MOST_EDGES, MOST_KEY_BYTES, Oracle, decoded
+from tests.service.server import running
 
 _oracles: dict[KeyKind, Oracle] = {}
 
@@ -21,3 +32,67 @@ def test_any_body_is_a_batch_or_refused_and_is_applied_whole(
         if kind not in _oracles:
             _oracles[kind] = Oracle()
         _oracles[kind].apply(columns)
+
+
+def test_a_block_of_the_campaign_finds_nothing_and_is_not_idle() -> None:
+    outcome = blocks.run(seed=0, block=0)
+    assert outcome.failures == []
+    assert outcome.decoded.total() + outcome.refused.total() == blocks.SIZE
+    for media_type in ("application/json", "application/x-ndjson", "text/csv"):
+        assert outcome.decoded[media_type] > 20
+        assert outcome.refused[media_type] > 20
+
+
+def test_a_block_is_the_same_again() -> None:
+    assert blocks.case_of(5, 7, 300) == blocks.case_of(5, 7, 300)
+    assert blocks.case_of(5, 7, 300) != blocks.case_of(5, 8, 300)
+
+
+def test_an_engine_that_drops_an_edge_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Engine.apply
+
+    def half(engine: Engine, batch: EdgeBatch) -> Change:
+        if len(batch.insert_sources) > 2:
+            batch = EdgeBatch(
+                batch.insert_sources[1:], batch.insert_targets[1:], vertices=batch.vertices
+            )
+        return whole(engine, batch)
+
+    monkeypatch.setattr(Engine, "apply", half)
+    assert len(blocks.run(seed=0, block=0).failures) > 10
+
+
+def test_a_decoder_that_loses_a_row_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = decode_batch
+
+    def lossy(content_type: str, body: bytes, kind: KeyKind, limit: int) -> EdgeColumns:
+        columns = decode(content_type, body, kind, limit)
+        return EdgeColumns(
+            columns.insert_sources[:2],
+            columns.insert_targets[:2],
+            columns.delete_sources,
+            columns.delete_targets,
+            columns.vertices,
+        )
+
+    monkeypatch.setattr(oracle, "decode_batch", lossy)
+    assert len(blocks.run(seed=0, block=0).failures) > 10
+
+
+def test_a_server_takes_any_request_and_goes_on(tmp_path: Path) -> None:
+    with running(
+        tmp_path,
+        max_body_bytes=MOST_BYTES,
+        max_batch_edges=MOST_EDGES,
+        max_key_bytes=MOST_KEY_BYTES,
+        slow_client_seconds=5,
+    ) as server:
+        port = server.http.base_url.port
+        assert port is not None
+        client = wire.Wire(port)
+        exchanged = wire.run(seed=0, block=0, size=250, wire=client)
+        client.close()
+        assert exchanged.failures == []
+        assert exchanged.decoded.total() > 20
+        assert exchanged.statuses[404] > 5
+        assert server.http.get("/livez").status_code == 200

@@ -45,7 +45,7 @@ class Guarded:
 
     def call(self, call: str, key: str | None, graph: str = MINE) -> httpx.Response:
         method, path = call.split(" ")
-        if call == "DELETE /keys/{key}":
+        if call == "DELETE /keys/{id}":
             path = "/keys/" + self.spare_key()
         elif call == "DELETE /graphs/{graph}":
             graph = self.spare_graph(graph)

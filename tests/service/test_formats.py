@@ -219,6 +219,15 @@ def test_ndjson_that_is_wrong_is_refused_by_field_and_line(
     assert refusal(NDJSON, f"{good}\n{line}\n".encode(), kind).startswith(message)
 
 
+@pytest.mark.parametrize("blank", ["", "\n", " \n", "\r\n\t\n"])
+def test_ndjson_with_two_objects_in_a_line_is_refused(blank: str) -> None:
+    good = '{"source":"a","target":"b"}'
+    body = f"{blank}{good}\n{blank}{good} {good}\n{blank}"
+    assert refusal(NDJSON, body.encode(), "string").startswith("body[1]: malformed JSON at line ")
+    fine = f"{blank}{good}\n{blank}{good}\n{blank}{good}"
+    assert lists(decode_batch(NDJSON, fine.encode(), "string"))[:2] == [["a"] * 3, ["b"] * 3]
+
+
 def test_csv_rows_are_edges() -> None:
     body = b'source,target,operation\na,"b,\nc",insert\n\nNA, d,delete\n'
     columns = decode_batch("text/csv; header=present", body, "string")
@@ -237,6 +246,8 @@ def test_csv_rows_are_edges() -> None:
         ("string", b"source,target\na,b\nc,\n", f'target[1]: {STRING_DUE} the string ""'),
         ("string", b"source,target\na,\xff\n", "body: not UTF-8 at line 2, byte 3: invalid start byte"),
         ("string", b"source,target,operation\na,b,\n", 'operation[0]: "insert" or "delete" is due, got the string ""'),
+        ("integer", b"source,target\n1,2\n3,0x1\n", f'target[1]: {INTEGER_DUE} the string "0x1"'),
+        ("integer", b"source,target\n1,2\n-0XFF,1\n", f'source[1]: {INTEGER_DUE} the string "-0XFF"'),
         ("integer", b"source,target\n1,2\n3,x\n", f'target[1]: {INTEGER_DUE} the string "x"'),
         ("integer", b"source,target\n1.0,2\n", f'source[0]: {INTEGER_DUE} the string "1.0"'),
         ("integer", b"source,target\n,2\n", f'source[0]: {INTEGER_DUE} the string ""'),

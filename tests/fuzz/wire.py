@@ -1,0 +1,287 @@
+"""Requests that may be anything, over a socket to a real server.
+
+Two kinds. Framed ones have a head and a body that HTTP allows, on a kept connection; many of them
+are batches for graphs that a model follows: what is refused must have changed nothing, what is
+taken all that it says. Wild ones are damaged anywhere. Whatever comes, the server answers no 500,
+logs no failure, and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import traceback
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from http.client import HTTPException, HTTPResponse
+from typing import Any, get_args
+
+from service.keys import KeyKind
+from tests.fuzz.blocks import described
+from tests.fuzz.mutations import Case, Maker
+from tests.fuzz.oracle import Model, decoded
+
+_METHODS = ("GET", "GET", "GET", "POST", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS", "X")
+_NAMES = ("default", "noise", "a", "..", "%2e%2e", "%00", "%ff", "a%2Fb", "x" * 65, "é", "-a", "")
+_VERTICES = (
+    "a",
+    "b",
+    "%00",
+    "%ff",
+    "%ed%a0%80",
+    "a/b",
+    "1",
+    "9" * 30,
+    "",
+    "%F0%9F%98%80",
+    "x" * 5000,
+)
+_PATHS = (
+    *("/graphs", "/graphs/{name}", "/graphs/{name}/batches", "/graphs/{name}/batches/{number}"),
+    *("/graphs/{name}/ranks", "/graphs/{name}/ranks/{vertex}", "/graphs/{name}/top"),
+    *("/graphs/{name}/recompute", "/graphs/{name}/checkpoint", "/graphs/{name}/personalized"),
+    *("/graphs/{name}/personalized/{vertex}", "/graphs/{name}/watched"),
+    *("/graphs/{name}/watched/{vertex}", "/livez", "/readyz", "/metrics", "/docs", "/openapi.json"),
+    *(
+        "/",
+        "//",
+        "/graphs/",
+        "/graphs/{name}/{vertex}",
+        "*",
+        "/%",
+        "/graphs/{name}?",
+        "/keys/{name}",
+    ),
+)
+_QUERIES = (
+    *("", "", "", "k=10", "k=0", "k=-1", "k=1e3", "k=100000", "k=9999999999999999999999", "k="),
+    *("offset=3", "offset=-1", "offset=99999999999999999999", "min_version=0", "min_version=x"),
+    *("timeout=0.01", "timeout=nan", "timeout=-1", "method=push", "method=x", "target_error=1e-3"),
+    *("target_error=inf", "strategy=static", "strategy=auto", "strategy=x", "wait=durable"),
+    *("wait=x", "unknown=1", "k=1&k=2", "%00=%ff", "=", "&&&", "a" * 3000, "%"),
+)
+_BODIES = (
+    *(b"", b"{}", b"[]", b"null", b'{"seeds": {"a": 1}}', b'{"seeds": {"a": 1e400}}'),
+    *(b'{"queries": [{"seeds": {"a": 1, "b": 2}, "k": 3}]}', b'{"vertices": ["a", "b"]}'),
+    *(b'{"damping": 0.5}', b'{"keys": "integer"}', b'{"target_error": 1e-8, "storage": "float32"}'),
+    *(b'{"queries": []}', b'{"seeds": {"a": -1}}', b'{"seeds": {"": 1}}', b'{"k": true}'),
+)
+_HEADERS = (
+    *("Accept: */*", "Accept-Encoding: gzip", "Content-Encoding: gzip", "Idempotency-Key: k1"),
+    *("Idempotency-Key: ", f"Idempotency-Key: {'k' * 300}", "Origin: https://attacker.example"),
+    *("Authorization: Bearer x", "X-Request-ID: a b", "X-Request-ID: mine", "Expect: 100-continue"),
+    *("Content-Length: 5", "Transfer-Encoding: gzip, chunked", "Upgrade: websocket", "Host: evil"),
+    *("Connection: close", "Connection: upgrade", "Range: bytes=0-1", "X-Long: " + "x" * 9000),
+)
+_MAY_FAIL = (503, 504, 507)
+"""What a server may say that is well: too busy, not in time, no room."""
+
+
+@dataclass
+class Exchanged:
+    """What was sent, and how it was answered: batches by format, all else by status."""
+
+    decoded: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[int] = field(default_factory=Counter)
+    cut_off: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+class Wire:
+    """One client of the server at `port`."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._socket: socket.socket | None = None
+
+    def ask(
+        self, method: str, target: str, body: bytes = b"", headers: tuple[str, ...] = ()
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of the answer, over a connection that is kept if it may be."""
+        lines = [f"{method} {target} HTTP/1.1", "Host: localhost", *headers]
+        if not any(line.lower().startswith("transfer-encoding") for line in headers):
+            lines.append(f"Content-Length: {len(body)}")
+        else:
+            body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
+        sent = "\r\n".join([*lines, "", ""]).encode() + body
+        kept = self._socket is not None
+        try:
+            return self._exchange(method, sent)
+        except (ConnectionError, HTTPException):
+            if not kept:
+                raise
+            return self._exchange(method, sent)  # it was closed meanwhile, as it may be
+
+    def _exchange(self, method: str, sent: bytes) -> tuple[int, dict[str, str], bytes]:
+        if self._socket is None:
+            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=60)
+        try:
+            self._socket.sendall(sent)
+            with HTTPResponse(self._socket, method=method) as answer:
+                answer.begin()
+                content = answer.read()
+                if answer.will_close:
+                    self.close()
+            return answer.status, {k.lower(): v for k, v in answer.getheaders()}, content
+        except (OSError, HTTPException):
+            self.close()
+            raise
+
+    def throw(self, sent: bytes) -> int | None:
+        """The status of the answer to bytes that need not be a request; None: there was none."""
+        with socket.create_connection(("127.0.0.1", self._port), timeout=20) as wild:
+            try:
+                wild.sendall(sent)
+                wild.settimeout(0.1)
+                answer = self._start(wild)
+                if answer is None:  # it waits for more
+                    wild.shutdown(socket.SHUT_WR)
+                    wild.settimeout(20)
+                    answer = wild.recv(65536)
+            except ConnectionError:
+                return None
+        return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else None
+
+    @staticmethod
+    def _start(wild: socket.socket) -> bytes | None:
+        try:
+            return wild.recv(65536)
+        except TimeoutError:
+            return None
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class _Followed:
+    """A graph of the server beside a model of it."""
+
+    def __init__(self, wire: Wire, name: str, kind: KeyKind) -> None:
+        self.path = f"/graphs/{name}"
+        self.kind = kind
+        self._wire = wire
+        self._model = Model()
+        self._version = 0
+        status, _, _ = wire.ask("PUT", self.path, json.dumps({"keys": kind}).encode())
+        assert status == 201, f"{self.path} cannot be created: {status}"
+
+    def send(self, case: Case, query: str, headers: tuple[str, ...]) -> bool:
+        """Whether the batch is taken; asserts that it is taken or refused as it should be."""
+        columns = decoded(case.content_type, case.body, self.kind)
+        typed = (f"Content-Type: {case.content_type}", *headers)
+        status, answered, content = self._wire.ask(
+            "POST", f"{self.path}/batches{query}", case.body, typed
+        )
+        if columns is None or query == "?strategy=x":
+            assert 400 <= status < 500, f"a batch that is none is answered {status}"
+            _check_problem(status, answered, content)
+            return False
+        counts, _ = self._model.apply(columns)
+        self._version += 1
+        assert status == (202 if "durable" in query else 200), (status, content)
+        receipt = json.loads(content)
+        assert receipt["version"] == self._version
+        if status == 200:
+            assert {name: receipt[name] for name in asdict(counts)} == asdict(counts)
+        return True
+
+    def compare(self) -> None:
+        """That nothing else has changed it, and drops it."""
+        self._wire.ask("POST", f"{self.path}/recompute")  # after all that was durable
+        info = json.loads(self._wire.ask("GET", self.path)[2])
+        found = (info["version"], info["vertices"], info["edges"])
+        assert found == (self._version, len(self._model.ids), len(self._model.edges))
+        assert self._wire.ask("DELETE", self.path)[0] == 204
+
+
+def run(seed: int, block: int, size: int, wire: Wire) -> Exchanged:
+    """One block of requests, which a seed and a number decide."""
+    exchanged = Exchanged()
+    maker = Maker(f"{seed}/wire/{block}")
+    kinds: tuple[KeyKind, ...] = get_args(KeyKind)
+    followed = {kind: _Followed(wire, f"followed-{block}-{kind}", kind) for kind in kinds}
+    wire.ask("PUT", "/graphs/noise")
+    for index in range(size):
+        case = maker.case()
+        chance = maker.random.random()
+        try:
+            if chance < 0.5:
+                _batch(maker, case, followed[case.kind], exchanged)
+            elif chance < 0.9:
+                _framed(maker, case, wire, exchanged)
+            else:
+                _wild(maker, case, wire, exchanged)
+        except Exception:
+            exchanged.failures.append(described(index, case))
+    for graph in followed.values():
+        try:
+            graph.compare()
+        except Exception:
+            exchanged.failures.append(f"{graph.path}\n{traceback.format_exc()}")
+    return exchanged
+
+
+def _batch(maker: Maker, case: Case, graph: _Followed, exchanged: Exchanged) -> None:
+    query = maker.random.choice(("", "", "?wait=durable", "?strategy=static", "?strategy=x"))
+    headers: tuple[str, ...] = ()
+    if maker.random.random() < 0.3:
+        headers = (maker.random.choice(("Transfer-Encoding: chunked", "Connection: close")),)
+    taken = graph.send(case, query, headers)
+    name = case.content_type.split(";")[0].lower()
+    (exchanged.decoded if taken else exchanged.refused)[name] += 1
+
+
+def _request(maker: Maker, case: Case) -> tuple[str, str, bytes, tuple[str, ...]]:
+    choose = maker.random.choice
+    path = choose(_PATHS).format(
+        name=choose(_NAMES),
+        vertex=choose(_VERTICES),
+        number=choose(("0", "1", "-1", "x", "9" * 20)),
+    )
+    query = "&".join(filter(None, (choose(_QUERIES), choose(_QUERIES))))
+    body = case.body if maker.random.random() < 0.3 else choose(_BODIES)
+    headers = tuple(choose(_HEADERS) for _ in range(choose((0, 0, 1, 2))))
+    return choose(_METHODS), f"{path}?{query}" if query else path, body, headers
+
+
+def _framed(maker: Maker, case: Case, wire: Wire, exchanged: Exchanged) -> None:
+    method, target, body, headers = _request(maker, case)
+    allowed = [
+        header
+        for header in headers
+        if not header.startswith(("Content-Length", "Transfer-Encoding", "Expect", "Upgrade"))
+    ]
+    status, answered, content = wire.ask(method, target, body, tuple(allowed))
+    exchanged.statuses[status] += 1
+    assert status < 500 or status in _MAY_FAIL, (method, target, status, content)
+    if status >= 400 and method != "HEAD":
+        _check_problem(status, answered, content)
+
+
+def _check_problem(status: int, headers: dict[str, str], content: bytes) -> None:
+    """A problem document; the server beneath the application answers what is no HTTP in plain."""
+    if headers["content-type"].startswith("text/plain"):
+        assert status == 400, (status, content)
+        return
+    assert headers["content-type"] == "application/problem+json", (headers, content)
+    document: dict[str, Any] = json.loads(content)
+    assert document["status"] == status
+
+
+def _wild(maker: Maker, case: Case, wire: Wire, exchanged: Exchanged) -> None:
+    method, target, body, headers = _request(maker, case)
+    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", *headers]
+    if maker.random.random() < 0.5:
+        lines.append(f"Content-Length: {len(body)}")
+    sent = "\r\n".join([*lines, "", ""]).encode() + body
+    for _ in range(maker.random.randrange(4)):
+        sent = maker.damaged(sent)
+    status = wire.throw(sent)
+    if status is None:
+        exchanged.cut_off += 1
+    else:
+        exchanged.statuses[status] += 1
+        assert status < 500 or status in _MAY_FAIL, (sent, status)
