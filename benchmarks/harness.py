@@ -74,7 +74,9 @@ def command(arguments: list[str]) -> str:
             shown.append("../shared/data")
         else:
             shown.append(argument)
-    return shlex.join(["python", "-m", f"benchmarks.{Path(arguments[0]).stem}", *shown])
+    # run as `python -m package.module`, that is where the script lies
+    module = ".".join(Path(arguments[0]).relative_to(RESULTS.parents[1]).with_suffix("").parts)
+    return shlex.join(["python", "-m", module, *shown])
 
 
 def record(suite: str, backend: str, figures: Any, folder: Path = RESULTS) -> Path:

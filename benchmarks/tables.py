@@ -272,11 +272,22 @@ def ways(document: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def crash(document: dict[str, Any]) -> str:
+    """The figures of a run of kills; of the kills by point, how many the points had."""
+    figures = dict(document["figures"])
+    by_point = figures.pop("kills by point").values()
+    rows = graph({"figures": figures}).split("\n")
+    spread = f"| each of the {len(by_point)} points | {min(by_point)} to {max(by_point)} kills |"
+    after = 1 + next(at for at, row in enumerate(rows) if row.startswith("| kills at named"))
+    return "\n".join([*rows[:after], spread, *rows[after:]])
+
+
 def _number(value: float) -> str:
     return f"{value:,}"
 
 
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "crash": crash,
     "temporal": temporal,
     "durability": graph,
     "graph": graph,

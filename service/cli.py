@@ -555,6 +555,8 @@ def _print_copied(copied: Sequence[Copied], target: Path, as_json: bool) -> None
     if as_json:
         display.print_json({"directory": str(target), "graphs": [asdict(one) for one in copied]})
         return
+    if not copied:
+        display.output().print(f"{target}: no graph is there yet", soft_wrap=True)
     for one in copied:
         display.output().print(
             f"{target}: graph {one.graph}, version {one.version:,}, {one.bytes:,} bytes",

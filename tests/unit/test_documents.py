@@ -31,7 +31,9 @@ def test_every_recorded_figure_is_shown() -> None:
 def test_every_figure_says_where_it_comes_from(path: Path) -> None:
     document = json.loads(path.read_text())
     assert document["machine"]
-    assert document["command"].startswith("python -m benchmarks.")
+    assert document["command"].startswith(
+        ("python -m benchmarks.", "python -m tests.crash.marathon")
+    )
     assert "dirty" not in document["commit"]
 
 
