@@ -351,11 +351,22 @@ def _note(figures: dict[str, Any]) -> str:
     return f" {figures['note']}." if figures["note"] else ""
 
 
+def crash(document: dict[str, Any]) -> str:
+    """The figures of a run of kills; of the kills by point, how many the points had."""
+    figures = dict(document["figures"])
+    by_point = figures.pop("kills by point").values()
+    rows = graph({"figures": figures}).split("\n")
+    spread = f"| each of the {len(by_point)} points | {min(by_point)} to {max(by_point)} kills |"
+    after = 1 + next(at for at, row in enumerate(rows) if row.startswith("| kills at named"))
+    return "\n".join([*rows[:after], spread, *rows[after:]])
+
+
 def _number(value: float) -> str:
     return f"{value:,}"
 
 
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "crash": crash,
     "temporal": temporal,
     "durability": graph,
     "fuzz": fuzz,

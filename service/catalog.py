@@ -24,8 +24,9 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
+import numpy as np
 import pyarrow as pa
 
 from gpu import STRATEGIES, Engine, InvalidValue, Options
@@ -45,6 +46,8 @@ log = logging.getLogger("liverank.catalog")
 DEFAULT_GRAPH = "default"
 MANIFEST_FORMAT = 1
 CLOSE_SECONDS = 5.0
+
+_ONE_KEY: dict[KeyKind, pa.Array] = {"string": pa.array(["a"]), "integer": pa.array([1])}
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -129,17 +132,19 @@ class Catalog:
             doing = "the data directory is being read"
             try:
                 self._take_directory()
-                warm_up_keys()
                 cold = []
                 for directory in sorted(self._directory.iterdir()):
                     doing = f"graph {directory.name!r} is being recovered"
                     graph = self._graphs[directory.name] = self._open_graph(directory)
+                    # while the pipeline's thread maps the checkpoint
+                    warm_up_reading(graph.options.keys)
                     if not graph.pipeline.wait_until_readable():
                         cold.append(graph.name)
                 if not cold and DEFAULT_GRAPH in self._graphs:
                     self._not_ready = None
                 doing = "the kernels are being compiled"
                 self._still(doing)
+                warm_up_keys()
                 self._warm_up(GraphOptions().storage)
                 for graph in sorted(self._graphs.values(), key=lambda each: each.name not in cold):
                     doing = f"graph {graph.name!r} is being recovered"
@@ -312,14 +317,20 @@ class Catalog:
         return Graph(directory.name, options, pipeline)
 
 
+def warm_up_reading(kind: KeyKind) -> None:
+    """Compiles, or loads, what the first read of a graph would otherwise wait for."""
+    table = KeyTable(kind)
+    table.lookup(_ONE_KEY[kind])
+    table.keys(np.empty(0, np.int64))
+
+
 def warm_up_keys() -> None:
-    """Compiles what the first read would otherwise wait for."""
-    for kind, first, second in (("string", "a", "b"), ("integer", 1, 2)):
-        table = KeyTable(cast(KeyKind, kind))
-        ids = table.assign(pa.array([first, second]))
-        table.truncate(1)
-        table.lookup(pa.array([first, second]))
-        table.keys(ids[:1])
+    """Compiles, or loads, all that key tables need."""
+    for kind, key in _ONE_KEY.items():
+        warm_up_reading(kind)
+        table = KeyTable(kind)
+        table.assign(key)
+        table.truncate(0)
 
 
 def _read_manifest(path: Path) -> GraphOptions:

@@ -24,7 +24,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -314,13 +314,10 @@ class Pipeline:
         self._recover(checkpoint)
 
     def _recover(self, checkpoint: Checkpoint | None) -> None:
-        self._journal = verified_journal(self._directory / "journal.db", checkpoint)
+        self._journal = self._journal_verified_beside_restore(checkpoint)
         try:
             self._revision = self._journal.revision
-            applied = 0
-            if checkpoint is not None:
-                applied = checkpoint.version
-                self._engine.restore(snapshot_of(checkpoint))
+            applied = checkpoint.version if checkpoint is not None else 0
             unanswered = replay(
                 self._journal,
                 applied,
@@ -350,6 +347,20 @@ class Pipeline:
         except BaseException:
             self._journal.close()
             raise
+
+    def _journal_verified_beside_restore(self, checkpoint: Checkpoint | None) -> Journal:
+        """The journal, read and checked while the engine takes over what the checkpoint has: each
+        takes seconds and one processor, and neither needs the other.
+        """
+        with ThreadPoolExecutor(1, f"liverank-{self.graph}-verify") as beside:
+            journal = beside.submit(verified_journal, self._directory / "journal.db", checkpoint)
+            try:
+                if checkpoint is not None:
+                    self._engine.restore(snapshot_of(checkpoint))
+            except BaseException:
+                journal.result().close()
+                raise
+            return journal.result()
 
     def _open_queries(self) -> None:
         self._watched = WatchedQueries(self.graph, self._directory, self._engine, self._keys)

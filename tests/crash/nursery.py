@@ -1,13 +1,14 @@
-"""Real servers, started soon: forked from a process that has imported all the libraries.
+"""Real servers, started soon: forked from a process that has imported all there is to import.
 
     python -m tests.crash.nursery      one request a line on stdin, one answer a line on stdout
 
-A server is a process of its own with its own port, and dies by a real SIGKILL. The product's own
-modules are imported after the fork: they start Numba's threads, which would not survive it.
+A server is a process of its own with its own port and its own Numba threads, and dies by a real
+SIGKILL. Threads do not survive a fork: the importing process starts none.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -25,21 +26,13 @@ import httpx
 
 READY_SECONDS = 60.0
 
-LIBRARIES = (
-    "fastapi.openapi.utils",
-    "fastapi_offline",
-    "numba.extending",
-    "numpy",
-    "orjson",
-    "pyarrow.compute",
-    "pyarrow.csv",
-    "pyarrow.json",
-    "uvicorn",
+IMPORTED = (
+    "service.app",
+    "tests.crash.points",
     "uvicorn.protocols.http.auto",
     "uvicorn.loops.auto",
     "uvicorn.lifespan.on",
 )
-"""What takes long to import and starts no thread that is needed later."""
 
 
 @dataclass
@@ -138,6 +131,7 @@ class Nursery:
 
 
 def _serve(request: dict[str, Any]) -> None:
+    import numba
     import uvicorn
 
     from gpu import Engine
@@ -145,6 +139,7 @@ def _serve(request: dict[str, Any]) -> None:
     from service.settings import Settings
     from tests.crash.points import arm
 
+    numba.get_num_threads()  # starts them, as the import of gpu.threads does
     # kernels come from Numba's cache as they are needed
     Engine.warm_up = lambda _self: None  # type: ignore[assignment,method-assign]
     if request["point"] is not None:
@@ -158,9 +153,23 @@ def _serve(request: dict[str, Any]) -> None:
     uvicorn.run(create_app(settings), port=settings.port, log_level="error", access_log=False)
 
 
+def _import_without_threads() -> None:
+    import numba
+
+    start_threads = numba.get_num_threads
+    numba.get_num_threads = lambda: 1
+    for module in IMPORTED:
+        importlib.import_module(module)
+    numba.get_num_threads = start_threads
+
+    from service.catalog import warm_up_keys
+
+    warm_up_keys()  # none of these kernels is parallel
+    gc.freeze()
+
+
 def main() -> None:
-    for library in LIBRARIES:
-        importlib.import_module(library)
+    _import_without_threads()
     out = os.dup(1)
     os.dup2(2, 1)  # what a server prints must not be taken for an answer
     ended: dict[int, int] = {}

@@ -82,13 +82,40 @@ class Stream:
             assert answer.status_code == (202 if self.wait == "durable" else 200), answer.text
             self.answers[last] = answer.content
 
-    def check_repeats(self, http: httpx.Client, everything: bool) -> None:
-        """A repeat gets the first receipt."""
+    def repeats(self, http: httpx.Client, everything: bool) -> tuple[int, int]:
+        """Sends batches again: how many, and how many did not get their first receipt."""
         old = range(self.checked)
         chosen = old if everything else self.choose.sample(old, min(CHECKED, len(old)))
-        for number in [*chosen, *range(self.checked, len(self.sent))]:
-            assert self.send(http, number).content == self.answers[number]
+        again = [*chosen, *range(self.checked, len(self.sent))]
+        differing = [
+            number for number in again if self.send(http, number).content != self.answers[number]
+        ]
         self.checked = len(self.sent)
+        return len(again), len(differing)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A server beside the model of what must be there.
+
+    acknowledged  batches that were answered
+    versions      batches that the server has
+    repeated      batches sent again
+    differing     of those, how many did not get their first receipt
+    """
+
+    acknowledged: int
+    versions: int
+    repeated: int
+    differing: int
+
+    @property
+    def lost(self) -> int:
+        return max(0, self.acknowledged - self.versions)
+
+    @property
+    def twice(self) -> int:
+        return max(0, self.versions - self.acknowledged)
 
 
 def streams(seed: int) -> list[Stream]:
@@ -112,8 +139,8 @@ def run_until_killed(sending: Sequence[Stream], url: str, seconds: float) -> Non
         thread.join()
 
 
-def check(sending: Sequence[Stream], url: str, everything: bool = False) -> None:
-    """Nothing lost, nothing twice, the graph that of the model, the bound true."""
+def check(sending: Sequence[Stream], url: str, everything: bool = False) -> Comparison:
+    """Asserts: nothing lost, nothing twice, the graph that of the model, the bound true."""
     with httpx.Client(base_url=url, timeout=60) as http:
         for stream in sending:
             stream.settle(http)
@@ -122,15 +149,21 @@ def check(sending: Sequence[Stream], url: str, everything: bool = False) -> None
         )
         answer = http.get(f"{GRAPH}/top", params={"min_version": newest, "timeout": 60})
         assert answer.status_code == 200, answer.text
-        for stream in sending:
-            stream.check_repeats(http, everything)
+        repeats = [stream.repeats(http, everything) for stream in sending]
         info = http.get(GRAPH).json()
-        assert info["version"] == sum(len(stream.sent) for stream in sending)
+        compared = Comparison(
+            acknowledged=sum(len(stream.answers) for stream in sending),
+            versions=info["version"],
+            repeated=sum(sent for sent, _ in repeats),
+            differing=sum(differing for _, differing in repeats),
+        )
+        assert (compared.lost, compared.twice, compared.differing) == (0, 0, 0), compared
         edges = sorted(set().union(*(stream.edges for stream in sending)))
         seen = sorted(set().union(*(stream.seen for stream in sending)))
         assert (info["edges"], info["vertices"]) == (len(edges), len(seen))
         if seen:
             _check_ranks(http, edges, seen)
+    return compared
 
 
 def _version(body: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 import re
@@ -91,6 +92,24 @@ def test_help_names_every_command_and_imports_nothing_heavy() -> None:
     assert done.stderr == "0 set()\n"
     for name in ("serve", "load", "replay", "rank", "top", "get", "ppr", "generate", "demo"):
         assert f"\n  {name} " in done.stdout
+
+
+def test_what_asks_a_server_imports_neither_engine_nor_web_framework_even_when_it_fails() -> None:
+    program = (
+        "import sys; from service import cli\n"
+        "try: cli.main(['top', '--url', 'http://127.0.0.1:9'])\n"
+        "except SystemExit as end: code = end.code\n"
+        "heavy = {'numba', 'numpy', 'pyarrow', 'fastapi', 'uvicorn'} & set(sys.modules)\n"
+        "print(code, heavy)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "1 set()\n"
+    assert done.stderr.startswith("liverank: no answer from http://127.0.0.1:9 ")
+
+
+@pytest.mark.parametrize(("module", "name"), cli._FORESEEN.items())
+def test_foreseen_errors_are_named_as_they_are_called(module: str, name: str) -> None:
+    assert issubclass(getattr(importlib.import_module(module), name), Exception)
 
 
 def test_the_module_runs_as_the_command_does() -> None:
