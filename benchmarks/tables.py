@@ -282,7 +282,7 @@ def fuzz(document: dict[str, Any]) -> str:
         "| cases | format | decoded and applied | refused |",
         "| --- | --- | --- | --- |",
     ]
-    formats = sorted({*bodies["decoded"], *bodies["refused"]} - {"other"}) + ["other"]
+    formats = [*sorted({*bodies["decoded"], *bodies["refused"]} - {"other"}), "other"]
     for name in formats:
         taken, refused = (bodies[part].get(name, 0) for part in ("decoded", "refused"))
         lines.append(f"| {taken + refused:,} | {name} | {taken:,} | {refused:,} |")
