@@ -39,7 +39,7 @@ from gpu.types import (
     Ranking,
     Result,
 )
-from gpu.watched import Watched
+from gpu.watched import Registration, Watched
 
 
 class Engine:
@@ -58,7 +58,7 @@ class Engine:
         self._graph = Graph(self._backend, self.options.dangling, self.options.vertex_order)
         self._state = State(self._graph, self.options)
         self._spaces = Spaces(self._graph)
-        self._jobs: list[Job] = []
+        self._jobs: list[Job | Registration] = []
         self._watched = Watched(self._spaces, self.options)
         self._touched = Touched()
         self._ranked_vertices = 0
@@ -244,18 +244,25 @@ class Engine:
         job = self.ask(queries)
         try:
             while not job.done:
-                job.step()
-            return self.answers(job)
+                self.step(job)
+            return job.answers()
         finally:
             self.close(job)
 
     def ask(self, queries: Sequence[PersonalizedQuery]) -> Job:
-        """The same, to be made in steps, between which batches may be applied: see gpu.job. Its
-        `answers` are asked of the engine, and it is to be closed.
+        """The same, to be made by `step`, between which batches may be applied, and then to be
+        closed: see gpu.job.
         """
         job = Job(self._spaces, self.options, self.check(queries))
         self._jobs.append(job)
         return job
+
+    def step(self, job: Job | Registration) -> None:
+        """Goes on with a job that is not done, by about a sweep's work at most. Raises
+        OutOfMemory.
+        """
+        with self._device():
+            job.step()
 
     def check(self, queries: Sequence[PersonalizedQuery]) -> list[Prepared]:
         """Raises InvalidValue for what cannot be asked: ``queries[3].k``."""
@@ -268,14 +275,11 @@ class Engine:
                 raise InvalidValue(field, error.value, error.requirement) from None
         return prepared
 
-    def answers(self, job: Job) -> list[Personalized]:
-        """The answers of a job that is done, in the order asked."""
-        return job.answers()
-
-    def close(self, job: Job) -> None:
+    def close(self, job: Job | Registration) -> None:
         """Ends a job, done or not; its arrays serve the next one."""
         self._jobs.remove(job)
-        job.close()
+        with self._device():
+            job.close()
 
     def watch(self, name: str, query: PersonalizedQuery) -> None:
         """Answers a query and keeps it fresh from now on, in place of another of this name.
@@ -283,7 +287,27 @@ class Engine:
         Its method decides how it is solved first; its target is its target error. Raises
         InvalidValue, and OutOfMemory where its vectors would not fit; then all is as it was.
         """
-        self._watched.add(name, Prepared.of(self.vertices, self.options, query))
+        registration = self.register(name, query)
+        try:
+            while not registration.done:
+                self.step(registration)
+            self.keep(registration)
+        finally:
+            self.close(registration)
+
+    def register(self, name: str, query: PersonalizedQuery) -> Registration:
+        """The same, to be made by `step`, between which batches may be applied, then to be kept and
+        closed. Raises InvalidValue, OutOfMemory.
+        """
+        asked = Prepared.of(self.vertices, self.options, query)
+        registration = Registration(self._spaces, self.options, name, asked)
+        self._jobs.append(registration)
+        return registration
+
+    def keep(self, registration: Registration) -> None:
+        """Watches a query that is solved, in place of another of its name."""
+        with self._device():
+            self._watched.keep(registration)
 
     def unwatch(self, name: str) -> None:
         """Forgets a watched query, if there is one of this name."""

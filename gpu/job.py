@@ -1,8 +1,9 @@
 """Personalized queries that were asked together: as blocks where that is quicker, else one by one.
 
 A job is made in steps, each of at most about a sweep, so that whoever has the device can do
-something else between them, batches too. All answers are of one graph: a batch takes a single query
-on where it is, by its residual, and lets blocks, and what was answered before, begin anew.
+something else between them, batches too. Answers that are taken together are of one graph: a batch
+takes a single query on where it is, by its residual, and lets blocks, and what was answered and not
+taken before, begin anew.
 """
 
 from __future__ import annotations
@@ -42,24 +43,27 @@ class Prepared:
 
 
 class Job:
-    """`step` until `done`, then `answers`; `close` in any case.
+    """`step` until `done`, then `answers`, or `take` them as they come; `close` in any case.
 
-    restarts  how many batches made it begin anew
+    batches   how many have come since it began
+    restarts  how many of them made a part of it begin anew
     """
 
     def __init__(self, spaces: Spaces, options: Options, asked: Sequence[Prepared]) -> None:
-        self.restarts = 0
+        self.batches = self.restarts = 0
         self._graph: Graph = spaces.graph
         self._spaces = spaces
         self._options = options
         self._asked = asked
         self._at_work: Query | Block | None = None
+        self._taken: set[int] = set()
         self._plan()
 
     def _plan(self) -> None:
         """The places of the queries, in the parts in which they will be worked on."""
         self._answers: dict[int, Personalized] = {}
-        together = [place for place, one in enumerate(self._asked) if one.fits_a_block]
+        places = [place for place in range(len(self._asked)) if place not in self._taken]
+        together = [place for place in places if self._asked[place].fits_a_block]
         width = Block.size(self._graph, max(1, len(together)))
         free = self._graph.backend.memory_available()
         if Block.bytes_needed(self._graph, width) > free:
@@ -67,7 +71,7 @@ class Job:
         blocks = [together[first : first + width] for first in range(0, len(together), width)]
         blocks = [block for block in blocks if len(block) >= LEAST_QUERIES]
         taken = {place for block in blocks for place in block}
-        alone = [[place] for place in range(len(self._asked)) if place not in taken]
+        alone = [[place] for place in places if place not in taken]
         self._parts = [*alone, *blocks]
 
     @property
@@ -112,6 +116,7 @@ class Job:
 
     def perturb(self, applied: Applied | Loaded) -> None:
         """Follows a batch."""
+        self.batches += 1
         if isinstance(self._at_work, Query):
             try:
                 self._at_work.perturb(applied)
@@ -129,6 +134,15 @@ class Job:
     def answers(self) -> list[Personalized]:
         """In the order asked."""
         return [self._answers[place] for place in range(len(self._asked))]
+
+    def take(self, places: range) -> list[Personalized] | None:
+        """The answers at these places, all of the graph as it is now, once all are there; None
+        before. They no longer follow batches.
+        """
+        if not all(place in self._answers for place in places):
+            return None
+        self._taken.update(places)
+        return [self._answers.pop(place) for place in places]
 
     def close(self) -> None:
         """Gives the arrays back."""

@@ -40,6 +40,61 @@ class _Entry:
     perturbed: bool = False
 
 
+class Registration:
+    """A query that is to be watched, at its first solve: `step` until `done`, then `Watched.keep`;
+    `close` in any case. A batch between two steps perturbs it, and it goes on where it is.
+
+    batches   how many have come since it began
+    restarts  0: none made it begin anew
+    """
+
+    def __init__(self, spaces: Spaces, options: Options, name: str, asked: Prepared) -> None:
+        """Raises OutOfMemory, with what its vectors need at most."""
+        backend, vertices = spaces.graph.backend, spaces.graph.vertices
+        needed, available = Space.bytes_needed(vertices), backend.memory_available()
+        if needed > available:
+            raise OutOfMemory(f"the watched query {name!r}", needed, available)
+        self.name = name
+        self.asked = asked
+        self.batches = self.restarts = 0
+        self._spaces = spaces
+        self._options = options
+        self._query: Query | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._query is not None and self._query.done
+
+    def step(self) -> None:
+        """Goes on, by about a sweep's work at most. Raises OutOfMemory."""
+        if self._query is None:
+            self._query = _begun(self._spaces, self._options, self.asked)
+        self._query.step()
+
+    def perturb(self, applied: Applied | Loaded) -> None:
+        """Follows a batch."""
+        self.batches += 1
+        if self._query is None:
+            return
+        try:
+            self._query.perturb(applied)
+        except MemoryError:
+            # the batch stands; whoever asked hears of it when the query begins anew
+            self.close()
+
+    def take(self) -> Query:
+        """The query, solved, whose arrays are the taker's from now on."""
+        assert self._query is not None
+        query, self._query = self._query, None
+        return query
+
+    def close(self) -> None:
+        """Gives the arrays back."""
+        if self._query is not None:
+            self._query.close()
+        self._query = None
+
+
 class Watched:
     """The watched queries of one graph, by name."""
 
@@ -51,19 +106,11 @@ class Watched:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, name: str, asked: Prepared) -> None:
-        """Solves a query and keeps it, in place of another of the same name.
-
-        Raises OutOfMemory, with what its vectors need at most; then all is as it was.
-        """
-        backend, vertices = self._spaces.graph.backend, self._spaces.graph.vertices
-        needed, available = Space.bytes_needed(vertices), backend.memory_available()
-        if needed > available:
-            raise OutOfMemory(f"the watched query {name!r}", needed, available)
-        entry = _Entry(asked, None, None)
-        self._solve(entry)
-        self.remove(name)
-        self._entries[name] = entry
+    def keep(self, registration: Registration) -> None:
+        """Keeps a query that is solved, in place of another of the same name."""
+        entry = _Entry(registration.asked, None, None)
+        self._settle(entry, registration.take())
+        self._entries[registration.name] = entry
 
     def remove(self, name: str) -> None:
         """Forgets a query, if there is one of this name."""
@@ -132,15 +179,11 @@ class Watched:
                 # rounding has come to be too much of the residual
                 query = None
         if query is None:
-            query = Query(
-                self._spaces,
-                self._options,
-                asked.seeds,
-                asked.query.k + 1,
-                asked.query.method,
-                _SOLVED * asked.target_error,
-            )
+            query = _begun(self._spaces, self._options, asked)
             self._run(query)
+        self._settle(entry, query)
+
+    def _settle(self, entry: _Entry, query: Query) -> None:
         entry.answer = query.answer()
         self._pack(query)
         entry.query = query
@@ -165,3 +208,14 @@ class Watched:
         """Bytes that the walks hold on the device."""
         walks = [entry.query.walk for entry in self._entries.values() if entry.query is not None]
         return sum(walk.nbytes for walk in walks)
+
+
+def _begun(spaces: Spaces, options: Options, asked: Prepared) -> Query:
+    return Query(
+        spaces,
+        options,
+        asked.seeds,
+        asked.query.k + 1,
+        asked.query.method,
+        _SOLVED * asked.target_error,
+    )

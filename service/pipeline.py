@@ -36,7 +36,9 @@ import orjson
 from gpu import Change, DeviceLost, EdgeBatch, Engine, Options, OutOfMemory, Result
 from gpu.snapshot import Room
 from gpu.types import BackendName
+from gpu.watched import Registration
 from service.admission import Admission, QueueLimits
+from service.asked import Waiting
 from service.batch import Batch, in_order_of_position, joined, new_keys, promise
 from service.durability import checkpoint as checkpoints
 from service.durability.checkpoint import Checkpoint
@@ -58,9 +60,9 @@ from service.errors import (
 from service.formats import EdgeColumns
 from service.keys import KeyKind, KeyTable
 from service.observer import Observer, RankedBatch, StageSeconds
-from service.queries import Queries, Request
+from service.queries import Queries, Watch
 from service.view import View
-from service.watched import Definition, WatchedQueries
+from service.watched import WatchedQueries
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -190,18 +192,16 @@ class Pipeline:
         """Ranks again; the receipt, with the same version and the next revision."""
         return self._enqueue_task(lambda: self._recompute(strategy))
 
-    def ask(self, request: Request) -> None:
-        """Queues personalized queries; ``request.answered`` says how they go. Raises QueueFull."""
+    def ask(self, request: Waiting[Any]) -> None:
+        """Queues personalized queries, or one to be kept fresh; ``request.answered`` says how they
+        go. Raises QueueFull.
+        """
         with self._changed:
             if self._closed is not None:
                 raise self._closed
             self.computations.admit(request.answered, request.nbytes)
             self._queries.add(request)
             self._changed.notify()
-
-    def watch(self, name: str, definition: Definition) -> Future[tuple[bool, View]]:
-        """Keeps a personalized query fresh; whether its name is new, and a view that has it."""
-        return self._enqueue_task(lambda: self._watch(name, definition))
 
     def unwatch(self, name: str) -> Future[None]:
         """Forgets a watched query. Ends in UnknownWatched where there is none."""
@@ -289,13 +289,16 @@ class Pipeline:
             return
         self._opened.set_result(None)
         while (work := self._take()) is not None:
-            if isinstance(work, _Task):
-                _settle_task(work)
-            else:
-                self._process(work)
-            del work  # its columns would live until the next one comes
-            if self._closed is None:
-                self._queries.advance()
+            try:
+                if isinstance(work, _Task):
+                    _settle_task(work)
+                else:
+                    self._process(work)
+                del work  # its columns would live until the next one comes
+                if self._closed is None:
+                    self._queries.advance()
+            except DeviceLost as error:
+                end_process(error)
         self._rank_due()
         self._refuse_the_rest()
 
@@ -365,7 +368,11 @@ class Pipeline:
     def _open_queries(self) -> None:
         self._watched = WatchedQueries(self.graph, self._directory, self._engine, self._keys)
         self._queries.open(
-            self._engine, self._keys, lambda: (self._journal.version, self._revision)
+            self._engine,
+            self._keys,
+            newest=lambda: (self._journal.version, self._revision),
+            keep=self._keep_watched,
+            ending=lambda: self._closed is not None,
         )
 
     def _take(self) -> list[Batch] | _Task | None:
@@ -713,8 +720,10 @@ class Pipeline:
         cut = self._engine.cut(room)
         return Moment(self.view, self._journal.chain, cut, self._keys.cut(), perf_counter() - begin)
 
-    def _watch(self, name: str, definition: Definition) -> tuple[bool, View]:
-        new = self._watched.put(name, definition)
+    def _keep_watched(self, watch: Watch, registration: Registration) -> tuple[bool, View]:
+        # the query is of the graph as it is now, and shown beside ranks of the same
+        self._rank_due()
+        new = self._watched.keep(watch.definition, registration)
         self._show_watched()
         return new, self.view
 
@@ -767,5 +776,7 @@ def _receipt(applied: _Applied, result: Result, view: View, publish_seconds: flo
 def _settle_task(task: _Task) -> None:
     try:
         task.future.set_result(task.run())
+    except DeviceLost:
+        raise
     except Exception as error:
         task.future.set_exception(error)

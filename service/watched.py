@@ -18,10 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from gpu import Engine, Personalized
+from gpu.watched import Registration
+from service.asked import KeyedQuery
 from service.durability.files import storage_errors, sync_directory, write_synced
 from service.errors import StorageFailed, UnknownWatched
 from service.keys import ARROW_TYPES, KeyTable
-from service.queries import KeyedQuery
 
 FILE = "watched.json"
 FORMAT = 1
@@ -101,23 +102,17 @@ class WatchedQueries:
             self._engine.watch(name, self._resolved(definition))
         self._look()
 
-    def put(self, name: str, definition: Definition) -> bool:
-        """Registers a query, or another one under this name; whether the name is new.
+    def keep(self, definition: Definition, registration: Registration) -> bool:
+        """Registers a query that is solved, or another one under its name; whether the name is new.
 
-        Raises UnknownVertex, InvalidValue, OutOfMemory, StorageFailed; then all is as it was.
+        Raises StorageFailed; then all is as it was.
         """
-        before = self._definitions.get(name)
-        self._engine.watch(name, self._resolved(definition))
-        try:
-            self._write({**self._definitions, name: definition})
-        except StorageFailed:
-            if before is None:
-                self._engine.unwatch(name)
-            else:
-                self._engine.watch(name, self._resolved(before))
-            raise
+        name = registration.name
+        new = name not in self._definitions
+        self._write({**self._definitions, name: definition})
+        self._engine.keep(registration)
         self._look(anew=name)
-        return before is None
+        return new
 
     def remove(self, name: str) -> None:
         """Raises UnknownWatched, StorageFailed."""

@@ -11,8 +11,8 @@ from fastapi import Request as HttpRequest
 
 from gpu import Personalized
 from gpu.personalized import METHODS, TARGETS
+from service.asked import Answer, Answered, KeyedQuery, Request, Waiting
 from service.catalog import Graph
-from service.queries import Answered, KeyedQuery, Request
 from service.routes.common import (
     OpenGraph,
     PublishedView,
@@ -43,7 +43,7 @@ router = APIRouter(tags=["personalized"], route_class=DirectRoute)
 _GONE_SECONDS = 0.1
 """How often it is looked whether who asked is still there."""
 
-_UNREAD = Response(status_code=499)
+UNREAD = Response(status_code=499)
 """For a client that is gone: 499, as nginx has it in its log."""
 
 
@@ -76,9 +76,9 @@ async def personalized(
     """The vertices that rank highest when every walk restarts at this one, best first."""
     key = key_of(vertex, graph.options.keys)
     query = KeyedQuery(key, None, k, method, target_error, target)
-    found = await _answered(http, graph, Request([query], timeout))
+    found = await answered(http, graph, Request([query], timeout))
     if found is None:
-        return _UNREAD
+        return UNREAD
     head = {"vertex": key[0].as_py(), "version": found.version, "revision": found.revision}
     return json_answer({**head, **answer_body(found.vertices[0], found.answers[0])})
 
@@ -95,9 +95,9 @@ async def personalized_many(
     """Queries with weighted seeds, answered together and in order, all of one version."""
     body = await read_body(http)
     queries = await asyncio.to_thread(_parsed, body, graph)
-    found = await _answered(http, graph, Request(queries, timeout))
+    found = await answered(http, graph, Request(queries, timeout))
     if found is None:
-        return _UNREAD
+        return UNREAD
     return stored_answer(await asyncio.to_thread(_encoded, found))
 
 
@@ -132,8 +132,8 @@ def answer_body(vertices: list[Any], answer: Personalized) -> dict[str, Any]:
     }
 
 
-async def _answered(http: HttpRequest, graph: Graph, request: Request) -> Answered | None:
-    """Waits for an answer; None, and the queries are given up, where the client has gone away."""
+async def answered(http: HttpRequest, graph: Graph, request: Waiting[Answer]) -> Answer | None:
+    """Waits for an answer; None, and the request is given up, where the client has gone away."""
     graph.pipeline.ask(request)
     answer = asyncio.wrap_future(request.answered)
     try:

@@ -10,9 +10,11 @@ from fastapi import APIRouter, Path, Request, Response
 from gpu import InvalidValue
 from service.catalog import GraphOptions
 from service.errors import NotReady, UnknownWatched
+from service.queries import Watch
 from service.routes.common import (
     OpenGraph,
     PublishedView,
+    Seconds,
     body_of,
     json_answer,
     parse_body,
@@ -21,7 +23,7 @@ from service.routes.common import (
     seeds_of,
 )
 from service.routes.direct import DirectRoute
-from service.routes.personalized import answer_body
+from service.routes.personalized import UNREAD, answer_body, answered
 from service.schemas import WatchedAnswer, WatchedRequest
 from service.view import View
 from service.watched import Definition
@@ -44,17 +46,23 @@ Name = Annotated[
     response_model=WatchedAnswer,
     responses={
         201: {"model": WatchedAnswer, "description": "The name is new"},
-        **problems(404, 413, 422, 507),
+        **problems(404, 413, 422, 429, 504, 507),
     },
     openapi_extra=body_of(WatchedRequest),
 )
-async def watch(request: Request, graph: OpenGraph, name: Name) -> Response:
+async def watch(
+    request: Request, graph: OpenGraph, name: Name, timeout: Seconds = 10.0
+) -> Response:
     """Answers a query and keeps it fresh from now on; it replaces another of this name."""
     if not 1 <= len(name) <= LONGEST_NAME:
         raise InvalidValue("name", name, f"1 to {LONGEST_NAME} characters long")
     asked = parse_body(WatchedRequest, await read_body(request))
     definition = _definition(asked, graph.options)
-    new, view = await asyncio.wrap_future(graph.pipeline.watch(name, definition))
+    query = definition.keyed(graph.options.keys)
+    found = await answered(request, graph, Watch([query], timeout, name, definition))
+    if found is None:
+        return UNREAD
+    new, view = found
     return json_answer(_body(graph.name, view, name), 201 if new else 200)
 
 

@@ -246,7 +246,7 @@ def test_a_batch_between_two_steps_is_followed(method: str, backend: Backend) ->
             batch = random_batch(generator, model, size=10)
             model.apply(batch)
             engine.apply(batch)
-    answers = engine.answers(job)
+    answers = job.answers()
     engine.close(job)
     assert job.restarts >= 1 or method == "push"
     for asked, answer in ((query, answers[0]), (_with(query, "pull", 1e-6), answers[-1])):

@@ -90,7 +90,7 @@ def test_queries_follow_batches_that_are_applied_together(backend: Backend) -> N
     assert engine.apply_parts(parts, [(1, 1), (1, 0)]) is not None
     while not job.done:
         job.step()
-    (answer,) = engine.answers(job)
+    (answer,) = job.answers()
     engine.close(job)
     engine.refresh_watched()
     again = Engine(engine.options, backend)

@@ -87,3 +87,51 @@ def test_a_batch_that_ended_the_process_twice_is_rejected(tmp_path: Path, functi
     with working(tmp_path) as again:
         assert again.view.edges == journal.version - 1
         assert send(again, batch([("g", "h")]))["inserted"] == 1
+
+
+ASKING = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from gpu.personalized import Query
+from service.asked import KeyedQuery, Request
+from service.queries import Watch
+from service.watched import Definition
+from tests.service.graphs import batch, opened, send
+
+def lost(self):
+    raise RuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+pipeline = opened(Path(sys.argv[1]))
+send(pipeline, batch([("a", "b"), ("b", "a")]))
+Query.step = lost
+type(pipeline._engine._backend).is_lost = lambda self, error: "cuda" in str(error)
+query = KeyedQuery(pa.array(["a"]))
+asked = {
+    "query": Request([query], 60.0),
+    "watch": Watch([query], 60.0, "mine", Definition(("a",), (1.0,), 10, "hybrid", 1e-6)),
+}[sys.argv[2]]
+pipeline.ask(asked)
+asked.answered.result(60)
+"""
+
+
+@pytest.mark.parametrize("what", ["query", "watch"])
+def test_a_query_that_loses_the_device_ends_the_process(tmp_path: Path, what: str) -> None:
+    Journal.create(tmp_path / "journal.db")
+    ended = subprocess.run(
+        [sys.executable, "-c", ASKING, str(tmp_path), what],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+    assert ended.returncode == EXIT_DEVICE_LOST, ended.stderr
+    assert ended.stderr.splitlines()[-1] == (
+        "liverank: the device is lost: cudaErrorIllegalAddress: an illegal memory access was "
+        "encountered; the process ends, to be started again"
+    )
+    # what was committed is there again, and nothing is watched that was not answered
+    with working(tmp_path) as pipeline:
+        assert (pipeline.view.version, pipeline.view.edges) == (1, 2)
+        assert pipeline.view.watched == {}

@@ -13,8 +13,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from service.asked import KeyedQuery, Request
 from service.errors import NotAnsweredInTime, StorageFailed
-from service.queries import KeyedQuery, Request
 from service.schemas import PersonalizedAnswer, PersonalizedAnswers, Receipt, WatchedAnswer
 from tests.service.server import Server, running, wait_for
 from tests.service.test_problems import problem

@@ -16,6 +16,7 @@ from service.admission import QueueLimits
 from service.durability.journal import Journal
 from service.errors import NotReady, QueueFull
 from service.pipeline import Pipeline
+from service.queries import Watch
 from service.watched import Definition
 from tests.service.graphs import batch, send, started
 from tests.service.server import running, wait_for
@@ -57,7 +58,9 @@ def test_order_storage_and_watched_queries_survive_a_restart_from_a_checkpoint(
     pipeline = restarted(tmp_path, options)
     send(pipeline, batch(RING))
     definition = Definition(("a",), (1.0,), 5, "hybrid", 1e-5)
-    assert pipeline.watch("from a", definition).result(60)[0]
+    watch = Watch([definition.keyed("string")], 60.0, "from a", definition)
+    pipeline.ask(watch)
+    assert watch.answered.result(60)[0]
     pipeline.checkpoint().result(60)
     if later:
         send(pipeline, batch([("c", "f")], [("b", "c")]))
