@@ -25,9 +25,6 @@ from gpu.types import Options, Personalized, Ranking
 LEAST_TARGET = 1e-7
 """The smallest target error of a query in a block."""
 
-LEAST_QUERIES = 4
-"""Fewer queries are quicker one by one."""
-
 _ULP = 2.0**-53
 _ROUNDED = 2.0**-24
 _SHARE_ROUNDED = 2.0**-7

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.backends.base import Backend
-from gpu.block import LEAST_QUERIES
 from gpu.errors import DeviceLost, InvalidValue
 from gpu.graph import Applied, Graph, Loaded, purpose_of
 from gpu.job import Job, Prepared
@@ -358,5 +357,8 @@ class Engine:
             )
             for method in METHODS:
                 engine.personalized(np.array([0]), k=1, method=method)
-            engine.personalized_many([PersonalizedQuery(np.array([0]), k=1)] * LEAST_QUERIES)
+            columns = self._backend.least_columns
+            engine.personalized_many(
+                [PersonalizedQuery(np.array([0]), k=1, method="pull")] * columns
+            )
         Graph.warm_up(self._backend, self.options.dangling)

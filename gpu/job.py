@@ -1,5 +1,9 @@
 """Personalized queries that were asked together: as blocks where that is quicker, else one by one.
 
+A block reads all of the graph again and again. So where the method is ``hybrid`` each query is
+first tried alone, by as much pushing as costs little beside its part of a block: one that stays
+near its seeds is answered by that, whatever the size of the graph.
+
 A job is made in steps, each of at most about a sweep, so that whoever has the device can do
 something else between them, batches too. Answers that are taken together are of one graph: a batch
 takes a single query on where it is, by its residual, and lets blocks, and what was answered and not
@@ -11,11 +15,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpu.block import LEAST_QUERIES, LEAST_TARGET, Asked, Block
+from gpu.block import LEAST_TARGET, Asked, Block
 from gpu.graph import Applied, Graph, Loaded
 from gpu.personalized import Query, Spaces, check_query
 from gpu.seeds import Seeds
 from gpu.types import Options, Personalized, PersonalizedQuery
+
+_TRIAL_STEPS = 2
+"""Steps of push, each of a tenth of a sweep at most, that a query has before it joins a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +71,30 @@ class Job:
         self._answers: dict[int, Personalized] = {}
         places = [place for place in range(len(self._asked)) if place not in self._taken]
         together = [place for place in places if self._asked[place].fits_a_block]
-        width = Block.size(self._graph, max(1, len(together)))
+        self._width = Block.size(self._graph, max(1, len(together)))
         free = self._graph.backend.memory_available()
-        if Block.bytes_needed(self._graph, width) > free:
+        fits = Block.bytes_needed(self._graph, self._width) <= free
+        if not fits or len(together) < self._graph.backend.least_columns:
             together = []
-        blocks = [together[first : first + width] for first in range(0, len(together), width)]
-        blocks = [block for block in blocks if len(block) >= LEAST_QUERIES]
-        taken = {place for block in blocks for place in block}
-        alone = [[place] for place in places if place not in taken]
-        self._parts = [*alone, *blocks]
+        hybrid = [place for place in together if self._asked[place].query.method == "hybrid"]
+        self._tried, self._trials = 0, set(hybrid)
+        self._for_blocks = [place for place in together if place not in self._trials]
+        alone = [place for place in places if place not in self._for_blocks]
+        self._parts = [[place] for place in alone]
+        self._form_blocks()
+
+    def _form_blocks(self) -> None:
+        """Of what is left once all else is answered."""
+        if self._parts:
+            return
+        places, width = sorted(self._for_blocks), self._width
+        self._for_blocks = []
+        blocks = [places[first : first + width] for first in range(0, len(places), width)]
+        for block in blocks:
+            if len(block) >= self._graph.backend.least_columns:
+                self._parts.append(block)
+            else:
+                self._parts += [[place] for place in block]
 
     @property
     def done(self) -> bool:
@@ -84,16 +106,29 @@ class Job:
         if self._at_work is None:
             self._at_work = self._begun(part)
         self._at_work.step()
-        if not self._at_work.done:
+        if self._at_work.done:
+            found = (
+                self._at_work.answers()
+                if isinstance(self._at_work, Block)
+                else [self._at_work.answer()]
+            )
+            self._answers.update(zip(part, found, strict=True))
+        elif not self._gives_up(part[0]):
             return
-        found = (
-            self._at_work.answers()
-            if isinstance(self._at_work, Block)
-            else [self._at_work.answer()]
-        )
-        self._answers.update(zip(part, found, strict=True))
         del self._parts[0]
         self.close()
+        self._form_blocks()
+
+    def _gives_up(self, place: int) -> bool:
+        """Whether the query at work is one on trial, and is to join a block now."""
+        if place not in self._trials or not isinstance(self._at_work, Query):
+            return False
+        self._tried += 1
+        if self._tried < _TRIAL_STEPS and not self._at_work.pulling:
+            return False
+        self._trials.remove(place)
+        self._for_blocks.append(place)
+        return True
 
     def _begun(self, part: Sequence[int]) -> Query | Block:
         asked = [self._asked[place] for place in part]
@@ -148,4 +183,4 @@ class Job:
         """Gives the arrays back."""
         if isinstance(self._at_work, Query):
             self._at_work.close()
-        self._at_work = None
+        self._at_work, self._tried = None, 0

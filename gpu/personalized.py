@@ -61,24 +61,36 @@ _CENTRED_SWEEPS = 4
 """Centring is given up where so many sweeps with it were no better than sweeps without can be."""
 
 
+_SPACES_KEPT, _EVERYWHERE_KEPT = 2, 1
+"""For as many queries as are usually at work at once, and for one by push alone."""
+
+
 class Spaces:
-    """Arrays for walks on one graph, kept from query to query."""
+    """Arrays for walks on one graph, kept from query to query: new ones cost a pass over n."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._free: Space | None = None
+        self._free: list[Space] = []
         self._shares: list[Array] = []
 
-    def take(self) -> Space:
-        """A clean space. Raises OutOfMemory."""
-        space, self._free = self._free or Space(self.graph), None
+    def take(self, everywhere: bool = False) -> Space:
+        """A clean space. Raises OutOfMemory.
+
+        everywhere  whether its list has room for every vertex
+        """
+        fitting = [space for space in self._free if space.everywhere == everywhere]
+        if fitting:
+            self._free.remove(fitting[-1])
+        space = fitting[-1] if fitting else Space(self.graph, everywhere)
         space.grow()
         return space
 
     def give(self, space: Space) -> None:
         """Takes a space back, and cleans it."""
         space.clean()
-        self._free = space
+        kept = sum(other.everywhere == space.everywhere for other in self._free)
+        if kept < (_EVERYWHERE_KEPT if space.everywhere else _SPACES_KEPT):
+            self._free.append(space)
 
     def shares(self) -> tuple[Array, Array]:
         """Two arrays of shares of a y in float64, to compute in."""
@@ -91,13 +103,14 @@ class Spaces:
 
     @property
     def nbytes(self) -> int:
-        kept = self._free.nbytes if self._free else 0
+        kept = sum(space.nbytes for space in self._free)
         return kept + sum(int(array.nbytes) for array in self._shares)
 
 
 class Query:
     """One query at work: `step` until `done`, then `answer`; `close` in any case.
 
+    pulling  whether it goes on by dense sweeps
     Raises InvalidValue for what cannot be asked, OutOfMemory.
     """
 
@@ -119,14 +132,12 @@ class Query:
         self.iterations = 0
         self.pushed = self.pulled = False
         self._spaces = spaces
-        self._everywhere = method == "push"
-        space = Space(spaces.graph, everywhere=True) if self._everywhere else spaces.take()
-        self.walk = Walk(space, options, seeds)
+        self.walk = Walk(spaces.take(everywhere=method == "push"), options, seeds)
         self._begin()
 
     def _begin(self) -> None:
         self.done = False
-        self._pulling = self.method == "pull"
+        self.pulling = self.method == "pull"
         self._threshold = 0.5 * self.walk.l1
         self._judged = (0.0, self.walk.l1)  # work since, ‖r‖₁ then
         self._checked = np.inf
@@ -150,7 +161,7 @@ class Query:
     def step(self) -> None:
         """Goes on, by about a sweep's work at most."""
         self._leading = None
-        if not self._pulling:
+        if not self.pulling:
             self._push()
         elif not self.done:
             self._pull()
@@ -171,7 +182,7 @@ class Query:
             slice_edges = int(_JUDGED_SWEEPS * slice_edges) + 1
         pushed = walk.push(self._aim(), self._threshold, round_edges, slice_edges)
         if pushed is None:
-            self.done, self._pulling = self.method == "push", True
+            self.done, self.pulling = self.method == "push", True
             return
         self.pushed = self.pushed or pushed.rounds > 0
         self.iterations += pushed.rounds
@@ -187,8 +198,8 @@ class Query:
             work, before = 0.0, walk.l1
         self._judged = (work, before)
         stuck = pushed.ended == "work" and pushed.rounds == 0
-        self._pulling = walk.dense or stuck or slow or pushed.ended == "floor"
-        if self._pulling and walk.total > 0.0:
+        self.pulling = walk.dense or stuck or slow or pushed.ended == "floor"
+        if self.pulling and walk.total > 0.0:
             walk.centre()
 
     @property
@@ -243,8 +254,7 @@ class Query:
 
     def close(self) -> None:
         """Gives the arrays back."""
-        if not self._everywhere:
-            self._spaces.give(self.walk.space)
+        self._spaces.give(self.walk.space)
 
 
 def check_query(k: int, method: str, target_error: float, target: str) -> None:

@@ -50,7 +50,7 @@ class Space:
 
     def __init__(self, graph: Graph, everywhere: bool = False) -> None:
         self.graph = graph
-        self._everywhere = everywhere
+        self.everywhere = everywhere
         vertices = graph.vertices
         self._allocate(vertices)
         self.values: Array = self._values[:vertices]
@@ -59,7 +59,7 @@ class Space:
         )
 
     def _allocate(self, room: int) -> None:
-        listed = room if self._everywhere else room // _CANDIDATES + _LEAST_CANDIDATES
+        listed = room if self.everywhere else room // _CANDIDATES + _LEAST_CANDIDATES
         allocate = self.graph.backend.allocate
         values = allocate("a personalized vector", room, np.float64)
         residuals = allocate("its residual", room, np.float64)

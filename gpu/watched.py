@@ -201,7 +201,7 @@ class Watched:
 
     def _unpack(self, query: Query) -> None:
         if query.walk.stowed:
-            query.walk.unstow(self._spaces.take())
+            query.walk.unstow(self._spaces.take(query.method == "push"))
 
     @property
     def nbytes(self) -> int:

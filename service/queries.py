@@ -37,7 +37,7 @@ MOST_BATCHES = 16
 GATHERING_SECONDS = 0.002
 """How long a job may wait for those who asked together the last time."""
 
-_ALONE_SECONDS = 0.05
+_ALONE_SECONDS = 0.1
 """A job that has been at work for so long no longer keeps others from beginning."""
 
 _JOBS = 2
@@ -121,13 +121,15 @@ class Queries:
         return bool(self._waiting or self._to_watch or self._at_work)
 
     def advance(self, seconds: float = SLICE_SECONDS) -> None:
-        """Works on them for about so long."""
+        """Works on them for about so long, and makes one step at least."""
         end = perf_counter() + seconds
-        while self and perf_counter() < end:
+        while self:
             self._begin_watching()
             self._begin_asking()
             if self._at_work:
                 self._step()
+            if perf_counter() >= end:
+                return
 
     def refuse(self, error: Exception) -> None:
         """Ends all of them with an error."""

@@ -246,6 +246,7 @@ class Backend(ABC):
     sweep_overhead  time of a sweep over hardly an edge, in the same unit
     share_dtypes    what `relax` rounds shares to, by the dtype of y
     column_share    dtype of the shares that `relax_columns` sends
+    least_columns   fewer vectors than so many are quicker one by one than by `relax_columns`
     """
 
     name: str
@@ -254,6 +255,7 @@ class Backend(ABC):
     sweep_overhead: float
     share_dtypes: ClassVar[dict[str, type[np.generic]]]
     column_share: type[np.generic]
+    least_columns: int
 
     @abstractmethod
     def to_device(self, values: NDArray[Any]) -> Array:

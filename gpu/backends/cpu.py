@@ -24,7 +24,7 @@ from gpu.backends.base import (
     Residual,
     Rows,
 )
-from gpu.backends.cpu_columns import COLUMNS, relax_columns
+from gpu.backends.cpu_columns import COLUMNS, NARROW, relax_columns
 from gpu.backends.cpu_push import (
     COUNTS,
     EDGES,
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 _CHUNK_WORK = 1 << 15
 """Rows plus edges of a chunk."""
+
+_FEW = 64
+"""See _no_more_than."""
 
 _spread = locked(spread)
 _push = locked(push)
@@ -102,6 +105,7 @@ class CpuBackend(CpuSweepOperations):
     push_cost = 8.0
     sweep_overhead = 1e4
     column_share = np.float32
+    least_columns = 2
 
     def to_device(self, values: NDArray[Any]) -> Array:
         return np.array(values)
@@ -288,14 +292,16 @@ class CpuBackend(CpuSweepOperations):
     def top_k(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         if k == 0:
             return np.empty(0, np.int64), np.empty(0)
-        least = np.partition(values, len(values) - k)[len(values) - k]
-        candidates = np.flatnonzero(values >= least)
+        candidates = np.flatnonzero(values >= _no_more_than(values, k))
+        if len(candidates) > 2 * k:
+            least = np.partition(values[candidates], len(candidates) - k)[len(candidates) - k]
+            candidates = candidates[values[candidates] >= least]
         # a stable sort of ascending ids orders equal values by id
         best = candidates[np.argsort(-values[candidates], kind="stable")[:k]]
         return best, values[best].astype(np.float64)
 
     def column_count(self, wanted: int) -> int:
-        return min(wanted, COLUMNS)
+        return min(max(wanted, NARROW), COLUMNS)
 
     def relax_columns(
         self,
@@ -335,6 +341,16 @@ class CpuBackend(CpuSweepOperations):
             self.top_k(np.ascontiguousarray(values[:, column]), count)
             for column, count in enumerate(places.tolist())
         ]
+
+
+def _no_more_than(values: Array, k: int) -> float:
+    """A number that the k-th largest is not below, and mostly not far above: the k-th largest of
+    the largest of every few values; the smallest, where there are not so many.
+    """
+    few = max(1, min(_FEW, len(values) // k))
+    whole = values[: len(values) // few * few].reshape(few, -1)
+    largest = whole.max(axis=0)
+    return float(np.partition(largest, len(largest) - k)[len(largest) - k])
 
 
 def _tally(residual: Residual) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -3,10 +3,52 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
+from numba import njit, prange
 
 COLUMNS = 32
 """The most vectors that share a pass over the graph."""
+
+NARROW = 4
+"""So many vectors, or fewer, are summed in registers; of more the row is read once all the same,
+but their sums lie in memory.
+"""
+
+_BLOCK = 1024
+"""Terms added one after the other before their sum joins the row's: keeps rounding in long rows
+small.
+"""
+
+
+@njit(inline="always")
+def _add_narrow(pool, begin, end, shares, arriving):  # type: ignore[no-untyped-def]
+    # unsigned: a signed index is looked at first, it could count from the end
+    one, two, three = np.uintp(1), np.uintp(2), np.uintp(3)
+    first = 0.0
+    second = 0.0
+    third = 0.0
+    fourth = 0.0
+    for slot in range(np.uintp(begin), np.uintp(end)):
+        u = np.uintp(pool[slot])
+        first += shares[u, np.uintp(0)]
+        second += shares[u, one]
+        third += shares[u, two]
+        fourth += shares[u, three]
+    arriving[0] += first
+    arriving[1] += second
+    arriving[2] += third
+    arriving[3] += fourth
+
+
+@njit(inline="always")
+def _add_wide(pool, begin, end, shares, block, arriving):  # type: ignore[no-untyped-def]
+    columns = len(block)
+    block[:] = 0.0
+    for slot in range(begin, end):
+        u = pool[slot]
+        for column in range(columns):
+            block[column] += shares[u, column]
+    for column in range(columns):
+        arriving[column] += block[column]
 
 
 def relax_columns(  # type: ignore[no-untyped-def]
@@ -29,15 +71,21 @@ def relax_columns(  # type: ignore[no-untyped-def]
     columns = values.shape[1]
     for group in prange(len(groups) - 1):
         arriving = np.zeros(columns)
+        block = np.zeros(columns)
         seen = np.zeros((3, columns))
         for place in range(groups[group], groups[group + 1]):
             v = order[place]
             count = length[v]
             arriving[:] = 0.0
-            for slot in range(start[v], start[v] + count):
-                u = pool[slot]
-                for column in range(columns):
-                    arriving[column] += shares[u, column]
+            begin = start[v]
+            end = begin + count
+            while begin < end:
+                stop = min(begin + _BLOCK, end)
+                if columns == NARROW:
+                    _add_narrow(pool, begin, stop, shares, arriving)
+                else:
+                    _add_wide(pool, begin, stop, shares, block, arriving)
+                begin = stop
             d = degree[v]
             if d == 0:
                 for column in range(columns):
@@ -48,9 +96,11 @@ def relax_columns(  # type: ignore[no-untyped-def]
                 continue
             leaving = 1.0 - damping * loop[v] / d
             sending = damping * out_length[v]
+            # a division takes as long as several edges; what it rounds off is left
+            part = 1.0 / (leaving * d)
             for column in range(columns):
                 residual = damping * arriving[column] + left[v, column]
-                share = np.float32(residual / leaving / d)
+                share = np.float32(residual * part)
                 new_shares[v, column] = share
                 taken = np.float64(share) * d
                 rest = residual - leaving * taken

@@ -40,6 +40,7 @@ class CudaColumnOperations(Backend):
     """What the CUDA backend does with matrices of WIDTH columns."""
 
     column_share = np.uint16
+    least_columns = 4
     _kernels: dict[str, dict[str, Callable[..., None]]]
     _resident: int
 

@@ -13,7 +13,6 @@ import pytest
 
 from gpu import EdgeBatch, Engine, InvalidValue, Options, Personalized, PersonalizedQuery, verify
 from gpu.backends.base import Backend
-from gpu.block import LEAST_QUERIES
 from gpu.generate import rmat
 from gpu.personalized import METHODS
 from gpu.types import Dangling, Ranking
@@ -143,7 +142,7 @@ def test_many_queries_at_once_are_certified_one_by_one(
         pairs = random_graph(seed)
         engine = _engine(pairs, backend, dangling)
         asked = [
-            _with(query, "hybrid", target)
+            _with(query, "pull", target)
             for part, target in ((0, 1e-3), (1, 1e-6), (2, 1e-7))
             for query in _queries(pairs, part)
         ]
@@ -159,6 +158,28 @@ def test_many_queries_at_once_are_certified_one_by_one(
         assert answers[3].method == "push"
         # one block: the same sweeps for all of it
         assert answers[0].iterations == answers[-1].iterations
+
+
+def test_queries_that_stay_near_their_seeds_are_answered_by_pushing_in_a_crowd_too(
+    backend: Backend,
+) -> None:
+    side = 60
+    right = [(v, v + 1) for v in range(side * side) if (v + 1) % side]
+    down = [(v, v + side) for v in range(side * (side - 1))]
+    engine = _engine((side * side, np.array(right + down)), backend)
+    # two of the corner behind which little lies, and two from which all is reached
+    corner = side * side - 1
+    near = [PersonalizedQuery(np.array([v]), k=9) for v in (corner, corner - 1)]
+    far = [PersonalizedQuery(np.array([v]), None, 9, "pull") for v in (0, 1, 2, 3)]
+    answers = engine.personalized_many([*near, *far])
+    assert [answer.method for answer in answers] == ["push"] * 2 + ["pull"] * 4
+    assert answers[0].ranks.tolist() == [1.0, *[0.0] * 8]
+    for query, answer in zip([*near, *far], answers, strict=True):
+        assert answer.error_bound <= 1e-6
+        alone = engine.personalized(query.seeds, k=9, target_error=1e-10)
+        assert np.abs(answer.ranks - alone.ranks).sum() <= answer.error_bound + 1e-10
+    # their arrays are kept, and clean
+    assert not any(space.values.any() for space in engine._spaces._free)
 
 
 def test_more_queries_than_a_block_takes_are_all_answered(backend: Backend) -> None:
@@ -177,7 +198,10 @@ def test_a_wide_hub_is_summed_in_chunks(backend: Backend) -> None:
     vertices, edges = FAMILIES["star inwards"]()
     back = np.array([[0, 5], [0, 9999]])
     engine = _engine((vertices, np.concatenate([edges, back])), backend)
-    asked = [PersonalizedQuery(np.array([v, 0]), k=vertices) for v in range(1, 1 + LEAST_QUERIES)]
+    count = backend.least_columns
+    asked = [
+        PersonalizedQuery(np.array([v, 0]), None, vertices, "pull") for v in range(1, 1 + count)
+    ]
     for query, answer in zip(asked, engine.personalized_many(asked), strict=True):
         _assert_certified(engine, query, answer)
 
@@ -237,7 +261,7 @@ def test_a_batch_between_two_steps_is_followed(method: str, backend: Backend) ->
         model.apply(batch)
         engine.apply(batch)
     query = PersonalizedQuery(np.array([0]), np.array([1.0]), 1000, method, 1e-7)
-    job = engine.ask([query, *[_with(query, "pull", 1e-6)] * LEAST_QUERIES])
+    job = engine.ask([query, *[_with(query, "pull", 1e-6)] * backend.least_columns])
     steps = 0
     while not job.done:
         job.step()
