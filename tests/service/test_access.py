@@ -412,6 +412,20 @@ def test_no_answer_invites_another_origin(server: Server) -> None:
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
+def test_every_call_of_the_application_is_in_the_table_or_a_page_without_data() -> None:
+    """What stands in the table is called with every key above; a new route has to stand there."""
+    app = create_app(Settings())
+    described = {
+        f"{method.upper()} {path}"
+        for path, calls in app.openapi()["paths"].items()
+        for method in calls
+    }
+    assert described == set(CALLS)
+    # routes beside the routers', which ask for no key
+    beside = {path for route in app.routes if (path := getattr(route, "path", None)) is not None}
+    assert beside == {"/docs", "/docs/oauth2-redirect", "/openapi.json", "/static-offline-docs"}
+
+
 def test_a_call_that_nobody_gave_a_scope_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(CALLS, "GET /graphs/{graph}/top")
     with pytest.raises(LookupError, match=r"does not say who may call GET /graphs/\{graph\}/top"):
