@@ -33,7 +33,8 @@ def relax_columns(  # type: ignore[no-untyped-def]
         for place in range(groups[group], groups[group + 1]):
             v = order[place]
             count = length[v]
-            arriving[:] = 0.0
+            for column in range(columns):
+                arriving[column] = 0.0
             for slot in range(start[v], start[v] + count):
                 u = pool[slot]
                 for column in range(columns):
@@ -60,4 +61,6 @@ def relax_columns(  # type: ignore[no-untyped-def]
                 seen[0, column] += abs(sent) + abs(rest)
                 seen[1, column] += sent + rest
                 seen[2, column] += taken
-        sums[group] = seen
+        for place in range(3):
+            for column in range(columns):
+                sums[group, place, column] = seen[place, column]

@@ -252,7 +252,7 @@ def spread(  # type: ignore[no-untyped-def]
     threshold = np.inf
     weight = 0.0
     queue = candidates[:0]
-    edges = 0
+    edges = np.int64(0)
     for u in sources:
         edges += length[u]
     if edges >= PARALLEL_EDGES:
@@ -444,7 +444,7 @@ def push(  # type: ignore[no-untyped-def]
         selected = False
         queue, taking = taking, queue
         queued = counts[N_QUEUED]
-        edges = 0
+        edges = np.int64(0)
         taken_count = 0
         for place in range(queued):
             u = taking[place]
