@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 COLUMNS = 32
 """The most vectors that share a pass over the graph."""
 
 
 def relax_columns(  # type: ignore[no-untyped-def]
+    first,
+    last,
     groups,
     order,
     start,
@@ -25,24 +26,23 @@ def relax_columns(  # type: ignore[no-untyped-def]
     new_shares,
     sums,
 ):
-    """base.Backend.relax_columns; sums: float64[groups, 3, columns]."""
+    """base.Backend.relax_columns; sums: float64[groups, 4, columns], its last row is scratch."""
     columns = values.shape[1]
-    for group in prange(len(groups) - 1):
-        arriving = np.zeros(columns)
-        seen = np.zeros((3, columns))
+    for group in range(first, last):
+        seen = sums[group]
         for place in range(groups[group], groups[group + 1]):
             v = order[place]
             count = length[v]
             for column in range(columns):
-                arriving[column] = 0.0
+                seen[3, column] = 0.0
             for slot in range(start[v], start[v] + count):
                 u = pool[slot]
                 for column in range(columns):
-                    arriving[column] += shares[u, column]
+                    seen[3, column] += shares[u, column]
             d = degree[v]
             if d == 0:
                 for column in range(columns):
-                    residual = damping * arriving[column] + left[v, column]
+                    residual = damping * seen[3, column] + left[v, column]
                     values[v, column] += residual
                     left[v, column] = 0.0
                     seen[2, column] += residual
@@ -50,7 +50,7 @@ def relax_columns(  # type: ignore[no-untyped-def]
             leaving = 1.0 - damping * loop[v] / d
             sending = damping * out_length[v]
             for column in range(columns):
-                residual = damping * arriving[column] + left[v, column]
+                residual = damping * seen[3, column] + left[v, column]
                 share = np.float32(residual / leaving / d)
                 new_shares[v, column] = share
                 taken = np.float64(share) * d
@@ -61,6 +61,3 @@ def relax_columns(  # type: ignore[no-untyped-def]
                 seen[0, column] += abs(sent) + abs(rest)
                 seen[1, column] += sent + rest
                 seen[2, column] += taken
-        for place in range(3):
-            for column in range(columns):
-                sums[group, place, column] = seen[place, column]
