@@ -168,7 +168,7 @@ class EdgeBatch:
         """The batch of these (source, target) pairs: for tests, examples and small batches."""
         inserted = np.array(list(insert), np.int64).reshape(-1, 2)
         deleted = np.array(list(delete), np.int64).reshape(-1, 2)
-        return cls(inserted[:, 0], inserted[:, 1], deleted[:, 0], deleted[:, 1], vertices)
+        return cls(*inserted.T.copy(), *deleted.T.copy(), vertices=vertices)
 
 
 @dataclass(frozen=True, slots=True)

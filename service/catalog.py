@@ -288,7 +288,7 @@ class Catalog:
     def _warm_up(self, storage: Storage) -> None:
         """Compiles what graphs of this storage need: of the less usual one, when there is one."""
         if storage not in self._warm:
-            Engine(Options(storage=storage), self._settings.backend).warm_up()
+            warm_up(self._settings.backend, storage)
             self._warm.add(storage)
 
     def _recover(self, graph: Graph) -> None:
@@ -310,6 +310,12 @@ class Catalog:
             self._observe(directory.name),
         )
         return Graph(directory.name, options, pipeline)
+
+
+def warm_up(backend: str, *storages: Storage) -> None:
+    """Compiles what graphs of these storages need; of all of them unless any are named."""
+    for storage in storages or get_args(Storage):
+        Engine(Options(storage=storage), backend).warm_up()
 
 
 def warm_up_keys() -> None:
