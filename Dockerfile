@@ -18,9 +18,10 @@ COPY gpu gpu
 COPY service service
 RUN python3 -m venv /opt/liverank \
     && /opt/liverank/bin/pip install --no-cache-dir ".${EXTRAS}"
-# kernels are compiled here, so that a fresh container is ready in seconds
+# Kernels are compiled here, so that a fresh container is ready in seconds on a machine with this one's kind of
+# processor; on another kind they are compiled at its first start, as Numba's cache tells kinds apart.
 RUN NUMBA_CACHE_DIR=/opt/liverank/numba \
-    /opt/liverank/bin/python -c "from service.catalog import warm_up; warm_up('cpu')"
+    /opt/liverank/bin/python -c "from service.catalog import warm_up, warm_up_keys; warm_up_keys(); warm_up('cpu')"
 
 FROM ${BASE}
 RUN groupadd --gid 10001 liverank \

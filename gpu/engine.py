@@ -339,17 +339,23 @@ class Engine:
 
     def warm_up(self) -> None:
         """Compiles every kernel, so that no request waits for one."""
-        # small graphs and large ones run kernels that were compiled differently; the edges are
-        # v → 2v and v → 2v+1, so that every vertex is near every other
+        # small graphs and large ones run different kernels; these have edges v → 2v and v → 2v+1,
+        # so that every vertex is near every other, and enough others to be worth an acceleration
+        generator = np.random.default_rng(0)
         for vertices in (4, 1 << 15):
             engine = Engine(self.options, self._backend)
             sources = np.repeat(np.arange(vertices, dtype=np.int64), 2)
             engine.apply(EdgeBatch(sources, np.arange(2 * vertices) % vertices))
             engine.update("auto")
+            ends = generator.integers(0, vertices, (2, 8 * vertices))
+            engine.apply(EdgeBatch(ends[0], ends.min(axis=0)))
+            engine.update("auto")
             engine.apply(EdgeBatch(sources, np.full_like(sources, 1)))
             engine.update("dynamic-frontier")
             for strategy in STRATEGIES:
-                engine.apply(EdgeBatch.of(insert=[(0, 0), (0, 2)], delete=[(0, 0), (0, 2)]))
+                engine.apply(EdgeBatch.of(delete=[(0, 0), (0, 1)]))
+                engine.update(strategy)
+                engine.apply(EdgeBatch.of(insert=[(0, 0), (0, 1)]))
                 engine.update(strategy)
             engine.publish().top(1)
             Engine(self.options, self._backend).restore(

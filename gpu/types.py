@@ -166,9 +166,10 @@ class EdgeBatch:
         vertices: int = 0,
     ) -> EdgeBatch:
         """The batch of these (source, target) pairs: for tests, examples and small batches."""
-        inserted = np.array(list(insert), np.int64).reshape(-1, 2)
-        deleted = np.array(list(delete), np.int64).reshape(-1, 2)
-        return cls(inserted[:, 0], inserted[:, 1], deleted[:, 0], deleted[:, 1], vertices)
+        inserted, deleted = (
+            np.array(list(pairs), np.int64).reshape(-1, 2).T.copy() for pairs in (insert, delete)
+        )
+        return cls(inserted[0], inserted[1], deleted[0], deleted[1], vertices)
 
 
 @dataclass(frozen=True, slots=True)

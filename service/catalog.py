@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu import STRATEGIES, Engine, InvalidValue, Options
-from gpu.types import Dangling, Storage
+from gpu.types import BackendName, Dangling, Storage
 from service.admission import QueueLimits
 from service.data_directory import take_lock
 from service.durability.files import storage_failure, sync_directory
@@ -293,7 +293,7 @@ class Catalog:
     def _warm_up(self, storage: Storage) -> None:
         """Compiles what graphs of this storage need: of the less usual one, when there is one."""
         if storage not in self._warm:
-            Engine(Options(storage=storage), self._settings.backend).warm_up()
+            warm_up(self._settings.backend, storage)
             self._warm.add(storage)
 
     def _recover(self, graph: Graph) -> None:
@@ -315,6 +315,12 @@ class Catalog:
             self._observe(directory.name),
         )
         return Graph(directory.name, options, pipeline)
+
+
+def warm_up(backend: BackendName, *storages: Storage) -> None:
+    """Compiles what graphs of these storages need; of all of them unless any are named."""
+    for storage in storages or get_args(Storage):
+        Engine(Options(storage=storage), backend).warm_up()
 
 
 def warm_up_reading(kind: KeyKind) -> None:

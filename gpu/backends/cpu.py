@@ -10,7 +10,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from gpu.backends.base import (
@@ -37,8 +36,8 @@ from gpu.backends.cpu_push import (
     refresh,
     spread,
 )
-from gpu.backends.cpu_sweep import CpuSweepOperations, row_kernel, vertex_kernel
-from gpu.backends.parallel import locked, sequential
+from gpu.backends.cpu_sweep import GROUP, STRIPE, CpuSweepOperations
+from gpu.backends.parallel import kernel, locked, sequential
 
 if TYPE_CHECKING:
     from gpu.adjacency import Adjacency
@@ -54,12 +53,12 @@ _spread = locked(spread)
 _push = locked(push)
 _refresh = locked(refresh)
 _collect = locked(collect)
-_relax_columns = row_kernel(relax_columns)
+_relax_columns = kernel(GROUP)(relax_columns)
 
 
-@vertex_kernel
-def _flag(vertices, start, length, pool, loop, flags):  # type: ignore[no-untyped-def]
-    for place in prange(len(vertices)):
+@kernel(STRIPE)
+def _flag(first, last, vertices, start, length, pool, loop, flags):  # type: ignore[no-untyped-def]
+    for place in range(first, last):
         u = vertices[place]
         if loop[u]:
             flags[u] = 1
@@ -84,9 +83,11 @@ def _flag_few(vertices, start, length, pool, loop, flags, fresh):  # type: ignor
     return found
 
 
-@row_kernel
-def _look_back(groups, order, start, length, pool, frontier, flags):  # type: ignore[no-untyped-def]
-    for group in prange(len(groups) - 1):
+@kernel(GROUP)
+def _look_back(  # type: ignore[no-untyped-def]
+    first, last, groups, order, start, length, pool, frontier, flags
+):
+    for group in range(first, last):
         for place in range(groups[group], groups[group + 1]):
             v = order[place]
             if flags[v]:
@@ -272,13 +273,14 @@ class CpuBackend(CpuSweepOperations):
             fresh = np.empty(edges, np.int32)
             return fresh[: _flag_few(vertices, *lists, flags, fresh)]
         before = flags.copy()
-        _flag(vertices, *lists, flags)
+        _flag(len(vertices), vertices, *lists, flags)
         return np.flatnonzero(flags != before).astype(np.int32)
 
     def reached(self, graph: Graph, frontier: Array, flags: Array) -> Array:
         incoming = graph.incoming
         before = flags.copy()
         _look_back(
+            len(incoming.rows.groups) - 1,
             incoming.rows.groups,
             incoming.rows.order,
             incoming.start,
@@ -314,8 +316,9 @@ class CpuBackend(CpuSweepOperations):
     ) -> NDArray[np.float64]:
         incoming = graph.incoming
         rows, columns = incoming.rows, values.shape[1]
-        sums = np.zeros((len(rows.groups) - 1, 3, columns))
+        sums = np.zeros((len(rows.groups) - 1, 5, columns))
         _relax_columns(
+            len(rows.groups) - 1,
             rows.groups,
             rows.order,
             incoming.start,
@@ -331,7 +334,7 @@ class CpuBackend(CpuSweepOperations):
             new_shares,
             sums,
         )
-        summed: NDArray[np.float64] = sums.sum(axis=0)
+        summed: NDArray[np.float64] = sums[:, :3].sum(axis=0)
         return summed
 
     def top_columns(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from gpu.backends.parallel import helper
 
 COLUMNS = 32
 """The most vectors that share a pass over the graph."""
@@ -19,7 +20,7 @@ small.
 """
 
 
-@njit(inline="always")
+@helper
 def _add_narrow(pool, begin, end, shares, arriving):  # type: ignore[no-untyped-def]
     # unsigned: a signed index is looked at first, it could count from the end
     one, two, three = np.uintp(1), np.uintp(2), np.uintp(3)
@@ -39,10 +40,11 @@ def _add_narrow(pool, begin, end, shares, arriving):  # type: ignore[no-untyped-
     arriving[3] += fourth
 
 
-@njit(inline="always")
+@helper
 def _add_wide(pool, begin, end, shares, block, arriving):  # type: ignore[no-untyped-def]
     columns = len(block)
-    block[:] = 0.0
+    for column in range(columns):
+        block[column] = 0.0
     for slot in range(begin, end):
         u = pool[slot]
         for column in range(columns):
@@ -52,6 +54,8 @@ def _add_wide(pool, begin, end, shares, block, arriving):  # type: ignore[no-unt
 
 
 def relax_columns(  # type: ignore[no-untyped-def]
+    first,
+    last,
     groups,
     order,
     start,
@@ -67,18 +71,18 @@ def relax_columns(  # type: ignore[no-untyped-def]
     new_shares,
     sums,
 ):
-    """base.Backend.relax_columns; sums: float64[groups, 3, columns]."""
+    """base.Backend.relax_columns; sums: float64[groups, 5, columns], the
+    last two rows are scratch."""
     columns = values.shape[1]
-    for group in prange(len(groups) - 1):
-        arriving = np.zeros(columns)
-        block = np.zeros(columns)
-        seen = np.zeros((3, columns))
+    for group in range(first, last):
+        seen = sums[group]
+        arriving, block = seen[3], seen[4]
         for place in range(groups[group], groups[group + 1]):
             v = order[place]
-            count = length[v]
-            arriving[:] = 0.0
+            for column in range(columns):
+                arriving[column] = 0.0
             begin = start[v]
-            end = begin + count
+            end = begin + length[v]
             while begin < end:
                 stop = min(begin + _BLOCK, end)
                 if columns == NARROW:
@@ -110,4 +114,3 @@ def relax_columns(  # type: ignore[no-untyped-def]
                 seen[0, column] += abs(sent) + abs(rest)
                 seen[1, column] += sent + rest
                 seen[2, column] += taken
-        sums[group] = seen

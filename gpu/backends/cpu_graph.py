@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import prange
 
 from gpu.backends.base import Array, Backend
-from gpu.backends.parallel import kernel, sequential
+from gpu.backends.parallel import helper, kernel, sequential
 from gpu.kernels import COUNTERS
 
 if TYPE_CHECKING:
@@ -23,8 +22,11 @@ if TYPE_CHECKING:
 _NO_KEY = np.iinfo(np.int64).max
 _NEIGHBOUR = 0x7FFFFFFF
 
-_SHARE = 1 << 13
-"""Units of work of a task: rows and entries."""
+_UNITS = 1 << 13
+"""Units of work that a core takes at a time: rows and entries."""
+
+_ITEMS = 1 << 12
+"""Edges, rows or places that a core takes at a time."""
 
 _FEW_EDGES = 8
 """Edges of a row up to which each is compared with all entries, instead of a search an entry."""
@@ -50,20 +52,22 @@ _CHANGED, _NEEDED, _MOST, _GROWTH, _EMPTIED, _STRAYED, _LONGEST, _HOLES = (
 )
 
 
-@sequential
+@helper
 def _tight(length):  # type: ignore[no-untyped-def]
     return (length + 3) // 4 * 4
 
 
-@sequential
+@helper
 def _roomy(length):  # type: ignore[no-untyped-def]
     return (length + length // 4 + 3) // 4 * 4
 
 
-@kernel
-def _pack(edges, sources, targets, operation, vertices, positions, keys):  # type: ignore[no-untyped-def]
+@kernel(_ITEMS)
+def _pack(  # type: ignore[no-untyped-def]
+    first, last, sources, targets, operation, vertices, positions, keys
+):
     renumbered = len(positions)
-    for edge in prange(edges):
+    for edge in range(first, last):
         source = np.int64(sources[edge])
         target = np.int64(targets[edge])
         if 0 <= source < vertices and 0 <= target < vertices:
@@ -124,20 +128,21 @@ def _heads(  # type: ignore[no-untyped-def]
     counters[_ROWS] = rows
 
 
-@sequential
-def _row_at(work, rows, unit):  # type: ignore[no-untyped-def]
-    low = 0
-    high = rows
-    while high - low > 1:
+@helper
+def first_from(numbers, count, least):  # type: ignore[no-untyped-def]
+    """The first of `count` ascending numbers that is not below `least`; `count` if all are."""
+    low = np.int64(0)
+    high = np.int64(count)
+    while low < high:
         middle = (low + high) // 2
-        if work[middle] <= unit:
-            low = middle
+        if numbers[middle] < least:
+            low = middle + 1
         else:
             high = middle
     return low
 
 
-@sequential
+@helper
 def _place_of(neighbour, entries):  # type: ignore[no-untyped-def]
     # without a way out of the inner loop, it is compiled to vector instructions
     for first in range(0, len(entries), _STRIP):
@@ -152,44 +157,51 @@ def _place_of(neighbour, entries):  # type: ignore[no-untyped-def]
     return -1
 
 
-@kernel
+@kernel(_UNITS)
 def _locate(  # type: ignore[no-untyped-def]
-    units, rows, row_edge, row_vertex, row_work, edge_neighbour, start, length, pool, edge_slot
+    first,
+    last,
+    rows,
+    row_edge,
+    row_vertex,
+    row_work,
+    edge_neighbour,
+    start,
+    length,
+    pool,
+    edge_slot,
 ):
-    for task in prange((units + _SHARE - 1) // _SHARE):
-        first = np.int64(task) * _SHARE
-        last = min(units, first + _SHARE)
-        row = _row_at(row_work, rows, first)
-        while row_work[row] < last:
-            vertex = row_vertex[row]
-            if vertex < len(length):
-                base = row_work[row] + 1
-                count = np.int64(length[vertex])
-                begin = start[vertex]
-                first_edge = row_edge[row]
-                last_edge = row_edge[row + 1]
-                from_slot = max(0, first - base)
-                to_slot = min(count, last - base)
-                if last_edge - first_edge <= _FEW_EDGES:
-                    entries = pool[begin + from_slot : begin + to_slot]
-                    for edge in range(first_edge, last_edge):
-                        place = _place_of(edge_neighbour[edge], entries)
-                        if place >= 0:
-                            edge_slot[edge] = from_slot + place
-                else:
-                    for slot in range(from_slot, to_slot):
-                        neighbour = pool[begin + slot]
-                        low = first_edge
-                        high = last_edge
-                        while low < high:
-                            middle = (low + high) // 2
-                            if edge_neighbour[middle] < neighbour:
-                                low = middle + 1
-                            else:
-                                high = middle
-                        if low < last_edge and edge_neighbour[low] == neighbour:
-                            edge_slot[low] = slot
-            row += 1
+    row = first_from(row_work, rows, first + 1) - 1
+    while row_work[row] < last:
+        vertex = row_vertex[row]
+        if vertex < len(length):
+            base = row_work[row] + 1
+            count = np.int64(length[vertex])
+            begin = start[vertex]
+            first_edge = row_edge[row]
+            last_edge = row_edge[row + 1]
+            from_slot = max(0, first - base)
+            to_slot = min(count, last - base)
+            if last_edge - first_edge <= _FEW_EDGES:
+                entries = pool[begin + from_slot : begin + to_slot]
+                for edge in range(first_edge, last_edge):
+                    place = _place_of(edge_neighbour[edge], entries)
+                    if place >= 0:
+                        edge_slot[edge] = from_slot + place
+            else:
+                for slot in range(from_slot, to_slot):
+                    neighbour = pool[begin + slot]
+                    low = first_edge
+                    high = last_edge
+                    while low < high:
+                        middle = (low + high) // 2
+                        if edge_neighbour[middle] < neighbour:
+                            low = middle + 1
+                        else:
+                            high = middle
+                    if low < last_edge and edge_neighbour[low] == neighbour:
+                        edge_slot[low] = slot
+        row += 1
 
 
 @sequential
@@ -307,28 +319,26 @@ def _plan(  # type: ignore[no-untyped-def]
     move_work[rows] = work
 
 
-@kernel
+@kernel(_UNITS)
 def _move_rows(  # type: ignore[no-untyped-def]
-    units, rows, row_vertex, new_start, move_work, start, length, end, pool
+    first, last, rows, row_vertex, new_start, move_work, start, length, end, pool
 ):
-    for task in prange((units + _SHARE - 1) // _SHARE):
-        first = np.int64(task) * _SHARE
-        last = min(units, first + _SHARE)
-        row = _row_at(move_work, rows, first)
-        while move_work[row] < last:
-            if new_start[row] >= 0:
-                vertex = row_vertex[row]
-                base = move_work[row] + 1
-                source = start[vertex]
-                target = end + new_start[row]
-                for slot in range(max(0, first - base), min(np.int64(length[vertex]), last - base)):
-                    pool[target + slot] = pool[source + slot]
-            row += 1
+    row = first_from(move_work, rows, first + 1) - 1
+    while move_work[row] < last:
+        if new_start[row] >= 0:
+            vertex = row_vertex[row]
+            base = move_work[row] + 1
+            source = start[vertex]
+            target = end + new_start[row]
+            for slot in range(max(0, first - base), min(np.int64(length[vertex]), last - base)):
+                pool[target + slot] = pool[source + slot]
+        row += 1
 
 
-@kernel
+@kernel(_ITEMS)
 def _place(  # type: ignore[no-untyped-def]
-    changes,
+    first,
+    last,
     removals,
     row_vertex,
     row_loop,
@@ -345,8 +355,7 @@ def _place(  # type: ignore[no-untyped-def]
     end,
     pool,
 ):
-    for place in prange(changes):
-        item = np.int64(place)
+    for item in range(first, last):
         adds = item >= removals
         at = item - removals if adds else item
         row = added_row[at] if adds else removed_row[at]
@@ -426,17 +435,17 @@ def _find_holes(  # type: ignore[no-untyped-def]
     counters[_HOLES] = holes
 
 
-@kernel
-def _fill_holes(holes, hole, filler, pool):  # type: ignore[no-untyped-def]
-    for at in prange(holes):
+@kernel(_ITEMS)
+def _fill_holes(first, last, hole, filler, pool):  # type: ignore[no-untyped-def]
+    for at in range(first, last):
         pool[hole[at]] = filler[at]
 
 
-@kernel
+@kernel(_ITEMS)
 def _finish(  # type: ignore[no-untyped-def]
-    changed, changed_row, row_vertex, new_length, new_start, end, start, length, capacity
+    first, last, changed_row, row_vertex, new_length, new_start, end, start, length, capacity
 ):
-    for at in prange(changed):
+    for at in range(first, last):
         row = changed_row[at]
         vertex = row_vertex[row]
         length[vertex] = new_length[row]
@@ -445,9 +454,10 @@ def _finish(  # type: ignore[no-untyped-def]
             capacity[vertex] = _roomy(new_length[row])
 
 
-@kernel
+@kernel(_ITEMS)
 def _finish_degrees(  # type: ignore[no-untyped-def]
-    changed,
+    first,
+    last,
     changed_row,
     row_vertex,
     row_loop,
@@ -458,7 +468,7 @@ def _finish_degrees(  # type: ignore[no-untyped-def]
     sources,
     old_degree,
 ):
-    for at in prange(changed):
+    for at in range(first, last):
         row = changed_row[at]
         vertex = row_vertex[row]
         sources[at] = vertex
@@ -501,11 +511,11 @@ def _row_lengths(keys, edges, low, first, length):  # type: ignore[no-untyped-de
     return packed, longest
 
 
-@kernel
-def _fill_rows(edges, keys, low, first, start, pool):  # type: ignore[no-untyped-def]
-    for at in prange(edges):
+@kernel(_ITEMS)
+def _fill_rows(first, last, keys, low, first_key, start, pool):  # type: ignore[no-untyped-def]
+    for at in range(first, last):
         row = (keys[at] >> 32) - low
-        pool[start[row] + np.int64(at) - first[row]] = keys[at] >> 1 & _NEIGHBOUR
+        pool[start[row] + at - first_key[row]] = keys[at] >> 1 & _NEIGHBOUR
 
 
 @sequential
@@ -517,22 +527,22 @@ def _pack_rows(length, begin, start, capacity):  # type: ignore[no-untyped-def]
         end += capacity[row]
 
 
-@kernel
-def _copy_rows(slots, start, length, pool, new_start, new_pool):  # type: ignore[no-untyped-def]
-    tasks = (len(length) + slots + _SHARE - 1) // _SHARE
-    for index in prange(tasks):
-        # a task's rows begin in its share of the new pool; a long row is one task's
-        task = np.int64(index)
-        first = np.searchsorted(new_start, task * slots // tasks)
-        last = np.searchsorted(new_start, (task + 1) * slots // tasks)
-        for row in range(first, last):
-            for slot in range(length[row]):
-                new_pool[new_start[row] + slot] = pool[start[row] + slot]
+@kernel(_UNITS)
+def _copy_rows(first, last, start, length, pool, new_start, new_pool):  # type: ignore[no-untyped-def]
+    """Copies the rows that begin in these slots of the new pool."""
+    vertices = len(length)
+    row = first_from(new_start, vertices, first)
+    while row < vertices and new_start[row] < last:
+        for slot in range(length[row]):
+            new_pool[new_start[row] + slot] = pool[start[row] + slot]
+        row += 1
 
 
-@kernel
-def _list_entries(vertices, start, length, before, pool, rows, neighbours):  # type: ignore[no-untyped-def]
-    for row in prange(vertices):
+@kernel(_ITEMS)
+def _list_entries(  # type: ignore[no-untyped-def]
+    first, last, start, length, before, pool, rows, neighbours
+):
+    for row in range(first, last):
         for slot in range(length[row]):
             rows[before[row] + slot] = row
             neighbours[before[row] + slot] = pool[start[row] + slot]

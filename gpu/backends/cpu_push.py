@@ -10,9 +10,10 @@ of threads.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 
 from gpu.backends.base import LISTED, QUEUED, SOLVE_SHIFT
+from gpu.backends.cpu_graph import first_from
+from gpu.backends.parallel import helper, on_all_cores, sequential
 
 L1, SUM, TOTAL, MOVED, MAGNITUDE, SUMS = 0, 1, 2, 3, 4, 5
 """Places in the array of sums (see base.Moved), and how many there are."""
@@ -36,11 +37,8 @@ goes to and fro between a few vertices, for hundreds of rounds.
 _MOST_TAILS = 8
 """Rounds of short lists at the floor before the push ends there."""
 
-_sequential = njit(nogil=True, cache=True)
-_parallel = njit(nogil=True, cache=True, parallel=True)
 
-
-@_sequential
+@helper
 def _join(  # type: ignore[no-untyped-def]
     lifted, r, marks, floor, threshold, weight, length, candidates, queue, counts
 ):
@@ -76,7 +74,7 @@ def _join(  # type: ignore[no-untyped-def]
     counts[QUEUED_EDGES] = queued_edges
 
 
-@_sequential
+@sequential
 def _spread_in_order(  # type: ignore[no-untyped-def]
     sources,
     shares,
@@ -123,35 +121,16 @@ def _spread_in_order(  # type: ignore[no-untyped-def]
     _join(lifted[:found], r, marks, floor, threshold, weight, length, candidates, queue, counts)
 
 
-@_parallel
-def _spread_in_buckets(  # type: ignore[no-untyped-def]
-    sources,
-    shares,
-    edges,
-    start,
-    length,
-    pool,
-    r,
-    marks,
-    floor,
-    threshold,
-    weight,
-    candidates,
-    queue,
-    counts,
-    sums,
+@sequential
+def _count_targets(  # type: ignore[no-untyped-def]
+    first_chunk, last_chunk, chunks, sources, ends, start, length, pool, shift, sizes
 ):
-    # cut the concatenated out-lists into chunks of equal numbers of edges: a hub has many
-    ends = np.cumsum(length[sources])
-    chunks = _BUCKETS
-    shift = 0
-    while len(r) > _BUCKETS << shift:
-        shift += 1
-    sizes = np.zeros((chunks, _BUCKETS), np.int64)
-    for chunk in prange(chunks):
+    """sizes[chunk, bucket]: how many of the chunk's edges lead to the bucket."""
+    edges = ends[-1]
+    for chunk in range(first_chunk, last_chunk):
         first = edges * chunk // chunks
         last = edges * (chunk + 1) // chunks
-        place = np.searchsorted(ends, first, side="right")
+        place = first_from(ends, len(ends), first + 1)
         while first < last:
             u = sources[place]
             before = ends[place] - length[u]
@@ -160,21 +139,30 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
                 sizes[chunk, pool[slot] >> shift] += 1
             first = stop
             place += 1
-    offsets = np.zeros((chunks, _BUCKETS), np.int64)
-    limits = np.zeros(_BUCKETS + 1, np.int64)
-    position = 0
-    for bucket in range(_BUCKETS):
-        limits[bucket] = position
-        for chunk in range(chunks):
-            offsets[chunk, bucket] = position
-            position += sizes[chunk, bucket]
-    limits[_BUCKETS] = position
-    targets = np.empty(edges, np.int32)
-    amounts = np.empty(edges, np.float64)
-    for chunk in prange(chunks):
+
+
+@sequential
+def _write_additions(  # type: ignore[no-untyped-def]
+    first_chunk,
+    last_chunk,
+    chunks,
+    sources,
+    shares,
+    ends,
+    start,
+    length,
+    pool,
+    shift,
+    offsets,
+    targets,
+    amounts,
+):
+    """Writes the chunk's additions to each bucket from offsets[chunk, bucket] on."""
+    edges = ends[-1]
+    for chunk in range(first_chunk, last_chunk):
         first = edges * chunk // chunks
         last = edges * (chunk + 1) // chunks
-        place = np.searchsorted(ends, first, side="right")
+        place = first_from(ends, len(ends), first + 1)
         while first < last:
             u = sources[place]
             before = ends[place] - length[u]
@@ -187,9 +175,16 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
                 offsets[chunk, bucket] = at + 1
             first = stop
             place += 1
-    seen = np.zeros((_BUCKETS, SUMS))
-    lifted = np.zeros(_BUCKETS, np.int64)
-    for bucket in prange(_BUCKETS):
+
+
+@sequential
+def _add_buckets(  # type: ignore[no-untyped-def]
+    first_bucket, last_bucket, limits, targets, amounts, r, floor, seen, lifted
+):
+    """Adds what is between limits[bucket] and the next; moves those lifted above the floor to the
+    front of it, up to lifted[bucket].
+    """
+    for bucket in range(first_bucket, last_bucket):
         l1 = 0.0
         total = 0.0
         moved = 0.0
@@ -214,6 +209,74 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
         seen[bucket, MOVED] = moved
         seen[bucket, MAGNITUDE] = magnitude
         lifted[bucket] = found
+
+
+_count_targets_on_all_cores = on_all_cores(_count_targets)
+_write_additions_on_all_cores = on_all_cores(_write_additions)
+_add_buckets_on_all_cores = on_all_cores(_add_buckets)
+
+
+@sequential
+def _spread_in_buckets(  # type: ignore[no-untyped-def]
+    sources,
+    shares,
+    edges,
+    start,
+    length,
+    pool,
+    r,
+    marks,
+    floor,
+    threshold,
+    weight,
+    candidates,
+    queue,
+    counts,
+    sums,
+):
+    # cut the concatenated out-lists into chunks of equal numbers of edges: a hub has many
+    ends = np.empty(len(sources), np.int64)
+    end = np.int64(0)
+    for place in range(len(sources)):
+        end += length[sources[place]]
+        ends[place] = end
+    chunks = _BUCKETS
+    shift = 0
+    while len(r) > _BUCKETS << shift:
+        shift += 1
+    offsets = np.zeros((chunks, _BUCKETS), np.int64)
+    _count_targets_on_all_cores(
+        chunks, 1, chunks, sources, ends, start, length, pool, shift, offsets
+    )
+    limits = np.empty(_BUCKETS + 1, np.int64)
+    position = np.int64(0)
+    for bucket in range(_BUCKETS):
+        limits[bucket] = position
+        for chunk in range(chunks):
+            size = offsets[chunk, bucket]
+            offsets[chunk, bucket] = position
+            position += size
+    limits[_BUCKETS] = position
+    targets = np.empty(edges, np.int32)
+    amounts = np.empty(edges, np.float64)
+    _write_additions_on_all_cores(
+        chunks,
+        1,
+        chunks,
+        sources,
+        shares,
+        ends,
+        start,
+        length,
+        pool,
+        shift,
+        offsets,
+        targets,
+        amounts,
+    )
+    seen = np.zeros((_BUCKETS, SUMS))
+    lifted = np.empty(_BUCKETS, np.int64)
+    _add_buckets_on_all_cores(_BUCKETS, 1, limits, targets, amounts, r, floor, seen, lifted)
     for bucket in range(_BUCKETS):
         for place in range(SUMS):
             sums[place] += seen[bucket, place]
@@ -232,7 +295,7 @@ def _spread_in_buckets(  # type: ignore[no-untyped-def]
     counts[EDGES] += edges
 
 
-@_sequential
+@sequential
 def spread(  # type: ignore[no-untyped-def]
     sources,
     shares,
@@ -252,7 +315,7 @@ def spread(  # type: ignore[no-untyped-def]
     threshold = np.inf
     weight = 0.0
     queue = candidates[:0]
-    edges = 0
+    edges = np.int64(0)
     for u in sources:
         edges += length[u]
     if edges >= PARALLEL_EDGES:
@@ -305,12 +368,12 @@ def spread(  # type: ignore[no-untyped-def]
     _join(targets, r, marks, floor, threshold, weight, length, candidates, queue, counts)
 
 
-@_sequential
+@helper
 def _leaving(d, looped, damping):  # type: ignore[no-untyped-def]
     return 1.0 - damping * looped / d if d > 0 else 1.0
 
 
-@_sequential
+@helper
 def _select(  # type: ignore[no-untyped-def]
     threshold,
     weight,
@@ -360,7 +423,7 @@ def _select(  # type: ignore[no-untyped-def]
     return largest
 
 
-@_sequential
+@sequential
 def push(  # type: ignore[no-untyped-def]
     start,
     length,
@@ -444,7 +507,7 @@ def push(  # type: ignore[no-untyped-def]
         selected = False
         queue, taking = taking, queue
         queued = counts[N_QUEUED]
-        edges = 0
+        edges = np.int64(0)
         taken_count = 0
         for place in range(queued):
             u = taking[place]
@@ -516,7 +579,7 @@ def push(  # type: ignore[no-untyped-def]
     return ended, threshold
 
 
-@_sequential
+@sequential
 def refresh(  # type: ignore[no-untyped-def]
     first,
     last,
@@ -565,7 +628,7 @@ def refresh(  # type: ignore[no-untyped-def]
     _join(lifted[:found], r, marks, floor, np.inf, 0.0, length, candidates, queue, counts)
 
 
-@_sequential
+@sequential
 def collect(r, marks, floor, candidates):  # type: ignore[no-untyped-def]
     """base.Backend.collect. Returns how many are above the floor."""
     listed = 0

@@ -6,12 +6,9 @@ sums are added in a fixed order, so that results do not depend on the number of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numba import njit, prange
 
 from gpu.backends.base import (
     Array,
@@ -24,7 +21,7 @@ from gpu.backends.base import (
     Sweep,
 )
 from gpu.backends.cpu_graph import CpuGraphOperations
-from gpu.backends.parallel import both_ways
+from gpu.backends.parallel import helper, kernel
 
 if TYPE_CHECKING:
     from gpu.graph import Graph
@@ -34,8 +31,11 @@ _BLOCK = 1024
 small.
 """
 
+GROUP = 1
+"""Groups of Rows that a core takes at a time."""
+
 STRIPE = 1 << 12
-"""Vertices that one core takes at a time in passes over all."""
+"""Vertices that a core takes at a time in passes over all."""
 
 _LAST_DIGITS = 2.0**-21
 """What four steps of a float32 are at most, relative to it. A change by no more counts as none:
@@ -47,33 +47,7 @@ _NO_MARKS = np.zeros(0, np.int32)
 _NO_VALUES = np.zeros(0)
 
 
-def row_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a kernel whose first parameter is the groups of Rows. One group is worked on by the
-    calling thread itself.
-    """
-    parallel, alone = both_ways(function)
-
-    @wraps(function)
-    def call(groups: Array, *arguments: Any) -> Any:
-        return (alone if len(groups) <= 2 else parallel)(groups, *arguments)
-
-    return call
-
-
-def vertex_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a kernel whose first parameter is an array over the vertices it works on; few are
-    worked on by the calling thread itself.
-    """
-    parallel, alone = both_ways(function)
-
-    @wraps(function)
-    def call(over: Array, *arguments: Any) -> Any:
-        return (alone if len(over) <= STRIPE else parallel)(over, *arguments)
-
-    return call
-
-
-@njit(inline="always")
+@helper
 def _row_sum(pool, begin, end, contributions):  # type: ignore[no-untyped-def]
     total = 0.0
     while begin < end:
@@ -96,7 +70,7 @@ def _row_sum(pool, begin, end, contributions):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(inline="always")
+@helper
 def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-def]
     total = 0.0
     while begin < end:
@@ -109,8 +83,10 @@ def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-d
     return total
 
 
-@row_kernel
+@kernel(GROUP)
 def _pull(  # type: ignore[no-untyped-def]
+    first_group,
+    last_group,
     groups,
     order,
     start,
@@ -136,7 +112,7 @@ def _pull(  # type: ignore[no-untyped-def]
     summed = len(contributions) > 0
     wanted = len(residuals) > 0
     moving = len(new_values) > 0
-    for group in prange(len(groups) - 1):
+    for group in range(first_group, last_group):
         residual_l1 = 0.0
         residual_sum = 0.0
         largest_change = 0.0
@@ -192,18 +168,18 @@ def _pull(  # type: ignore[no-untyped-def]
         sums[group, 4] = dangling
 
 
-@njit
+@helper
 def _leaving(d, loop, damping):  # type: ignore[no-untyped-def]
     return 1.0 - damping / d if loop else 1.0
 
 
-@njit
+@helper
 def _change(old, new, last_digits):  # type: ignore[no-untyped-def]
     step = abs(new - old)
     return step if step > last_digits * new else 0.0
 
 
-@njit
+@helper
 def _share(value, residual, d, leaving, single):  # type: ignore[no-untyped-def]
     """What a vertex sends along each edge: for a y in float32, of what that can take."""
     if d == 0:
@@ -214,7 +190,7 @@ def _share(value, residual, d, leaving, single):  # type: ignore[no-untyped-def]
     return np.float32(wanted / d)
 
 
-@njit
+@helper
 def _stepped(value, residual, share, d, leaving, single):  # type: ignore[no-untyped-def]
     """y after the step: by what the share stands for exactly; without out-edges by all there is."""
     if single:
@@ -222,15 +198,17 @@ def _stepped(value, residual, share, d, leaving, single):  # type: ignore[no-unt
     return value + (np.float64(share) * d if d > 0 else residual)
 
 
-@njit
+@helper
 def _sent_and_left(value, residual, share, d, loop, leaving, damping, single):  # type: ignore[no-untyped-def]
     """What is in the residual of all vertices after a sweep because of this one."""
     taken = _stepped(value, residual, share, d, leaving, single) - value
     return damping * np.float64(share) * (d - loop) + (residual - leaving * taken)
 
 
-@row_kernel
+@kernel(GROUP)
 def _relax(  # type: ignore[no-untyped-def]
+    first_group,
+    last_group,
     groups,
     order,
     start,
@@ -248,7 +226,7 @@ def _relax(  # type: ignore[no-untyped-def]
     sums,
 ):
     single = values.itemsize == 4
-    for group in prange(len(groups) - 1):
+    for group in range(first_group, last_group):
         l1 = 0.0
         total = 0.0
         taken_sum = 0.0
@@ -282,33 +260,35 @@ def _relax(  # type: ignore[no-untyped-def]
         sums[group, 4] = largest
 
 
-@vertex_kernel
-def _round_shares(r, values, loop, degree, damping, shift, shares, sums):  # type: ignore[no-untyped-def]
+@kernel(STRIPE)
+def _round_shares(  # type: ignore[no-untyped-def]
+    first, last, r, values, loop, degree, damping, shift, shares, sums
+):
     single = values.itemsize == 4
-    for stripe in prange(len(sums)):
-        l1 = 0.0
-        total = 0.0
-        arriving_sum = 0.0
-        for v in range(stripe * STRIPE, min((stripe + 1) * STRIPE, len(r))):
-            d = degree[v]
-            leaving = _leaving(d, loop[v], damping)
-            value = np.float64(values[v])
-            r[v] = r[v] - shift
-            residual = np.float64(r[v])
-            share = _share(value, residual, d, leaving, single)
-            shares[v] = share
-            l1 += abs(residual)
-            total += residual
-            arriving_sum += _sent_and_left(
-                value, residual, share, d, loop[v], leaving, damping, single
-            )
-        sums[stripe, 0] = l1
-        sums[stripe, 1] = total
-        sums[stripe, 3] = arriving_sum
+    l1 = 0.0
+    total = 0.0
+    arriving_sum = 0.0
+    for v in range(first, last):
+        d = degree[v]
+        leaving = _leaving(d, loop[v], damping)
+        value = np.float64(values[v])
+        r[v] = r[v] - shift
+        residual = np.float64(r[v])
+        share = _share(value, residual, d, leaving, single)
+        shares[v] = share
+        l1 += abs(residual)
+        total += residual
+        arriving_sum += _sent_and_left(value, residual, share, d, loop[v], leaving, damping, single)
+    stripe = first // STRIPE
+    sums[stripe, 0] = l1
+    sums[stripe, 1] = total
+    sums[stripe, 3] = arriving_sum
 
 
-@row_kernel
+@kernel(GROUP)
 def _image(  # type: ignore[no-untyped-def]
+    first_group,
+    last_group,
     groups,
     order,
     start,
@@ -328,7 +308,7 @@ def _image(  # type: ignore[no-untyped-def]
     image,
     sums,
 ):
-    for group in prange(len(groups) - 1):
+    for group in range(first_group, last_group):
         new_new = 0.0
         new_r = 0.0
         new_last = 0.0
@@ -359,8 +339,10 @@ def _image(  # type: ignore[no-untyped-def]
         sums[group, 4] = last_r
 
 
-@vertex_kernel
+@kernel(STRIPE)
 def _descend(  # type: ignore[no-untyped-def]
+    first,
+    last,
     image,
     loop,
     degree,
@@ -375,42 +357,40 @@ def _descend(  # type: ignore[no-untyped-def]
     shares,
     sums,
 ):
-    for stripe in prange(len(sums)):
-        l1 = 0.0
-        total = 0.0
-        taken_sum = 0.0
-        arriving_sum = 0.0
-        largest = 0.0
-        for v in range(stripe * STRIPE, min((stripe + 1) * STRIPE, len(r))):
-            d = degree[v]
-            leaving = _leaving(d, loop[v], damping)
-            p = _stepped(0.0, r[v], shares[v], d, leaving, False)
-            q = image[v]
-            if followed:
-                p -= mixed * direction[v]
-                q -= mixed * last_image[v]
-            old = values[v]
-            new = old + size * p
-            taken = new - old
-            residual = r[v] - size * q + leaving * (size * p - taken)
-            share = _share(new, residual, d, leaving, False)
-            direction[v] = p
-            last_image[v] = q
-            values[v] = new
-            r[v] = residual
-            shares[v] = share
-            l1 += abs(residual)
-            total += residual
-            taken_sum += taken
-            arriving_sum += _sent_and_left(
-                new, residual, share, d, loop[v], leaving, damping, False
-            )
-            largest = max(largest, abs(taken))
-        sums[stripe, 0] = l1
-        sums[stripe, 1] = total
-        sums[stripe, 2] = taken_sum
-        sums[stripe, 3] = arriving_sum
-        sums[stripe, 4] = largest
+    l1 = 0.0
+    total = 0.0
+    taken_sum = 0.0
+    arriving_sum = 0.0
+    largest = 0.0
+    for v in range(first, last):
+        d = degree[v]
+        leaving = _leaving(d, loop[v], damping)
+        p = _stepped(0.0, r[v], shares[v], d, leaving, False)
+        q = image[v]
+        if followed:
+            p -= mixed * direction[v]
+            q -= mixed * last_image[v]
+        old = values[v]
+        new = old + size * p
+        taken = new - old
+        residual = r[v] - size * q + leaving * (size * p - taken)
+        share = _share(new, residual, d, leaving, False)
+        direction[v] = p
+        last_image[v] = q
+        values[v] = new
+        r[v] = residual
+        shares[v] = share
+        l1 += abs(residual)
+        total += residual
+        taken_sum += taken
+        arriving_sum += _sent_and_left(new, residual, share, d, loop[v], leaving, damping, False)
+        largest = max(largest, abs(taken))
+    stripe = first // STRIPE
+    sums[stripe, 0] = l1
+    sums[stripe, 1] = total
+    sums[stripe, 2] = taken_sum
+    sums[stripe, 3] = arriving_sum
+    sums[stripe, 4] = largest
 
 
 class CpuSweepOperations(CpuGraphOperations):
@@ -436,6 +416,7 @@ class CpuSweepOperations(CpuGraphOperations):
     ) -> Sweep:
         sums = np.zeros((len(rows.groups) - 1, 5))
         _pull(
+            len(rows.groups) - 1,
             rows.groups,
             rows.order,
             graph.incoming.start,
@@ -471,7 +452,17 @@ class CpuSweepOperations(CpuGraphOperations):
         shift: float,
     ) -> Relaxed:
         sums = np.zeros((-(-graph.vertices // STRIPE), 5))
-        _round_shares(residual, values, graph.loop, graph.degree, damping, shift, shares, sums)
+        _round_shares(
+            graph.vertices,
+            residual,
+            values,
+            graph.loop,
+            graph.degree,
+            damping,
+            shift,
+            shares,
+            sums,
+        )
         return _relaxed(sums)
 
     def relax(
@@ -488,6 +479,7 @@ class CpuSweepOperations(CpuGraphOperations):
         rows = incoming.rows
         sums = np.zeros((len(rows.groups) - 1, 5))
         _relax(
+            len(rows.groups) - 1,
             rows.groups,
             rows.order,
             incoming.start,
@@ -522,6 +514,7 @@ class CpuSweepOperations(CpuGraphOperations):
         rows = incoming.rows
         products = np.zeros((len(rows.groups) - 1, 5))
         _image(
+            len(rows.groups) - 1,
             rows.groups,
             rows.order,
             incoming.start,
@@ -544,6 +537,7 @@ class CpuSweepOperations(CpuGraphOperations):
         step = Step.of(products.sum(axis=0).tolist(), followed)
         sums = np.zeros((-(-graph.vertices // STRIPE), 5))
         _descend(
+            graph.vertices,
             descent.image,
             graph.loop,
             graph.degree,

@@ -1,7 +1,8 @@
 """Compiled loops of the ``cpu`` backend: on all cores where there is work for them, else on the
 calling thread.
 
-Waking the other threads takes longer than a small loop, above all where they have other work.
+A loop is a function of a range of items, ``work(first, last, …)``, and is compiled once. What gives
+shares of the range to all cores is one small function for each loop: see gpu.backends.sharing.
 """
 
 from __future__ import annotations
@@ -13,29 +14,83 @@ from typing import Any
 
 from numba import njit
 
+from gpu.backends.sharing import sharing
 from gpu.threads import one_parallel_kernel
 
-_ALONE = 1 << 12
-"""Items up to which the calling thread works alone: about 10 µs."""
+Function = Callable[..., Any]
+
+_njit: Any = njit  # its types leave out some options
+
+# Never with fast-math: differences of neighbouring numbers must be what they are, and sums over
+# short rows are slower where it makes vectors of them. A division is by what cannot be 0, so that
+# none need look: no error is raised from a loop.
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
-def both_ways(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """A function with ``prange`` loops, compiled for all cores and for the calling thread.
+def sequential(function: Function) -> Function:
+    """Compiles a function for the calling thread, callable from any."""
+    compiled: Function = _njit(cache=True, **_OPTIONS)(function)
+    return compiled
 
-    Never with fast-math: differences of neighbouring numbers must be what they are, and sums over
-    short rows are slower where it makes vectors of them.
+
+def helper(function: Function) -> Function:
+    """Compiles a function that only compiled ones call, with which it is cached."""
+    compiled: Function = _njit(no_cpython_wrapper=True, **_OPTIONS)(function)
+    return compiled
+
+
+def on_all_cores(work: Function) -> Function:
+    """``run(items, share, …)``, compiled: calls ``work(first, last, …)`` for each `share` of the
+    items, on all cores. From Python, whoever calls it holds `one_parallel_kernel`.
+
+    work  compiled; it raises nothing, so allocates nothing, and neither reads nor changes what it
+          changes for another share
     """
-    compiled = njit(parallel=True, nogil=True, cache=True)(function)
-    # Numba's cache tells compiled functions apart by name and line, not by how they were compiled
-    alone = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_alone")
-    alone.__qualname__ = alone.__name__
-    serial = njit(nogil=True, cache=True)(alone)
+    function = work.py_func  # type: ignore[attr-defined]
+    name = f"{function.__name__}_on_all_cores"
+    # Numba's cache knows a function by its file, line and name, and looks at the file for changes
+    code = _run.__code__.replace(
+        co_filename=function.__code__.co_filename,
+        co_firstlineno=function.__code__.co_firstlineno,
+        co_name=name,
+        co_qualname=name,
+    )
+    names = {"__name__": function.__module__, "share_out": sharing(work)}
+    return sequential(FunctionType(code, names, name))
 
-    return locked(compiled), serial
+
+def _run(items: int, share: int, *arguments: Any) -> None:
+    if share_out(items, share, arguments):  # type: ignore[name-defined]  # noqa: F821
+        raise RuntimeError("a compiled loop failed on one of the cores")
 
 
-def locked(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled function with ``prange`` loops, to be called from any thread."""
+def kernel(share: int) -> Callable[[Function], Function]:
+    """Makes of ``work(first, last, …)`` a function ``run(items, …)``, to be called from any thread.
+
+    share  how many items a core takes at a time, at the least: about 10 µs of work. As few items
+           are left to the calling thread: waking the others takes longer, above all where they have
+           other work
+    """
+
+    def decorated(function: Function) -> Function:
+        alone = sequential(function)
+        shared = on_all_cores(alone)
+
+        @wraps(function)
+        def run(items: int, *arguments: Any) -> None:
+            if items > share:
+                with one_parallel_kernel:
+                    shared(items, share, *arguments)
+            elif items > 0:
+                alone(0, items, *arguments)
+
+        return run
+
+    return decorated
+
+
+def locked(compiled: Function) -> Function:
+    """A compiled function that calls one on all cores, to be called from any thread."""
 
     @wraps(compiled)
     def call(*arguments: Any) -> Any:
@@ -43,20 +98,3 @@ def locked(compiled: Callable[..., Any]) -> Callable[..., Any]:
             return compiled(*arguments)
 
     return call
-
-
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a function with ``prange`` loops whose first parameter is the number of items."""
-    parallel, alone = both_ways(function)
-
-    @wraps(function)
-    def call(items: int, *arguments: Any) -> Any:
-        return (alone if items <= _ALONE else parallel)(items, *arguments)
-
-    return call
-
-
-def sequential(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a function for the calling thread, callable from others."""
-    compiled: Callable[..., Any] = njit(nogil=True, cache=True)(function)
-    return compiled

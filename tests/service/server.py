@@ -22,6 +22,11 @@ from service.settings import Settings
 
 _names = itertools.count()
 
+PATIENCE = 180.0
+"""Seconds for an answer: the first graph of a storage is created when its kernels are compiled,
+which takes long where the cache is empty and other processes have work for the cores.
+"""
+
 
 @dataclass
 class Server:
@@ -53,7 +58,7 @@ def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> It
     try:
         wait_for(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as http:
             if wait_until_ready:
                 wait_for(lambda: http.get("/readyz").status_code == 200)
             yield Server(app, http)
@@ -62,7 +67,7 @@ def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> It
         thread.join()
 
 
-def wait_for(condition: Any, seconds: float = 180.0) -> None:
+def wait_for(condition: Any, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "what was waited for did not come"

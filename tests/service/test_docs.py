@@ -10,7 +10,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pyarrow
@@ -18,6 +18,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Route
 
+from gpu import Engine
+from gpu.types import Storage
 from service import errors
 from service.access import CALLS, LIST_OF_GRAPHS
 from service.app import create_app
@@ -259,3 +261,11 @@ def _steady(answer: Any) -> Any:
     if isinstance(answer, list):
         return [_steady(value) for value in answer]
     return pytest.approx(answer, abs=1e-5) if isinstance(answer, float) else answer
+
+
+def test_the_image_compiles_the_kernels_of_every_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    (program,) = re.findall(r'python -c "(.*)"', (ROOT / "Dockerfile").read_text("utf-8"))
+    compiled = []
+    monkeypatch.setattr(Engine, "warm_up", lambda engine: compiled.append(engine.options.storage))
+    exec(program, {})
+    assert compiled == list(get_args(Storage))

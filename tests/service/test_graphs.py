@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,38 @@ def test_a_graph_that_cannot_be_opened_is_not_created_and_its_name_stays_free(
         assert answer.json()["detail"] == "the ranks needs 1,000 bytes; 10 are available"
     assert server.http.get("/graphs/unlucky").status_code == 404
     assert server.http.put("/graphs/unlucky").status_code == 201
+
+
+def test_other_graphs_are_read_and_written_while_the_kernels_of_a_new_one_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiling, compiled = threading.Event(), threading.Event()
+    with running(tmp_path) as server, ThreadPoolExecutor() as pool:
+        server.http.post("/graphs/default/batches", json={"insert": [["a", "b"]]})
+
+        def warm_up(engine: Engine) -> None:
+            assert engine.options.storage == "float32"
+            compiling.set()
+            assert compiled.wait(60)
+
+        monkeypatch.setattr(Engine, "warm_up", warm_up)
+        created = pool.submit(server.http.put, "/graphs/slow", json={"storage": "float32"})
+        try:
+            assert compiling.wait(60)
+            written = server.http.post("/graphs/default/batches", json={"insert": [["b", "c"]]})
+            assert written.json()["version"] == 2
+            assert server.http.get("/graphs/default/ranks/c").json()["version"] == 2
+            assert server.http.get("/graphs/default/top?k=1").json()["version"] == 2
+            assert server.http.get("/graphs/default/personalized/a").json()["version"] == 2
+            assert server.http.get("/readyz").status_code == 200
+            names = [info["graph"] for info in server.http.get("/graphs").json()["graphs"]]
+            assert names == ["default"]
+            assert server.http.get("/graphs/slow").status_code == 404
+            assert not created.done()
+        finally:
+            compiled.set()
+        assert created.result(60).status_code == 201
+        assert server.http.get("/graphs/slow").status_code == 200
 
 
 def test_a_graph_may_keep_its_ranks_as_float32(server: Server) -> None:

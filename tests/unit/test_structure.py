@@ -17,7 +17,7 @@ from gpu.backends.cuda import CudaBackend
 
 ROOT = Path(__file__).parents[2]
 
-ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "cupy"}
+ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "llvmlite", "cupy"}
 
 
 def _imports(path: Path) -> Iterator[str]:
@@ -51,6 +51,7 @@ ENGINE_ORDER = [
     "generate",
     "kernels",
     "backends.base",
+    "backends.sharing",
     "backends.parallel",
     "backends.cpu_graph",
     "backends.cuda_graph",

@@ -1,0 +1,143 @@
+"""Loops of the ``cpu`` backend on all cores: every item once, from any thread, from the cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from gpu.backends.parallel import helper, kernel, on_all_cores, sequential
+from gpu.threads import one_parallel_kernel
+
+SHARE = 8
+
+
+@kernel(SHARE)
+def _visit(first, last, weights, factor, visits, ends):  # type: ignore[no-untyped-def]
+    for item in range(first, last):
+        visits[item] += weights[item] * factor
+        ends[item] = last
+
+
+@sequential
+def _refuse(first, last, limit, begun):  # type: ignore[no-untyped-def]
+    for item in range(first, last):
+        begun[item] = 1
+        if item == limit:
+            raise ValueError
+
+
+_refuse_on_all_cores = on_all_cores(_refuse)
+
+
+@sequential
+def _double(first, last, numbers):  # type: ignore[no-untyped-def]
+    for item in range(first, last):
+        numbers[item] = _twice(numbers[item])
+
+
+@helper
+def _twice(number):  # type: ignore[no-untyped-def]
+    return 2 * number
+
+
+_double_on_all_cores = on_all_cores(_double)
+
+
+@sequential
+def _double_twice(numbers):  # type: ignore[no-untyped-def]
+    _double_on_all_cores(len(numbers), 3, numbers)
+    _double_on_all_cores(len(numbers), 5, numbers)
+
+
+@pytest.mark.parametrize("items", [0, 1, SHARE, SHARE + 1, 2 * SHARE - 1, 2 * SHARE, 1000, 100_003])
+def test_each_item_is_visited_once_in_shares_of_equal_size(items: int) -> None:
+    weights = np.arange(items, dtype=np.float64)
+    visits, ends = np.zeros(items), np.zeros(items, np.int64)
+    _visit(items, weights, 2.0, visits, ends)
+    assert np.array_equal(visits, 2.0 * weights)
+    shares = (np.arange(items) // SHARE + 1) * SHARE
+    assert np.array_equal(ends, np.minimum(shares, items))
+
+
+def test_more_threads_than_shares_and_fewer_do_the_same() -> None:
+    most = numba.get_num_threads()
+    try:
+        for threads in range(1, most + 1):
+            numba.set_num_threads(threads)
+            for items in (SHARE + 1, 50 * SHARE):
+                visits, ends = np.zeros(items), np.zeros(items, np.int64)
+                _visit(items, np.ones(items), 1.0, visits, ends)
+                assert np.array_equal(visits, np.ones(items))
+    finally:
+        numba.set_num_threads(most)
+
+
+def test_loops_run_from_any_thread() -> None:
+    items, failed = 100_003, []
+
+    def ask() -> None:
+        for _ in range(50):
+            visits, ends = np.zeros(items), np.zeros(items, np.int64)
+            _visit(items, np.ones(items), 1.0, visits, ends)
+            if not np.array_equal(visits, np.ones(items)):
+                failed.append(visits)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def test_a_compiled_function_calls_loops_one_after_the_other() -> None:
+    numbers = np.arange(1000)
+    with one_parallel_kernel:
+        _double_twice(numbers)
+    assert np.array_equal(numbers, 4 * np.arange(1000))
+
+
+@pytest.mark.parametrize("limit", [0, 96, 999])
+def test_a_loop_that_fails_on_one_core_says_so_and_the_others_end(limit: int) -> None:
+    begun = np.zeros(1000, np.int8)
+    with one_parallel_kernel:
+        with pytest.raises(RuntimeError, match=r"^a compiled loop failed on one of the cores$"):
+            _refuse_on_all_cores(1000, 1, limit, begun)
+        assert begun.all()
+        _refuse_on_all_cores(1000, 1, -1, begun)
+
+
+def test_another_process_takes_loops_from_the_cache(tmp_path: Path) -> None:
+    program = """
+import numpy as np
+from gpu.backends import cpu_graph
+count = 50_000
+order = np.random.default_rng(1).permutation(count)
+pool = np.zeros(count, np.int32)
+cpu_graph._fill_holes(count, order, np.arange(count, dtype=np.int32), pool)
+assert np.array_equal(pool[order], np.arange(count))
+from numba.core.dispatcher import Dispatcher
+shared = [each.cell_contents for each in cpu_graph._fill_holes.__closure__]
+print(sum(sum(each.stats.cache_misses.values()) for each in shared if isinstance(each, Dispatcher)))
+"""
+    environment: dict[str, Any] = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    compiled = [
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=environment,
+        ).stdout
+        for _ in range(2)
+    ]
+    # the loop, and what shares it out
+    assert compiled == ["2\n", "0\n"]
