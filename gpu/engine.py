@@ -340,22 +340,20 @@ class Engine:
     def warm_up(self) -> None:
         """Compiles every kernel, so that no request waits for one."""
         # small graphs and large ones run different kernels; these have edges v → 2v and v → 2v+1,
-        # so that every vertex is near every other, and enough others to be worth an acceleration
-        generator = np.random.default_rng(0)
+        # so that every vertex is near every other
         for vertices in (4, 1 << 15):
             engine = Engine(self.options, self._backend)
             sources = np.repeat(np.arange(vertices, dtype=np.int64), 2)
             engine.apply(EdgeBatch(sources, np.arange(2 * vertices) % vertices))
             engine.update("auto")
-            ends = generator.integers(0, vertices, (2, 8 * vertices))
-            engine.apply(EdgeBatch(ends[0], ends.min(axis=0)))
-            engine.update("auto")
             engine.apply(EdgeBatch(sources, np.full_like(sources, 1)))
             engine.update("dynamic-frontier")
-            for strategy in STRATEGIES:
-                engine.apply(EdgeBatch.of(delete=[(0, 0), (0, 1)]))
-                engine.update(strategy)
-                engine.apply(EdgeBatch.of(insert=[(0, 0), (0, 1)]))
+            for place, strategy in enumerate(STRATEGIES):
+                changed = [(0, 0), (0, 1)]
+                if place % 2:
+                    engine.apply(EdgeBatch.of(insert=changed))
+                else:
+                    engine.apply(EdgeBatch.of(delete=changed))
                 engine.update(strategy)
             engine.publish().top(1)
             Engine(self.options, self._backend).restore(
@@ -367,4 +365,9 @@ class Engine:
             engine.personalized_many(
                 [PersonalizedQuery(np.array([0]), k=1, method="pull")] * columns
             )
+        # with so many edges that an acceleration is worth its cost
+        engine = Engine(self.options, self._backend)
+        ends = np.random.default_rng(0).integers(0, 1 << 15, (2, 1 << 18))
+        engine.apply(EdgeBatch(ends[0], ends.min(axis=0)))
+        engine.update("auto")
         Graph.warm_up(self._backend, self.options.dangling)
