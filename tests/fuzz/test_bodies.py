@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from gpu import Change, EdgeBatch, Engine
 from service.formats import EdgeColumns, decode_batch
 from service.keys import KeyKind
-from tests.fuzz import blocks, oracle, wire
+from tests.fuzz import blocks, wire
 from tests.fuzz.bodies import cases
 from tests.fuzz.oracle import MOST_BYTES, MOST_EDGES, MOST_KEY_BYTES, Oracle, decoded
 from tests.service.server import running
@@ -63,10 +63,8 @@ def test_an_engine_that_drops_an_edge_is_found_out(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_decoder_that_loses_a_row_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = decode_batch
-
     def lossy(content_type: str, body: bytes, kind: KeyKind, limit: int) -> EdgeColumns:
-        columns = decode(content_type, body, kind, limit)
+        columns = decode_batch(content_type, body, kind, limit)
         return EdgeColumns(
             columns.insert_sources[:2],
             columns.insert_targets[:2],
@@ -75,7 +73,7 @@ def test_a_decoder_that_loses_a_row_is_found_out(monkeypatch: pytest.MonkeyPatch
             columns.vertices,
         )
 
-    monkeypatch.setattr(oracle, "decode_batch", lossy)
+    monkeypatch.setattr("tests.fuzz.oracle.decode_batch", lossy)
     assert len(blocks.run(seed=0, block=0).failures) > 10
 
 

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from http.client import HTTPException, HTTPResponse
 from typing import Any, get_args
 
+from service.access import CALLS
 from service.keys import KeyKind
 from tests.fuzz.blocks import described
 from tests.fuzz.mutations import Case, Maker
@@ -38,22 +39,12 @@ _VERTICES = (
     "%F0%9F%98%80",
     "x" * 5000,
 )
+_CALLS = [tuple(call.split(" ")) for call in CALLS if not call.endswith("/keys")]
+_DROP = ("DELETE", "/graphs/{graph}")
 _PATHS = (
-    *("/graphs", "/graphs/{name}", "/graphs/{name}/batches", "/graphs/{name}/batches/{number}"),
-    *("/graphs/{name}/ranks", "/graphs/{name}/ranks/{vertex}", "/graphs/{name}/top"),
-    *("/graphs/{name}/recompute", "/graphs/{name}/checkpoint", "/graphs/{name}/personalized"),
-    *("/graphs/{name}/personalized/{vertex}", "/graphs/{name}/watched"),
-    *("/graphs/{name}/watched/{vertex}", "/livez", "/readyz", "/metrics", "/docs", "/openapi.json"),
-    *(
-        "/",
-        "//",
-        "/graphs/",
-        "/graphs/{name}/{vertex}",
-        "*",
-        "/%",
-        "/graphs/{name}?",
-        "/keys/{name}",
-    ),
+    *("/", "//", "*", "/%", "/graphs", "/graphs/", "/graphs/{graph}", "/graphs/{graph}?"),
+    *("/graphs/{graph}/top", "/graphs/{graph}/{vertex}", "/graphs/{graph}/watched", "/docs"),
+    *("/openapi.json", "/static-offline-docs/{vertex}", "/static-offline-docs/../../{vertex}"),
 )
 _QUERIES = (
     *("",) * 30,
@@ -239,16 +230,20 @@ def _batch(maker: Maker, case: Case, graph: _Followed, exchanged: Exchanged) -> 
 
 
 def _request(maker: Maker, case: Case) -> tuple[str, str, bytes, tuple[str, ...]]:
+    """Method, target, body and further headers; mostly of a call that there is."""
     choose = maker.random.choice
-    path = choose(_PATHS).format(
-        name=choose(_NAMES),
-        vertex=choose(_VERTICES),
-        number=choose(("0", "1", "-1", "x", "9" * 20)),
-    )
+    method, path = choose(_METHODS), choose(_PATHS)
+    if maker.random.random() < 0.7:
+        method, path = choose(_CALLS)
+    number = choose(("0", "1", "1", "-1", "x", "9" * 20))
+    vertex = choose(_VERTICES)
+    # what the graphs' data is in is not dropped
+    graph = choose(_NAMES[12:] if (method, path) == _DROP else _NAMES)
+    path = path.format(graph=graph, vertex=vertex, name=vertex, id=vertex, version=number)
     query = "&".join(filter(None, (choose(_QUERIES), choose(_QUERIES))))
     body = case.body if maker.random.random() < 0.3 else choose(_BODIES)
-    headers = tuple(choose(_HEADERS) for _ in range(choose((0, 0, 1, 2))))
-    return choose(_METHODS), f"{path}?{query}" if query else path, body, headers
+    headers = tuple(choose(_HEADERS) for _ in range(choose((0, 0, 0, 1, 2))))
+    return method, f"{path}?{query}" if query else path, body, headers
 
 
 def _framed(maker: Maker, case: Case, wire: Wire, exchanged: Exchanged) -> None:
