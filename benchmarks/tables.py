@@ -236,6 +236,28 @@ def personalized(document: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def personalized_http(document: dict[str, Any]) -> str:
+    """What clients wait for one query over HTTP, a row a number of clients."""
+    figures = document["figures"]
+    lines = [
+        f"R-MAT, {figures['vertices']:,} vertices, {figures['edges']:,} edges;"
+        f" top-{figures['k']} at {figures['target_error']:g};"
+        f" batches: {figures['batches_per_second']} of"
+        f" {figures['batch_edges']} edges a second, {figures['batch_ms']['p50']:.0f} ms each"
+        f" (median). {figures['note']}",
+        "",
+        "| clients | batches meanwhile | queries | ms (p50) | (p99) | (largest) | iterations |",
+        "|" + " --- |" * 7,
+    ]
+    lines += [
+        f"| {row['clients']} | {'yes' if row['batches'] else 'no'} | {row['queries']:,}"
+        f" | {row['ms']['p50']:.1f} | {row['ms']['p99']:.1f} | {row['ms']['max']:.1f}"
+        f" | {row['median_iterations']:.0f} |"
+        for row in figures["rows"]
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def solver(document: dict[str, Any]) -> str:
     """Whole solves and single sweeps, a row each."""
     lines = [
@@ -374,6 +396,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "keys": keys,
     "overload": overload,
     "personalized": personalized,
+    "personalized-http": personalized_http,
     "residual": residual,
     "schema": schema,
     "solver": solver,

@@ -261,6 +261,7 @@ def test_a_watched_query_follows_every_batch(server: Server) -> None:
         ("x", {"seeds": {"nobody": 1}}, 404, "watched.seeds"),
         ("x", {"seeds": {}}, 422, "seeds"),
         ("x", {"seeds": {"v0": -1}}, 422, "watched.seeds['v0']"),
+        ("x", {"seeds": {"v0": 0, "v1": 0}}, 422, "watched.seeds"),
         ("x", {"seeds": {"v0": 1}, "method": "walk"}, 422, "method"),
         ("x", {"seeds": {"v0": 1}, "target_error": 3}, 422, "target_error"),
         ("x", {"seeds": {"v0": 1}, "target": "error"}, 422, "target"),
@@ -285,6 +286,44 @@ def test_what_does_not_fit_is_refused_with_figures(
     detail = problem(answer, 507)["detail"]
     assert "the watched query 'large' needs" in detail
     assert "bytes; 100 are available" in detail
+
+
+def test_a_registration_that_nobody_waits_for_leaves_what_was_watched(
+    server: Server, path: str
+) -> None:
+    server.http.put(f"{path}/watched/kept", json={"seeds": {"v0": 1}, "k": 2}).raise_for_status()
+    pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        free.wait(30)
+
+    task = pipeline._enqueue_task(hold)
+    held.wait(30)
+    body = json.dumps({"seeds": {"v1": 1}, "k": 5})
+    address = ("127.0.0.1", int(server.http.base_url.port or 0))
+    with socket.create_connection(address) as client, ThreadPoolExecutor(1) as clients:
+        client.sendall(
+            f"PUT {path}/watched/kept HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        wait_for(lambda: bool(pipeline._queries))
+        (watch,) = pipeline._queries._to_watch
+        late = clients.submit(
+            server.http.put, f"{path}/watched/kept", content=body, params={"timeout": 0.1}
+        )
+        wait_for(lambda: len(pipeline._queries._to_watch) == 2)
+        client.close()
+        wait_for(watch.answered.cancelled)
+        threading.Timer(0.2, free.set).start()
+        document = problem(late.result(), 504)
+    assert document["detail"] == "the query was not solved within 0.1 s"
+    task.result(30)
+    wait_for(lambda: not pipeline._queries)
+    kept = server.http.get(f"{path}/watched/kept").json()
+    assert (kept["seeds"], len(kept["ranks"])) == ({"v0": 1.0}, 2)
+    assert pipeline._engine._jobs == []
 
 
 def test_watched_queries_survive_a_restart(tmp_path: Path) -> None:
