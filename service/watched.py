@@ -21,7 +21,7 @@ from gpu import Engine, Personalized
 from gpu.watched import Registration
 from service.asked import KeyedQuery
 from service.durability.files import storage_errors, sync_directory, write_synced
-from service.errors import StorageFailed, UnknownWatched
+from service.errors import StorageFailed, UnknownVertex, UnknownWatched
 from service.keys import ARROW_TYPES, KeyTable
 
 FILE = "watched.json"
@@ -73,7 +73,7 @@ def definitions_in(path: Path) -> dict[str, Definition]:
             )
             for name, one in document["watched"].items()
         }
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageFailed(path, f"lists no watched queries: {error!r}") from error
 
 
@@ -98,9 +98,20 @@ class WatchedQueries:
         self._keys = keys
         self.answers: Mapping[str, WatchedAnswer] = {}
         self._definitions = definitions_in(self._path)
-        for name, definition in self._definitions.items():
-            self._engine.watch(name, self._resolved(definition))
+        self._without_seeds: dict[str, UnknownVertex] = {}
+        for name in self._definitions:
+            self._begin(name)
         self._look()
+
+    def _begin(self, name: str) -> None:
+        """Solves a query of the file. Its seeds were there when it was put; a batch that brought
+        one may be among those that a damaged journal has lost, and may be sent again.
+        """
+        try:
+            self._engine.watch(name, self._resolved(self._definitions[name]))
+            self._without_seeds.pop(name, None)
+        except UnknownVertex as error:
+            self._without_seeds[name] = error
 
     def keep(self, definition: Definition, registration: Registration) -> bool:
         """Registers a query that is solved, or another one under its name; whether the name is new.
@@ -120,12 +131,15 @@ class WatchedQueries:
             raise UnknownWatched(self._graph, name)
         self._write({key: one for key, one in self._definitions.items() if key != name})
         self._engine.unwatch(name)
+        self._without_seeds.pop(name, None)
         self._look()
 
     def refresh(self) -> float:
         """Brings the answers up to date with the engine; returns the seconds it took."""
         if not self._definitions:
             return 0.0
+        for name in list(self._without_seeds):
+            self._begin(name)
         seconds = self._engine.refresh_watched()
         self._look()
         return seconds
@@ -136,7 +150,12 @@ class WatchedQueries:
 
     def _look(self, anew: str | None = None) -> None:
         answers: dict[str, WatchedAnswer] = {}
+        if anew is not None:
+            self._without_seeds.pop(anew, None)
         for name, definition in self._definitions.items():
+            if name in self._without_seeds:
+                answers[name] = WatchedAnswer(definition, [], None, self._without_seeds[name])
+                continue
             try:
                 answer = self._engine.watched(name)
             except MemoryError as error:

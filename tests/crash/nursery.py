@@ -24,7 +24,8 @@ from typing import Any
 
 import httpx
 
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
+"""The first server on a machine compiles its kernels."""
 
 IMPORTED = (
     "service.app",

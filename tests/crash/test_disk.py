@@ -100,6 +100,9 @@ def test_a_disk_that_refuses_stops_writes_with_the_reason_and_nothing_else(
         version = 0
         for kind, (status, name, reason) in REFUSALS.items():
             assert send(http, f"before {kind}").json()["version"] == version + 1
+            if version == 0:
+                kept = http.put(f"{GRAPH}/watched/kept", json={"seeds": {"t0": 1}, "k": 1})
+                assert kept.status_code == 201, kept.text
             top = http.get(f"{GRAPH}/top").json()
             switch.write_text(kind)
             for _ in range(3):
@@ -109,7 +112,17 @@ def test_a_disk_that_refuses_stops_writes_with_the_reason_and_nothing_else(
                 assert reason in refused.json()["detail"]
                 assert str(data) in refused.json()["detail"]
             assert http.post(f"{GRAPH}/checkpoint").status_code == status
-            assert http.put("/graphs/other").status_code == status
+            for refused in (
+                http.put("/graphs/other"),
+                http.put(f"{GRAPH}/watched/kept", json={"seeds": {"t0": 1}, "k": 2}),
+                http.put(f"{GRAPH}/watched/new", json={"seeds": {"t0": 1}}),
+                http.delete(f"{GRAPH}/watched/kept"),
+                http.post("/keys", json={"scope": "admin", "name": "first"}),
+            ):
+                assert refused.status_code == status, refused.text
+                assert refused.json()["type"].endswith(f":{name}")
+            assert http.get(f"{GRAPH}/watched/kept").json()["k"] == 1
+            assert http.get(f"{GRAPH}/watched/new").status_code == 404
             assert http.get(f"{GRAPH}/top").json() == top
             assert http.get(GRAPH).json()["version"] == version + 1
             switch.unlink()
@@ -118,11 +131,13 @@ def test_a_disk_that_refuses_stops_writes_with_the_reason_and_nothing_else(
             assert http.put(f"/graphs/after-{kind}").status_code == 201
             version += 2
     with serving(data) as http:
-        info = http.get(GRAPH).json()
+        info = http.get(GRAPH).json()  # without a key: none was made
         assert (info["version"], info["edges"]) == (version, version)
         for kind in REFUSALS:
             assert send(http, f"during {kind}").json()["inserted"] == 1
         assert http.get(GRAPH).json()["edges"] == version
+        assert http.get(f"{GRAPH}/watched/kept").json()["k"] == 1
+        assert http.get(f"{GRAPH}/watched/new").status_code == 404
 
 
 def test_a_full_file_system_refuses_writes_until_there_is_room(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any, get_args
@@ -14,10 +15,10 @@ from gpu import Engine, Options
 from gpu.types import Storage
 from service.admission import QueueLimits
 from service.durability.journal import Journal
-from service.errors import NotReady, QueueFull
+from service.errors import NotReady, QueueFull, StorageFailed, UnknownVertex
 from service.pipeline import Pipeline
 from service.queries import Watch
-from service.watched import Definition
+from service.watched import Definition, definitions_in
 from tests.service.graphs import batch, send, started
 from tests.service.server import running, wait_for
 
@@ -145,3 +146,32 @@ def test_batches_sent_while_a_graph_recovers_are_admitted_up_to_the_limit(tmp_pa
     pipeline.recover()
     assert [one.durable.result(60) for one in waiting] == [1, 2]
     pipeline.close(NotReady("the test ends"))
+
+
+def test_a_watched_query_whose_seed_is_lost_says_so_until_the_seed_is_back(tmp_path: Path) -> None:
+    """As after the salvage of a journal: the batch that brought the seed could not be read."""
+    Journal.create(tmp_path / "journal.db")
+    query = {"seeds": [["lost", 1.0]], "k": 9, "method": "hybrid", "target_error": 1e-6}
+    document = {"format": 1, "watched": {"one": query}}
+    (tmp_path / "watched.json").write_text(json.dumps(document))
+    pipeline = restarted(tmp_path, Options())
+    assert answers(pipeline) == {}
+    assert pipeline.view.watched is not None
+    problem = pipeline.view.watched["one"].problem
+    assert isinstance(problem, UnknownVertex)
+    assert "'lost'" in str(problem)
+    send(pipeline, batch(RING))
+    assert answers(pipeline) == {}
+    send(pipeline, batch([("lost", "a")]))
+    assert set(answers(pipeline)["one"]) == {"lost", "a", "b", "c", "d", "e"}
+    pipeline.unwatch("one").result(60)
+    assert pipeline.view.watched == {}
+    pipeline.close(NotReady("the test ends"))
+
+
+@pytest.mark.parametrize("watched", ["[]", '{"one": []}', '{"one": {"seeds": [3]}}', "7"])
+def test_what_lists_no_watched_queries_is_named(tmp_path: Path, watched: str) -> None:
+    file = tmp_path / "watched.json"
+    file.write_text(f'{{"format": 1, "watched": {watched}}}')
+    with pytest.raises(StorageFailed, match=r"watched\.json: lists no watched queries"):
+        definitions_in(file)
