@@ -87,6 +87,7 @@ def create_app(
         summary="PageRank that stays fresh on a graph that never stops changing",
         lifespan=_lifespan,
         redoc_url=None,
+        redirect_slashes=False,  # to whatever Host the client names, before it is looked at
     )
     capacity = Capacity(settings)
     metrics = Metrics(app.version, settings.slow_batch_seconds)

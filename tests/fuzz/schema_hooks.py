@@ -24,7 +24,6 @@ def _is_chosen(value: object) -> bool:
     return zlib.crc32(repr(value).encode()) % 2 == 0
 
 
-@schemathesis.hook
 def map_path_parameters(context: Any, path_parameters: dict[str, Any]) -> dict[str, Any]:
     if path_parameters and context.operation.label != "DELETE /graphs/{graph}":
         there = {"vertex": VERTICES, "version": ("1", "2"), "name": (WATCHED,), "graph": GRAPHS}
@@ -35,7 +34,6 @@ def map_path_parameters(context: Any, path_parameters: dict[str, Any]) -> dict[s
     return path_parameters
 
 
-@schemathesis.hook
 def map_query(_context: Any, query: dict[str, Any]) -> dict[str, Any]:
     if query and ("min_version" in query or "timeout" in query):
         given = query.get("timeout", 1.0)
@@ -44,7 +42,6 @@ def map_query(_context: Any, query: dict[str, Any]) -> dict[str, Any]:
     return query
 
 
-@schemathesis.hook
 def map_body(context: Any, body: Any) -> Any:
     if isinstance(body, dict) and _is_chosen(body):
         for query in (body, *_objects(body.get("queries"))):
@@ -66,3 +63,7 @@ def _as_texts(keys: Any) -> Any:
     if isinstance(keys, list):
         return [_as_texts(key) for key in keys]
     return f"k{keys}" if type(keys) is int else keys
+
+
+for mapping in (map_path_parameters, map_query, map_body):
+    schemathesis.hook(mapping)

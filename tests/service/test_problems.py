@@ -143,6 +143,8 @@ def test_a_graph_with_a_wrong_option_is_not_created(
         ("POST", "/graphs/default/recompute?strategy=fastest", 422, "strategy"),
         ("POST", "/graphs/default/batches?wait=forever", 422, "wait"),
         ("GET", "/nothing/here", 404, None),
+        ("GET", "/graphs/", 404, None),
+        ("POST", "/graphs/default/batches/", 404, None),
         ("POST", "/graphs", 405, None),
         ("PATCH", "/graphs/default", 405, None),
     ],
