@@ -21,7 +21,7 @@ from gpu.backends.base import (
     Sweep,
 )
 from gpu.backends.cpu_graph import CpuGraphOperations
-from gpu.backends.parallel import helper, kernel
+from gpu.backends.parallel import helper, inlined, kernel
 
 if TYPE_CHECKING:
     from gpu.graph import Graph
@@ -47,7 +47,7 @@ _NO_MARKS = np.zeros(0, np.int32)
 _NO_VALUES = np.zeros(0)
 
 
-@helper
+@inlined
 def _row_sum(pool, begin, end, contributions):  # type: ignore[no-untyped-def]
     total = 0.0
     while begin < end:
@@ -70,7 +70,7 @@ def _row_sum(pool, begin, end, contributions):  # type: ignore[no-untyped-def]
     return total
 
 
-@helper
+@inlined
 def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-def]
     total = 0.0
     while begin < end:

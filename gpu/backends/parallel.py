@@ -39,6 +39,14 @@ def helper(function: Function) -> Function:
     return compiled
 
 
+def inlined(function: Function) -> Function:
+    """The same for those that compiled ones call for each row: they take over its code, which saves
+    them the reference counting of arrays at every call.
+    """
+    compiled: Function = _njit(inline="always", **_OPTIONS)(function)
+    return compiled
+
+
 def on_all_cores(work: Function) -> Function:
     """``run(items, share, …)``, compiled: calls ``work(first, last, …)`` for each `share` of the
     items, on all cores. From Python, whoever calls it holds `one_parallel_kernel`.
