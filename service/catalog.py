@@ -22,6 +22,7 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -100,7 +101,11 @@ def check_strategy(strategy: str) -> None:
 
 
 class Catalog:
-    """Creates, opens and drops graphs. Any thread may call any method; most of them block."""
+    """Creates, opens and drops graphs. Any thread may call any method; most of them block.
+
+    changing_thread  where requests wait that create and drop graphs: one at a time does, which
+                     takes minutes beside a recovery, and the threads of reads must not wait with it
+    """
 
     def __init__(
         self, settings: Settings, observe: Callable[[str], Observer] = lambda _: Observer()
@@ -111,6 +116,7 @@ class Catalog:
         self._directory = settings.data / "graphs"
         self._graphs: dict[str, Graph] = {}
         self._changing = threading.Lock()
+        self.changing_thread = ThreadPoolExecutor(1, "liverank-catalog")
         self._aside = itertools.count()
         self._warm: set[Storage] = set()
         self._not_ready: str | None = "it starts"
@@ -168,6 +174,7 @@ class Catalog:
 
         A recovery that is under way is not waited for: the next start begins it anew.
         """
+        self.changing_thread.shutdown(wait=False, cancel_futures=True)
         if not self._changing.acquire(timeout=CLOSE_SECONDS):
             log.warning("stopped while %s", self._not_ready)
             return

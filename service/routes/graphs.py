@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
-from service.catalog import NAME, Graph
+from service.catalog import NAME, Catalog, Graph
 from service.routes.common import (
     OpenCatalog,
     OpenGraph,
@@ -28,6 +29,11 @@ NewName = Annotated[
     str,
     Path(description="name of a graph", json_schema_extra={"pattern": f"^{NAME.pattern}$"}),
 ]
+
+
+async def _in_turn(catalog: Catalog, change: Callable[..., Any], *arguments: object) -> Any:
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(catalog.changing_thread, change, *arguments)
 
 
 def _describe(graph: Graph) -> dict[str, Any]:
@@ -61,7 +67,7 @@ async def create_graph(request: Request, graph: NewName, catalog: OpenCatalog) -
     """
     body = await read_body(request)
     given = parse_body(GraphRequest, body).model_dump(exclude_unset=True) if body else {}
-    created, is_new = await asyncio.to_thread(catalog.create, graph, given)
+    created, is_new = await _in_turn(catalog, catalog.create, graph, given)
     return json_answer(_describe(created), 201 if is_new else 200)
 
 
@@ -91,5 +97,5 @@ async def take_checkpoint(graph: OpenGraph) -> Response:
 @router.delete("/graphs/{graph}", status_code=204, responses=problems(404, 422))
 async def drop_graph(graph: str, catalog: OpenCatalog) -> Response:
     """Ends the graph and removes its files."""
-    await asyncio.to_thread(catalog.drop, graph)
+    await _in_turn(catalog, catalog.drop, graph)
     return Response(status_code=204)

@@ -6,11 +6,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gpu import Engine, OutOfMemory
 from service.schemas import GraphInfo, GraphList
-from tests.service.server import Server, running
+from tests.service.server import Server, running, wait_for
 
 
 def test_a_graph_named_default_exists_from_the_start(server: Server) -> None:
@@ -26,6 +27,24 @@ def test_a_graph_named_default_exists_from_the_start(server: Server) -> None:
         "storage": "float64",
         "keys": "string",
     }
+
+
+def test_graphs_that_wait_to_be_created_hold_up_no_read(server: Server) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]}).raise_for_status()
+    url = str(server.http.base_url)
+    more_than_all_threads = 33
+    waiting = [f"{url}/graphs/waiting-{number}" for number in range(more_than_all_threads)]
+    with ThreadPoolExecutor(len(waiting)) as clients:
+        with server.catalog._changing:  # as while another graph recovers
+            put = [clients.submit(httpx.put, one, timeout=60) for one in waiting]
+            wait_for(lambda: server.app.state.capacity.at_work["other"] >= len(waiting))
+            answer = server.http.post(f"{path}/ranks", json={"vertices": ["a"]})
+            assert answer.status_code == 200
+            assert not any(one.done() for one in put)
+        assert {one.result().status_code for one in put} == {201}
+    for one in waiting:
+        httpx.delete(one, timeout=60).raise_for_status()
 
 
 def test_put_creates_then_finds_and_compares_only_what_is_given(server: Server) -> None:
