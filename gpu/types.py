@@ -168,7 +168,9 @@ class EdgeBatch:
         """The batch of these (source, target) pairs: for tests, examples and small batches."""
         inserted = np.array(list(insert), np.int64).reshape(-1, 2)
         deleted = np.array(list(delete), np.int64).reshape(-1, 2)
-        return cls(*inserted.T.copy(), *deleted.T.copy(), vertices=vertices)
+        sources, targets = inserted.T.copy()
+        gone_sources, gone_targets = deleted.T.copy()
+        return cls(sources, targets, gone_sources, gone_targets, vertices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
@@ -312,7 +312,7 @@ class Catalog:
         return Graph(directory.name, options, pipeline)
 
 
-def warm_up(backend: str, *storages: Storage) -> None:
+def warm_up(backend: Literal["auto", "cpu", "cuda"], *storages: Storage) -> None:
     """Compiles what graphs of these storages need; of all of them unless any are named."""
     for storage in storages or get_args(Storage):
         Engine(Options(storage=storage), backend).warm_up()
