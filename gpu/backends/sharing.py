@@ -4,7 +4,7 @@ What a ``prange`` around the call would do. Numba compiles that anew for each lo
 functions: more than a second for the shortest, half of a first start for all. And it takes the
 interpreter lock on its way in and out, which a busy server has to give.
 
-The threads are asked as Numba's own parallel loops ask them, in all versions since 0.49:
+The threads are asked as Numba's own parallel loops ask them (numba/np/ufunc/parallel.py):
 
     numba_parallel_for(function, pointers, counts, steps, data, dimensions - 1, pointers, threads)
 
