@@ -110,9 +110,10 @@ def write(port: int, stop: Event, answers: Any, writers: int, rate: float | None
             sent.append((time.perf_counter() - started, status))
             number += not pause
             if pause:
-                connection[1].close()  # which the server would do meanwhile
                 await asyncio.sleep(pause)
-                connection = await asyncio.open_connection("127.0.0.1", port)
+                if connection[0].at_eof():  # idle for too long
+                    connection[1].close()
+                    connection = await asyncio.open_connection("127.0.0.1", port)
         connection[1].close()
 
     async def all_of_them() -> None:

@@ -6,9 +6,14 @@ one holds the lock; a loop uses all cores anyway.
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numba
+
+# GNU's threads would turn on the spot for a while after each loop, on cores that a server needs for
+# those who read meanwhile. Loops were no slower without.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 one_parallel_kernel = threading.Lock()
 

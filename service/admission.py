@@ -1,6 +1,6 @@
 """How much work for one graph may wait: a count, and bytes.
 
-What was admitted counts until its future is done, at work or not: only so is memory bounded, since
+What was admitted counts until it is done, at work or not: only so is memory bounded, since
 the pipeline takes all that waits at once. Reads of published versions are no such work.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from concurrent.futures import Future
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from service.errors import QueueFull
 
@@ -25,6 +25,12 @@ class QueueLimits:
 
     jobs: int = sys.maxsize
     bytes: int = sys.maxsize
+
+
+class Job(Protocol):
+    """A promise or a future."""
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None: ...
 
 
 class Admission:
@@ -51,8 +57,8 @@ class Admission:
         with self._changing:
             self._check(size)
 
-    def admit(self, job: Future[Any], size: int) -> None:
-        """Counts the job until its future is done. Raises QueueFull."""
+    def admit(self, job: Job, size: int) -> None:
+        """Counts the job until it is done. Raises QueueFull."""
         with self._changing:
             self._check(size)
             self.jobs += 1

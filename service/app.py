@@ -14,25 +14,23 @@ from importlib.metadata import version
 from typing import Any
 
 import anyio.to_thread
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-from starlette.exceptions import HTTPException
 
-from gpu import EngineError
 from service.access import CALLS, Access
 from service.catalog import Catalog
-from service.errors import ServiceError, answer_of
-from service.formats import ExpandsTooFar, FormatError, UnsupportedFormat
+from service.errors import answer_of
 from service.limits import Capacity
 from service.metrics import Metrics
 from service.middleware import Exchanges
 from service.routes import batches, graphs, keys, operations, personalized, ranks, watched
 from service.routes.common import call_of, problems
+from service.routes.direct import DirectRoute, DirectRoutes
 from service.schemas import (
     BatchRequest,
     GraphRequest,
@@ -87,6 +85,7 @@ def create_app(
         summary="PageRank that stays fresh on a graph that never stops changing",
         lifespan=_lifespan,
         redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # asked for each request
         redirect_slashes=False,  # to whatever Host the client names, before it is looked at
     )
     capacity = Capacity(settings)
@@ -104,18 +103,12 @@ def create_app(
     for call in (call_of(method, route) for router in _ROUTERS for method, route in _calls(router)):
         if call not in CALLS:
             raise LookupError(f"service.access.CALLS does not say who may call {call}")
-    for kind in (
-        ServiceError,
-        EngineError,
-        FormatError,
-        UnsupportedFormat,
-        ExpandsTooFar,
-        RequestValidationError,
-        HTTPException,
-    ):
-        app.add_exception_handler(kind, _answer_problem)
-    app.add_middleware(Exchanges, capacity=capacity, metrics=metrics.http)
-    app.add_middleware(UnreadBodies, patience=settings.slow_client_seconds)
+    # Only layers that this service needs: those that FastAPI and Starlette would put here answer
+    # errors in three places, and cost more than the read of a rank.
+    pages = AsyncExitStackMiddleware(app.router)  # the /docs page wants it
+    own = [route for route in app.routes if isinstance(route, DirectRoute)]
+    exchanges = Exchanges(DirectRoutes(own, pages), capacity, metrics.http, _answer_of)
+    app.middleware_stack = UnreadBodies(exchanges, settings.slow_client_seconds)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
@@ -144,8 +137,8 @@ def _open(app: FastAPI) -> None:
         app.state.open_failed(error)
 
 
-async def _answer_problem(request: Request, error: Exception) -> Response:
-    path = request.url.path
+def _answer_of(error: Exception, path: str) -> Response:
+    """The answer to a request for `path` that ended in `error`."""
     answer = answer_of(error, path)
     if answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # Starlette names the methods of the first route only.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from functools import partial
 from time import perf_counter
@@ -19,16 +18,10 @@ from service.errors import BodyTooLarge
 from service.formats import EdgeColumns, encode_batch
 from service.keys import KeyTable
 from service.logs import request_id
+from service.promise import Promise
 
 TOGETHER = 1 << 12
 """Edges that batches may have together, to be applied as one."""
-
-
-def promise() -> Future[Any]:
-    # Running from the start: a client that goes away cannot cancel what others rely on.
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
 
 
 @dataclass(eq=False, slots=True)
@@ -46,8 +39,8 @@ class Batch:
     columns: EdgeColumns
     submitted: float = field(default_factory=perf_counter)
     request_id: str | None = field(default_factory=request_id.get)
-    durable: Future[int] = field(default_factory=promise)
-    ranked: Future[bytes] = field(default_factory=promise)
+    durable: Promise[int] = field(default_factory=Promise)
+    ranked: Promise[bytes] = field(default_factory=Promise)
 
     @classmethod
     def of(
@@ -66,9 +59,9 @@ class Batch:
         return 2 * len(self.record.payload)
 
     def fail(self, error: Exception) -> None:
-        for future in (self.durable, self.ranked):
-            if not future.done():
-                future.set_exception(error)
+        for promise in (self.durable, self.ranked):
+            if not promise.done():
+                promise.set_exception(error)
 
     def follow(self, first: Batch) -> None:
         """Ends as `first` does: this is the same batch, sent again."""
@@ -110,9 +103,9 @@ def new_keys(columns: EdgeColumns, known: KeyTable) -> int:
     return int((known.lookup(keys.unique()) < 0).sum())
 
 
-def _copy(future: Future[Any], done: Future[Any]) -> None:
+def _copy(promise: Promise[Any], done: Promise[Any]) -> None:
     error = done.exception()
     if error is None:
-        future.set_result(done.result())
+        promise.set_result(done.result())
     else:
-        future.set_exception(error)
+        promise.set_exception(error)

@@ -305,6 +305,10 @@ _HTTP_DETAILS = {
 }
 
 
+FORESEEN = (BatchRejected, RequestValidationError, HTTPException, *_PROBLEMS)
+"""Errors that say what was wrong with a request, or with what it asked for; others are faults."""
+
+
 def problem_of(error: Exception) -> dict[str, Any]:
     """The problem document of any error: type, title, status, detail.
 

@@ -10,19 +10,20 @@ import itertools
 import logging
 import re
 import secrets
+from collections.abc import Callable
 from time import perf_counter
 
 from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import answer_of
+from service.errors import FORESEEN
 from service.limits import Capacity, Exchange
 from service.logs import request_id
 from service.metrics import HttpMetrics
 
 log = logging.getLogger("liverank.http")
 
-REQUEST_ID_HEADER = "X-Request-ID"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Not from the system's random numbers each time: to ask for them hands the interpreter over.
 _PROCESS = secrets.token_hex(4)
@@ -31,12 +32,22 @@ _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
 class Exchanges:
-    """The outermost layer: everything inside finds its Exchange in ``scope["exchange"]``."""
+    """Around the routes: everything inside finds its Exchange in ``scope["exchange"]``.
 
-    def __init__(self, app: ASGIApp, capacity: Capacity, metrics: HttpMetrics) -> None:
+    answer_of  makes the answer of an error, and of the path that was asked for
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        capacity: Capacity,
+        metrics: HttpMetrics,
+        answer_of: Callable[[Exception, str], Response],
+    ) -> None:
         self._app = app
         self._capacity = capacity
         self._metrics = metrics
+        self._answer_of = answer_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,10 +62,10 @@ class Exchanges:
             nonlocal status, page
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers[REQUEST_ID_HEADER] = exchange.request_id
-                headers["X-Content-Type-Options"] = "nosniff"
-                if headers.get("content-type", "").startswith("text/html"):
+                headers = message["headers"]
+                headers.append((b"x-request-id", exchange.request_id.encode()))
+                headers.append((b"x-content-type-options", b"nosniff"))
+                if _is_page(headers):
                     page = message  # its headers depend on its body
                     return
             elif page is not None:
@@ -68,10 +79,11 @@ class Exchanges:
         try:
             await self._app(scope, receive, answer)
         except Exception as error:
-            log.exception("%s %s failed", scope["method"], scope["path"])
+            if not isinstance(error, FORESEEN):
+                log.exception("%s %s failed", scope["method"], scope["path"])
             if status:  # the answer has begun: all that is left is to break it off
                 raise
-            await answer_of(error, scope["path"])(scope, receive, answer)
+            await self._answer_of(error, scope["path"])(scope, receive, answer)
         finally:
             self._capacity.leave(exchange)
             self._metrics.at_work.dec()
@@ -87,6 +99,12 @@ def _request_id(scope: Scope) -> str:
             if _REQUEST_ID.fullmatch(given):
                 return given
     return f"{_PROCESS}{next(_numbers):08x}"
+
+
+def _is_page(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(
+        name == b"content-type" and value.startswith(b"text/html") for name, value in headers
+    )
 
 
 def _protect(headers: MutableHeaders, body: bytes) -> None:

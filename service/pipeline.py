@@ -39,7 +39,7 @@ from gpu.types import BackendName
 from gpu.watched import Registration
 from service.admission import Admission, QueueLimits
 from service.asked import Waiting
-from service.batch import Batch, in_order_of_position, joined, new_keys, promise
+from service.batch import Batch, in_order_of_position, joined, new_keys
 from service.durability import checkpoint as checkpoints
 from service.durability.checkpoint import Checkpoint
 from service.durability.checkpointer import Checkpointer, Taken
@@ -60,6 +60,7 @@ from service.errors import (
 from service.formats import EdgeColumns
 from service.keys import KeyKind, KeyTable
 from service.observer import Observer, RankedBatch, StageSeconds
+from service.promise import Promise
 from service.queries import Queries, Watch
 from service.view import View
 from service.watched import WatchedQueries
@@ -81,7 +82,7 @@ RECOVERY_STRATEGY = "auto"
 @dataclass(eq=False, slots=True)
 class _Task:
     run: Callable[[], Any]
-    future: Future[Any] = field(default_factory=promise)
+    answer: Promise[Any] = field(default_factory=Promise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,8 @@ class Pipeline:
         self._changed = threading.Condition()
         self._closed: Exception | None = None
         self._may_recover = False
-        self._readable: Future[bool] = promise()
-        self._opened: Future[None] = promise()
+        self._readable: Promise[bool] = Promise()
+        self._opened: Promise[None] = Promise()
         self._waiting_readers: list[tuple[int, Future[View]]] = []
         self._queries = Queries(graph)
         self._unreceipted: list[_Applied] = []
@@ -181,14 +182,14 @@ class Pipeline:
         return self._journal.version if self._opened.done() else self.view.version
 
     def submit(self, batch: Batch) -> None:
-        """Queues a batch; its futures say how it goes.
+        """Queues a batch; its promises say how it goes.
 
         Raises QueueFull, UnknownGraph after a drop.
         """
         self.batches.admit(batch.ranked, batch.nbytes)
         self._enqueue(batch)
 
-    def recompute(self, strategy: str) -> Future[bytes]:
+    def recompute(self, strategy: str) -> Promise[bytes]:
         """Ranks again; the receipt, with the same version and the next revision."""
         return self._enqueue_task(lambda: self._recompute(strategy))
 
@@ -203,7 +204,7 @@ class Pipeline:
             self._queries.add(request)
             self._changed.notify()
 
-    def unwatch(self, name: str) -> Future[None]:
+    def unwatch(self, name: str) -> Promise[None]:
         """Forgets a watched query. Ends in UnknownWatched where there is none."""
         return self._enqueue_task(lambda: self._unwatch(name))
 
@@ -265,12 +266,12 @@ class Pipeline:
             self._queue.append(job)
             self._changed.notify()
 
-    def _enqueue_task(self, run: Callable[[], Answer]) -> Future[Answer]:
+    def _enqueue_task(self, run: Callable[[], Answer]) -> Promise[Answer]:
         """Queues what a client asked for. Raises QueueFull."""
         task = _Task(run)
-        self.computations.admit(task.future, 0)
+        self.computations.admit(task.answer, 0)
         self._enqueue(task)
-        return task.future
+        return task.answer
 
     # ---- everything below runs on the pipeline's thread ----
 
@@ -282,9 +283,9 @@ class Pipeline:
         except Exception as error:
             with self._changed:
                 self._closed = error
-            for future in (self._readable, self._opened):
-                if not future.done():
-                    future.set_exception(error)
+            for promise in (self._readable, self._opened):
+                if not promise.done():
+                    promise.set_exception(error)
             self._refuse_the_rest()
             return
         self._opened.set_result(None)
@@ -399,7 +400,7 @@ class Pipeline:
             if isinstance(job, Batch):
                 job.fail(self._closed)
             else:
-                job.future.set_exception(self._closed)
+                job.answer.set_exception(self._closed)
         self._queries.refuse(self._closed)
         for _, reader in self._waiting_readers:
             if reader.set_running_or_notify_cancel():
@@ -709,7 +710,7 @@ class Pipeline:
         room = self._engine.snapshot_room()
         task = _Task(lambda: self._cut(room))
         self._enqueue(task)
-        moment: Moment = task.future.result()
+        moment: Moment = task.answer.result()
         return moment
 
     def _cut(self, room: Room) -> Moment:
@@ -775,8 +776,8 @@ def _receipt(applied: _Applied, result: Result, view: View, publish_seconds: flo
 
 def _settle_task(task: _Task) -> None:
     try:
-        task.future.set_result(task.run())
+        task.answer.set_result(task.run())
     except DeviceLost:
         raise
     except Exception as error:
-        task.future.set_exception(error)
+        task.answer.set_exception(error)

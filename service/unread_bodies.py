@@ -44,12 +44,11 @@ class UnreadBodies:
 
         async def answer(message: Message) -> None:
             nonlocal ends
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and not body.is_read:
                 answered = MutableHeaders(scope=message)
                 if not body.may_be_forgotten:
                     answered["Connection"] = "close"
-                closes = "close" in (answered.get("connection"), headers.get("connection"))
-                ends = closes and not body.is_read
+                ends = "close" in (answered.get("connection"), headers.get("connection"))
             elif ends and not message.get("more_body", False):
                 # The answer is out, but it is not over: the server does not close yet.
                 message = {**message, "more_body": True}

@@ -113,9 +113,9 @@ async def send_batch(
     release_body(request)
     graph.pipeline.submit(batch)
     if wait == "durable":
-        version = await asyncio.wrap_future(batch.durable)
+        version = await batch.durable.arrival()
         return json_answer({"version": version, "status": "durable"}, 202)
-    return stored_answer(await asyncio.wrap_future(batch.ranked))
+    return stored_answer(await batch.ranked.arrival())
 
 
 @router.get(
@@ -141,4 +141,4 @@ async def recompute(graph: OpenGraph, strategy: Strategy = "static") -> Response
     """Ranks again: the same version, the next revision."""
     chosen = graph.options.strategy if strategy is None else strategy
     check_strategy(chosen)
-    return stored_answer(await asyncio.wrap_future(graph.pipeline.recompute(chosen)))
+    return stored_answer(await graph.pipeline.recompute(chosen).arrival())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from fastapi import Request, Response
@@ -20,6 +20,7 @@ from fastapi.params import Depends, Header, Path
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gpu import InvalidValue
 from service.access import CALLS, access_of
@@ -39,18 +40,53 @@ class DirectRoute(APIRoute):
     have is refused: it may be a misspelt one, and the default would be taken without a word.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        endpoint = _Call(self.endpoint, frozenset(self.param_convertors))
-        calls = {method: call_of(method, self) for method in self.methods or ()}
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        self._endpoint = _Call(endpoint, frozenset(self.param_convertors))
+        self._calls = {method: call_of(method, self) for method in self.methods or ()}
 
-        async def handle(request: Request) -> Response:
-            _admit(request, calls[request.method])
-            if request.scope["query_string"]:
-                _refuse_unknown(request, endpoint.query_names)
-            answer: Response = await endpoint(request, {})
-            return answer
+    def takes(self, scope: Scope) -> bool:
+        """Whether the request is for this route. Leaves the parameters of its path in `scope`."""
+        if scope["method"] not in self._calls:
+            return False
+        match = self.path_regex.match(scope["path"])
+        if match is None:
+            return False
+        scope["path_params"] = {
+            name: self.param_convertors[name].convert(text)
+            for name, text in match.groupdict().items()
+        }
+        return True
 
-        return handle
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = self._calls.get(scope["method"])
+        if call is None:  # the path is right
+            await super().handle(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        _admit(request, call)
+        if exchange_of(request).kind == "other":
+            await capacity_of(request).turns.take()
+        if scope["query_string"]:
+            _refuse_unknown(request, self._endpoint.query_names)
+        answer: Response = await self._endpoint(request, {})
+        await answer(scope, receive, send)
+
+
+class DirectRoutes:
+    """The service's own routes; what none of them takes goes on to `others`."""
+
+    def __init__(self, routes: Sequence[DirectRoute], others: ASGIApp) -> None:
+        self._routes = routes
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope.get("root_path"):
+            for route in self._routes:
+                if route.takes(scope):
+                    await route.handle(scope, receive, send)
+                    return
+        await self._others(scope, receive, send)
 
 
 def _admit(request: Request, call: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -79,7 +78,7 @@ async def read_watched(graph: OpenGraph, name: Name, view: PublishedView) -> Res
 @router.delete("/graphs/{graph}/watched/{name}", status_code=204, responses=problems(404, 422))
 async def unwatch(graph: OpenGraph, name: Name) -> Response:
     """Forgets a watched query."""
-    await asyncio.wrap_future(graph.pipeline.unwatch(name))
+    await graph.pipeline.unwatch(name).arrival()
     return Response(status_code=204)
 
 

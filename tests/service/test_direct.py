@@ -7,11 +7,12 @@ from typing import Annotated, Any
 import pytest
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
+from starlette.types import Message, Receive, Scope, Send
 
 from gpu import InvalidValue
+from service.limits import Exchange
 from service.routes import direct
-from service.routes.direct import DirectRoute
+from service.routes.direct import DirectRoute, DirectRoutes
 
 calls: list[str] = []
 
@@ -48,16 +49,29 @@ def route(monkeypatch: pytest.MonkeyPatch) -> DirectRoute:
     return made
 
 
-async def answered(route: APIRoute, query: str = "", **headers: str) -> Response:
+async def answered(route: DirectRoute, query: str = "", **headers: str) -> str:
     scope: dict[str, Any] = {
         "type": "http",
         "method": "GET",
         "path": "/things/x",
-        "path_params": {"name": "x"},
         "query_string": query.encode(),
+        "exchange": Exchange("a request"),
         "headers": [(name.replace("_", "-").encode(), of.encode()) for name, of in headers.items()],
     }
-    return await route.get_route_handler()(Request(scope))
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        raise AssertionError("nobody reads a body")
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def others(scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise AssertionError(f"{scope['path']} is the route's")
+
+    await DirectRoutes([route], others)(scope, receive, send)
+    body: bytes = sent[1]["body"]
+    return body.decode()
 
 
 def run(coroutine: Any) -> Any:
@@ -68,11 +82,11 @@ def run(coroutine: Any) -> Any:
 
 def test_arguments_come_from_path_query_header_and_dependencies(route: DirectRoute) -> None:
     answer = run(answered(route, "number=3&share=0.25", given_key="ab"))
-    assert answer.body.decode() == "('x', 6, 12, 'ab', 0.25)"
+    assert answer == "('x', 6, 12, 'ab', 0.25)"
 
 
 def test_what_is_left_out_has_its_default(route: DirectRoute) -> None:
-    assert run(answered(route)).body.decode() == "('x', 2, 4, None, 0.5)"
+    assert run(answered(route)) == "('x', 2, 4, None, 0.5)"
 
 
 def test_a_call_is_admitted_first_and_a_dependency_called_once(route: DirectRoute) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -20,7 +21,7 @@ from service.arrow_sizes import decompressed_bytes, written_out_bytes
 from service.client import Client
 from service.connections import LONGEST_HEAD
 from service.errors import QueueFull, TooBusy
-from service.limits import Capacity, Exchange
+from service.limits import BEGIN_TOGETHER, Capacity, Exchange, Turns
 from service.settings import Settings
 from tests.service.server import Server, running, wait_for
 
@@ -266,6 +267,33 @@ def test_bytes_of_bodies_are_counted_over_all_requests() -> None:
     capacity.leave(first)
     capacity.leave(second)
     assert capacity.receiving == 0
+
+
+def test_calls_begin_in_order_and_a_reader_comes_between() -> None:
+    began: list[str] = []
+
+    async def main() -> None:
+        turns = Turns()
+
+        async def write(number: int) -> None:
+            await turns.take()
+            began.append(str(number))
+
+        async def read() -> None:
+            began.append("read")
+
+        writers = [asyncio.create_task(write(number)) for number in range(5 * BEGIN_TOGETHER)]
+        await asyncio.sleep(0)
+        reader = asyncio.create_task(read())
+        writers[given_up].cancel()
+        await asyncio.gather(reader, *writers, return_exceptions=True)
+        await asyncio.wait_for(turns.take(), 10)
+
+    given_up = BEGIN_TOGETHER + 1
+    asyncio.run(main())
+    assert began.index("read") <= 2 * BEGIN_TOGETHER
+    began.remove("read")
+    assert began == [str(number) for number in range(5 * BEGIN_TOGETHER) if number != given_up]
 
 
 def test_more_writers_than_there_are_places_are_refused_and_readers_are_not(small: Server) -> None:
