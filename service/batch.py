@@ -104,6 +104,8 @@ def new_keys(columns: EdgeColumns, known: KeyTable) -> int:
 
 
 def _copy(promise: Promise[Any], done: Promise[Any]) -> None:
+    if promise.done():  # its own group has failed meanwhile
+        return
     error = done.exception()
     if error is None:
         promise.set_result(done.result())

@@ -305,8 +305,15 @@ _HTTP_DETAILS = {
 }
 
 
-FORESEEN = (BatchRejected, RequestValidationError, HTTPException, *_PROBLEMS)
-"""Errors that say what was wrong with a request, or with what it asked for; others are faults."""
+FORESEEN = (
+    BatchRejected,
+    RequestValidationError,
+    HTTPException,
+    *(kind for kind in _PROBLEMS if kind is not MemoryError),
+)
+"""Errors that say what was wrong with a request, or with what it asked for. Where others come from
+is logged.
+"""
 
 
 def problem_of(error: Exception) -> dict[str, Any]:

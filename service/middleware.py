@@ -62,9 +62,12 @@ class Exchanges:
             nonlocal status, page
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = message["headers"]
-                headers.append((b"x-request-id", exchange.request_id.encode()))
-                headers.append((b"x-content-type-options", b"nosniff"))
+                headers = [
+                    *message["headers"],  # the answer may be one of many: they are copied
+                    (b"x-request-id", exchange.request_id.encode()),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+                message = {**message, "headers": headers}
                 if _is_page(headers):
                     page = message  # its headers depend on its body
                     return
@@ -83,7 +86,9 @@ class Exchanges:
                 log.exception("%s %s failed", scope["method"], scope["path"])
             if status:  # the answer has begun: all that is left is to break it off
                 raise
-            await self._answer_of(error, scope["path"])(scope, receive, answer)
+            await self._answer_of(error, _escaped(scope["path"]))(scope, receive, answer)
+            # It may be kept, to be raised again, or by what its frames hold.
+            error.__traceback__ = None
         finally:
             self._capacity.leave(exchange)
             self._metrics.at_work.dec()
@@ -99,6 +104,11 @@ def _request_id(scope: Scope) -> str:
             if _REQUEST_ID.fullmatch(given):
                 return given
     return f"{_PROCESS}{next(_numbers):08x}"
+
+
+def _escaped(path: str) -> str:
+    """The path as a problem names it: what would end it in a URI is escaped again."""
+    return path.replace("?", "%3F").replace("#", "%23").replace("\\", "%5C")
 
 
 def _is_page(headers: list[tuple[bytes, bytes]]) -> bool:

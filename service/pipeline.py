@@ -25,7 +25,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
@@ -33,13 +33,13 @@ from typing import Any, NoReturn, TypeVar
 
 import orjson
 
-from gpu import Change, DeviceLost, EdgeBatch, Engine, Options, OutOfMemory, Result
+from gpu import Change, DeviceLost, Engine, Options, OutOfMemory, Result
 from gpu.snapshot import Room
 from gpu.types import BackendName
 from gpu.watched import Registration
 from service.admission import Admission, QueueLimits
 from service.asked import Waiting
-from service.batch import Batch, in_order_of_position, joined, new_keys
+from service.batch import Batch
 from service.durability import checkpoint as checkpoints
 from service.durability.checkpoint import Checkpoint
 from service.durability.checkpointer import Checkpointer, Taken
@@ -57,11 +57,12 @@ from service.errors import (
     encode_problem,
     problem_of,
 )
-from service.formats import EdgeColumns
+from service.keyed_graph import KeyedGraph
 from service.keys import KeyKind, KeyTable
 from service.observer import Observer, RankedBatch, StageSeconds
 from service.promise import Promise
 from service.queries import Queries, Watch
+from service.receipts import Applied, receipt_of
 from service.view import View
 from service.watched import WatchedQueries
 
@@ -94,16 +95,6 @@ class _Due:
     strategy: str
     version: int
     since: float
-
-
-@dataclass(eq=False, slots=True)
-class _Applied:
-    """A batch that is in the engine, but whose receipt is not written."""
-
-    version: int
-    change: Change
-    seconds: StageSeconds
-    batch: Batch | None = None  # None: recovered or failed, nobody waits
 
 
 class Pipeline:
@@ -144,7 +135,7 @@ class Pipeline:
         self._opened: Promise[None] = Promise()
         self._waiting_readers: list[tuple[int, Future[View]]] = []
         self._queries = Queries(graph)
-        self._unreceipted: list[_Applied] = []
+        self._unreceipted: list[Applied] = []
         self._due: _Due | None = None
         self._revision = 0
         self._watched_seconds = 0.0
@@ -278,30 +269,37 @@ class Pipeline:
     def _run(self) -> None:
         try:
             self._open()
+            self._opened.set_result(None)
+            self._work()
         except DeviceLost as error:
             end_process(error)
         except Exception as error:
+            if self._opened.done():  # else whoever waits for that is told
+                log.exception("graph %s: its pipeline failed and has ended", self.graph)
             with self._changed:
                 self._closed = error
             for promise in (self._readable, self._opened):
                 if not promise.done():
                     promise.set_exception(error)
-            self._refuse_the_rest()
-            return
-        self._opened.set_result(None)
-        while (work := self._take()) is not None:
-            try:
-                if isinstance(work, _Task):
-                    _settle_task(work)
-                else:
-                    self._process(work)
-                del work  # its columns would live until the next one comes
-                if self._closed is None:
-                    self._queries.advance()
-            except DeviceLost as error:
-                end_process(error)
-        self._rank_due()
         self._refuse_the_rest()
+
+    def _work(self) -> None:
+        while (work := self._take()) is not None:
+            if isinstance(work, _Task):
+                _settle_task(work)
+            else:
+                try:
+                    self._process(work)
+                except DeviceLost:
+                    raise
+                except Exception as error:  # of this code: what can be foreseen is dealt with
+                    for batch in work:
+                        batch.fail(error)
+                    raise
+            del work  # its columns would live until the next one comes
+            if self._closed is None:
+                self._queries.advance()
+        self._rank_due()
 
     def _open(self) -> None:
         self._engine = Engine(self._options, self._requested_backend)
@@ -310,6 +308,7 @@ class Pipeline:
         if checkpoint is not None:
             self._keys = keys_of(checkpoint, self._keys.kind)
             self._show(view_of(checkpoint, self._engine, self._keys))
+        self._keyed = KeyedGraph(self.graph, self._engine, self._keys)
         self._readable.set_result(checkpoint is not None)
         with self._changed:
             self._changed.wait_for(lambda: self._may_recover or self._closed is not None)
@@ -325,11 +324,11 @@ class Pipeline:
             unanswered = replay(
                 self._journal,
                 applied,
-                lambda columns: self._apply(columns)[0],
+                lambda columns: self._keyed.apply(columns)[0],
                 lambda: self._engine.update(RECOVERY_STRATEGY),
             )
             self._unreceipted = [
-                _Applied(version, change, StageSeconds(mutate=change.seconds))
+                Applied(version, change, StageSeconds(mutate=change.seconds))
                 for version, change in unanswered.items()
             ]
             self._open_queries()
@@ -396,6 +395,9 @@ class Pipeline:
 
     def _refuse_the_rest(self) -> None:
         assert self._closed is not None
+        for applied in self._unreceipted:
+            if applied.batch is not None:
+                applied.batch.fail(self._closed)
         for job in self._queue:
             if isinstance(job, Batch):
                 job.fail(self._closed)
@@ -431,7 +433,7 @@ class Pipeline:
         the seconds that it took.
         """
         try:
-            new = self._that_fit(self._without_repeats(batches))
+            new = self._keyed.fitting(self._without_repeats(batches), self._refuse)
             groups = [list(group) for _, group in groupby(new, lambda batch: batch.record.strategy)]
             if not new:
                 return
@@ -490,93 +492,47 @@ class Pipeline:
         else:
             batch.fail(BatchRejected(version, orjson.loads(outcome.body)))
 
-    def _that_fit(self, batches: list[Batch]) -> list[Batch]:
-        """The batches that memory has room for; the others are refused and take no version."""
-        known = len(self._keys)
-        try:
-            # as if they were one, and all their keys new, which is quick to say
-            self._engine.check_memory(
-                sum(batch.columns.operations for batch in batches),
-                known + sum(batch.columns.most_new_keys for batch in batches),
-            )
-            return batches
-        except OutOfMemory:
-            pass
-        fitting = []
-        operations, vertices = 0, known
-        for batch in batches:
-            more = (batch.columns.operations, new_keys(batch.columns, self._keys))
-            try:
-                self._engine.check_memory(operations + more[0], vertices + more[1])
-            except OutOfMemory as error:
-                log.warning("graph %s: a batch is refused: %s", self.graph, error)
-                batch.fail(error)
-            else:
-                fitting.append(batch)
-                operations, vertices = operations + more[0], vertices + more[1]
-        return fitting
+    def _refuse(self, batch: Batch, error: OutOfMemory) -> None:
+        log.warning("graph %s: a batch is refused: %s", self.graph, error)
+        batch.fail(error)
 
     def _apply_group(
         self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float
     ) -> None:
-        if self._apply_together(group, taken, journal_seconds):
+        try:
+            together = self._keyed.apply_together([batch.columns for _, batch in group])
+        except DeviceLost as error:
+            self._blame([version for version, _ in group], error)
+        if together is not None:
+            changes, keys_seconds = together
+            for (version, batch), change in zip(group, changes, strict=True):
+                seconds = StageSeconds(
+                    queue=taken - batch.submitted,
+                    journal=journal_seconds,
+                    keys=keys_seconds,
+                    mutate=change.seconds,
+                )
+                self._unreceipted.append(Applied(version, change, seconds, batch))
             return
         for version, batch in group:
             seconds = StageSeconds(queue=taken - batch.submitted, journal=journal_seconds)
             try:
-                change, seconds.keys = self._apply(batch.columns)
+                change, seconds.keys = self._keyed.apply(batch.columns)
             except DeviceLost as error:
-                self._journal.blame([version])
-                end_process(error)
+                self._blame([version], error)
             except Exception as error:
                 self._reject(version, batch, error)
                 continue
             seconds.mutate = change.seconds
-            self._unreceipted.append(_Applied(version, change, seconds, batch))
+            self._unreceipted.append(Applied(version, change, seconds, batch))
 
-    def _apply_together(
-        self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float
-    ) -> bool:
-        """Applies small batches as one, where that is the same; whether it was done."""
-        started = perf_counter()
-        known = len(self._keys)
-        columns = joined([batch.columns for _, batch in group])
-        if columns is None:
-            return False
-        parts = [
-            (len(batch.columns.insert_sources), len(batch.columns.delete_sources))
-            for _, batch in group
-        ]
+    def _blame(self, versions: Sequence[int], error: DeviceLost) -> NoReturn:
+        """Notes which batches were at work when the device was lost, and ends the process."""
         try:
-            ids = self._keys.assign(in_order_of_position(columns))
-            edges = EdgeBatch(
-                ids[0::2],
-                ids[1::2],
-                self._keys.lookup(columns.delete_sources),
-                self._keys.lookup(columns.delete_targets),
-                vertices=len(self._keys),
-            )
-            keys_seconds = (perf_counter() - started) / len(group)
-            changes = self._engine.apply_parts(edges, parts)
-        except DeviceLost as error:
-            self._journal.blame([version for version, _ in group])
-            end_process(error)
-        except Exception as error:
-            # one of them is at fault, and only that one is rejected
-            log.info("graph %s: %s: one by one", self.graph, error)
-            changes = None
-        if changes is None:
-            self._keys.truncate(known)
-            return False
-        for (version, batch), change in zip(group, changes, strict=True):
-            seconds = StageSeconds(
-                queue=taken - batch.submitted,
-                journal=journal_seconds,
-                keys=keys_seconds,
-                mutate=change.seconds,
-            )
-            self._unreceipted.append(_Applied(version, change, seconds, batch))
-        return True
+            self._journal.blame(versions)
+        except StorageFailed as storage_error:
+            log.error("graph %s: %s: not noted: %s", self.graph, versions, storage_error)
+        end_process(error)
 
     def _rank_due(self) -> None:
         """Ranks what was applied and not ranked, all of which asked for one strategy."""
@@ -609,39 +565,13 @@ class Pipeline:
         batch.fail(BatchRejected(version, problem))
         self._observer.rejected()
 
-    def _apply(self, columns: EdgeColumns) -> tuple[Change, float]:
-        """Keys to ids, then into the engine; returns the seconds that the keys took too.
-
-        An error leaves keys and graph as they were.
-        """
-        started = perf_counter()
-        known = len(self._keys)
-        try:
-            # Deletions first: they see the keys from before the batch, and create none.
-            delete_sources = self._keys.lookup(columns.delete_sources)
-            delete_targets = self._keys.lookup(columns.delete_targets)
-            inserted = len(columns.insert_sources)
-            ids = self._keys.assign(in_order_of_position(columns))
-            batch = EdgeBatch(
-                ids[0 : 2 * inserted : 2],
-                ids[1 : 2 * inserted : 2],
-                delete_sources,
-                delete_targets,
-                vertices=len(self._keys),
-            )
-            seconds = perf_counter() - started
-            return self._engine.apply(batch), seconds
-        except BaseException:
-            self._keys.truncate(known)
-            raise
-
     def _rank_and_publish(self, strategy: str, version: int) -> tuple[Result, View, float]:
         """Ranks, writes every receipt that is due, then shows the view and completes who waits."""
         result, view, publish_seconds = self._rank(strategy, version)
         for applied in self._unreceipted:
             applied.seconds.watched = self._watched_seconds
         receipts = [
-            _receipt(applied, result, view, publish_seconds) for applied in self._unreceipted
+            receipt_of(applied, result, view, publish_seconds) for applied in self._unreceipted
         ]
         self._journal.settle(
             (applied.version, receipt)
@@ -668,8 +598,7 @@ class Pipeline:
             result = self._engine.update(strategy)
             self._watched_seconds = self._watched.refresh()
         except DeviceLost as error:
-            self._journal.blame([applied.version for applied in self._unreceipted])
-            end_process(error)
+            self._blame([applied.version for applied in self._unreceipted], error)
         started = perf_counter()
         self._revision += 1
         view = View(
@@ -703,7 +632,7 @@ class Pipeline:
         version = self._journal.version
         result, view, publish_seconds = self._rank_and_publish(strategy, version)
         nothing = Change(0, 0, 0, 0, 0, 0.0)
-        return _receipt(_Applied(version, nothing, seconds), result, view, publish_seconds)
+        return receipt_of(Applied(version, nothing, seconds), result, view, publish_seconds)
 
     def _take_moment(self) -> Moment:
         """For a checkpoint; called from its thread."""
@@ -743,35 +672,6 @@ def end_process(reason: DeviceLost) -> NoReturn:
     log.critical("%s; the process ends, to be started again", reason)
     print(f"liverank: {reason}; the process ends, to be started again", file=sys.stderr, flush=True)
     os._exit(EXIT_DEVICE_LOST)
-
-
-def _receipt(applied: _Applied, result: Result, view: View, publish_seconds: float) -> bytes:
-    change, seconds = applied.change, applied.seconds
-    seconds.mark, seconds.solve = result.mark_seconds, result.solve_seconds
-    seconds.publish = publish_seconds
-    if applied.batch is not None:
-        seconds.total = perf_counter() - applied.batch.submitted
-    else:
-        seconds.total = 0.0
-        seconds.total = sum(asdict(seconds).values())
-    return orjson.dumps(
-        {
-            "version": applied.version,
-            "ranked_version": view.version,
-            "revision": view.revision,
-            "inserted": change.inserted,
-            "already_present": change.already_present,
-            "deleted": change.deleted,
-            "not_found": change.not_found,
-            "new_vertices": change.new_vertices,
-            "strategy": result.strategy,
-            "iterations": result.iterations,
-            "touched_vertices": result.touched_vertices,
-            "error_bound": result.error_bound,
-            "converged": result.converged,
-            "seconds": seconds,
-        }
-    )
 
 
 def _settle_task(task: _Task) -> None:

@@ -7,12 +7,15 @@ and wakes the event loop for each that is done: for a small batch, a sixth of al
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
+
+log = logging.getLogger("liverank.pipeline")
 
 Value = TypeVar("Value")
 
@@ -55,10 +58,7 @@ class Promise(Generic[Value]):
         """The value. Blocks at most `timeout` seconds. Raises the error, TimeoutError."""
         error = self.exception(timeout)
         if error is not None:
-            try:
-                raise error
-            finally:
-                del error, self  # which would hold each other, by way of the traceback
+            raise error
         return self._value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -85,7 +85,10 @@ class Promise(Generic[Value]):
         if callbacks is None:
             raise RuntimeError("a promise is settled twice")
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:  # the others, and whoever settles this, are not at fault
+                log.exception("a callback of a promise failed")
 
 
 class _Bell:
@@ -114,11 +117,13 @@ class _Bell:
 
     def _answer(self) -> None:
         """Wakes a few at a time, with a look at the network in between: readers come first."""
-        self._rung = False
         for _ in range(min(WAKE_TOGETHER, len(self._arrived))):
             arrived = self._arrived.popleft()
             if not arrived.done():  # else nobody waits any more
                 arrived.set_result(None)
-        if self._arrived:
+        if not self._arrived:
+            self._rung = False
+            if not self._arrived:  # nor came one before that was to be seen
+                return
             self._rung = True
-            self._loop.call_soon(self._answer)
+        self._loop.call_soon(self._answer)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from fastapi import Request, Response
@@ -44,6 +44,12 @@ class DirectRoute(APIRoute):
         super().__init__(path, endpoint, **options)
         self._endpoint = _Call(endpoint, frozenset(self.param_convertors))
         self._calls = {method: call_of(method, self) for method in self.methods or ()}
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        async def refuse(request: Request) -> Response:
+            raise LookupError(f"{request.url.path} came by a way that admits everyone")
+
+        return refuse
 
     def takes(self, scope: Scope) -> bool:
         """Whether the request is for this route. Leaves the parameters of its path in `scope`."""

@@ -63,7 +63,7 @@ RECOVERING: dict[str, Point] = {
     "after a checkpoint is read": Point(f"{_CHECKPOINT}:read", "after"),
     **_around("gpu.engine:Engine.restore", "the engine is restored"),
     "before the journal is verified": Point("service.durability.recovery:fault_of", "before"),
-    "while batches are replayed": Point("service.pipeline:Pipeline._apply", "after"),
+    "while batches are replayed": Point("service.keyed_graph:KeyedGraph.apply", "after"),
     "before the recovered graph is shown": Point("service.pipeline:Pipeline._show", "before"),
 }
 """Passed by every start of a server that has something to recover."""

@@ -25,7 +25,7 @@ from service.errors import (
     UnknownVersion,
 )
 from service.pipeline import Pipeline
-from tests.service.graphs import batch, opened, receipt
+from tests.service.graphs import batch, opened, receipt, send
 from tests.service.server import wait_for
 
 
@@ -247,6 +247,50 @@ def test_a_batch_that_cannot_be_committed_is_not_applied(
     pipeline.submit(following)
     assert receipt(following)["version"] == 1
     assert pipeline.view.edges == 1
+
+
+def test_a_repeat_may_fail_with_its_group_before_the_batch_that_it_repeats_is_ranked() -> None:
+    first, repeat = batch([("a", "b")], key="k"), batch([("a", "b")], key="k")
+    repeat.follow_receipt(first)
+    repeat.fail(StorageFailed("journal.db", sqlite3.OperationalError("database or disk is full")))
+    first.ranked.set_result(b"{}")
+    with pytest.raises(StorageFailed, match="disk is full"):
+        repeat.ranked.result(0)
+
+
+def test_a_fault_of_the_pipeline_ends_it_and_leaves_nobody_waiting(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = opened(path.parent)
+
+    def faulty(*_arguments: Any) -> None:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(pipeline, "_apply_group", faulty)
+    batches = [batch([("a", "b")]), batch([("b", "c")])]
+    reader = pipeline.published(1)
+    together(pipeline, batches)
+    for one in (batches[0].ranked, batches[1].ranked, reader):
+        with pytest.raises(ZeroDivisionError, match="a fault"):
+            one.result(60)
+    pipeline._thread.join(60)
+    with pytest.raises(ZeroDivisionError):
+        pipeline.submit(batch([("c", "d")]))
+    assert "its pipeline failed and has ended" in caplog.text
+    assert pipeline.view.version == 0
+    pipeline.close(NotReady("the test ends"))
+
+    again = opened(path.parent)  # they were durable
+    assert (again.view.version, again.view.edges) == (2, 2)
+    again.close(NotReady("the test ends"))
+
+
+def test_a_batch_deletes_before_it_inserts_and_deletions_create_no_keys(pipeline: Pipeline) -> None:
+    answer = send(pipeline, batch([("x", "y")], delete=[("x", "y"), ("p", "q")]))
+    assert (answer["inserted"], answer["deleted"], answer["not_found"]) == (1, 0, 2)
+    assert (answer["new_vertices"], pipeline.view.vertices) == (2, 2)
+    answer = send(pipeline, batch([("x", "y")], delete=[("x", "y")]))
+    assert (answer["inserted"], answer["deleted"], pipeline.view.edges) == (1, 1, 1)
 
 
 def test_recovery_writes_the_receipts_that_a_power_loss_took(path: Path) -> None:

@@ -43,6 +43,18 @@ def test_it_is_settled_once() -> None:
         promise.set_exception(KeyError())
 
 
+def test_a_callback_that_fails_keeps_nothing_from_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    promise: Promise[int] = Promise()
+    seen: list[int] = []
+    promise.add_done_callback(lambda _: 1 // 0)
+    promise.add_done_callback(lambda done: seen.append(done.result()))
+    promise.set_result(4)
+    assert seen == [4]
+    assert "a callback of a promise failed" in caplog.text
+
+
 def test_everybody_in_a_loop_is_woken_whatever_threads_settle() -> None:
     """More at once than are woken in one round, and from several threads."""
     promises: list[Promise[int]] = [Promise() for _ in range(40 * WAKE_TOGETHER)]

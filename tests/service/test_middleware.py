@@ -1,0 +1,72 @@
+"""What stands around every request, over an application of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message
+
+from service.errors import UnknownGraph, answer_of
+from service.limits import Capacity
+from service.metrics import HttpMetrics
+from service.middleware import Exchanges
+from service.settings import Settings
+
+
+def answered(app: ASGIApp, path: str = "/") -> list[Message]:
+    exchanges = Exchanges(app, Capacity(Settings()), HttpMetrics(CollectorRegistry()), answer_of)
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+    asyncio.run(exchanges(scope, receive, send))
+    return sent
+
+
+def test_an_answer_that_is_sent_twice_is_left_as_it_is() -> None:
+    shared = Response(b"ok")
+    before = list(shared.raw_headers)
+    first, second = (dict(answered(shared)[0]["headers"]) for _ in range(2))
+    assert shared.raw_headers == before
+    assert first.keys() == second.keys()
+    assert first.pop(b"x-request-id") != second.pop(b"x-request-id")
+    assert first == second
+    assert first[b"x-content-type-options"] == b"nosniff"
+
+
+def test_an_error_that_is_raised_again_holds_nothing_of_a_request() -> None:
+    kept = UnknownGraph("g")
+
+    async def app(*_: Any) -> None:
+        raise kept
+
+    for _ in range(2):
+        assert answered(app)[0]["status"] == 404
+        assert kept.__traceback__ is None
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "logged"),
+    [(UnknownGraph("g"), 404, False), (MemoryError(), 507, True), (KeyError("x"), 500, True)],
+)
+def test_what_is_no_fault_of_the_request_is_logged(
+    error: Exception, status: int, logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(*_: Any) -> None:
+        raise error
+
+    with caplog.at_level(logging.ERROR):
+        sent = answered(app, "/graphs/a?b")
+    assert sent[0]["status"] == status
+    assert b'"instance":"/graphs/a%3Fb"' in sent[1]["body"]
+    assert ("GET /graphs/a?b failed" in caplog.text) is logged
