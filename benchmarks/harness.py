@@ -51,14 +51,19 @@ def commit() -> str:
     """The commit that is measured; LIVERANK_COMMIT where the tree travelled without its history."""
     if "LIVERANK_COMMIT" in os.environ:
         return os.environ["LIVERANK_COMMIT"]
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=RESULTS,
+    described = _git("rev-parse", "--short=12", "HEAD")
+    # figures of the run before this one are no change of what is measured
+    changed = _git(
+        "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/benchmarks/results"
     )
-    return described.stdout.strip()
+    return f"{described}-dirty" if changed else described
+
+
+def _git(*arguments: str) -> str:
+    answer = subprocess.run(
+        ["git", *arguments], capture_output=True, text=True, check=True, cwd=RESULTS
+    )
+    return answer.stdout.strip()
 
 
 def command(arguments: list[str]) -> str:
