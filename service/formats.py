@@ -383,8 +383,9 @@ def _blame_csv(body: bytes, kind: KeyKind) -> None:
             raise FormatError("body", index, due)
         for name in _ENDS:
             text = row[header.index(name)]
-            whole = kind == "integer" and _WHOLE_NUMBER.fullmatch(text.strip()) is not None
-            if not _is_key(int(text) if whole else text, kind):
+            number = text.strip(" \t")  # what Arrow passes over
+            whole = kind == "integer" and _WHOLE_NUMBER.fullmatch(number) is not None
+            if not _is_key(int(number) if whole else text, kind):
                 due = f"{_DUE[kind]} is due, got {_described(text)}"
                 raise FormatError(name, index, due)
 

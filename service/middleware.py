@@ -14,6 +14,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -81,6 +82,8 @@ class Exchanges:
         started = perf_counter()
         try:
             await self._app(scope, receive, answer)
+        except ClientDisconnect:
+            pass  # in the middle of its body: nothing was taken, and nobody reads an answer
         except Exception as error:
             if not isinstance(error, FORESEEN):
                 log.exception("%s %s failed", scope["method"], scope["path"])

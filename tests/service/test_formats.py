@@ -247,6 +247,8 @@ def test_csv_rows_are_edges() -> None:
         ("string", b"source,target\na,\xff\n", "body: not UTF-8 at line 2, byte 3: invalid start byte"),
         ("string", b"source,target,operation\na,b,\n", 'operation[0]: "insert" or "delete" is due, got the string ""'),
         ("integer", b"source,target\n1,2\n3,0x1\n", f'target[1]: {INTEGER_DUE} the string "0x1"'),
+        ("integer", b"source,target\n1,\x1c2\n", f'target[0]: {INTEGER_DUE} the string "\\u001c2"'),
+        ("integer", b"source,target\n1\xc2\xa0,2\n", f'source[0]: {INTEGER_DUE} the string "1\xa0"'),
         ("integer", b"source,target\n1,2\n-0XFF,1\n", f'source[1]: {INTEGER_DUE} the string "-0XFF"'),
         ("integer", b"source,target\n1,2\n3,x\n", f'target[1]: {INTEGER_DUE} the string "x"'),
         ("integer", b"source,target\n1.0,2\n", f'source[0]: {INTEGER_DUE} the string "1.0"'),

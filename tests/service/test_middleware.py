@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import UnknownGraph, answer_of
 from service.limits import Capacity
@@ -42,6 +43,16 @@ def test_an_answer_that_is_sent_twice_is_left_as_it_is() -> None:
     assert first.pop(b"x-request-id") != second.pop(b"x-request-id")
     assert first == second
     assert first[b"x-content-type-options"] == b"nosniff"
+
+
+def test_a_client_that_goes_away_in_the_middle_of_its_body_is_no_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Request(scope, receive, send).body()
+
+    assert answered(app) == []
+    assert not caplog.records
 
 
 def test_an_error_that_is_raised_again_holds_nothing_of_a_request() -> None:
