@@ -19,8 +19,11 @@ COPY service service
 RUN python3 -m venv /opt/liverank \
     && /opt/liverank/bin/pip install --no-cache-dir ".${EXTRAS}"
 # Kernels are compiled here, so that a fresh container is ready in seconds on a machine with this one's kind of
-# processor; on another kind they are compiled at its first start, as Numba's cache tells kinds apart.
-RUN NUMBA_CACHE_DIR=/opt/liverank/numba \
+# processor; on another kind they are compiled at its first start, as Numba's cache tells kinds apart. It also looks at
+# the place of sources, which is not /source, and at their times, of which an image keeps whole seconds.
+RUN cd / && find /opt/liverank/lib/python3*/site-packages/gpu /opt/liverank/lib/python3*/site-packages/service -name '*.py' \
+        -exec sh -c 'for file; do touch -d "@$(stat -c %Y "$file")" "$file"; done' sh {} + \
+    && NUMBA_CACHE_DIR=/opt/liverank/numba \
     /opt/liverank/bin/python -c "from service.catalog import warm_up, warm_up_keys; warm_up_keys(); warm_up('cpu')"
 
 FROM ${BASE}

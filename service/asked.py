@@ -24,7 +24,8 @@ class KeyedQuery:
     """A query by keys: see gpu.PersonalizedQuery.
 
     seeds    the keys, as an array of the graph's kind; weights: one each, or None for equal ones
-    place    how an error names the query: "" or "queries[3]."
+    place    what stands before its fields where an error names them: "" or "queries[3]."; None for
+             the one vertex of a path
     """
 
     seeds: pa.Array
@@ -33,7 +34,7 @@ class KeyedQuery:
     method: str = "hybrid"
     target_error: float | None = None
     target: str = "error"
-    place: str = ""
+    place: str | None = None
 
     def resolved(self, graph: str, keys: KeyTable, vertices: int) -> PersonalizedQuery:
         """The query by ids. Raises UnknownVertex, InvalidValue."""
@@ -41,20 +42,24 @@ class KeyedQuery:
         unknown = np.flatnonzero((ids < 0) | (ids >= vertices))
         if len(unknown):
             seed = self.seeds[int(unknown[0])].as_py()
-            raise UnknownVertex(graph, seed, f"{self.place}seeds" if self.place else "vertex")
+            raise UnknownVertex(graph, seed, self._field)
         weights = None
         if self.weights is not None:
             weights = np.array(self.weights, np.float64)
             for seed, weight in zip(self.seeds, self.weights, strict=True):
                 if not (isfinite(weight) and weight >= 0.0):
                     raise InvalidValue(
-                        f"{self.place}seeds[{seed.as_py()!r}]",
+                        f"{self._field}[{seed.as_py()!r}]",
                         weight,
                         "a finite number that is not negative",
                     )
             if not weights.any():
-                raise InvalidValue(f"{self.place}seeds", "all 0", "not all 0")
+                raise InvalidValue(self._field, "all 0", "not all 0")
         return PersonalizedQuery(ids, weights, self.k, self.method, self.target_error, self.target)
+
+    @property
+    def _field(self) -> str:
+        return "vertex" if self.place is None else f"{self.place}seeds"
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,7 @@ def _all_over(group: _Asking | _Watching) -> bool:
 
 def _named(error: Exception, queries: Sequence[KeyedQuery]) -> Exception:
     """An error of the engine's check as the request names it: a list of one is a list too."""
-    place = queries[0].place
+    place = queries[0].place or ""
     if isinstance(error, InvalidValue) and not error.field.startswith("queries["):
         return InvalidValue(place + error.field, error.value, error.requirement)
     return error

@@ -45,7 +45,7 @@ class Definition:
             self.k,
             self.method,
             self.target_error,
-            place="watched.",
+            place="",
         )
 
 

@@ -258,10 +258,10 @@ def test_a_watched_query_follows_every_batch(server: Server) -> None:
 @pytest.mark.parametrize(
     ("name", "body", "status", "field"),
     [
-        ("x", {"seeds": {"nobody": 1}}, 404, "watched.seeds"),
+        ("x", {"seeds": {"nobody": 1}}, 404, "seeds"),
         ("x", {"seeds": {}}, 422, "seeds"),
-        ("x", {"seeds": {"v0": -1}}, 422, "watched.seeds['v0']"),
-        ("x", {"seeds": {"v0": 0, "v1": 0}}, 422, "watched.seeds"),
+        ("x", {"seeds": {"v0": -1}}, 422, "seeds['v0']"),
+        ("x", {"seeds": {"v0": 0, "v1": 0}}, 422, "seeds"),
         ("x", {"seeds": {"v0": 1}, "method": "walk"}, 422, "method"),
         ("x", {"seeds": {"v0": 1}, "target_error": 3}, 422, "target_error"),
         ("x", {"seeds": {"v0": 1}, "target": "error"}, 422, "target"),
