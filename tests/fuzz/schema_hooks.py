@@ -62,7 +62,8 @@ def _as_texts(keys: Any) -> Any:
     """Keys of one kind, as a graph takes them; the schema cannot say of which."""
     if isinstance(keys, list):
         return [_as_texts(key) for key in keys]
-    return f"k{keys}" if type(keys) is int else keys
+    # a longer integer is no key in any graph, and has to stay none
+    return f"k{keys}" if type(keys) is int and -(2**63) <= keys < 2**63 else keys
 
 
 for mapping in (map_path_parameters, map_query, map_body):
