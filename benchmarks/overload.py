@@ -22,11 +22,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.harness import RESULTS, record
 from gpu.generate import rmat
@@ -204,6 +207,34 @@ def serve(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
     raise RuntimeError(f"the server did not start: {log.read_text()}")
 
 
+@contextmanager
+def serving() -> Iterator[tuple[int, int]]:
+    """A server of its own: its process, and its port."""
+    with tempfile.TemporaryDirectory() as folder:
+        process, port = serve(Path(folder))
+        try:
+            yield process.pid, port
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def fill(client: Client) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Puts an R-MAT graph into the server, once it is ready; the sources and targets sent."""
+    import pyarrow as pa
+
+    while not client.ready():
+        time.sleep(0.1)
+    client.drop("default")
+    client.create("default", keys="integer")
+    sources, targets = rmat(SCALE, EDGES_PER_VERTEX, seed=0)
+    client.send_columns("default", pa.array(sources), pa.array(targets))
+    return sources, targets
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60, help="of each quiet part")
@@ -211,16 +242,8 @@ def main() -> None:
     parser.add_argument("--note", default="", help="what else the machine did meanwhile")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        process, port = serve(Path(folder))
-        try:
-            figures = run(process.pid, port, arguments.seconds, arguments.overload_seconds)
-        finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with serving() as (pid, port):
+        figures = run(pid, port, arguments.seconds, arguments.overload_seconds)
     figures["note"] = arguments.note
     print(json.dumps({name: part for name, part in figures.items() if name != "memory"}, indent=1))
     record("overload", "cpu", figures, arguments.results)
@@ -228,14 +251,7 @@ def main() -> None:
 
 def run(pid: int, port: int, seconds: float, overload_seconds: float) -> dict[str, Any]:
     with Client(f"http://127.0.0.1:{port}") as client:
-        while not client.ready():
-            time.sleep(0.1)
-        client.drop("default")
-        client.create("default", keys="integer")
-        sources, targets = rmat(SCALE, EDGES_PER_VERTEX, seed=0)
-        import pyarrow as pa
-
-        client.send_columns("default", pa.array(sources), pa.array(targets))
+        fill(client)
         client.send("default", vertices=list(range(2**SCALE)))
         info = client.graph("default")
     figures: dict[str, Any] = {"vertices": info["vertices"], "edges": info["edges"]}

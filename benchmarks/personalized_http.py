@@ -15,8 +15,6 @@ import argparse
 import http.client
 import json
 import multiprocessing
-import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -25,12 +23,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import RESULTS, record
-from benchmarks.overload import percentiles, serve
-from gpu.generate import rmat
+from benchmarks.overload import SCALE, fill, percentiles, serving
 from service.client import Client
 
-SCALE = 16
-EDGES_PER_VERTEX = 16
 CLIENTS = (1, 4, 16)
 K = 10
 TARGET_ERROR = 1e-4
@@ -108,15 +103,8 @@ def measure(
 
 
 def run(port: int, rounds: int, queries: int) -> dict[str, Any]:
-    import pyarrow as pa
-
     with Client(f"http://127.0.0.1:{port}") as client:
-        while not client.ready():
-            time.sleep(0.1)
-        client.drop("default")
-        client.create("default", keys="integer")
-        sources, targets = rmat(SCALE, EDGES_PER_VERTEX, seed=0)
-        client.send_columns("default", pa.array(sources), pa.array(targets))
+        sources, targets = fill(client)
         info = client.graph("default")
     parts = [(clients, False) for clients in CLIENTS] + [(4, True)]
     taken: dict[tuple[int, bool], list[tuple[float, int]]] = {part: [] for part in parts}
@@ -158,16 +146,8 @@ def main() -> None:
     parser.add_argument("--note", default="", help="what else the machine did meanwhile")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        process, port = serve(Path(folder))
-        try:
-            figures = run(port, arguments.rounds, arguments.queries)
-        finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with serving() as (_, port):
+        figures = run(port, arguments.rounds, arguments.queries)
     figures["note"] = arguments.note
     print(json.dumps(figures, indent=1))
     record("personalized-http", "cpu", figures, arguments.results)
