@@ -104,7 +104,7 @@ def create_app(
         if call not in CALLS:
             raise LookupError(f"service.access.CALLS does not say who may call {call}")
     # Only layers that this service needs: those that FastAPI and Starlette would put here answer
-    # errors in three places, and cost more than the read of a rank.
+    # errors in three places, and cost a good part of what the read of a rank does.
     pages = AsyncExitStackMiddleware(app.router)  # the /docs page wants it
     own = [route for route in app.routes if isinstance(route, DirectRoute)]
     exchanges = Exchanges(DirectRoutes(own, pages), capacity, metrics.http, _answer_of)

@@ -1,7 +1,7 @@
 """What will be known later, made in one thread and awaited in another.
 
 A `concurrent.futures.Future` makes a lock and a condition for each, whether or not anybody waits,
-and wakes the event loop for each that is done: for a small batch, a sixth of all that it costs.
+and wakes the event loop for each that is done: a good part of what a small batch costs.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from service.settings import Settings
 
 SWITCH_SECONDS = 0.001
 """For how long a thread that parses or applies a batch may keep one that reads waiting for the
-interpreter. Python's own 5 ms would be most of a read; half of this costs a tenth of the writes.
+interpreter. Python's own 5 ms would be most of a read; with less than this, those who write pay.
 """
 
 
