@@ -80,31 +80,30 @@ def triangle(tmp_path: Path) -> Path:
 # Parsing and printing
 
 
-def test_help_names_every_command_and_imports_nothing_heavy() -> None:
+def imported_by(arguments: list[str], heavy: set[str]) -> subprocess.CompletedProcess[str]:
+    """Runs the command, which ends stderr with its exit status and what it imported of `heavy`."""
     program = (
         "import sys; from service import cli\n"
-        "try: cli.main(['--help'])\n"
+        f"try: cli.main({arguments!r})\n"
         "except SystemExit as end: code = end.code\n"
-        "heavy = {'numba', 'numpy', 'pyarrow', 'fastapi', 'httpx', 'uvicorn'} & set(sys.modules)\n"
-        "print(code, heavy, file=sys.stderr)"
+        f"print(code, set({sorted(heavy)!r}) & set(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+def test_help_names_every_command_and_imports_nothing_heavy() -> None:
+    heavy = {"numba", "numpy", "pyarrow", "fastapi", "httpx", "uvicorn"}
+    done = imported_by(["--help"], heavy)
     assert done.stderr == "0 set()\n"
     for name in ("serve", "load", "replay", "rank", "top", "get", "ppr", "generate", "demo"):
         assert f"\n  {name} " in done.stdout
 
 
 def test_what_asks_a_server_imports_neither_engine_nor_web_framework_even_when_it_fails() -> None:
-    program = (
-        "import sys; from service import cli\n"
-        "try: cli.main(['top', '--url', 'http://127.0.0.1:9'])\n"
-        "except SystemExit as end: code = end.code\n"
-        "heavy = {'numba', 'numpy', 'pyarrow', 'fastapi', 'uvicorn'} & set(sys.modules)\n"
-        "print(code, heavy)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "1 set()\n"
+    heavy = {"numba", "numpy", "pyarrow", "fastapi", "uvicorn"}
+    done = imported_by(["top", "--url", "http://127.0.0.1:9"], heavy)
     assert done.stderr.startswith("liverank: no answer from http://127.0.0.1:9 ")
+    assert done.stderr.endswith("\n1 set()\n")
 
 
 @pytest.mark.parametrize(("module", "name"), cli._FORESEEN.items())

@@ -15,6 +15,8 @@ import pytest
 
 from service.asked import KeyedQuery, Request
 from service.errors import NotAnsweredInTime, StorageFailed
+from service.pipeline import Pipeline
+from service.promise import Promise
 from service.schemas import PersonalizedAnswer, PersonalizedAnswers, Receipt, WatchedAnswer
 from tests.service.server import Server, running, wait_for
 from tests.service.test_problems import problem
@@ -150,8 +152,8 @@ def test_answers_are_of_one_version_while_batches_come(server: Server) -> None:
     assert len(seen) > 1
 
 
-def test_a_query_has_its_time_and_no_more(server: Server, path: str) -> None:
-    pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
+def held_up(pipeline: Pipeline) -> tuple[Promise[None], threading.Event]:
+    """Keeps the pipeline's thread until the event is set; the promise says that it went on."""
     held, free = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -159,7 +161,13 @@ def test_a_query_has_its_time_and_no_more(server: Server, path: str) -> None:
         free.wait(30)
 
     task = pipeline._enqueue_task(hold)
-    held.wait(30)
+    assert held.wait(30)
+    return task, free
+
+
+def test_a_query_has_its_time_and_no_more(server: Server, path: str) -> None:
+    pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
+    task, free = held_up(pipeline)
     late = Request([_keyed("v0")], 0.05)
     given_up = Request([_keyed("v1")], 30.0)
     pipeline.ask(late)
@@ -182,14 +190,7 @@ def _keyed(key: str) -> KeyedQuery:
 
 def test_a_client_that_goes_away_gives_its_queries_up(server: Server, path: str) -> None:
     pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
-    held, free = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        held.set()
-        free.wait(30)
-
-    task = pipeline._enqueue_task(hold)
-    held.wait(30)
+    task, free = held_up(pipeline)
     address = ("127.0.0.1", int(server.http.base_url.port or 0))
     with socket.create_connection(address) as client:
         client.sendall(f"GET {path}/personalized/v0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -205,14 +206,7 @@ def test_dropping_a_graph_ends_its_queries(server: Server) -> None:
     path = server.new_graph()
     server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]}).raise_for_status()
     pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
-    held, free = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        held.set()
-        free.wait(30)
-
-    pipeline._enqueue_task(hold)
-    held.wait(30)
+    _, free = held_up(pipeline)
     with ThreadPoolExecutor(2) as clients:
         asked = clients.submit(server.http.get, f"{path}/personalized/a")
         wait_for(lambda: bool(pipeline._queries))
@@ -293,14 +287,7 @@ def test_a_registration_that_nobody_waits_for_leaves_what_was_watched(
 ) -> None:
     server.http.put(f"{path}/watched/kept", json={"seeds": {"v0": 1}, "k": 2}).raise_for_status()
     pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
-    held, free = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        held.set()
-        free.wait(30)
-
-    task = pipeline._enqueue_task(hold)
-    held.wait(30)
+    task, free = held_up(pipeline)
     body = json.dumps({"seeds": {"v1": 1}, "k": 5})
     address = ("127.0.0.1", int(server.http.base_url.port or 0))
     with socket.create_connection(address) as client, ThreadPoolExecutor(1) as clients:

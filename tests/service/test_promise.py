@@ -90,7 +90,7 @@ def test_who_gave_up_does_not_hinder_the_others() -> None:
     assert asyncio.run(main()) == 3
 
 
-def test_a_loop_that_is_closed_is_not_waited_for() -> None:
+def test_a_loop_that_is_closed_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     promise: Promise[int] = Promise()
 
     async def give_up() -> None:
@@ -101,3 +101,4 @@ def test_a_loop_that_is_closed_is_not_waited_for() -> None:
     asyncio.run(give_up())
     promise.set_result(1)
     assert promise.result() == 1
+    assert not caplog.records
