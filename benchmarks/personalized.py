@@ -21,7 +21,7 @@ from benchmarks import harness
 from benchmarks.residual import grid, rmat
 from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from gpu.seeds import Seeds
-from gpu.walk import Space, Walk
+from gpu.walk import Shares, Space, Walk
 
 TARGET = 1e-6
 WATCHED, WATCHED_TARGET, BATCH = 100, 1e-4, 1_000
@@ -193,13 +193,13 @@ def trace(bench: Bench, source: int) -> list[Figures]:
     seeds = Seeds.of(graph.vertices, np.array([source]))
     pushing = Walk(Space(graph, everywhere=True), options, seeds)
     pulling = Walk(Space(graph), options, seeds)
-    contributions = backend.allocate("a trace", graph.vertices, np.float32)
+    shares = Shares(graph, graph.vertices)
     rows = []
     for iteration in range(1, TRACED + 1):
         taken, pushed = bench.seconds(
             lambda: pushing.push(1e-12, 0.0, graph.edges + 1, graph.edges + 1)
         )
-        pulled, _ = bench.seconds(lambda: pulling.sweep(contributions, False))
+        pulled, _ = bench.seconds(lambda: pulling.sweep(shares, False))
         edges = 0 if pushed is None else pushed.change.edges
         work = float(graph.edges + graph.vertices)
         rows.append(

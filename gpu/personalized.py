@@ -27,13 +27,12 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from gpu.backends.base import Array
 from gpu.errors import InvalidValue
 from gpu.graph import Applied, Graph, Loaded
 from gpu.seeds import Seeds
 from gpu.settled import Leading, leading
 from gpu.types import Options, Personalized
-from gpu.walk import Space, Walk
+from gpu.walk import Shares, Space, Walk
 
 Method = Literal["hybrid", "push", "pull"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -71,7 +70,7 @@ class Spaces:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._free: list[Space] = []
-        self._shares: list[Array] = []
+        self._shares: Shares | None = None
 
     def take(self, everywhere: bool = False) -> Space:
         """A clean space. Raises OutOfMemory.
@@ -92,19 +91,18 @@ class Spaces:
         if kept < (_EVERYWHERE_KEPT if space.everywhere else _SPACES_KEPT):
             self._free.append(space)
 
-    def shares(self) -> tuple[Array, Array]:
-        """Two arrays of shares of a y in float64, to compute in."""
-        vertices, backend = self.graph.vertices, self.graph.backend
-        if not self._shares or len(self._shares[0]) < vertices:
-            room, kind = vertices + vertices // 8, backend.share_dtypes["float64"]
-            self._shares = [backend.allocate("shares", room, kind) for _ in range(2)]
-        first, second = (array[:vertices] for array in self._shares)
-        return first, second
+    def shares(self) -> Shares:
+        """Shares of all vertices, to compute in."""
+        vertices = self.graph.vertices
+        if self._shares is None or self._shares.room < vertices:
+            self._shares = None  # before there are others
+            self._shares = Shares(self.graph, vertices + vertices // 8)
+        return self._shares
 
     @property
     def nbytes(self) -> int:
         kept = sum(space.nbytes for space in self._free)
-        return kept + sum(int(array.nbytes) for array in self._shares)
+        return kept + (self._shares.nbytes if self._shares else 0)
 
 
 class Query:

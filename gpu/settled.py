@@ -56,10 +56,12 @@ def leading(walk: Walk, k: int) -> Leading:
         best, best_values = backend.top_k(values, places)
         vertices = graph.numbering.ids_of(touched[backend.to_device(best)])
     upper = backend.upper_bounds(graph, touched, values, residuals, damping, rising)
-    highest, highest_values = backend.top_k(upper, places)
 
     on_device = backend.to_device(best)
     best_upper = backend.to_host(upper[on_device])
+    # the highest of all that is not among the best
+    upper[on_device] = -np.inf
+    outside = float(upper.max()) if places < len(values) else -np.inf
     lost = -residuals[on_device]
     losses = backend.upper_bounds(
         graph,
@@ -70,9 +72,6 @@ def leading(walk: Walk, k: int) -> Leading:
         falling,
     )
     best_lower = best_values - backend.to_host(losses)
-    # the highest of all that is not among the best; the lowest of the highest is no less
-    others = highest_values[~np.isin(highest, best)]
-    outside = -np.inf if places == len(values) else float(np.append(others, highest_values[-1])[0])
     if len(values) < graph.vertices:
         outside = max(outside, damping * rising / (1.0 - damping))
     settled = _proven(best_lower, best_upper, outside)

@@ -13,6 +13,9 @@ mean, ``g = r - s·Σr`` is the residual of the Google matrix, so the L1 error o
 
 Centring. The slowest error is that of the scale of y, which drops out. ``r -= s·Σr, β -= Σr`` takes
 it out of the iteration: it keeps r the residual of y, touches the seeds alone, and makes Σr = 0.
+What Σr will be after a sweep is known before it, so a sweep that is to be centred begins with the
+seeds: what is taken from r there stays, beside what arrives, and no pass over n is needed between
+sweeps.
 
 Where a walk stays near its seeds all that it ever touched is on the list of candidates (floor < 0),
 so that neither solving nor cleaning up costs a pass over n. The list is given up where it outgrows
@@ -122,6 +125,41 @@ class Space:
         return 20 * vertices + (4 + 28) * room
 
 
+class Shares:
+    """What dense sweeps send, for one walk at a time: they stay from sweep to sweep, as long as
+    neither another walk sweeps nor anything else changes the residual.
+
+    now, new  two arrays as `Backend.relax` takes them; `now` are the shares of a residual
+    arriving  what its sum will be after a sweep
+    of        stands for that residual: see Walk
+    """
+
+    def __init__(self, graph: Graph, room: int) -> None:
+        kind = graph.backend.share_dtypes["float64"]
+        self._arrays = [graph.backend.allocate("shares", room, kind) for _ in range(2)]
+        self.arriving = 0.0
+        self.of = object()
+
+    def arrays(self, vertices: int) -> tuple[Array, Array]:
+        """(now, new) for so many vertices."""
+        now, new = self._arrays
+        return now[:vertices], new[:vertices]
+
+    def swept(self, arriving: float) -> object:
+        """Says that `new` are those of another residual, which the returned object stands for."""
+        self._arrays.reverse()
+        self.arriving, self.of = arriving, object()
+        return self.of
+
+    @property
+    def room(self) -> int:
+        return len(self._arrays[0])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(array.nbytes) for array in self._arrays)
+
+
 class Walk:
     """The personalized vector of some seeds in a space of its own, which must be clean.
 
@@ -144,6 +182,8 @@ class Walk:
         positions = self.graph.numbering.positions_of(self.seeds.vertices)
         self._vertices = positions.astype(np.int32)
         count = len(self._vertices)
+        self._vertices_there = self.graph.backend.to_device(self._vertices)
+        self._changed()
         self.base = self.l1 = self.sum = 1.0 - self.options.damping
         self.total = 0.0
         self._drift = self._sums_drift = 4.0 * ULP * self.base
@@ -235,29 +275,43 @@ class Walk:
         # sums of numbers of one sign, by pairs or by threads: 64 additions deep is deeper than that
         self._sums_drift = 64.0 * ULP * self.l1
 
-    def sweep(self, shares: tuple[Array, Array], centre: bool) -> None:
+    def _changed(self) -> None:
+        """Notes that no shares are those of the residual any more."""
+        self._content = object()
+
+    def sweep(self, shares: Shares, centre: bool) -> None:
         """One dense sweep.
 
-        shares  two arrays as `Backend.relax` takes them, to compute in
-        centre  whether r is made to sum to zero afterwards
+        shares  to compute in; whether they are of this residual is seen
+        centre  whether r is made to sum to zero by it
         """
         self.be_dense()
-        backend, damping = self.graph.backend, self.options.damping
+        graph, backend, damping = self.graph, self.graph.backend, self.options.damping
         values, residuals = self.space.values, self.space.residual.values
-        # centring has changed r at the seeds since the last sweep
-        backend.round_shares(self.graph, values, residuals, shares[0], damping, 0.0)
-        relaxed = backend.relax(self.graph, values, residuals, *shares, damping, 0.0)
+        now, new = shares.arrays(graph.vertices)
+        if shares.of is not self._content:
+            rounded = backend.round_shares(graph, values, residuals, now, damping, 0.0)
+            self.total += rounded.total
+            self.l1, self.sum = rounded.l1, rounded.sum
+            shares.arriving = rounded.arriving
+        # at most what was there and what is taken from it is rounded at a seed
+        lowered = shares.arriving if centre else 0.0
+        self._drift += 2.0 * ULP * (self.l1 + abs(lowered))
+        if lowered != 0.0:
+            backend.xp.add.at(residuals, self._vertices_there, -lowered * self._weights)
+            self.base -= lowered
+        relaxed = backend.relax(graph, values, residuals, now, new, damping, 0.0)
+        self._content = shares.swept(relaxed.arriving)
         self.total += relaxed.total
-        depth = backend.sum_depth(self.graph.incoming.longest)
+        depth = backend.sum_depth(graph.incoming.longest)
         # the second term: what y rounds away of a step whose shares have been sent
         self._drift += 6.0 * (depth + 5.0) * ULP * self.l1 + 2.0 * ULP * self.total
         self._sums_drift = SUMMED * ULP * relaxed.l1
         self.l1, self.sum = relaxed.l1, relaxed.sum
-        if centre:
-            self.centre()
 
     def centre(self) -> None:
         """r -= s·Σr, β -= Σr; y must not be zero. Seeds are listed from the start."""
+        self._changed()
         backend, residuals = self.graph.backend, self.space.residual.values
         old = backend.to_host(residuals[self._vertices])
         new = old - self.sum * self.seeds.weights
@@ -280,6 +334,7 @@ class Walk:
         touched, values, residuals = self._stowed
         self._stowed = ()
         self.space = space
+        self._changed()
         if len(touched) > len(space.residual.candidates):
             # the space lists fewer than the one before, which was another size
             space.residual.listed, space.residual.floor = 0, np.inf
@@ -306,6 +361,7 @@ class Walk:
         et al.): new vertices are zero; where much has changed the walk starts anew.
         """
         self.space.grow()
+        self._changed()
         if not isinstance(applied, Loaded) and len(applied.sources) == 0:
             return
         change = None
@@ -326,6 +382,7 @@ class Walk:
             self._moved(change)
 
     def _moved(self, change: Moved) -> None:
+        self._changed()
         self.l1 = max(0.0, self.l1 + change.l1)
         self.sum += change.sum
         self.total += change.total
