@@ -108,6 +108,15 @@ class Graph:
         self._degree = backend.allocate("vertices", 0, np.int32)
         self.loop, self.degree = self._loop, self._degree
         self._workspace: Workspace | None = None
+        self._connected: int | None = None
+
+    @property
+    def connected(self) -> int:
+        """Vertices with an edge that is not their own loop; after a batch a pass over n."""
+        if self._connected is None:
+            lengths = self.incoming.length | self.outgoing.length
+            self._connected = int(self.backend.xp.count_nonzero(lengths))
+        return self._connected
 
     def apply(self, batch: EdgeBatch) -> Applied | Loaded:
         """Deletes, then inserts, in both directions. The graph is unchanged if anything raises.
@@ -179,7 +188,7 @@ class Graph:
             self._show(self.vertices)
 
     def _show(self, vertices: int) -> None:
-        self.vertices = vertices
+        self.vertices, self._connected = vertices, None
         self.loop, self.degree = self._loop[:vertices], self._degree[:vertices]
 
     def _change(self, batch: EdgeBatch, operations: int, vertices: int) -> Applied:
@@ -212,6 +221,7 @@ class Graph:
         report = self._report(out)
 
         # from here on nothing can fail
+        self._connected = None
         new_vertices = vertices - self.vertices
         if new_vertices:
             self.outgoing.show(vertices)

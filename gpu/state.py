@@ -225,8 +225,7 @@ class State:
 
         drift  how far the new residual can be from that of the new y because of rounding
         """
-        self.total += relaxed.total
-        self.base -= shift
+        self._shifted(shift, relaxed)
         # the second term: what y rounds away of a step whose shares have been sent
         self._drift.now += drift + 2.0 * ULP * self.total
         self._drift.now += self._stored_ulp * (5.0 * self.l1 + relaxed.l1)
@@ -234,18 +233,25 @@ class State:
 
     def shifted(self, shift: float, relaxed: Relaxed) -> None:
         """Takes over that β and every r have been lowered by an amount."""
-        self.base -= shift
+        self._shifted(shift, relaxed)
         self._drift.now += self._stored_ulp * relaxed.l1
         self._summed_anew(relaxed.l1, relaxed.sum)
+
+    def _shifted(self, shift: float, relaxed: Relaxed) -> None:
+        self.total += relaxed.total
+        self.base -= shift
+        # what vertices without edges took of the shift
+        self._drift.now += 4.0 * ULP * abs(shift) * self.graph.vertices
 
     def _summed_anew(self, l1: float, residual_sum: float) -> None:
         self.l1, self.sum = l1, residual_sum
         self._drift.sums = SUMMED * ULP * l1
 
     def start_anew(self) -> None:
-        """From y = 1, β = 1-α, and its residual."""
-        self.values[:] = 1.0
+        """From y = 1, β = 1-α, and its residual; vertices without edges have what is theirs."""
         self.base = 1.0 - self.options.damping
+        graph, xp = self.graph, self.graph.backend.xp
+        self.values[:] = xp.where((graph.degree | graph.incoming.length) > 0, 1.0, self.base)
         self.certify()
 
     def shift(self, amount: float) -> None:

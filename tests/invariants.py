@@ -34,6 +34,7 @@ def check_invariants(graph: Graph, model: Model) -> None:
         assert {(ids[v], ids[v]) for v in np.flatnonzero(loop).tolist()} == loops
     degree = backend.to_host(graph.outgoing.length) + loop
     assert backend.to_host(graph.degree).tolist() == degree.tolist()
+    assert graph.connected == len({v for edge in model.edges - loops for v in edge})
     for adjacency, rows in ((graph.outgoing, out_rows), (graph.incoming, in_rows)):
         _check_places(adjacency, backend)
         assert adjacency.longest >= max(map(len, rows), default=0)

@@ -498,6 +498,7 @@ class Backend(ABC):
         shift: float,
     ) -> Relaxed:
         """Lowers every r by the shift, and finds the shares with which a dense sweep begins.
+        Vertices without edges take their residual at once, as in `relax`.
 
         values, residual  values[n], y and r
         shares            of the dtype that share_dtypes has for y; overwritten: r / (1 - αℓ/d) / d,
@@ -519,7 +520,9 @@ class Backend(ABC):
 
         ``δ = share·d; y += δ; r = α·Σ shares of the in-neighbours + what is left of r - shift``.
         The step is what the rounded shares stand for, so that r stays the residual of y at a base
-        that is lower by the shift: what the shares or y cannot take stays in r.
+        that is lower by the shift: what the shares or y cannot take stays in r. A vertex without
+        edges, whose loop does not count, takes its residual and the shift too: y = β / (1 - αℓ/d)
+        there, always.
 
         values, residual    values[n], y and r, changed
         shares, new_shares  of r before and after; not the same array
@@ -543,9 +546,10 @@ class Backend(ABC):
 
             q̂ = A·δ - mean, p = δ - mixed·p', q = q̂ - mixed·q', y += size·p, r -= size·q
 
-        and the shares of the new r. p and q replace p' and q' in `descent`.
+        and the shares of the new r. p and q replace p' and q' in `descent`. A vertex without edges
+        has q = 0 and the p that follows β.
 
-        mean      of A·δ, or 0
+        mean      of A·δ over the vertices with edges, or 0
         floor     weights are made anew, W = 1 / (1 - αℓ/d) / max(y, floor); 0 to keep them
         followed  whether `descent` holds a p' and q'
         """

@@ -205,6 +205,12 @@ def _sent_and_left(value, residual, share, d, loop, leaving, damping, single):  
     return damping * np.float64(share) * (d - loop) + (residual - leaving * taken)
 
 
+@helper
+def _alone(d, loop, entries):  # type: ignore[no-untyped-def]
+    """Whether a vertex has no edge but its own loop."""
+    return d == loop and entries == 0
+
+
 @kernel(GROUP)
 def _relax(  # type: ignore[no-untyped-def]
     first_group,
@@ -239,6 +245,16 @@ def _relax(  # type: ignore[no-untyped-def]
             leaving = _leaving(d, loop[v], damping)
             old = np.float64(values[v])
             before = np.float64(r[v])
+            if _alone(d, loop[v], length[v]):
+                values[v] = old + (before - shift) / leaving
+                new = np.float64(values[v])
+                r[v] = before - shift - leaving * (new - old)
+                new_shares[v] = 0.0
+                l1 += abs(np.float64(r[v]))
+                total += np.float64(r[v])
+                taken_sum += new - old
+                largest = max(largest, _change(old, new, last_digits))
+                continue
             new = _stepped(old, before, shares[v], d, leaving, single)
             taken = new - old
             values[v] = new
@@ -262,16 +278,27 @@ def _relax(  # type: ignore[no-untyped-def]
 
 @kernel(STRIPE)
 def _round_shares(  # type: ignore[no-untyped-def]
-    first, last, r, values, loop, degree, damping, shift, shares, sums
+    first, last, r, values, loop, degree, length, damping, shift, shares, sums
 ):
     single = values.itemsize == 4
     l1 = 0.0
     total = 0.0
+    taken_sum = 0.0
     arriving_sum = 0.0
     for v in range(first, last):
         d = degree[v]
         leaving = _leaving(d, loop[v], damping)
         value = np.float64(values[v])
+        if _alone(d, loop[v], length[v]):
+            before = np.float64(r[v]) - shift
+            values[v] = value + before / leaving
+            taken = np.float64(values[v]) - value
+            r[v] = before - leaving * taken
+            shares[v] = 0.0
+            l1 += abs(np.float64(r[v]))
+            total += np.float64(r[v])
+            taken_sum += taken
+            continue
         r[v] = r[v] - shift
         residual = np.float64(r[v])
         share = _share(value, residual, d, leaving, single)
@@ -282,6 +309,7 @@ def _round_shares(  # type: ignore[no-untyped-def]
     stripe = first // STRIPE
     sums[stripe, 0] = l1
     sums[stripe, 1] = total
+    sums[stripe, 2] = taken_sum
     sums[stripe, 3] = arriving_sum
 
 
@@ -319,6 +347,9 @@ def _image(  # type: ignore[no-untyped-def]
             arriving = _row_sum(pool, start[v], start[v] + length[v], shares)
             d = degree[v]
             leaving = _leaving(d, loop[v], damping)
+            if _alone(d, loop[v], length[v]):
+                image[v] = 0.0
+                continue
             step = _stepped(0.0, r[v], shares[v], d, leaving, False)
             here = leaving * step - damping * arriving - mean
             image[v] = here
@@ -346,7 +377,9 @@ def _descend(  # type: ignore[no-untyped-def]
     image,
     loop,
     degree,
+    length,
     damping,
+    mean,
     size,
     mixed,
     followed,
@@ -365,7 +398,8 @@ def _descend(  # type: ignore[no-untyped-def]
     for v in range(first, last):
         d = degree[v]
         leaving = _leaving(d, loop[v], damping)
-        p = _stepped(0.0, r[v], shares[v], d, leaving, False)
+        alone = _alone(d, loop[v], length[v])
+        p = mean / leaving if alone else _stepped(0.0, r[v], shares[v], d, leaving, False)
         q = image[v]
         if followed:
             p -= mixed * direction[v]
@@ -374,16 +408,20 @@ def _descend(  # type: ignore[no-untyped-def]
         new = old + size * p
         taken = new - old
         residual = r[v] - size * q + leaving * (size * p - taken)
-        share = _share(new, residual, d, leaving, False)
         direction[v] = p
         last_image[v] = q
         values[v] = new
         r[v] = residual
-        shares[v] = share
+        shares[v] = 0.0
         l1 += abs(residual)
         total += residual
         taken_sum += taken
-        arriving_sum += _sent_and_left(new, residual, share, d, loop[v], leaving, damping, False)
+        if not alone:
+            share = _share(new, residual, d, leaving, False)
+            shares[v] = share
+            arriving_sum += _sent_and_left(
+                new, residual, share, d, loop[v], leaving, damping, False
+            )
         largest = max(largest, abs(taken))
     stripe = first // STRIPE
     sums[stripe, 0] = l1
@@ -458,6 +496,7 @@ class CpuSweepOperations(CpuGraphOperations):
             values,
             graph.loop,
             graph.degree,
+            graph.incoming.length,
             damping,
             shift,
             shares,
@@ -541,7 +580,9 @@ class CpuSweepOperations(CpuGraphOperations):
             descent.image,
             graph.loop,
             graph.degree,
+            incoming.length,
             damping,
+            mean,
             step.size,
             step.mixed,
             followed,

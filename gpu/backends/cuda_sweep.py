@@ -111,7 +111,14 @@ class CudaSweepOperations(CudaGraphOperations):
         shift: float,
     ) -> Relaxed:
         kernel = f"round_shares<{VALUES[values.dtype.name]}>"
-        arguments = (np.float64(damping), np.float64(shift), values, residual, shares)
+        arguments = (
+            graph.incoming.length,
+            np.float64(damping),
+            np.float64(shift),
+            values,
+            residual,
+            shares,
+        )
         sums = self._over_vertices("relax", kernel, graph, arguments, self._sums())
         return Relaxed(*self.to_host(sums).tolist())
 
@@ -184,7 +191,9 @@ class CudaSweepOperations(CudaGraphOperations):
             "descend",
             graph,
             (
+                graph.incoming.length,
                 np.float64(damping),
+                np.float64(mean),
                 products,
                 np.int32(followed),
                 descent.image,

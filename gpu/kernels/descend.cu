@@ -5,6 +5,7 @@
 //     p = z - c·p',  q = q̂ - c·q',  y += a·p,  r -= a·q, and the next shares            descend
 //
 // with c = <Wq̂,q'> / <Wq',q'> and a = <Wq,r> / <Wq,q> from the sums that image_rows leaves; W = 1 / (1 - αℓ/d) / max(y, floor).
+// The y of a vertex without edges follows β alone: its p is what the mean asks for, and its q is 0.
 //
 // Launch: image_rows as rows.cuh says, descend any grid.
 // Traffic: image_rows per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes; per row 16 + 5 + 2 + 8 (r) +
@@ -23,6 +24,7 @@ struct Vertex {
     float weight;
     int d;
     uint8 loop;
+    bool alone;
     Share<double> share;
 };
 
@@ -39,10 +41,17 @@ __global__ void __launch_bounds__(BLOCK, 4) image_rows(
     const auto read = [&](int v, bool wanted) {
         if (!wanted) return Vertex{};
         const double last = followed ? last_image[v] : 0.0;
-        return Vertex{r[v], last, weighted ? weights[v] : 0.0f, degree[v], loop[v], shares[v]};
+        const int d = degree[v];
+        const uint8 looping = loop[v];
+        const bool alone = d == looping && length[v] == 0;
+        return Vertex{r[v], last, weighted ? weights[v] : 0.0f, d, looping, alone, shares[v]};
     };
     const auto finish = [&](int v, const Vertex& own, double arriving) {
         const double leaving = leaving_of(own.d, own.loop, damping);
+        if (own.alone) {
+            image[v] = 0.0;
+            return;
+        }
         const double here = leaving * step_of(own.share, own.residual, own.d) - damping * arriving - mean;
         image[v] = here;
         float weight = own.weight;
@@ -64,19 +73,20 @@ __global__ void __launch_bounds__(BLOCK, 4) image_rows(
 // products: what image_rows summed up. Where no direction is left the step is 0.
 // direction and last_image: p' and q' come in, where there are any (followed), p and q go out.
 __global__ void __launch_bounds__(BLOCK) descend(
-    int64 vertices, const uint8* __restrict__ loop, const int* __restrict__ degree, double damping,
-    const double* __restrict__ products, int followed, const double* __restrict__ image, double* __restrict__ direction,
-    double* __restrict__ last_image, double* __restrict__ values, double* __restrict__ r, Share<double>* __restrict__ shares,
-    double* __restrict__ partial_sums) {
+    int64 vertices, const uint8* __restrict__ loop, const int* __restrict__ degree, const int* __restrict__ length,
+    double damping, double mean, const double* __restrict__ products, int followed, const double* __restrict__ image,
+    double* __restrict__ direction, double* __restrict__ last_image, double* __restrict__ values, double* __restrict__ r,
+    Share<double>* __restrict__ shares, double* __restrict__ partial_sums) {
     double sums[SUMS] = {};
     const double mixed = followed ? products[NEW_LAST] / products[LAST_LAST] : 0.0;
-    const double length = products[NEW_NEW] - mixed * (2.0 * products[NEW_LAST] - mixed * products[LAST_LAST]);
-    const double size = length > 0.0 ? (products[NEW_R] - mixed * products[LAST_R]) / length : 0.0;
+    const double squared = products[NEW_NEW] - mixed * (2.0 * products[NEW_LAST] - mixed * products[LAST_LAST]);
+    const double size = squared > 0.0 ? (products[NEW_R] - mixed * products[LAST_R]) / squared : 0.0;
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
         const int d = degree[v];
         const double leaving = leaving_of(d, loop[v], damping);
         const double old_value = values[v], old_residual = r[v];
-        double p = step_of(shares[v], old_residual, d), q = image[v];
+        const bool alone = d == loop[v] && length[v] == 0;
+        double p = alone ? mean / leaving : step_of(shares[v], old_residual, d), q = image[v];
         if (followed) {
             p -= mixed * direction[v];
             q -= mixed * last_image[v];
@@ -84,7 +94,7 @@ __global__ void __launch_bounds__(BLOCK) descend(
         const double new_value = old_value + size * p;
         const double taken = new_value - old_value;
         const double residual = old_residual - size * q + leaving * (size * p - taken);
-        const Share<double> share = share_of<double>(new_value, residual, d, leaving);
+        const Share<double> share = alone ? 0 : share_of<double>(new_value, residual, d, leaving);
         direction[v] = p;
         last_image[v] = q;
         values[v] = new_value;
@@ -93,7 +103,7 @@ __global__ void __launch_bounds__(BLOCK) descend(
         sums[L1] += fabs(residual);
         sums[SUM] += residual;
         sums[TAKEN] += taken;
-        sums[ARRIVING] += sent_and_left<double>(new_value, residual, share, d, loop[v], leaving, damping);
+        if (!alone) sums[ARRIVING] += sent_and_left<double>(new_value, residual, share, d, loop[v], leaving, damping);
         sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], fabs(taken));
     }
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SUMS);

@@ -5,6 +5,7 @@
 //
 // and the next shares, in another array, since other rows still read these. The sum of the next r is known before it is
 // gathered: a share arrives once for every entry of an out-list. So a shift that makes it zero needs no pass of its own.
+// A vertex without edges takes r - shift at once, and keeps none (shares.cuh, alone).
 //
 // Value: what y and r are stored as.
 // Launch: as rows.cuh says.
@@ -18,6 +19,7 @@ struct Vertex {
     double value, residual;
     int d;
     uint8 loop;
+    bool alone;
     Share<Value> share;
 };
 
@@ -31,10 +33,24 @@ __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
     double sums[SUMS] = {};
     const auto load = [&](int u) { return exact(shares[u]); };
     const auto read = [&](int v, bool wanted) {
-        return wanted ? Vertex<Value>{(double)values[v], (double)r[v], degree[v], loop[v], shares[v]} : Vertex<Value>{};
+        if (!wanted) return Vertex<Value>{};
+        const int d = degree[v];
+        const uint8 looping = loop[v];
+        return Vertex<Value>{(double)values[v], (double)r[v], d, looping, d == looping && length[v] == 0, shares[v]};
     };
     const auto finish = [&](int v, const Vertex<Value>& own, double arriving) {
         const double leaving = leaving_of(own.d, own.loop, damping);
+        if (own.alone) {
+            const Alone<Value> now = alone<Value>(own.value, own.residual - shift, leaving);
+            values[v] = now.value;
+            r[v] = now.left;
+            new_shares[v] = 0;
+            sums[L1] += fabs((double)now.left);
+            sums[SUM] += now.left;
+            sums[TAKEN] += now.value - own.value;
+            sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], change_of<Value>(own.value, now.value));
+            return;
+        }
         const Value new_value = stepped<Value>(own.value, own.residual, own.share, own.d, leaving);
         const double taken = new_value - own.value;
         const Value residual = (Value)(damping * arriving + (own.residual - leaving * taken) - shift);
@@ -55,14 +71,24 @@ __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
 // The shares of a residual that some other operation left, and the same sums. Launch: any grid.
 template <typename Value>
 __global__ void __launch_bounds__(BLOCK) round_shares(
-    int64 vertices, const uint8* __restrict__ loop, const int* __restrict__ degree, double damping, double shift,
-    const Value* __restrict__ values, Value* __restrict__ r, Share<Value>* __restrict__ shares,
+    int64 vertices, const uint8* __restrict__ loop, const int* __restrict__ degree, const int* __restrict__ length,
+    double damping, double shift, Value* __restrict__ values, Value* __restrict__ r, Share<Value>* __restrict__ shares,
     double* __restrict__ partial_sums) {
     double sums[SUMS] = {};
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
         const int d = degree[v];
         const double leaving = leaving_of(d, loop[v], damping);
         const double value = values[v];
+        if (d == loop[v] && length[v] == 0) {
+            const Alone<Value> now = alone<Value>(value, r[v] - shift, leaving);
+            values[v] = now.value;
+            r[v] = now.left;
+            shares[v] = 0;
+            sums[L1] += fabs((double)now.left);
+            sums[SUM] += now.left;
+            sums[TAKEN] += now.value - value;
+            continue;
+        }
         const Value residual = (Value)(r[v] - shift);
         const Share<Value> share = share_of<Value>(value, residual, d, leaving);
         if (shift != 0.0) r[v] = residual;

@@ -38,6 +38,19 @@ __device__ __forceinline__ Value stepped(double value, double residual, Share<Va
     else return value + (d > 0 ? exact(share) * d : residual);
 }
 
+// What a vertex without any edge but its own loop has after a sweep. Nothing arrives and nothing leaves, so its y follows β at
+// once, and no residual waits there for the next sweep: `left` is what y has no digits for.
+template <typename Value>
+struct Alone {
+    Value value, left;
+};
+
+template <typename Value>
+__device__ __forceinline__ Alone<Value> alone(double value, double residual, double leaving) {
+    const Value new_value = (Value)(value + residual / leaving);
+    return {new_value, (Value)(residual - leaving * (new_value - value))};
+}
+
 // What is in the residual of all vertices after a sweep because of v: its shares, and what it leaves.
 template <typename Value>
 __device__ __forceinline__ double sent_and_left(

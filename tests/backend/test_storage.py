@@ -181,4 +181,5 @@ def test_everything_over_the_vertices_is_half_as_large(backend: Backend) -> None
     double, single = held("float64"), held("float32")
     assert double[:2] == (16 << 12, 8 << 12)
     assert single[:2] == (8 << 12, 4 << 12)
-    assert single[2] <= 0.5 * double[2]
+    # shares and marks are no smaller
+    assert single[2] <= 2 / 3 * double[2]
