@@ -50,8 +50,10 @@ _JUDGED_SWEEPS = 0.1
 _PULL_PROGRESS = 0.5
 """What a sweep is expected to leave of ‖r‖₁; push has to be as good, seen over so much work."""
 
-_CHECK = 0.25
-"""`settled-top-k` looks at the places again when ‖r‖₁ is so much of what it was then."""
+_CHECK, _SELDOM_CHECK = 0.25, 1e-3
+"""`settled-top-k` looks at the places again when ‖r‖₁ is so much of what it was then: sooner where
+the gaps between them say that it may be enough.
+"""
 
 _STALLED_SWEEPS = 8
 """Sweeps without progress after which a bound is taken to have met the limit of rounding."""
@@ -138,7 +140,7 @@ class Query:
         self.pulling = self.method == "pull"
         self._threshold = 0.5 * self.walk.l1
         self._judged = (0.0, self.walk.l1)  # work since, ‖r‖₁ then
-        self._checked = np.inf
+        self._next_check = np.inf
         self._leading: Leading | None = None
         self._centred: list[float] = []
         self._best, self._stalled = np.inf, 0
@@ -151,7 +153,7 @@ class Query:
     def perturb(self, applied: Applied | Loaded) -> None:
         """Follows a batch."""
         self.walk.perturb(applied)
-        self.done, self._leading, self._checked = False, None, np.inf
+        self.done, self._leading, self._next_check = False, None, np.inf
         self._best, self._stalled = np.inf, 0
         self._threshold = 0.5 * self.walk.l1
         self._judged = (0.0, self.walk.l1)
@@ -230,10 +232,11 @@ class Query:
         walk = self.walk
         if walk.error_bound <= self.target_error:
             self.done = True
-        elif self.target == "settled-top-k" and walk.l1 <= _CHECK * self._checked:
-            self._checked = walk.l1
+        elif self.target == "settled-top-k" and walk.l1 <= self._next_check:
             self._leading = leading(walk, self.k)
             self.done = self.done or self._leading.settled >= min(self.k, walk.graph.vertices)
+            self._next_check = walk.l1 * _SELDOM_CHECK
+            self._next_check = max(self._next_check, min(walk.l1 * _CHECK, self._leading.enough))
 
     def answer(self) -> Personalized:
         """The places as they are now, with a certificate that is true at any time."""

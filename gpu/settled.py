@@ -32,11 +32,14 @@ class Leading:
     vertices  int64[k], ids, the largest y first, equal ones by id
     values    float64[k], y
     settled   how many of the first places are proven
+    enough    about what ‖r‖₁ has to come down to for all k to be proven, if the gaps between them
+              stay as they are: bounds are as wide as ‖r‖₁ is large
     """
 
     vertices: NDArray[np.int64]
     values: Ranking
     settled: int
+    enough: float
 
 
 def leading(walk: Walk, k: int) -> Leading:
@@ -74,7 +77,12 @@ def leading(walk: Walk, k: int) -> Leading:
     best_lower = best_values - backend.to_host(losses)
     if len(values) < graph.vertices:
         outside = max(outside, damping * rising / (1.0 - damping))
-    settled = _proven(best_lower, best_upper, outside)
+    behind = np.maximum.accumulate(np.append(best_upper, outside)[::-1])[::-1][1:]
+    secure = best_lower > behind
+    settled = len(secure) if secure.all() else int(np.argmin(secure))
+    gaps = (best_values - np.append(best_values[1:], 0.0))[:k]
+    widths = np.maximum(gaps + (behind - best_lower)[:k], gaps)
+    enough = walk.l1 * float(np.min(gaps / np.maximum(widths, np.finfo(float).tiny), initial=1.0))
 
     vertices, best_values = vertices[:k], best_values[:k]
     missing = min(k, graph.vertices) - len(vertices)
@@ -84,14 +92,7 @@ def leading(walk: Walk, k: int) -> Leading:
         rest = some[~np.isin(some, vertices)][:missing]
         vertices = np.concatenate([vertices, rest])
         best_values = np.concatenate([best_values, np.zeros(missing)])
-    return Leading(vertices, best_values, min(settled, k))
-
-
-def _proven(lower: Ranking, upper: Ranking, outside: float) -> int:
-    """How many of the first places are proven, given the bounds of the best and of all others."""
-    behind = np.maximum.accumulate(np.append(upper, outside)[::-1])[::-1][1:]
-    secure = lower > behind
-    return len(secure) if secure.all() else int(np.argmin(secure))
+    return Leading(vertices, best_values, min(settled, k), enough)
 
 
 def settled_by_gaps(best: Ranking, missing: float, k: int) -> int:
