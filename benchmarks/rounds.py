@@ -1,0 +1,44 @@
+"""What a round of small work costs by who starts it: a cooperative kernel, a CUDA graph, the host.
+
+Compiles rounds.cu with the nvcc on the path and runs it for some sizes.
+
+    python -m benchmarks.rounds
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+from benchmarks import harness
+
+SIZES = ((264, 1_000), (264, 60_000), (264, 1_000_000), (132, 1_000))
+"""(blocks, threads of a step): two blocks a multiprocessor of an H200, and one."""
+
+ROUNDS = (10, 100)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="the cost of a round, by who starts it")
+    parser.add_argument("--results", type=Path, default=harness.RESULTS)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "rounds"
+        code = Path(__file__).with_suffix(".cu")
+        compiled = ["nvcc", "-O3", "-std=c++17", "-arch=native", "-rdc=true"]
+        subprocess.run([*compiled, str(code), "-o", str(program), "-lcudadevrt"], check=True)
+        rows = []
+        for blocks, threads in SIZES:
+            for rounds in ROUNDS:
+                given = [str(program), str(blocks), str(rounds), str(threads)]
+                row = json.loads(subprocess.run(given, check=True, capture_output=True).stdout)
+                rows.append(row)
+                print(row, flush=True)
+    print(harness.record("rounds", "cuda", rows, arguments.results))
+
+
+if __name__ == "__main__":
+    main()
