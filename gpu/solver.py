@@ -10,7 +10,7 @@ import numpy as np
 
 from gpu.backends.base import Array, Frontier, Limits
 from gpu.state import State
-from gpu.strategies import Strategy
+from gpu.strategies import Strategy, next_to
 from gpu.sweeps import sweep_to_rest, sweep_to_target
 
 _COLD = 0.5
@@ -187,7 +187,7 @@ def _solve_affected(state: State, strategy: Strategy, affected: Array) -> Solved
             spreading = rows.order[frontier.spreading[rows.order] != 0]
             frontier.spreading[spreading] = 0
             staying = rows.order[frontier.affected[rows.order] != 0]
-            joining = backend.expand(graph, spreading, frontier.affected)
+            joining = next_to(graph, spreading, frontier.affected, frontier.spreading)
             journal.add(joining)
             count = len(staying) + len(joining)
             if count * _FEW > graph.vertices:

@@ -101,19 +101,30 @@ _BACKWARDS = 8
 """A frontier with more than one in so many of all edges is met from the unvisited vertices."""
 
 
+def next_to(graph: Graph, frontier: Array, flags: Array, frontier_flags: Array) -> Array:
+    """int32[…]: the out-neighbours of some vertices that had no flag, and have one now.
+
+    frontier        int32[k]
+    flags           int32[n]
+    frontier_flags  uint8[n], all 0, and left so
+    """
+    backend = graph.backend
+    edges = int(graph.outgoing.length[frontier].sum(dtype=np.int64))
+    if edges * _BACKWARDS <= graph.edges:
+        return backend.expand(graph, frontier, flags)
+    frontier_flags[frontier] = 1
+    found = backend.reached(graph, frontier_flags, flags)
+    frontier_flags[frontier] = 0
+    return found
+
+
 def _reachable(graph: Graph, found: Array, flags: Array) -> Array:
     """int32[k]: the flagged vertices `found` and all that can be reached from them, flagged too, by
     breadth-first search: forwards from a small frontier, backwards to a large one.
     """
-    backend, xp = graph.backend, graph.backend.xp
-    lists = [found]
+    xp = graph.backend.xp
+    lists, frontier_flags = [found], xp.zeros(graph.vertices, np.uint8)
     while len(found):
-        edges = int(graph.outgoing.length[found].sum(dtype=np.int64))
-        if edges * _BACKWARDS > graph.edges:
-            frontier = xp.zeros(graph.vertices, np.uint8)
-            frontier[found] = 1
-            found = backend.reached(graph, frontier, flags)
-        else:
-            found = backend.expand(graph, found, flags)
+        found = next_to(graph, found, flags, frontier_flags)
         lists.append(found)
     return xp.concatenate(lists)

@@ -635,7 +635,7 @@ class Backend(ABC):
     def reached(self, graph: Graph, frontier: Array, flags: Array) -> Array:
         """What `expand` does for the vertices flagged in `frontier` (uint8[n]), from the other end:
         every vertex without a flag looks for an in-neighbour in the frontier. Cheaper where the
-        frontier's out-edges are a good part of all. Loops set no flag that is not set.
+        frontier's out-edges are a good part of all.
         """
 
     @abstractmethod

@@ -85,12 +85,15 @@ def _flag_few(vertices, start, length, pool, loop, flags, fresh):  # type: ignor
 
 @kernel(GROUP)
 def _look_back(  # type: ignore[no-untyped-def]
-    first, last, groups, order, start, length, pool, frontier, flags
+    first, last, groups, order, start, length, pool, loop, frontier, flags
 ):
     for group in range(first, last):
         for place in range(groups[group], groups[group + 1]):
             v = order[place]
             if flags[v]:
+                continue
+            if loop[v] and frontier[v]:
+                flags[v] = 1
                 continue
             for slot in range(start[v], start[v] + length[v]):
                 if frontier[pool[slot]]:
@@ -286,6 +289,7 @@ class CpuBackend(CpuSweepOperations):
             incoming.start,
             incoming.length,
             incoming.pool,
+            graph.loop,
             frontier,
             flags,
         )

@@ -410,6 +410,7 @@ class CudaBackend(CudaSweepOperations, CudaColumnOperations):
                 incoming.start,
                 incoming.length,
                 incoming.pool,
+                graph.loop,
                 frontier,
                 flags,
                 fresh,

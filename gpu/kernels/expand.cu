@@ -37,13 +37,18 @@ __global__ void __launch_bounds__(BLOCK, 4) expand_rows(
     }
 }
 
-// Flags every vertex that has no flag and an in-neighbour in the frontier; lists them. A warp a vertex.
+// Flags every vertex that has no flag and an in-neighbour in the frontier, which it is itself if it has a loop; lists them. A
+// warp a vertex.
 __global__ void __launch_bounds__(BLOCK, 4) look_back(
     int64 vertices, const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
-    const uint8* __restrict__ frontier, int* flags, int* fresh, uint64* found) {
+    const uint8* __restrict__ loop, const uint8* __restrict__ frontier, int* flags, int* fresh, uint64* found) {
     const int lane = threadIdx.x % WARP;
     for (int64 v = (int64)blockIdx.x * WARPS + threadIdx.x / WARP; v < vertices; v += (int64)gridDim.x * WARPS) {
         if (flags[v]) continue;
+        if (loop[v] && frontier[v]) {
+            if (lane == 0) flag((int)v, flags, fresh, found);
+            continue;
+        }
         const int* neighbours = pool + start[v];
         const int count = length[v];
         for (int base = 0; base < count; base += WARP) {

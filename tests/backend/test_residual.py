@@ -286,6 +286,22 @@ def test_reachable_vertices_are_found_forwards_and_backwards(backend: Backend) -
             assert set(np.flatnonzero(backend.to_host(flags)).tolist()) == expected | {0}
 
 
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_neighbours_are_the_same_from_either_end(dangling: Dangling, backend: Backend) -> None:
+    xp, random = backend.xp, np.random.default_rng(4)
+    for seed in range(20):
+        vertices, edges = random_graph(seed)
+        graph = Graph(backend, dangling)
+        graph.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+        frontier = random.random(vertices) < 0.3
+        known = (random.random(vertices) < 0.3).astype(np.int32)
+        flags = [backend.to_device(known) for _ in range(2)]
+        forwards = graph.backend.expand(graph, xp.flatnonzero(xp.asarray(frontier)), flags[0])
+        backwards = graph.backend.reached(graph, xp.asarray(frontier, np.uint8), flags[1])
+        assert sorted(backend.to_host(forwards)) == sorted(backend.to_host(backwards))
+        assert (backend.to_host(flags[0]) == backend.to_host(flags[1])).all()
+
+
 def _forwards(graph: Graph, flags: Array) -> Array:
     xp = graph.backend.xp
     lists = [xp.zeros(1, np.int32)]
