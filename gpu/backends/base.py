@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -235,6 +235,16 @@ class Descent:
     weights: Array
 
 
+class Event(Protocol):
+    """A moment in the work of a backend, to measure time by: see gpu.stages."""
+
+    def record(self) -> object:
+        """Puts it behind all work given out so far; where it was before is forgotten."""
+
+    def synchronize(self) -> object:
+        """Returns when it is reached."""
+
+
 _FEW_BYTES = 1 << 24
 
 
@@ -267,7 +277,15 @@ class Backend(ABC):
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Returns when all work given to the device is done; for clocks."""
+        """Returns when all work given to the device is done."""
+
+    @abstractmethod
+    def event(self) -> Event:
+        """A new event, not recorded."""
+
+    @abstractmethod
+    def seconds_between(self, first: Any, last: Any) -> float:
+        """The time from one of this backend's events to another, both of which are reached."""
 
     def reading(self) -> AbstractContextManager[None]:
         """Where a reader of published ranks works, beside the writer."""

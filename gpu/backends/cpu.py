@@ -7,6 +7,7 @@ sums are added in a fixed order, so that results do not depend on the number of 
 from __future__ import annotations
 
 import os
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from gpu.backends.base import (
     LISTED,
     SOLVES,
     Array,
+    Event,
     Limits,
     Moved,
     Pushed,
@@ -101,6 +103,18 @@ def _look_back(  # type: ignore[no-untyped-def]
                     break
 
 
+class _Moment:
+    """An event where work is done as it is given out: it is reached as it is recorded."""
+
+    __slots__ = ("reached",)
+
+    def record(self) -> None:
+        self.reached = perf_counter()
+
+    def synchronize(self) -> None:
+        return
+
+
 class CpuBackend(CpuSweepOperations):
     """All cores of this machine."""
 
@@ -119,6 +133,13 @@ class CpuBackend(CpuSweepOperations):
 
     def synchronize(self) -> None:
         return
+
+    def event(self) -> Event:
+        return _Moment()
+
+    def seconds_between(self, first: Any, last: Any) -> float:
+        seconds: float = last.reached - first.reached
+        return seconds
 
     def memory_available(self) -> int:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

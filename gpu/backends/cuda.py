@@ -21,6 +21,7 @@ from gpu.backends.base import (
     QUEUED,
     SOLVES,
     Array,
+    Event,
     Limits,
     Moved,
     Pushed,
@@ -66,6 +67,8 @@ class Device:
     load              file name → (name expression → kernel)
     to_host           a device array as a NumPy array
     synchronize       waits for all work
+    event             a new event, which is recorded where the calling thread's work goes
+    milliseconds      the time between two events that are reached
     memory_available  bytes that can be allocated
     reading           a context in which another thread may read published arrays
     multiprocessors   how many it has
@@ -75,6 +78,8 @@ class Device:
     load: Callable[[str], Callable[[str], Kernel]]
     to_host: Callable[[Array], NDArray[Any]]
     synchronize: Callable[[], None]
+    event: Callable[[], Event]
+    milliseconds: Callable[[Any, Any], float]
     memory_available: Callable[[], int]
     reading: Callable[[], AbstractContextManager[Any]]
     multiprocessors: int = 1
@@ -109,6 +114,12 @@ class CudaBackend(CudaSweepOperations, CudaColumnOperations):
 
     def synchronize(self) -> None:
         self._device.synchronize()
+
+    def event(self) -> Event:
+        return self._device.event()
+
+    def seconds_between(self, first: Any, last: Any) -> float:
+        return 1e-3 * self._device.milliseconds(first, last)
 
     def is_lost(self, error: Exception) -> bool:
         # of CuPy's CUDARuntimeError and CUDADriverError, which need a device to be imported
@@ -452,6 +463,8 @@ def cuda_backend() -> CudaBackend:
             load=load,
             to_host=cupy.asnumpy,
             synchronize=cupy.cuda.get_current_stream().synchronize,
+            event=cupy.cuda.Event,
+            milliseconds=cupy.cuda.get_elapsed_time,
             memory_available=lambda: int(cupy.cuda.Device().mem_info[0] + pool.free_bytes()),
             reading=lambda: stream,
             multiprocessors=int(cupy.cuda.Device().attributes["MultiProcessorCount"]),

@@ -63,6 +63,7 @@ ENGINE_ORDER = [
     "backends.cpu",
     "backends.cuda",
     "backends",
+    "stages",
     "order",
     "edit",
     "adjacency",
