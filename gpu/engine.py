@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from gpu.personalized import METHODS, Spaces
 from gpu.ranks import Ranks
 from gpu.snapshot import Cut, Room, Snapshot, ranks_of, restore
 from gpu.solver import solve
+from gpu.stages import Stages
 from gpu.state import State
 from gpu.strategies import STRATEGIES, Strategy, Touched, strategy_named
 from gpu.together import independent, parted
@@ -60,6 +60,7 @@ class Engine:
         self._jobs: list[Job | Registration] = []
         self._watched = Watched(self._spaces, self.options)
         self._touched = Touched()
+        self._stages = Stages(self._backend)
         self._ranked_vertices = 0
         self._ranked_numbering = self._graph.numbering
         self._ranked_total = 0.0
@@ -107,7 +108,16 @@ class Engine:
         follows at once, the ranks at `update`.
         """
         with self._device():
-            return self._apply(batch)[0]
+            self._stages.begin()
+            applied = self._apply(batch)
+            return Change(
+                inserted=applied.inserted,
+                already_present=applied.already_present,
+                deleted=applied.deleted,
+                not_found=applied.not_found,
+                new_vertices=applied.new_vertices,
+                seconds=self._mutated(),
+            )
 
     def apply_parts(
         self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]
@@ -116,21 +126,29 @@ class Engine:
 
         batch  all their columns, one after the other, on the host
         parts  how many of its insertions and deletions are of each
-        Returns what each did; None, and nothing is done, where they must be applied one by one:
-        where an edge is named twice, and where the graph has no edges yet, so that all would be
-        laid out at once. All or nothing, as `apply`.
+        Returns what each did, each with an equal share of the seconds; None, and nothing is done,
+        where they must be applied one by one: where an edge is named twice, and where the graph has
+        no edges yet, so that all would be laid out at once. All or nothing, as `apply`.
         """
-        if self._graph.is_laid_out_by(batch.operations) or not independent(batch):
-            return None
-        vertices = self.vertices
         with self._device():
-            change, applied = self._apply(batch)
+            self._stages.begin()
+            if self._graph.is_laid_out_by(batch.operations) or not independent(batch):
+                return None
+            vertices = self.vertices
+            applied = self._apply(batch)
             assert isinstance(applied, Applied)
-            numbering = self._graph.numbering
-            return parted(numbering, batch, applied, parts, vertices, change.seconds)
+            counts = parted(self._graph.numbering, batch, applied, parts, vertices)
+            seconds = self._mutated() / len(parts)
+            return [Change(*of_part, seconds=seconds) for of_part in counts]
 
-    def _apply(self, batch: EdgeBatch) -> tuple[Change, Applied | Loaded]:
-        begin = perf_counter()
+    def _mutated(self) -> float:
+        """Ends the stage. Its time is waited for: what the device failed with is an error of this
+        batch, not of the next one.
+        """
+        self._stages.end("mutate")
+        return self._stages.seconds()["mutate"]
+
+    def _apply(self, batch: EdgeBatch) -> Applied | Loaded:
         self.check_memory(batch.operations, batch.vertices)
         self._state.reserve(batch)
         applied = self._graph.apply(batch)
@@ -143,16 +161,7 @@ class Engine:
         for job in self._jobs:
             job.perturb(applied)
         self._watched.perturb(applied)
-        self._backend.synchronize()
-        change = Change(
-            inserted=applied.inserted,
-            already_present=applied.already_present,
-            deleted=applied.deleted,
-            not_found=applied.not_found,
-            new_vertices=applied.new_vertices,
-            seconds=perf_counter() - begin,
-        )
-        return change, applied
+        return applied
 
     def update(self, strategy: str = "auto") -> Result:
         """Brings the ranks up to date with everything applied since the last update.
@@ -164,31 +173,45 @@ class Engine:
             return self._update(strategy, row)
 
     def _update(self, strategy: str, row: Strategy) -> Result:
-        begin = perf_counter()
+        self._stages.begin()
         if self.vertices == 0:
+            self._stages.end("mark")
+            self._stages.end("solve")
             return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0)
         affected = None
         if row.affected in ("reachable", "frontier"):
             flags = self._state.spare("affected", np.int32)
             affected = self._touched.mark(self._graph, row, flags)
-        self._backend.synchronize()
-        marked = perf_counter()
+        self._stages.end("mark")
         solved = solve(self._state, row, affected)
-        self._backend.synchronize()
         self._touched = Touched()
         self._ranked_vertices = self.vertices
         self._ranked_numbering = self._graph.numbering
         self._ranked_total = self._state.total
         self._error_bound = min(2.0, self._state.error_bound)
+        self._stages.end("solve")
+        seconds = self._stages.seconds()
         return Result(
             strategy=strategy,
             iterations=solved.iterations,
             touched_vertices=solved.touched_vertices,
             error_bound=self._error_bound,
             converged=solved.converged,
-            mark_seconds=marked - begin,
-            solve_seconds=perf_counter() - marked,
+            mark_seconds=seconds["mark"],
+            solve_seconds=seconds["solve"],
         )
+
+    def end_stage(self, name: str) -> None:
+        """A stage of the caller's ends here, which began where that before ended: `mark` and
+        `solve` of `update` come first.
+        """
+        with self._device():
+            self._stages.end(name)
+
+    def stage_seconds(self) -> dict[str, float]:
+        """The time of each stage since the last `update` began: see gpu.stages."""
+        with self._device():
+            return self._stages.seconds()
 
     def publish(self) -> Ranks:
         """An immutable copy of the ranks of the last update."""
@@ -319,12 +342,10 @@ class Engine:
         """
         return self._watched.answer(name)
 
-    def refresh_watched(self) -> float:
-        """Brings the watched queries up to date with everything applied; returns the seconds."""
+    def refresh_watched(self) -> None:
+        """Brings the watched queries up to date with everything applied."""
         with self._device():
-            seconds = self._watched.refresh()
-            self._backend.synchronize()
-            return seconds
+            self._watched.refresh()
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host: for audits."""

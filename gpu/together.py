@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gpu.backends.base import Array
 from gpu.graph import Applied
 from gpu.order import Numbering
-from gpu.types import Change, EdgeBatch
+from gpu.types import EdgeBatch
 
 _SHIFT = np.int64(32)
 
@@ -38,14 +38,12 @@ def parted(
     applied: Applied,
     parts: Sequence[tuple[int, int]],
     vertices: int,
-    seconds: float,
-) -> list[Change]:
-    """What each part of an independent batch did.
+) -> list[tuple[int, int, int, int, int]]:
+    """What each part of an independent batch did, as the counts of gpu.types.Change in order.
 
     numbering  of the graph: batches name ids, and what they did is told in positions
     parts      the numbers of insertions and of deletions of each part, in order
     vertices   of the graph before the batch
-    seconds    of the whole batch; each part gets an equal share
     """
     inserted = _done(
         numbering,
@@ -65,14 +63,7 @@ def parted(
     ends = np.cumsum([0, *(insertions for insertions, _ in parts)])
     known = grown[ends].tolist()
     return [
-        Change(
-            inserted=added,
-            already_present=insertions - added,
-            deleted=removed,
-            not_found=deletions - removed,
-            new_vertices=after - before,
-            seconds=seconds / len(parts),
-        )
+        (added, insertions - added, removed, deletions - removed, after - before)
         for (insertions, deletions), added, removed, (before, after) in zip(
             parts, inserted, deleted, pairwise(known), strict=True
         )

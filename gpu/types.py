@@ -178,7 +178,7 @@ class Change:
 
     `inserted + already_present` is the number of insertions sent, `deleted + not_found` that of
     deletions; a repeat inside the batch counts as already present (not found). `seconds`: time to
-    mutate the graph.
+    change the graph, and with it what is kept true of it.
     """
 
     inserted: int
@@ -199,7 +199,7 @@ class Result:
     error_bound       proven upper bound on the L1 distance to the exact ranks, in [0, 2]
     converged         whether the strategy's own stop rule was met within max_iterations
     mark_seconds      time to find the affected vertices
-    solve_seconds     time of the iterations and of the certificate
+    solve_seconds     time of the iterations and of the certificate, from where marking ended
     """
 
     strategy: str

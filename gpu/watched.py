@@ -13,7 +13,6 @@ what it touches, not n. A walk that went everywhere keeps arrays of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 from gpu.errors import OutOfMemory
 from gpu.graph import Applied, Loaded
@@ -146,9 +145,8 @@ class Watched:
             except MemoryError:
                 entry.query = entry.answer = None
 
-    def refresh(self) -> float:
-        """Brings every answer up to date with the graph; returns the seconds it took."""
-        begin = perf_counter()
+    def refresh(self) -> None:
+        """Brings every answer up to date with the graph."""
         for entry in self._entries.values():
             if entry.query is None or entry.query.walk.error_bound > entry.asked.target_error:
                 try:
@@ -167,7 +165,6 @@ class Watched:
                     iterations=0,
                 )
             entry.perturbed = False
-        return perf_counter() - begin
 
     def _solve(self, entry: _Entry) -> None:
         asked, query = entry.asked, entry.query

@@ -55,7 +55,8 @@ class RankedVertex(TypedDict):
 class Receipt(TypedDict):
     """What a batch did.
 
-    `seconds` by stage: queue, journal, keys, mutate, mark, solve, watched, publish, total.
+    `seconds` by stage: queue, journal, keys, mutate, mark, solve, watched, publish, others,
+    total.
     """
 
     version: int

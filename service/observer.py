@@ -10,7 +10,11 @@ from gpu import Change, Result
 
 @dataclass(slots=True)
 class StageSeconds:
-    """Where a batch spent its time; the keys of the receipt's `seconds`."""
+    """Where a batch spent its time; the keys of the receipt's `seconds`.
+
+    others  what no other stage has: see docs/api.md
+    total   the sum of all the rest
+    """
 
     queue: float = 0.0
     journal: float = 0.0
@@ -20,7 +24,19 @@ class StageSeconds:
     solve: float = 0.0
     watched: float = 0.0
     publish: float = 0.0
+    others: float = 0.0
     total: float = 0.0
+
+    def close(self, total: float | None) -> None:
+        """Fills `others` and `total`.
+
+        total  seconds from submission to ranks; None where nobody waits, and there were no others
+        """
+        spent = self.queue + self.journal + self.keys + self.mutate
+        spent += self.mark + self.solve + self.watched + self.publish
+        self.total = spent if total is None else total
+        # a device has its own clock, which can differ by a moment
+        self.others = max(0.0, self.total - spent)
 
 
 @dataclass(frozen=True, slots=True)

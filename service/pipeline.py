@@ -62,7 +62,7 @@ from service.keys import KeyKind, KeyTable
 from service.observer import Observer, RankedBatch, StageSeconds
 from service.promise import Promise
 from service.queries import Queries, Watch
-from service.receipts import Applied, receipt_of
+from service.receipts import Applied, Ranked, receipt_of
 from service.view import View
 from service.watched import WatchedQueries
 
@@ -138,7 +138,6 @@ class Pipeline:
         self._unreceipted: list[Applied] = []
         self._due: _Due | None = None
         self._revision = 0
-        self._watched_seconds = 0.0
         self._view: View | None = None
         self._thread = threading.Thread(target=self._run, name=f"liverank-{graph}", daemon=True)
         self._thread.start()
@@ -182,7 +181,8 @@ class Pipeline:
 
     def recompute(self, strategy: str) -> Promise[bytes]:
         """Ranks again; the receipt, with the same version and the next revision."""
-        return self._enqueue_task(lambda: self._recompute(strategy))
+        submitted = perf_counter()
+        return self._enqueue_task(lambda: self._recompute(strategy, submitted))
 
     def ask(self, request: Waiting[Any]) -> None:
         """Queues personalized queries, or one to be kept fresh; ``request.answered`` says how they
@@ -411,11 +411,11 @@ class Pipeline:
     def _process(self, batches: Sequence[Batch]) -> None:
         """Commits, applies, and ranks, unless more batches wait: those first become durable too."""
         taken = perf_counter()
-        for group, journal_seconds in self._committed(batches):
+        for group, journal_began, journal_seconds in self._committed(batches):
             strategy = group[0][1].record.strategy
             if self._due is not None and self._due.strategy != strategy:
                 self._rank_due()
-            self._apply_group(group, taken, journal_seconds)
+            self._apply_group(group, journal_began, journal_seconds)
             since = taken if self._due is None else self._due.since
             self._due = _Due(strategy, group[-1][0], since)
         if self._due is not None and not self._more_can_join(self._due):
@@ -428,18 +428,17 @@ class Pipeline:
 
     def _committed(
         self, batches: Sequence[Batch]
-    ) -> Iterator[tuple[list[tuple[int, Batch]], float]]:
-        """The groups of new batches with their versions, each as durable as it is said to be; and
-        the seconds that it took.
+    ) -> Iterator[tuple[list[tuple[int, Batch]], float, float]]:
+        """The groups of new batches with their versions, each as durable as it is said to be; when
+        that began, and the seconds that it took, with telling those who wait for no more.
         """
         try:
             new = self._keyed.fitting(self._without_repeats(batches), self._refuse)
             groups = [list(group) for _, group in groupby(new, lambda batch: batch.record.strategy)]
             if not new:
                 return
-            started = perf_counter()
+            began = perf_counter()
             versions = iter(self._journal.append([batch.record for batch in new], len(groups)))
-            seconds = perf_counter() - started
         except Exception as error:
             log.exception("graph %s: batches were not committed", self.graph)
             for batch in batches:
@@ -452,8 +451,9 @@ class Pipeline:
         for group in numbered:
             for version, batch in group:
                 batch.durable.set_result(version)
+        seconds = perf_counter() - began
         for group in numbered:
-            yield group, seconds
+            yield group, began, seconds
 
     def _without_repeats(self, batches: Sequence[Batch]) -> list[Batch]:
         """The batches that are new; a repeat is answered as its first is."""
@@ -497,7 +497,7 @@ class Pipeline:
         batch.fail(error)
 
     def _apply_group(
-        self, group: Sequence[tuple[int, Batch]], taken: float, journal_seconds: float
+        self, group: Sequence[tuple[int, Batch]], journal_began: float, journal_seconds: float
     ) -> None:
         try:
             together = self._keyed.apply_together([batch.columns for _, batch in group])
@@ -507,7 +507,7 @@ class Pipeline:
             changes, keys_seconds = together
             for (version, batch), change in zip(group, changes, strict=True):
                 seconds = StageSeconds(
-                    queue=taken - batch.submitted,
+                    queue=journal_began - batch.submitted,
                     journal=journal_seconds,
                     keys=keys_seconds,
                     mutate=change.seconds,
@@ -515,7 +515,7 @@ class Pipeline:
                 self._unreceipted.append(Applied(version, change, seconds, batch))
             return
         for version, batch in group:
-            seconds = StageSeconds(queue=taken - batch.submitted, journal=journal_seconds)
+            seconds = StageSeconds(queue=journal_began - batch.submitted, journal=journal_seconds)
             try:
                 change, seconds.keys = self._keyed.apply(batch.columns)
             except DeviceLost as error:
@@ -565,20 +565,19 @@ class Pipeline:
         batch.fail(BatchRejected(version, problem))
         self._observer.rejected()
 
-    def _rank_and_publish(self, strategy: str, version: int) -> tuple[Result, View, float]:
+    def _rank_and_publish(self, strategy: str, version: int) -> Ranked:
         """Ranks, writes every receipt that is due, then shows the view and completes who waits."""
-        result, view, publish_seconds = self._rank(strategy, version)
-        for applied in self._unreceipted:
-            applied.seconds.watched = self._watched_seconds
+        ranked = self._rank(strategy, version)
         receipts = [
-            receipt_of(applied, result, view, publish_seconds) for applied in self._unreceipted
+            receipt_of(one, ranked, one.batch.submitted if one.batch is not None else None)
+            for one in self._unreceipted
         ]
         self._journal.settle(
             (applied.version, receipt)
             for applied, receipt in zip(self._unreceipted, receipts, strict=True)
         )
         answered, self._unreceipted = self._unreceipted, []
-        self._show(view)
+        self._show(ranked.view)
         for applied, receipt in zip(answered, receipts, strict=True):
             if applied.batch is not None:
                 applied.batch.ranked.set_result(receipt)
@@ -588,20 +587,25 @@ class Pipeline:
                 for one in answered
                 if one.batch is not None
             ],
-            result,
+            ranked.result,
         )
-        return result, view, publish_seconds
+        return ranked
 
-    def _rank(self, strategy: str, version: int) -> tuple[Result, View, float]:
+    def _rank(self, strategy: str, version: int) -> Ranked:
         """Ranks under the next revision, which is reserved already."""
         try:
             result = self._engine.update(strategy)
-            self._watched_seconds = self._watched.refresh()
+            self._watched.refresh()
+            self._engine.end_stage("watched")
+            view = self._next_view(version, result)
+            self._engine.end_stage("publish")
+            return Ranked(result, view, self._engine.stage_seconds(), perf_counter())
         except DeviceLost as error:
             self._blame([applied.version for applied in self._unreceipted], error)
-        started = perf_counter()
+
+    def _next_view(self, version: int, result: Result) -> View:
         self._revision += 1
-        view = View(
+        return View(
             version=version,
             revision=self._revision,
             error_bound=result.error_bound,
@@ -612,7 +616,6 @@ class Pipeline:
             keys=self._keys,
             watched=self._watched.answers,
         )
-        return result, view, perf_counter() - started
 
     def _show(self, view: View) -> None:
         with self._changed:
@@ -625,14 +628,14 @@ class Pipeline:
             if reader.set_running_or_notify_cancel():
                 reader.set_result(view)
 
-    def _recompute(self, strategy: str) -> bytes:
-        submitted = perf_counter()
+    def _recompute(self, strategy: str, submitted: float) -> bytes:
+        began = perf_counter()
         self._journal.reserve(1)
-        seconds = StageSeconds(journal=perf_counter() - submitted)
+        seconds = StageSeconds(queue=began - submitted, journal=perf_counter() - began)
         version = self._journal.version
-        result, view, publish_seconds = self._rank_and_publish(strategy, version)
+        ranked = self._rank_and_publish(strategy, version)
         nothing = Change(0, 0, 0, 0, 0, 0.0)
-        return receipt_of(Applied(version, nothing, seconds), result, view, publish_seconds)
+        return receipt_of(Applied(version, nothing, seconds), ranked, submitted)
 
     def _take_moment(self) -> Moment:
         """For a checkpoint; called from its thread."""

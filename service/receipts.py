@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from time import perf_counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import orjson
 
@@ -23,16 +23,30 @@ class Applied:
     batch: Batch | None = None  # None: recovered or failed, nobody waits
 
 
-def receipt_of(applied: Applied, result: Result, view: View, publish_seconds: float) -> bytes:
-    """The receipt of a batch whose ranks are in `view`, as JSON."""
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Ranks that are ready to be shown.
+
+    seconds  time of the stages mark, solve, watched and publish
+    ended    when the last of them ended, on the clock of performance
+    """
+
+    result: Result
+    view: View
+    seconds: Mapping[str, float]
+    ended: float
+
+
+def receipt_of(applied: Applied, ranked: Ranked, submitted: float | None) -> bytes:
+    """The receipt of a batch with these ranks, as JSON.
+
+    submitted  on the clock of performance; None where nobody waits
+    """
     change, seconds = applied.change, applied.seconds
-    seconds.mark, seconds.solve = result.mark_seconds, result.solve_seconds
-    seconds.publish = publish_seconds
-    if applied.batch is not None:
-        seconds.total = perf_counter() - applied.batch.submitted
-    else:
-        seconds.total = 0.0
-        seconds.total = sum(asdict(seconds).values())
+    result, view = ranked.result, ranked.view
+    seconds.mark, seconds.solve = ranked.seconds["mark"], ranked.seconds["solve"]
+    seconds.watched, seconds.publish = ranked.seconds["watched"], ranked.seconds["publish"]
+    seconds.close(None if submitted is None else ranked.ended - submitted)
     return orjson.dumps(
         {
             "version": applied.version,

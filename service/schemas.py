@@ -130,6 +130,9 @@ class BatchRequest(_Body):
     vertices: list[Key] = Field([], description="vertices that exist after the batch")
 
 
+_NOT_ALWAYS = "not in receipts of versions that did not count it"
+
+
 class Seconds(_Body):
     queue: float
     journal: float
@@ -137,8 +140,9 @@ class Seconds(_Body):
     mutate: float
     mark: float
     solve: float
-    watched: float
+    watched: float = Field(0.0, description=_NOT_ALWAYS)
     publish: float
+    others: float = Field(0.0, description=_NOT_ALWAYS)
     total: float
 
 

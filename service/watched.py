@@ -134,15 +134,14 @@ class WatchedQueries:
         self._without_seeds.pop(name, None)
         self._look()
 
-    def refresh(self) -> float:
-        """Brings the answers up to date with the engine; returns the seconds it took."""
+    def refresh(self) -> None:
+        """Brings the answers up to date with the engine."""
         if not self._definitions:
-            return 0.0
+            return
         for name in list(self._without_seeds):
             self._begin(name)
-        seconds = self._engine.refresh_watched()
+        self._engine.refresh_watched()
         self._look()
-        return seconds
 
     def _resolved(self, definition: Definition) -> Any:
         query = definition.keyed(self._keys.kind)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from time import perf_counter, sleep
 
+import numpy as np
 import pytest
 
+from gpu import EdgeBatch, Engine, Options, PersonalizedQuery
 from gpu.backends.base import Backend
 from gpu.stages import Stages
+from tests.graphs import random_graph
 
 RESOLUTION = 2e-6
 """Seconds by which times of a device's events can be off."""
@@ -56,3 +59,42 @@ def test_stages_begun_anew_forget_those_before_and_record_the_same_events(backen
     assert list(seconds) == ["other"]
     assert seconds["other"] <= perf_counter() - began - 0.019
     assert stages._events == events
+
+
+def test_the_stages_of_a_batch_are_within_the_time_that_the_caller_waited(
+    backend: Backend,
+) -> None:
+    vertices, edges = random_graph(3)
+    engine = Engine(Options(), backend)
+    empty = engine.update("auto")
+    assert (empty.mark_seconds, empty.solve_seconds) == (0.0, 0.0)
+    assert min(engine.stage_seconds().values()) >= 0.0
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+    engine.watch("one", PersonalizedQuery(np.array([0])))
+    for strategy in ("auto", "dynamic-frontier", "static"):
+        began = perf_counter()
+        change = engine.apply(EdgeBatch.of(insert=[(0, vertices - 1)], delete=[(1, 2)]))
+        result = engine.update(strategy)
+        engine.refresh_watched()
+        engine.end_stage("watched")
+        engine.publish()
+        engine.end_stage("publish")
+        seconds = engine.stage_seconds()
+        spent = perf_counter() - began
+        assert list(seconds) == ["mark", "solve", "watched", "publish"]
+        assert (seconds["mark"], seconds["solve"]) == (result.mark_seconds, result.solve_seconds)
+        # nothing is marked for `auto`: a device can say that it took no time
+        assert seconds.pop("mark") >= 0.0
+        assert min(change.seconds, *seconds.values()) > 0.0
+        assert change.seconds + sum(seconds.values()) <= spent + 5 * RESOLUTION
+
+
+def test_batches_applied_as_one_have_equal_shares_of_the_time(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+    began = perf_counter()
+    changes = engine.apply_parts(EdgeBatch.of(insert=[(2, 3), (3, 4), (4, 0)]), [(1, 0), (2, 0)])
+    spent = perf_counter() - began
+    assert changes is not None
+    assert changes[0].seconds == changes[1].seconds > 0.0
+    assert sum(change.seconds for change in changes) <= spent + RESOLUTION

@@ -50,7 +50,9 @@ def test_stages_are_counted_as_the_library_counts_one_by_one() -> None:
     ours.register(stages)
     for graph, count in (("a", 1), ("b", 300), ("a", 40)):
         # exact bounds of buckets are among them
-        values = random.choice([*metrics.SECONDS, 0.0, 1e-5, 0.3, 40.0], (count, 9))
+        values = random.choice(
+            [*metrics.SECONDS, 0.0, 1e-5, 0.3, 40.0], (count, len(metrics.STAGES))
+        )
         batches = [StageSeconds(*row) for row in values.tolist()]
         stages.observe(graph, batches)
         for batch in batches:
@@ -65,10 +67,10 @@ def test_stages_are_counted_as_the_library_counts_one_by_one() -> None:
             if not sample.name.endswith("_created")
         }
 
-    assert len(samples(ours)) == 2 * 9 * 18
+    assert len(samples(ours)) == 2 * len(metrics.STAGES) * 18
     assert samples(ours) == {place: like.expected for place, like in samples(theirs).items()}
     stages.forget("b")
-    assert len(samples(ours)) == 9 * 18
+    assert len(samples(ours)) == len(metrics.STAGES) * 18
 
 
 def test_a_batch_is_counted_with_its_edges_and_stages(server: Server) -> None:

@@ -17,6 +17,7 @@ from service.durability.journal import Journal, Outcome, head_path
 from service.durability.layout import BEGINNING, Record
 from service.durability.recovery import verified_journal
 from service.errors import StorageFailed
+from service.schemas import Receipt
 from tests.service.graphs import batch, opened, send, working
 
 BATCHES = 40
@@ -241,6 +242,8 @@ def test_a_data_directory_of_the_last_release_opens(tmp_path: Path) -> None:
     outcome = pipeline.outcome(1)
     assert outcome is not None
     assert outcome.body.startswith(b'{"version":1,"ranked_version":1,"revision":2,"inserted":3')
+    seconds = Receipt.model_validate_json(outcome.body).seconds
+    assert (seconds.watched, seconds.others) == (0.0, 0.0)  # it does not say
     assert pipeline._journal.holder("first") is not None
     assert send(pipeline, batch([("edsger", "alan")]))["version"] == 3
     pipeline.checkpoint().result(60)
