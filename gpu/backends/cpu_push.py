@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu.backends.base import LISTED, QUEUED, SOLVE_SHIFT
 from gpu.backends.cpu_graph import first_from
-from gpu.backends.parallel import helper, on_all_cores, sequential
+from gpu.backends.parallel import helper, on_all_cores, sequential, unsigned
 
 L1, SUM, TOTAL, MOVED, MAGNITUDE, SUMS = 0, 1, 2, 3, 4, 5
 """Places in the array of sums (see base.Moved), and how many there are."""
@@ -104,14 +104,14 @@ def _spread_in_order(  # type: ignore[no-untyped-def]
         total += share * length[u]
         moved += abs(share) * length[u]
         for slot in range(start[u], start[u] + length[u]):
-            v = pool[slot]
+            v = unsigned(pool[unsigned(slot)])
             old = np.float64(r[v])
             r[v] = old + share
             size = abs(np.float64(r[v]))
             l1 += size - abs(old)
             magnitude += size
             # without a branch, which could not be foretold
-            lifted[found] = v
+            lifted[unsigned(found)] = v
             found += size > floor
     sums[L1] += l1
     sums[SUM] += total
@@ -136,7 +136,7 @@ def _count_targets(  # type: ignore[no-untyped-def]
             before = ends[place] - length[u]
             stop = min(last, ends[place])
             for slot in range(start[u] + first - before, start[u] + stop - before):
-                sizes[chunk, pool[slot] >> shift] += 1
+                sizes[chunk, unsigned(pool[unsigned(slot)] >> shift)] += 1
             first = stop
             place += 1
 
@@ -168,10 +168,11 @@ def _write_additions(  # type: ignore[no-untyped-def]
             before = ends[place] - length[u]
             stop = min(last, ends[place])
             for slot in range(start[u] + first - before, start[u] + stop - before):
-                bucket = pool[slot] >> shift
+                v = pool[unsigned(slot)]
+                bucket = unsigned(v >> shift)
                 at = offsets[chunk, bucket]
-                targets[at] = pool[slot]
-                amounts[at] = shares[place]
+                targets[unsigned(at)] = v
+                amounts[unsigned(at)] = shares[place]
                 offsets[chunk, bucket] = at + 1
             first = stop
             place += 1
@@ -191,8 +192,8 @@ def _add_buckets(  # type: ignore[no-untyped-def]
         magnitude = 0.0
         found = limits[bucket]
         for at in range(limits[bucket], limits[bucket + 1]):
-            v = targets[at]
-            amount = amounts[at]
+            v = unsigned(targets[unsigned(at)])
+            amount = amounts[unsigned(at)]
             old = np.float64(r[v])
             r[v] = old + amount
             size = abs(np.float64(r[v]))
@@ -202,7 +203,7 @@ def _add_buckets(  # type: ignore[no-untyped-def]
             magnitude += size
             if size > floor:
                 # its own slot is free by now
-                targets[found] = v
+                targets[unsigned(found)] = v
                 found += 1
         seen[bucket, L1] = l1
         seen[bucket, SUM] = total

@@ -21,7 +21,7 @@ from gpu.backends.base import (
     Sweep,
 )
 from gpu.backends.cpu_graph import CpuGraphOperations
-from gpu.backends.parallel import helper, inlined, kernel
+from gpu.backends.parallel import helper, inlined, kernel, unsigned
 
 if TYPE_CHECKING:
     from gpu.graph import Graph
@@ -58,13 +58,13 @@ def _row_sum(pool, begin, end, contributions):  # type: ignore[no-untyped-def]
         third = 0.0
         fourth = 0.0
         while begin + 4 <= stop:
-            first += contributions[pool[begin]]
-            second += contributions[pool[begin + 1]]
-            third += contributions[pool[begin + 2]]
-            fourth += contributions[pool[begin + 3]]
+            first += contributions[unsigned(pool[unsigned(begin)])]
+            second += contributions[unsigned(pool[unsigned(begin + 1)])]
+            third += contributions[unsigned(pool[unsigned(begin + 2)])]
+            fourth += contributions[unsigned(pool[unsigned(begin + 3)])]
             begin += 4
         while begin < stop:
-            first += contributions[pool[begin]]
+            first += contributions[unsigned(pool[unsigned(begin)])]
             begin += 1
         total += (first + second) + (third + fourth)
     return total
@@ -77,7 +77,8 @@ def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-d
         stop = min(begin + _BLOCK, end)
         block = 0.0
         for slot in range(begin, stop):
-            block += np.float64(values[pool[slot]]) / degree[pool[slot]]
+            u = unsigned(pool[unsigned(slot)])
+            block += np.float64(values[u]) / degree[u]
         total += block
         begin = stop
     return total
@@ -126,7 +127,7 @@ def _pull(  # type: ignore[no-untyped-def]
             block_total = 0.0
             block_dangling = 0.0
             for place in range(first, last):
-                v = order[place]
+                v = unsigned(order[unsigned(place)])
                 if summed:
                     arriving = _row_sum(pool, start[v], start[v] + length[v], contributions)
                 else:
@@ -239,7 +240,7 @@ def _relax(  # type: ignore[no-untyped-def]
         arriving_sum = 0.0
         largest = 0.0
         for place in range(groups[group], groups[group + 1]):
-            v = order[place]
+            v = unsigned(order[unsigned(place)])
             arriving = _row_sum(pool, start[v], start[v] + length[v], shares)
             d = degree[v]
             leaving = _leaving(d, loop[v], damping)
@@ -285,7 +286,8 @@ def _round_shares(  # type: ignore[no-untyped-def]
     total = 0.0
     taken_sum = 0.0
     arriving_sum = 0.0
-    for v in range(first, last):
+    for vertex in range(first, last):
+        v = unsigned(vertex)
         d = degree[v]
         leaving = _leaving(d, loop[v], damping)
         value = np.float64(values[v])
@@ -343,7 +345,7 @@ def _image(  # type: ignore[no-untyped-def]
         last_last = 0.0
         last_r = 0.0
         for place in range(groups[group], groups[group + 1]):
-            v = order[place]
+            v = unsigned(order[unsigned(place)])
             arriving = _row_sum(pool, start[v], start[v] + length[v], shares)
             d = degree[v]
             leaving = _leaving(d, loop[v], damping)
@@ -395,7 +397,8 @@ def _descend(  # type: ignore[no-untyped-def]
     taken_sum = 0.0
     arriving_sum = 0.0
     largest = 0.0
-    for v in range(first, last):
+    for vertex in range(first, last):
+        v = unsigned(vertex)
         d = degree[v]
         leaving = _leaving(d, loop[v], damping)
         alone = _alone(d, loop[v], length[v])

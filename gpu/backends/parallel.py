@@ -12,6 +12,7 @@ from functools import wraps
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from gpu.backends.sharing import sharing
@@ -37,6 +38,14 @@ def helper(function: Function) -> Function:
     """Compiles a function that only compiled ones call, with which it is cached."""
     compiled: Function = _njit(no_cpython_wrapper=True, **_OPTIONS)(function)
     return compiled
+
+
+@helper
+def unsigned(index):  # type: ignore[no-untyped-def]
+    """An index that is known not to be negative. Signed ones are looked at each time, since they
+    could count from the end: a third of the time of a sweep.
+    """
+    return np.uintp(index)
 
 
 def inlined(function: Function) -> Function:
