@@ -2,7 +2,9 @@
 
 A block reads all of the graph again and again. So where the method is ``hybrid`` each query is
 first tried alone, by as much pushing as costs little beside its part of a block: one that stays
-near its seeds is answered by that, whatever the size of the graph.
+near its seeds is answered by that, whatever the size of the graph. Where too few do, trials end: a
+job makes eight in vain, and eight more for each that answered its query, and then lets the rest of
+its queries join blocks untried.
 
 A job is made in steps, each of at most about a sweep, so that whoever has the device can do
 something else between them, batches too. Answers that are taken together are of one graph: a batch
@@ -23,6 +25,11 @@ from gpu.types import Options, Personalized, PersonalizedQuery
 
 _TRIAL_STEPS = 2
 """Steps of push, each of a tenth of a sweep at most, that a query has before it joins a block."""
+
+_TRIALS_IN_VAIN = 8
+"""So many trials without an answer, and as many more for each that gave one, end a job's trials: a
+trial costs a part of what a place in a block does, and a few tell what the graph is like.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ class Job:
         self._asked = asked
         self._at_work: Query | Block | None = None
         self._taken: set[int] = set()
+        self._in_vain = self._succeeded = 0
         self._plan()
 
     def _plan(self) -> None:
@@ -76,11 +84,14 @@ class Job:
         fits = Block.bytes_needed(self._graph, self._width) <= free
         if not fits or len(together) < self._graph.backend.least_columns:
             together = []
-        hybrid = [place for place in together if self._asked[place].query.method == "hybrid"]
-        self._tried, self._trials = 0, set(hybrid)
+        self._tried, self._trials = 0, set[int]()
+        if self._trials_pay:
+            self._trials.update(
+                place for place in together if self._asked[place].query.method == "hybrid"
+            )
         self._for_blocks = [place for place in together if place not in self._trials]
-        alone = [place for place in places if place not in self._for_blocks]
-        self._parts = [[place] for place in alone]
+        joining = set(self._for_blocks)
+        self._parts = [[place] for place in places if place not in joining]
         self._form_blocks()
 
     def _form_blocks(self) -> None:
@@ -113,10 +124,15 @@ class Job:
                 else [self._at_work.answer()]
             )
             self._answers.update(zip(part, found, strict=True))
+            if part[0] in self._trials:
+                self._trials.remove(part[0])
+                self._succeeded += 1
         elif not self._gives_up(part[0]):
             return
         del self._parts[0]
         self.close()
+        if self._trials and not self._trials_pay:
+            self._end_trials()
         self._form_blocks()
 
     def _gives_up(self, place: int) -> bool:
@@ -128,7 +144,18 @@ class Job:
             return False
         self._trials.remove(place)
         self._for_blocks.append(place)
+        self._in_vain += 1
         return True
+
+    @property
+    def _trials_pay(self) -> bool:
+        return self._in_vain < _TRIALS_IN_VAIN * (1 + self._succeeded)
+
+    def _end_trials(self) -> None:
+        """Lets all queries that wait for their trial join a block."""
+        self._parts = [part for part in self._parts if part[0] not in self._trials]
+        self._for_blocks += self._trials
+        self._trials.clear()
 
     def _begun(self, part: Sequence[int]) -> Query | Block:
         asked = [self._asked[place] for place in part]

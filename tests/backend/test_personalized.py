@@ -5,7 +5,7 @@ gpu.verify.
 from __future__ import annotations
 
 from functools import cache
-from typing import get_args
+from typing import Any, get_args
 
 import networkx as nx
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 from gpu import EdgeBatch, Engine, InvalidValue, Options, Personalized, PersonalizedQuery, verify
 from gpu.backends.base import Backend
 from gpu.generate import rmat
-from gpu.personalized import METHODS
+from gpu.personalized import METHODS, Query
 from gpu.types import Dangling, Ranking
 from tests.graphs import FAMILIES, Model, Pairs, random_batch, random_graph
 
@@ -180,6 +180,40 @@ def test_queries_that_stay_near_their_seeds_are_answered_by_pushing_in_a_crowd_t
         assert np.abs(answer.ranks - alone.ranks).sum() <= answer.error_bound + 1e-10
     # their arrays are kept, and clean
     assert not any(space.values.any() for space in engine._spaces._free)
+
+
+def test_trials_end_where_too_few_are_answered(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    class Counted(Query):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            tried.append(self)
+
+    monkeypatch.setattr("gpu.job.Query", Counted)
+    # all is reached from any vertex but the last one, which lets nothing go
+    generator = np.random.default_rng(2)
+    vertices, last = 300, 299
+    engine = _engine((vertices, generator.integers(0, vertices - 1, (3000, 2))), backend)
+    far, near = PersonalizedQuery(np.array([5]), k=9), PersonalizedQuery(np.array([last]), k=9)
+    for asked, expected in (
+        ([far] * 20, 8),
+        # one that is answered buys eight more
+        ([*[far] * 7, near, *[far] * 20, near], 17),
+        ([near] * 12, 12),
+        ([*[far] * 3, *[near] * 2, *[far] * 4], 9),
+    ):
+        tried.clear()
+        answers = engine.personalized_many(asked)
+        assert len(tried) == expected
+        for place, (query, answer) in enumerate(zip(asked, answers, strict=True)):
+            alone = query is near and place < expected
+            assert answer.method == ("push" if alone else "pull")
+            assert answer.error_bound <= 1e-6
+            if query is near:
+                assert answer.ranks.tolist() == [1.0, *[0.0] * 8]
 
 
 def test_more_queries_than_a_block_takes_are_all_answered(backend: Backend) -> None:
