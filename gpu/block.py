@@ -98,6 +98,7 @@ class Block:
         self._total = np.zeros(len(seeds))
         self._l1, self._drift = self._base.copy(), np.zeros(len(seeds))
         self._best, self._stalled = np.full(len(seeds), np.inf), np.zeros(len(seeds), np.int64)
+        # of each seed of each column; and bounds on ‖carry‖₁ of each column
         self._carry = backend.to_device(np.zeros(len(rows)))
         self._carried = np.zeros(len(seeds))
         self.iterations = 0
@@ -113,7 +114,7 @@ class Block:
         self._left[at] = rounded
         # what float32 does not hold of a seed's residual is not lost, it comes in the next time
         self._carry = exact - rounded
-        self._carried = _ROUNDED * (np.abs(amounts) + self._l1)
+        self._carried = _ROUNDED * self._l1
 
     @property
     def error_bounds(self) -> Ranking:
@@ -124,7 +125,7 @@ class Block:
     @property
     def _missing(self) -> Ranking:
         """float64[queries]: upper bounds on ‖y* - y‖₁."""
-        return (self._l1 + self._carried + 2.0 * self._drift) / (1.0 - self.options.damping)
+        return (self._l1 + 2.0 * self._drift) / (1.0 - self.options.damping)
 
     def step(self) -> None:
         """One sweep of all columns."""
@@ -140,8 +141,8 @@ class Block:
         # sums, y, and what is left of each residual once a share of it is sent
         self._drift += (6.0 * (depth + 4.0) * _ULP + _ROUNDED * _SHARE_ROUNDED) * self._l1
         self._drift += 2.0 * _ULP * self._total
-        # centred: r -= s·Σr, β -= Σr
-        self._l1 = sums[0] + np.abs(sums[1])
+        # centred: r -= s·Σr, β -= Σr. What was carried comes in now, and the sweep has not seen it
+        self._l1 = sums[0] + np.abs(sums[1]) + self._carried
         self._base = self._base - sums[1]
         self._teleport(-sums[1])
         bounds = self.error_bounds

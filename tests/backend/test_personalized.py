@@ -216,6 +216,33 @@ def test_trials_end_where_too_few_are_answered(
                 assert answer.ranks.tolist() == [1.0, *[0.0] * 8]
 
 
+@pytest.mark.any_thread_order
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_seeds_that_nothing_links_to_are_solved_in_a_block(
+    dangling: Dangling, backend: Backend
+) -> None:
+    generator = np.random.default_rng(4)
+    linked, count = 40, 100
+    # vertex 39 has in-edges alone
+    edges = generator.integers(0, (linked - 1, linked), (160, 2)).tolist()
+    # without in-edges, and: 40 … 59 with out-edges, 60 … 69 with a loop too, 70 … 79 with a loop
+    # alone, 80 … 99 with nothing
+    edges += [(v, int(u)) for v in range(40, 70) for u in generator.integers(0, linked, 3)]
+    edges += [(v, v) for v in range(60, 80)]
+    engine = _engine((count, np.array(edges)), backend, dangling)
+    some = [[41], [65], [72], [90], [41, 65, 72, 90], [3, 90], [50, 51, 99], [39], [39, 72]]
+    asked = [
+        PersonalizedQuery(np.array(seeds), weights, count, "pull", target)
+        for target in (1e-3, 1e-7)
+        for seeds in some
+        for weights in (None, generator.random(len(seeds)) + 0.01)
+    ]
+    for query, answer in zip(asked, engine.personalized_many(asked), strict=True):
+        assert query.target_error is not None
+        assert answer.error_bound <= query.target_error
+        _assert_certified(engine, query, answer)
+
+
 def test_more_queries_than_a_block_takes_are_all_answered(backend: Backend) -> None:
     pairs = random_graph(3)
     engine = _engine(pairs, backend)
