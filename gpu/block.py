@@ -66,8 +66,9 @@ class Block:
         """Bytes that a block of so many queries takes on the device."""
         columns = graph.backend.column_count(wanted)
         share = np.dtype(graph.backend.column_share).itemsize
-        # and the partial sums of long rows
-        return columns * ((8 + 4 + 2 * share) * graph.vertices + graph.edges // 128)
+        # and the partial sums of long rows; a flag for each vertex
+        matrices = columns * ((8 + 4 + 2 * share) * graph.vertices + graph.edges // 80)
+        return matrices + graph.vertices
 
     def _start(self) -> None:
         graph, backend = self.graph, self.graph.backend
@@ -92,8 +93,12 @@ class Block:
         self._columns = np.repeat(np.arange(len(seeds)), counts)
         self._weights = np.concatenate([seed.weights for seed in seeds])
         rows = np.concatenate([seed.vertices for seed in seeds])
-        self._rows_there = graph.numbering.positions_of(rows)
-        self._columns_there = backend.to_device(self._columns)
+        positions = graph.numbering.positions_of(rows)
+        self._seeded = backend.allocate(purpose, graph.vertices, np.uint8)
+        self._seeded.fill(0)
+        self._seeded[positions] = 1
+        # of each seed of each column in a matrix
+        self._places = positions.astype(np.int64) * columns + backend.to_device(self._columns)
         self._base = np.full(len(seeds), 1.0 - self.options.damping)
         self._total = np.zeros(len(seeds))
         self._l1, self._drift = self._base.copy(), np.zeros(len(seeds))
@@ -107,13 +112,10 @@ class Block:
 
     def _teleport(self, amounts: Ranking) -> None:
         """Adds so much of each column's seeds to its residual."""
-        at = (self._rows_there, self._columns_there)
-        added = self.graph.backend.to_device(amounts[self._columns] * self._weights)
-        exact = self._left[at].astype(np.float64) + added + self._carry
-        rounded = exact.astype(np.float32)
-        self._left[at] = rounded
+        backend = self.graph.backend
+        added = backend.to_device(amounts[self._columns] * self._weights)
         # what float32 does not hold of a seed's residual is not lost, it comes in the next time
-        self._carry = exact - rounded
+        backend.add_carried(self._left.reshape(-1), self._places, added, self._carry)
         self._carried = _ROUNDED * self._l1
 
     @property
@@ -132,11 +134,17 @@ class Block:
         backend, count = self.graph.backend, len(self.asked)
         damping = self.options.damping
         sums = backend.relax_columns(
-            self.graph, self._values, self._left, self._shares, self._new_shares, damping
+            self.graph,
+            self._values,
+            self._left,
+            self._shares,
+            self._new_shares,
+            self._seeded,
+            damping,
         )[:, :count]
         self._shares, self._new_shares = self._new_shares, self._shares
         self.iterations += 1
-        depth = backend.sum_depth(self.graph.incoming.longest)
+        depth = backend.column_depth(self.graph)
         self._total = self._total + sums[2]
         # sums, y, and what is left of each residual once a share of it is sent
         self._drift += (6.0 * (depth + 4.0) * _ULP + _ROUNDED * _SHARE_ROUNDED) * self._l1

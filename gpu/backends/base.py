@@ -674,6 +674,7 @@ class Backend(ABC):
         left: Array,
         shares: Array,
         new_shares: Array,
+        seeded: Array,
         damping: float,
     ) -> NDArray[np.float64]:
         """What `relax` does, for several vectors in one pass over the graph, and one step apart:
@@ -685,10 +686,30 @@ class Backend(ABC):
         values      float64[n, columns], y, changed
         left        float32[n, columns], changed
         shares      column_share[n, columns], read
-        new_shares  column_share[n, columns], overwritten; must not be `shares`
+        new_shares  column_share[n, columns], overwritten; must not be `shares`. Both were 0
+                    everywhere before the first pass
+        seeded      uint8[n], not 0 where something may be left though nothing arrives: vertices
+                    without in-edges that have 0 here are not looked at, nothing is there for ever
         Returns float64[3, columns] of the residual that is left: an upper bound on ‖r‖₁, then Σr;
         and what Σy changed by.
         """
+
+    def column_depth(self, graph: Graph) -> int:
+        """The most additions that any one term of a sum of `relax_columns` goes through."""
+        return self.sum_depth(graph.incoming.longest)
+
+    def add_carried(self, left: Array, places: Array, amounts: Array, carry: Array) -> None:
+        """Adds to some elements of an array of float32; what it does not hold of a sum is carried
+        to the next time.
+
+        left            float32[…], changed
+        places          int64[k], distinct
+        amounts, carry  float64[k], carry changed
+        """
+        exact = left[places].astype(np.float64) + amounts + carry
+        held = exact.astype(np.float32)
+        left[places] = held
+        carry[:] = exact - held
 
     @abstractmethod
     def top_columns(

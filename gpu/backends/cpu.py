@@ -337,6 +337,7 @@ class CpuBackend(CpuSweepOperations):
         left: Array,
         shares: Array,
         new_shares: Array,
+        seeded: Array,
         damping: float,
     ) -> NDArray[np.float64]:
         incoming = graph.incoming
@@ -353,6 +354,7 @@ class CpuBackend(CpuSweepOperations):
             graph.loop,
             graph.degree,
             shares,
+            seeded,
             damping,
             values,
             left,

@@ -65,6 +65,7 @@ def relax_columns(  # type: ignore[no-untyped-def]
     loop,
     degree,
     shares,
+    seeded,
     damping,
     values,
     left,
@@ -79,6 +80,8 @@ def relax_columns(  # type: ignore[no-untyped-def]
         arriving, block = seen[3], seen[4]
         for place in range(groups[group], groups[group + 1]):
             v = order[place]
+            if length[v] == 0 and seeded[v] == 0:
+                continue
             for column in range(columns):
                 arriving[column] = 0.0
             begin = start[v]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends.base import Array, Backend
-from gpu.kernels import COLUMN_ROWS, LANES
+from gpu.kernels import LANES, LONGEST, URGENT
 
 if TYPE_CHECKING:
     from gpu.graph import Graph
@@ -22,7 +22,15 @@ _BLOCK = 256
 _SUMS = 3
 
 _LONG_GROUPS = sum(lanes > 32 for lanes in LANES)
-"""Groups of rows that are shared by several warps, the first ones; the next has a warp a row."""
+"""Groups of rows that are shared by several warps, the first ones; the next has a warp a row, and
+the others half a warp.
+"""
+
+_LONG_CLASS = len(LANES) - _LONG_GROUPS
+"""The first class of such rows, in LONGEST; classes are numbered the other way round."""
+
+_ROWS, _FEW_ROWS = 4, 32
+"""Rows that a warp has before it at once: those that it takes alone, and those of half a warp."""
 
 _SORTED = 1 << 14
 """So many values are sorted rather than counted."""
@@ -54,6 +62,7 @@ class CudaColumnOperations(Backend):
         left: Array,
         shares: Array,
         new_shares: Array,
+        seeded: Array,
         damping: float,
     ) -> NDArray[np.float64]:
         xp, incoming = self.xp, graph.incoming
@@ -61,7 +70,8 @@ class CudaColumnOperations(Backend):
         long_rows = int(rows.groups[_LONG_GROUPS])
         lengths = incoming.length[rows.order[:long_rows]]
         ends = xp.cumsum((lengths + (_CHUNK - 1)) // _CHUNK, dtype=np.int64)
-        chunks = int(ends[-1]) if long_rows else 0
+        # at most so many chunks: to wait for their number would leave the device idle
+        chunks = graph.edges // _CHUNK + long_rows if long_rows else 0
         partials = xp.empty((max(chunks, 1), WIDTH))
         if chunks:
             self._kernels["columns"]["gather_chunks"](
@@ -78,26 +88,29 @@ class CudaColumnOperations(Backend):
                     partials,
                 ),
             )
-        # classes of lengths, the longest first: see gpu.kernels.LONGEST
-        several = int(rows.groups[_LONG_GROUPS + 1])
-        ranges = ((0, several), (several, graph.vertices))
+        # groups of lengths, the longest first: see gpu.kernels.LONGEST
+        several, short = int(rows.groups[_LONG_GROUPS + 1]), int(rows.groups[-2])
+        launches = (
+            ("relax_rows", 0, several, _ROWS, (np.int64(long_rows), ends, partials)),
+            ("relax_few<false>", several, short, _FEW_ROWS, (seeded,)),
+            ("relax_few<true>", short, graph.vertices, _FEW_ROWS, (seeded,)),
+        )
         blocks = [
-            self._column_blocks(-(-(last - first) // each))
-            for (first, last), each in zip(ranges, COLUMN_ROWS, strict=True)
+            self._column_blocks(-(-(last - first) // each)) if first < last else (0,)
+            for _, first, last, each, _ in launches
         ]
-        sums = xp.zeros((blocks[0][0] + blocks[1][0], _SUMS, WIDTH))
-        for place, ((first, last), each) in enumerate(zip(ranges, COLUMN_ROWS, strict=True)):
-            if last == first:
+        sums = xp.empty((sum(count for (count,) in blocks), _SUMS, WIDTH))
+        begin = 0
+        for shape, (name, first, last, _, others) in zip(blocks, launches, strict=True):
+            if shape == (0,):
                 continue
-            self._kernels["columns"][f"relax_rows<{each}>"](
-                blocks[place],
+            self._kernels["columns"][name](
+                shape,
                 (_BLOCK,),
                 (
                     rows.order,
                     np.int64(first),
                     np.int64(last),
-                    np.int64(long_rows),
-                    ends,
                     incoming.start,
                     incoming.length,
                     incoming.pool,
@@ -105,15 +118,36 @@ class CudaColumnOperations(Backend):
                     graph.loop,
                     graph.degree,
                     shares,
-                    partials,
                     np.float64(damping),
                     values,
                     left,
                     new_shares,
-                    sums[place * blocks[0][0] :],
+                    sums[begin:],
+                    *others,
                 ),
             )
+            begin += shape[0]
         return self.to_host(sums.sum(axis=0))
+
+    def column_depth(self, graph: Graph) -> int:
+        longest = graph.incoming.longest
+        few, alone = (URGENT * LONGEST[_LONG_CLASS - back] for back in (2, 1))
+        most_blocks = self._column_blocks(graph.vertices)[0]
+        # half a warp adds up a row of few edges, each half of a warp every second edge of another,
+        # or of a chunk; rows may have outgrown their groups
+        in_row = max(
+            min(longest, few), min(longest, alone) // 2 + 1, _CHUNK // 2 + longest // _CHUNK + 2
+        )
+        each = _FEW_ROWS * most_blocks * (_BLOCK // 32)
+        return in_row + _FEW_ROWS * (1 + graph.vertices // each) + 3 * most_blocks + _BLOCK // 32
+
+    def add_carried(self, left: Array, places: Array, amounts: Array, carry: Array) -> None:
+        count = len(places)
+        self._kernels["columns"]["add_carried"](
+            (max(1, min(self._resident, -(-count // _BLOCK))),),
+            (_BLOCK,),
+            (places, amounts, np.int64(count), carry, left),
+        )
 
     def _column_blocks(self, warps: int) -> tuple[int]:
         return (max(1, min(4 * self._resident, -(-warps * 32 // _BLOCK))),)

@@ -26,9 +26,6 @@ URGENT = 16
 VALUES = {"float64": "double", "float32": "float"}
 """The C++ type of a vector over the vertices, by dtype."""
 
-COLUMN_ROWS = (4, 32)
-"""Rows that a warp takes at a time in columns.cu: of many edges, and of few."""
-
 NAMES: dict[str, tuple[str, ...]] = {
     "pull": (
         *(f"pull_rows<double, {mode}, false>" for mode in range(3)),
@@ -50,7 +47,13 @@ NAMES: dict[str, tuple[str, ...]] = {
         for name in ("perturbation", "spread_rows", "collect_large", "refresh_rows", "push_rounds")
         for value in VALUES.values()
     ),
-    "columns": ("gather_chunks", *(f"relax_rows<{rows}>" for rows in COLUMN_ROWS)),
+    "columns": (
+        "gather_chunks",
+        "relax_rows",
+        "relax_few<false>",
+        "relax_few<true>",
+        "add_carried",
+    ),
     "select": (
         "count_sizes",
         "list_sizes",

@@ -243,6 +243,47 @@ def test_seeds_that_nothing_links_to_are_solved_in_a_block(
         _assert_certified(engine, query, answer)
 
 
+@pytest.mark.any_thread_order
+def test_rows_that_outgrow_their_group_are_solved_in_a_block(backend: Backend) -> None:
+    generator = np.random.default_rng(6)
+    count, rows = 600, ([1, 2, 3, 5], [9, 10, 14, 16], [30, 60], [70, 300])
+    lengths = np.zeros(count, np.int64)
+    lengths[generator.permutation(count)[:300]] = generator.integers(0, 70, 300)
+    places = iter(generator.permutation(np.flatnonzero(lengths == 0)).tolist())
+    grown = {next(places): size for sizes in rows for size in sizes}
+    for v, size in grown.items():
+        lengths[v] = size
+    engine = _engine(
+        (
+            count,
+            np.array(
+                [(u, v) for v in range(count) for u in generator.permutation(count)[: lengths[v]]]
+            ),
+        ),
+        backend,
+    )
+    few = [PersonalizedQuery(np.array([v]), None, count, "pull") for v in list(grown)[::4]]
+    assert engine.personalized_many(few)  # by which rows have their groups
+    insert = [
+        (int(u), v)
+        # not so many that all rows are grouped anew: see gpu.kernels.URGENT
+        for v, more in zip(list(grown)[:12:5], (40, 130, 130), strict=True)
+        for u in generator.permutation(count)[:more]
+    ]
+    emptied = list(grown)[3]
+    sources, targets = engine.edge_list()
+    delete = [(int(u), emptied) for u in sources[targets == emptied]]
+    engine.apply(EdgeBatch.of(insert=insert, delete=delete))
+    asked = few + [PersonalizedQuery(np.array([emptied, v]), None, count, "pull") for v in grown]
+    first, second = (engine.personalized_many(asked) for _ in range(2))
+    for query, answer, again in zip(asked, first, second, strict=True):
+        assert answer.error_bound <= 1e-6
+        _assert_certified(engine, query, answer)
+        # sums have one shape, whatever runs first
+        assert answer.ranks.tobytes() == again.ranks.tobytes()
+        assert answer.error_bound == again.error_bound
+
+
 def test_more_queries_than_a_block_takes_are_all_answered(backend: Backend) -> None:
     pairs = random_graph(3)
     engine = _engine(pairs, backend)
