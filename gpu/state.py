@@ -362,10 +362,8 @@ class State:
         """
         if self._kind is np.float32:
             return None
-        xp, degree = self.graph.backend.xp, self.graph.degree
         contributions = self.spare("contributions")
-        xp.divide(self.values, xp.maximum(degree, 1), out=contributions)
-        contributions[degree == 0] = 0.0
+        self.graph.backend.contribute(self.graph, self.values, contributions)
         return contributions
 
     def new_contributions(self) -> Array | None:

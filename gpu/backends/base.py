@@ -505,6 +505,15 @@ class Backend(ABC):
         frontier           flags to set and clear, or None
         """
 
+    def contribute(self, graph: Graph, values: Array, contributions: Array) -> None:
+        """What `pull` sums: y/d, and 0 where d = 0.
+
+        values         float64[n], y
+        contributions  float64[n], overwritten
+        """
+        self.xp.divide(values, self.xp.maximum(graph.degree, 1), out=contributions)
+        contributions[graph.degree == 0] = 0.0
+
     @abstractmethod
     def round_shares(
         self,

@@ -101,6 +101,14 @@ class CudaSweepOperations(CudaGraphOperations):
         residual_l1, residual_sum, total, dangling, largest_change = self.to_host(sums).tolist()
         return Sweep(residual_l1, residual_sum, largest_change, Mass(total, dangling))
 
+    def contribute(self, graph: Graph, values: Array, contributions: Array) -> None:
+        # one pass instead of four
+        self._kernels["pull"]["contribute"](
+            (min(_MOST_BLOCKS, -(-graph.vertices // _BLOCK)),),
+            (_BLOCK,),
+            (np.int64(graph.vertices), graph.degree, values, contributions),
+        )
+
     def round_shares(
         self,
         graph: Graph,

@@ -30,6 +30,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "pull": (
         *(f"pull_rows<double, {mode}, false>" for mode in range(3)),
         "pull_rows<double, 2, true>",
+        "contribute",
         *(f"pull_rows<float, {mode}, true>" for mode in range(3)),
         "add_up<true>",
     ),

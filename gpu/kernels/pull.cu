@@ -12,6 +12,15 @@
 enum PullSum { RESIDUAL_L1, RESIDUAL_SUM, TOTAL, DANGLING, LARGEST_CHANGE };
 enum Mode { RESIDUAL, SWEEP, FRONTIER };
 
+// What the vertices contribute to each of their out-neighbours: y/d, and 0 where d = 0. Launch: any grid.
+__global__ void __launch_bounds__(BLOCK, 4) contribute(
+    int64 vertices, const int* __restrict__ degree, const double* __restrict__ values, double* __restrict__ contributions) {
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        const int d = degree[v];
+        contributions[v] = d > 0 ? values[v] / d : 0.0;
+    }
+}
+
 struct Vertex {
     double value;
     int d;

@@ -51,6 +51,10 @@ __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
             sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], change_of<Value>(own.value, now.value));
             return;
         }
+        if (arriving == 0.0 && own.residual == 0.0 && shift == 0.0) {  // most of a graph, in a personalized walk
+            new_shares[v] = 0;
+            return;
+        }
         const Value new_value = stepped<Value>(own.value, own.residual, own.share, own.d, leaving);
         const double taken = new_value - own.value;
         const Value residual = (Value)(damping * arriving + (own.residual - leaving * taken) - shift);
