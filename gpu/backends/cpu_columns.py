@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.backends.parallel import helper
+from gpu.backends.parallel import helper, unsigned
 
 COLUMNS = 32
 """The most vectors that share a pass over the graph."""
@@ -22,15 +22,14 @@ small.
 
 @helper
 def _add_narrow(pool, begin, end, shares, arriving):  # type: ignore[no-untyped-def]
-    # unsigned: a signed index is looked at first, it could count from the end
-    one, two, three = np.uintp(1), np.uintp(2), np.uintp(3)
+    one, two, three = unsigned(1), unsigned(2), unsigned(3)
     first = 0.0
     second = 0.0
     third = 0.0
     fourth = 0.0
-    for slot in range(np.uintp(begin), np.uintp(end)):
-        u = np.uintp(pool[slot])
-        first += shares[u, np.uintp(0)]
+    for slot in range(unsigned(begin), unsigned(end)):
+        u = unsigned(pool[slot])
+        first += shares[u, unsigned(0)]
         second += shares[u, one]
         third += shares[u, two]
         fourth += shares[u, three]
@@ -45,8 +44,8 @@ def _add_wide(pool, begin, end, shares, block, arriving):  # type: ignore[no-unt
     columns = len(block)
     for column in range(columns):
         block[column] = 0.0
-    for slot in range(begin, end):
-        u = pool[slot]
+    for slot in range(unsigned(begin), unsigned(end)):
+        u = unsigned(pool[slot])
         for column in range(columns):
             block[column] += shares[u, column]
     for column in range(columns):
@@ -79,7 +78,7 @@ def relax_columns(  # type: ignore[no-untyped-def]
         seen = sums[group]
         arriving, block = seen[3], seen[4]
         for place in range(groups[group], groups[group + 1]):
-            v = order[place]
+            v = unsigned(order[unsigned(place)])
             if length[v] == 0 and seeded[v] == 0:
                 continue
             for column in range(columns):
