@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import harness
 from gpu.adjacency import Adjacency
 from gpu.backends import backend_named
-from gpu.backends.base import Array, Backend, Rows
+from gpu.backends.base import Array, Backend
 from gpu.edit import Counts
 from gpu.graph import Graph
 from gpu.types import EdgeBatch, VertexOrder
@@ -164,14 +164,13 @@ def sweep_ms(graph: Graph, incoming: Adjacency | None = None, repeats: int = 9) 
     """Median milliseconds of one pull over all vertices."""
     backend, xp, vertices = graph.backend, graph.backend.xp, graph.vertices
     values, contributions = xp.ones(vertices), xp.full(vertices, 0.1)
-    new_values, new_contributions = xp.empty(vertices), xp.empty(vertices)
+    residual = xp.empty(vertices)
     kept = graph.incoming
     if incoming is not None:
         graph.incoming = incoming
-    rows: Rows = graph.incoming.rows
 
     def one() -> None:
-        backend.pull(graph, rows, values, contributions, 0.15, 0.85, new_values, new_contributions)
+        backend.find_residual(graph, values, contributions, 0.15, 0.85, residual)
 
     one()
     times = [timed(backend, one) for _ in range(repeats)]

@@ -151,7 +151,7 @@ def _solve_affected(state: State, strategy: Strategy, affected: Array) -> Solved
     """
     graph, options, backend = state.graph, state.options, state.graph.backend
     xp, values = backend.xp, state.values
-    new_values, new_contributions = state.spare("new values"), state.new_contributions()
+    new_values = state.spare("new values")
     frontier = Frontier(
         state.spare("affected", np.int32),
         state.spare("spreading", np.uint8),
@@ -167,26 +167,12 @@ def _solve_affected(state: State, strategy: Strategy, affected: Array) -> Solved
         iterations += 1
         if contributions is None and rows.count * _FEW > graph.vertices:
             contributions = state.contributions()
-        sweep = backend.pull(
-            graph,
-            rows,
-            values,
-            contributions,
-            state.base,
-            options.damping,
-            new_values,
-            new_contributions,
-            None,
-            frontier,
+        stepped = backend.step(
+            graph, rows, values, contributions, state.base, options.damping, new_values, frontier
         )
-        values[rows.order] = new_values[rows.order]
-        if contributions is not None and new_contributions is not None:
-            contributions[rows.order] = new_contributions[rows.order]
-        converged = sweep.largest_change <= options.tolerance * state.total
+        converged = stepped.largest_change <= options.tolerance * state.total
         if strategy.expands and not converged:
-            spreading = rows.order[frontier.spreading[rows.order] != 0]
-            frontier.spreading[spreading] = 0
-            staying = rows.order[frontier.affected[rows.order] != 0]
+            spreading, staying = stepped.spreading, stepped.staying
             joining = next_to(graph, spreading, frontier.affected, frontier.spreading)
             journal.add(joining)
             count = len(staying) + len(joining)
@@ -196,7 +182,6 @@ def _solve_affected(state: State, strategy: Strategy, affected: Array) -> Solved
                 rows = backend.rows_of(xp.concatenate([staying, joining]), graph.incoming)
             converged = count == 0
     frontier.affected[rows.order] = 0
-    frontier.spreading[rows.order] = 0
     return Solved(iterations, journal.close(), converged)
 
 

@@ -279,21 +279,18 @@ class State:
     def certify(self) -> None:
         """Computes r from y for all vertices, at the base as it is."""
         graph = self.graph
-        sweep = graph.backend.pull(
+        l1, residual_sum = graph.backend.find_residual(
             graph,
-            graph.incoming.rows,
             self.values,
             self.contributions(),
             self.base,
             self.options.damping,
-            None,
-            None,
             self.residual.values,
         )
         self.total = float(self.values.sum(dtype=np.float64))
         self.stale = False
-        self._drift = _Drift(now=self._stored_ulp * sweep.residual_l1)
-        self._summed_anew(sweep.residual_l1, sweep.residual_sum)
+        self._drift = _Drift(now=self._stored_ulp * l1)
+        self._summed_anew(l1, residual_sum)
         self.drop_candidates()
 
     def refresh(self) -> None:
@@ -365,10 +362,6 @@ class State:
         contributions = self.spare("contributions")
         self.graph.backend.contribute(self.graph, self.values, contributions)
         return contributions
-
-    def new_contributions(self) -> Array | None:
-        """Room for those of the next vector, where there are contributions."""
-        return None if self._kind is np.float32 else self.spare("new contributions")
 
     def spare(self, purpose: str, kind: type | None = None) -> Array:
         """An array over the vertices to compute in, kept from solve to solve; zero when new. Stored

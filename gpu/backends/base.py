@@ -4,8 +4,9 @@ Arrays live where the backend computes: NumPy arrays for ``cpu``, CuPy arrays fo
 the module that makes them. Vectors over vertices are flags, or *values*: y, r and what is computed
 in their place, all float64[n] or all float32[n] as the graph stores them. What a float32 cannot
 hold stays in r or is part of what an operation reports, and sums are float64. Row sets are `Rows`.
-The reductions of `pull` and `relax` have a fixed shape, so that the same input gives the same bits;
-`spread` and `push` add to the residual in whatever order the device's threads come.
+The reductions of `find_residual`, `step` and `relax` have a fixed shape, so that the same input
+gives the same bits; `spread` and `push` add to the residual in whatever order the device's threads
+come.
 """
 
 from __future__ import annotations
@@ -53,44 +54,34 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Mass:
-    """Sums over a vector y: `total` over all vertices, `dangling` over those without out-edges."""
-
-    total: float
-    dangling: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """What one `pull` saw, summed over the rows it computed.
-
-    residual_l1     Σ|r| of the vector that the sweep started from
-    residual_sum    Σr of the same
-    largest_change  max |y' - y|; float32 values that moved by no more than four of their steps are
-                    taken not to have moved, since rounding alone can do that for ever
-    mass            of the new vector y', over the rows computed
-    """
-
-    residual_l1: float
-    residual_sum: float
-    largest_change: float
-    mass: Mass
-
-
-@dataclass(frozen=True, slots=True)
 class Frontier:
-    """What `pull` does to the affected set (Sahu, algorithm 3, lines 24-29).
+    """What `step` does to the affected set (Sahu, algorithm 3, lines 24-29).
 
     affected            int32[n]: cleared where a vertex's relative change is ≤ prune_tolerance
-    spreading           uint8[n]: set where it is > frontier_tolerance
+    spreading           uint8[n], all 0, and left so
     prune_tolerance     τ_p, or a negative number for no pruning
-    frontier_tolerance  τ_f
+    frontier_tolerance  τ_f; infinite where the affected set does not grow
     """
 
     affected: Array
     spreading: Array
     prune_tolerance: float
     frontier_tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What one `step` did.
+
+    largest_change  max |y' - y|; float32 values that moved by no more than four of their steps are
+                    taken not to have moved, since rounding alone can do that for ever
+    spreading       int32[…], the rows whose relative change is > frontier_tolerance, in any order
+    staying         int32[…], the rows that stay affected, in any order
+    """
+
+    largest_change: float
+    spreading: Array
+    staying: Array
 
 
 LISTED, QUEUED = 1, 2
@@ -470,7 +461,30 @@ class Backend(ABC):
         """The rows of these distinct vertices (int32[k]): for k small against n."""
 
     @abstractmethod
-    def pull(
+    def find_residual(
+        self,
+        graph: Graph,
+        values: Array,
+        contributions: Array | None,
+        base: float,
+        damping: float,
+        residual: Array,
+    ) -> tuple[float, float]:
+        """The residual of ``y = αP̄ᵀy + β·1`` at every vertex. With c the sum of contributions over
+        the in-neighbours of v (its own loop left out), ℓ its loop flag and d its degree:
+
+            r = β + α·c - (1 - αℓ/d)·y[v]
+
+        values         values[n], y
+        contributions  float64[n] of `contribute`; None: divided for each edge anew, which is the
+                       only way where values are float32
+        base, damping  β and α
+        residual       values[n], receives r
+        Returns Σ|r| and Σr.
+        """
+
+    @abstractmethod
+    def step(
         self,
         graph: Graph,
         rows: Rows,
@@ -478,35 +492,22 @@ class Backend(ABC):
         contributions: Array | None,
         base: float,
         damping: float,
-        new_values: Array | None,
-        new_contributions: Array | None,
-        residual: Array | None = None,
-        frontier: Frontier | None = None,
-    ) -> Sweep:
-        """One Jacobi step of ``y = αP̄ᵀy + β·1`` for the vertices in `rows`, loops in closed form.
+        new_values: Array,
+        frontier: Frontier,
+    ) -> Stepped:
+        """One Jacobi step for the vertices in `rows`, all from the same y, loops in closed form
+        (Sahu, equation 2): with r as `find_residual` has it,
 
-        With c the sum of contributions over the in-neighbours of v (its own loop left out), ℓ its
-        loop flag and d its degree (Sahu, equation 2):
-
-            r  = β + α·c - (1 - αℓ/d)·y[v]          the residual of y, before the step
             y' = y[v] + r / (1 - αℓ/d)
 
-        values             values[n], y; with β = 0 and y = 0 the step is the residual form, y' =
-                           α·c/(1-αℓ/d)
-        contributions      float64[n], y/d, and 0 where d = 0; None: divided for each edge anew,
-                           which is cheaper than a pass over n where rows are few, and the only
-                           way where values are float32
-        base, damping      β and α
-        new_values         values[n], receives y' where v is in rows; must not be `values`. None
-                           where only the residual is wanted: there is no y' then
-        new_contributions  float64[n], receives y'/d there, unless contributions is None; must not
-                           be `contributions`; None with new_values
-        residual           values[n], receives r there, or None
-        frontier           flags to set and clear, or None
+        values         values[n], y, and y' at these rows afterwards
+        contributions  as of `find_residual`, and those of y' afterwards; None is cheaper than a
+                       pass over n where rows are few
+        new_values     values[n], to compute in
         """
 
     def contribute(self, graph: Graph, values: Array, contributions: Array) -> None:
-        """What `pull` sums: y/d, and 0 where d = 0.
+        """What `find_residual` and `step` sum: y/d, and 0 where d = 0.
 
         values         float64[n], y
         contributions  float64[n], overwritten

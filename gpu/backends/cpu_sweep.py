@@ -14,11 +14,10 @@ from gpu.backends.base import (
     Array,
     Descent,
     Frontier,
-    Mass,
     Relaxed,
     Rows,
     Step,
-    Sweep,
+    Stepped,
 )
 from gpu.backends.cpu_graph import CpuGraphOperations
 from gpu.backends.parallel import helper, inlined, kernel, unsigned
@@ -42,8 +41,6 @@ _LAST_DIGITS = 2.0**-21
 rounding alone can make changes of that size go on for ever.
 """
 
-_NO_FLAGS = np.zeros(0, np.uint8)
-_NO_MARKS = np.zeros(0, np.int32)
 _NO_VALUES = np.zeros(0)
 
 
@@ -84,8 +81,62 @@ def _divided_sum(pool, begin, end, values, degree):  # type: ignore[no-untyped-d
     return total
 
 
+@inlined
+def _residual(  # type: ignore[no-untyped-def]
+    v, start, length, pool, loop, degree, values, contributions, base, damping
+):
+    """r of one vertex, and 1 - αℓ/d."""
+    if len(contributions) > 0:
+        arriving = _row_sum(pool, start[v], start[v] + length[v], contributions)
+    else:
+        arriving = _divided_sum(pool, start[v], start[v] + length[v], values, degree)
+    leaving = 1.0 - damping / degree[v] if loop[v] else 1.0
+    return base + damping * arriving - leaving * np.float64(values[v]), leaving
+
+
 @kernel(GROUP)
-def _pull(  # type: ignore[no-untyped-def]
+def _find_residual(  # type: ignore[no-untyped-def]
+    first_group,
+    last_group,
+    groups,
+    order,
+    start,
+    length,
+    pool,
+    loop,
+    degree,
+    values,
+    contributions,
+    base,
+    damping,
+    residuals,
+    sums,
+):
+    for group in range(first_group, last_group):
+        residual_l1 = 0.0
+        residual_sum = 0.0
+        first = groups[group]
+        while first < groups[group + 1]:
+            last = min(first + _BLOCK, groups[group + 1])
+            block_l1 = 0.0
+            block_sum = 0.0
+            for place in range(first, last):
+                v = unsigned(order[unsigned(place)])
+                residual, _ = _residual(
+                    v, start, length, pool, loop, degree, values, contributions, base, damping
+                )
+                residuals[v] = residual
+                block_l1 += abs(residual)
+                block_sum += residual
+            residual_l1 += block_l1
+            residual_sum += block_sum
+            first = last
+        sums[group, 0] = residual_l1
+        sums[group, 1] = residual_sum
+
+
+@kernel(GROUP)
+def _step(  # type: ignore[no-untyped-def]
     first_group,
     last_group,
     groups,
@@ -100,73 +151,31 @@ def _pull(  # type: ignore[no-untyped-def]
     base,
     damping,
     new_values,
-    new_contributions,
-    residuals,
     affected,
     spreading,
     prune_tolerance,
     frontier_tolerance,
     last_digits,
-    sums,
+    largest,
 ):
-    tracked = len(spreading) > 0
-    summed = len(contributions) > 0
-    wanted = len(residuals) > 0
-    moving = len(new_values) > 0
     for group in range(first_group, last_group):
-        residual_l1 = 0.0
-        residual_sum = 0.0
         largest_change = 0.0
-        total = 0.0
-        dangling = 0.0
-        first = groups[group]
-        while first < groups[group + 1]:
-            last = min(first + _BLOCK, groups[group + 1])
-            block_l1 = 0.0
-            block_sum = 0.0
-            block_total = 0.0
-            block_dangling = 0.0
-            for place in range(first, last):
-                v = unsigned(order[unsigned(place)])
-                if summed:
-                    arriving = _row_sum(pool, start[v], start[v] + length[v], contributions)
-                else:
-                    arriving = _divided_sum(pool, start[v], start[v] + length[v], values, degree)
-                d = degree[v]
-                leaving = 1.0 - damping / d if loop[v] else 1.0
-                old = np.float64(values[v])
-                residual = base + damping * arriving - leaving * old
-                if wanted:
-                    residuals[v] = residual
-                block_l1 += abs(residual)
-                block_sum += residual
-                if not moving:
-                    continue
-                new_values[v] = old + residual / leaving
-                new = np.float64(new_values[v])
-                if summed:
-                    new_contributions[v] = new / d if d > 0 else 0.0
-                change = _change(old, new, last_digits)
-                block_total += new
-                if d == 0:
-                    block_dangling += new
-                largest_change = max(largest_change, change)
-                if tracked:
-                    relative = change / max(new, old)
-                    if relative <= prune_tolerance:
-                        affected[v] = 0
-                    if relative > frontier_tolerance:
-                        spreading[v] = 1
-            residual_l1 += block_l1
-            residual_sum += block_sum
-            total += block_total
-            dangling += block_dangling
-            first = last
-        sums[group, 0] = residual_l1
-        sums[group, 1] = residual_sum
-        sums[group, 2] = largest_change
-        sums[group, 3] = total
-        sums[group, 4] = dangling
+        for place in range(groups[group], groups[group + 1]):
+            v = unsigned(order[unsigned(place)])
+            residual, leaving = _residual(
+                v, start, length, pool, loop, degree, values, contributions, base, damping
+            )
+            old = np.float64(values[v])
+            new_values[v] = old + residual / leaving
+            new = np.float64(new_values[v])
+            change = _change(old, new, last_digits)
+            largest_change = max(largest_change, change)
+            relative = change / max(new, old)
+            if relative <= prune_tolerance:
+                affected[v] = 0
+            if relative > frontier_tolerance:
+                spreading[v] = 1
+        largest[group] = largest_change
 
 
 @helper
@@ -442,7 +451,38 @@ class CpuSweepOperations(CpuGraphOperations):
         "float32": np.float32,
     }
 
-    def pull(
+    def find_residual(
+        self,
+        graph: Graph,
+        values: Array,
+        contributions: Array | None,
+        base: float,
+        damping: float,
+        residual: Array,
+    ) -> tuple[float, float]:
+        incoming = graph.incoming
+        rows = incoming.rows
+        sums = np.zeros((len(rows.groups) - 1, 2))
+        _find_residual(
+            len(rows.groups) - 1,
+            rows.groups,
+            rows.order,
+            incoming.start,
+            incoming.length,
+            incoming.pool,
+            graph.loop,
+            graph.degree,
+            values,
+            _NO_VALUES if contributions is None else contributions,
+            base,
+            damping,
+            residual,
+            sums,
+        )
+        residual_l1, residual_sum = sums.sum(axis=0).tolist()
+        return residual_l1, residual_sum
+
+    def step(
         self,
         graph: Graph,
         rows: Rows,
@@ -450,38 +490,42 @@ class CpuSweepOperations(CpuGraphOperations):
         contributions: Array | None,
         base: float,
         damping: float,
-        new_values: Array | None,
-        new_contributions: Array | None,
-        residual: Array | None = None,
-        frontier: Frontier | None = None,
-    ) -> Sweep:
-        sums = np.zeros((len(rows.groups) - 1, 5))
-        _pull(
+        new_values: Array,
+        frontier: Frontier,
+    ) -> Stepped:
+        incoming, order = graph.incoming, rows.order
+        largest = np.zeros(len(rows.groups) - 1)
+        _step(
             len(rows.groups) - 1,
             rows.groups,
-            rows.order,
-            graph.incoming.start,
-            graph.incoming.length,
-            graph.incoming.pool,
+            order,
+            incoming.start,
+            incoming.length,
+            incoming.pool,
             graph.loop,
             graph.degree,
             values,
             _NO_VALUES if contributions is None else contributions,
             base,
             damping,
-            values[:0] if new_values is None else new_values,
-            _NO_VALUES if new_contributions is None else new_contributions,
-            values[:0] if residual is None else residual,
-            frontier.affected if frontier else _NO_MARKS,
-            frontier.spreading if frontier else _NO_FLAGS,
-            frontier.prune_tolerance if frontier else -1.0,
-            frontier.frontier_tolerance if frontier else np.inf,
+            new_values,
+            frontier.affected,
+            frontier.spreading,
+            frontier.prune_tolerance,
+            frontier.frontier_tolerance,
             _last_digits(values),
-            sums,
+            largest,
         )
-        residual_l1, residual_sum, _, total, dangling = sums.sum(axis=0).tolist()
-        largest_change = float(sums[:, 2].max(initial=0.0))
-        return Sweep(residual_l1, residual_sum, largest_change, Mass(total, dangling))
+        values[order] = new_values[order]
+        if contributions is not None:
+            degree = graph.degree[order]
+            contributions[order] = np.where(degree > 0, values[order] / np.maximum(degree, 1), 0.0)
+        spreading, staying = order[:0], order
+        if np.isfinite(frontier.frontier_tolerance):
+            spreading = order[frontier.spreading[order] != 0]
+            frontier.spreading[spreading] = 0
+            staying = order[frontier.affected[order] != 0]
+        return Stepped(float(largest.max(initial=0.0)), spreading, staying)
 
     def round_shares(
         self,

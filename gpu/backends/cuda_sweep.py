@@ -13,11 +13,10 @@ from gpu.backends.base import (
     Array,
     Descent,
     Frontier,
-    Mass,
     Relaxed,
     Rows,
     Step,
-    Sweep,
+    Stepped,
 )
 from gpu.backends.cuda_graph import CudaGraphOperations
 from gpu.kernels import LANES, URGENT, VALUES
@@ -33,9 +32,6 @@ _MOST_BLOCKS = 8192
 
 _SUMS = 5
 """Sums that every sweep leaves."""
-
-_RESIDUAL, _SWEEP, _FRONTIER = range(3)
-"""Modes of pull.cu."""
 
 _GROUP_LANES = np.array(LANES[::-1])
 _LONG_GROUPS = int((_GROUP_LANES > _WARP).sum())
@@ -59,7 +55,23 @@ class CudaSweepOperations(CudaGraphOperations):
     _no_values: dict[str, Array]
     _arrived: Array
 
-    def pull(
+    def find_residual(
+        self,
+        graph: Graph,
+        values: Array,
+        contributions: Array | None,
+        base: float,
+        damping: float,
+        residual: Array,
+    ) -> tuple[float, float]:
+        rows, nowhere = graph.incoming.rows, (self._no_marks, self._no_flags)
+        sums = self._pull(
+            "false", graph, rows, values, contributions, base, damping, residual, *nowhere, 0.0, 0.0
+        )
+        residual_l1, residual_sum, *_ = self.to_host(sums).tolist()
+        return residual_l1, residual_sum
+
+    def step(
         self,
         graph: Graph,
         rows: Rows,
@@ -67,39 +79,87 @@ class CudaSweepOperations(CudaGraphOperations):
         contributions: Array | None,
         base: float,
         damping: float,
-        new_values: Array | None,
-        new_contributions: Array | None,
-        residual: Array | None = None,
-        frontier: Frontier | None = None,
-    ) -> Sweep:
-        kind, divided = values.dtype.name, contributions is None
-        nothing, no_contributions = self._no_values[kind], self._no_values["float64"]
-        mode = _FRONTIER if frontier else _RESIDUAL if new_values is None else _SWEEP
-        sums = self._over_rows(
+        new_values: Array,
+        frontier: Frontier,
+    ) -> Stepped:
+        xp, kind = self.xp, values.dtype.name
+        flags = (frontier.affected, frontier.spreading)
+        sums = self._pull(
+            "true",
+            graph,
+            rows,
+            values,
+            contributions,
+            base,
+            damping,
+            new_values,
+            *flags,
+            frontier.prune_tolerance,
+            frontier.frontier_tolerance,
+        )
+        grows = np.isfinite(frontier.frontier_tolerance)
+        spreading, staying = xp.empty((2, rows.count if grows else 1), np.int32)
+        found = xp.zeros(2, np.uint64)
+        self._kernels["pull"][f"adopt_rows<{VALUES[kind]}>"](
+            (max(1, min(_MOST_BLOCKS, -(-rows.count // _BLOCK))),),
+            (_BLOCK,),
+            (
+                rows.order,
+                np.int64(rows.count),
+                graph.degree,
+                new_values,
+                values,
+                self._no_values["float64"] if contributions is None else contributions,
+                np.int32(contributions is not None),
+                *flags,
+                np.int32(grows),
+                spreading,
+                staying,
+                found,
+            ),
+        )
+        largest_change = float(self.to_host(sums)[-1])
+        spread, stayed = self.to_host(found).tolist()
+        return Stepped(
+            largest_change, spreading[:spread], staying[:stayed] if grows else rows.order
+        )
+
+    def _pull(
+        self,
+        stepping: str,
+        graph: Graph,
+        rows: Rows,
+        values: Array,
+        contributions: Array | None,
+        base: float,
+        damping: float,
+        out: Array,
+        affected: Array,
+        spreading: Array,
+        prune_tolerance: float,
+        frontier_tolerance: float,
+    ) -> Array:
+        divided = str(contributions is None).lower()
+        return self._over_rows(
             "pull",
-            f"pull_rows<{VALUES[kind]}, {mode}, {str(divided).lower()}>",
+            f"pull_rows<{VALUES[values.dtype.name]}, {stepping}, {divided}>",
             graph.incoming,
             rows,
             (
                 graph.loop,
                 graph.degree,
                 values,
-                no_contributions if contributions is None else contributions,
+                self._no_values["float64"] if contributions is None else contributions,
                 np.float64(base),
                 np.float64(damping),
-                nothing if new_values is None else new_values,
-                no_contributions if new_contributions is None else new_contributions,
-                nothing if residual is None else residual,
-                np.int32(residual is not None),
-                frontier.affected if frontier else self._no_marks,
-                frontier.spreading if frontier else self._no_flags,
-                np.float64(frontier.prune_tolerance if frontier else -1.0),
-                np.float64(frontier.frontier_tolerance if frontier else np.inf),
+                out,
+                affected,
+                spreading,
+                np.float64(prune_tolerance),
+                np.float64(frontier_tolerance),
             ),
             self._sums(),
         )
-        residual_l1, residual_sum, total, dangling, largest_change = self.to_host(sums).tolist()
-        return Sweep(residual_l1, residual_sum, largest_change, Mass(total, dangling))
 
     def contribute(self, graph: Graph, values: Array, contributions: Array) -> None:
         # one pass instead of four

@@ -28,10 +28,11 @@ VALUES = {"float64": "double", "float32": "float"}
 
 NAMES: dict[str, tuple[str, ...]] = {
     "pull": (
-        *(f"pull_rows<double, {mode}, false>" for mode in range(3)),
-        "pull_rows<double, 2, true>",
+        *(f"pull_rows<double, {stepping}, false>" for stepping in ("false", "true")),
+        "pull_rows<double, true, true>",
+        *(f"pull_rows<float, {stepping}, true>" for stepping in ("false", "true")),
+        *(f"adopt_rows<{value}>" for value in VALUES.values()),
         "contribute",
-        *(f"pull_rows<float, {mode}, true>" for mode in range(3)),
         "add_up<true>",
     ),
     "relax": (

@@ -1,10 +1,11 @@
-// Shared by every kernel: block size, sums of a fixed shape, row sums by 1 to 256 threads.
+// Shared by every kernel: block size, sums of a fixed shape, row sums by 1 to 256 threads, places in lists.
 //
 // Sums are reduced by shuffles and shared memory in an order that depends on the launch shape alone, never by
 // floating-point atomics: the same input gives the same bits.
 
 using int64 = long long;
 using uint8 = unsigned char;
+using uint64 = unsigned long long;
 
 constexpr int BLOCK = 256;  // threads of a block, in every launch
 constexpr int WARP = 32;
@@ -42,4 +43,14 @@ __device__ __forceinline__ double block_max(double value) {
     for (int warp = 1; warp < WARPS; ++warp) value = fmax(value, warps[warp]);
     __syncthreads();
     return value;
+}
+
+// The next place of a list, for every thread that comes here; those of a warp that come together add once.
+__device__ __forceinline__ int64 append(uint64* count) {
+    const unsigned together = __activemask();
+    const int lane = threadIdx.x % WARP, first = __ffs((int)together) - 1;
+    uint64 base = 0;
+    if (lane == first) base = atomicAdd(count, (uint64)__popc(together));
+    base = __shfl_sync(together, base, first);
+    return (int64)base + __popc(together & ((1u << lane) - 1));
 }

@@ -3,8 +3,6 @@
 // Launch: BLOCK threads a block, a warp a chunk of an out-list or an in-list, a grid-stride loop.
 // Traffic: per edge 4 bytes of neighbour id, streamed, and one random access to a flag.
 
-using uint64 = unsigned long long;
-
 constexpr int CHUNK = 128;
 
 __device__ __forceinline__ void flag(int v, int* flags, int* fresh, uint64* found) {

@@ -9,8 +9,6 @@
 
 #include <cooperative_groups.h>
 
-using uint64 = unsigned long long;
-
 constexpr int CHUNK = 128;
 constexpr int MOST_TAILS = 8;  // rounds at the floor that do not fill the device
 constexpr int LISTED = 1, QUEUED = 2, SOLVE_SHIFT = 2;  // marks, as in backends/base.py
@@ -21,16 +19,6 @@ enum Count { ENDED, ROUNDS, VERTICES, EDGES, STEPS, LISTS, LISTED_COUNT, QUEUED_
 enum Sum { L1, SUM, TOTAL, MOVED, MAGNITUDE, SEEN_EDGES, SEEN_VERTICES, SEEN_QUEUED, SUMS };
 constexpr int THRESHOLD = COUNTS + SUMS;  // the last θ, as a double
 enum Ended { GOAL, FLOOR, WORK, OUT_OF_ROUNDS };
-
-// The next place of a list, for every thread that comes here; those of a warp that come together add once.
-__device__ __forceinline__ int64 append(uint64* count) {
-    const unsigned together = __activemask();
-    const int lane = threadIdx.x % WARP, first = __ffs((int)together) - 1;
-    uint64 base = 0;
-    if (lane == first) base = atomicAdd(count, (uint64)__popc(together));
-    base = __shfl_sync(together, base, first);
-    return (int64)base + __popc(together & ((1u << lane) - 1));
-}
 
 struct Partial {
     double sums[SUMS];

@@ -5,8 +5,6 @@
 // tile only ever waits for tiles that have begun. A word holds a state (bits 62, 63) and a sum (62 bits), written at once:
 // no fence is needed. Sums of integers do not depend on the order in which tiles meet.
 
-using uint64 = unsigned long long;
-
 constexpr int ITEMS = 4;              // items of a thread, WARP apart: threads of a warp read and write side by side
 constexpr int TILE = BLOCK * ITEMS;   // items of a block
 constexpr uint64 OWN = 1ull << 62;    // the word holds the tile's own sum

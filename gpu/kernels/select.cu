@@ -5,7 +5,6 @@
 // for all that is smaller, zero and negative. STEPS bins double a value.
 // Launch: BLOCK threads a block, grid-stride loops. Traffic: 8 bytes a value, twice.
 
-using uint64 = unsigned long long;
 using uint32 = unsigned int;
 
 template <int SHIFT>
