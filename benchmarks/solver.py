@@ -159,7 +159,7 @@ def main() -> None:
         timed, sources, targets = loaded(arguments.scale, Options(dangling=dangling))
         measured.static(timed)
         state = timed.engine._state
-        for target in (1e-6, 1e-5):
+        for target in (1e-6, 2e-6, 1e-5):
             timed.engine.options = state.options = Options(dangling=dangling, target_error=target)
             for fraction in FRACTIONS if dangling == "self-loop" else ():
                 size = round(fraction * timed.engine.edges)

@@ -236,8 +236,9 @@ class CudaColumnOperations(Backend):
         fits = (reached >= wanted) & (reached <= _COLUMN_LISTED) & (last < highest)
         # a column that nothing is asked of, or that is sorted, lists nothing
         least = np.where(fits & (wanted > 0), highest - last, np.iinfo(np.int64).max)
-        listed = xp.empty((WIDTH, _COLUMN_LISTED), np.int32)
-        sizes, found = xp.empty((WIDTH, _COLUMN_LISTED)), xp.zeros(WIDTH, np.uint64)
+        # shorter lists are copied with what lies behind their ends
+        listed = xp.zeros((WIDTH, _COLUMN_LISTED), np.int32)
+        sizes, found = xp.zeros((WIDTH, _COLUMN_LISTED)), xp.zeros(WIDTH, np.uint64)
         self._kernels["select"]["list_column_sizes"](
             blocks,
             (_BLOCK,),
