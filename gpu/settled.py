@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.backends.base import reach
 from gpu.types import Ranking
 from gpu.walk import Walk
 
@@ -58,23 +59,19 @@ def leading(walk: Walk, k: int) -> Leading:
     else:
         best, best_values = backend.top_k(values, places)
         vertices = graph.numbering.ids_of(touched[backend.to_device(best)])
-    upper = backend.upper_bounds(graph, touched, values, residuals, damping, rising)
-
     on_device = backend.to_device(best)
-    best_upper = backend.to_host(upper[on_device])
-    # the highest of all that is not among the best
-    upper[on_device] = -np.inf
-    outside = float(upper.max()) if places < len(values) else -np.inf
-    lost = -residuals[on_device]
-    losses = backend.upper_bounds(
-        graph,
-        on_device if touched is None else touched[on_device],
-        backend.xp.zeros_like(lost),
-        lost,
-        damping,
-        falling,
+    at = on_device if touched is None else touched[on_device]
+    left, degree, loop = map(
+        backend.to_host, (residuals[on_device], graph.degree[at], graph.loop[at])
     )
-    best_lower = best_values - backend.to_host(losses)
+    best_upper = best_values + reach(np, left, degree, loop, damping, rising)
+    best_lower = best_values - reach(np, -left, degree, loop, damping, falling)
+    outside = -np.inf
+    if places < len(values):
+        # of the last of the best too, which comes behind all other places anyhow
+        outside = backend.highest_bound(
+            graph, touched, values, residuals, damping, rising, float(best_values[-1])
+        )
     if len(values) < graph.vertices:
         outside = max(outside, damping * rising / (1.0 - damping))
     behind = np.maximum.accumulate(np.append(best_upper, outside)[::-1])[::-1][1:]

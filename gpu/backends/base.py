@@ -236,6 +236,21 @@ class Event(Protocol):
         """Returns when it is reached."""
 
 
+def reach(
+    xp: Any, residuals: Array, degree: Array, loop: Array, damping: float, mass: float
+) -> Array:
+    """float64[k]: the most that a residual can still add to some entries of a personalized vector
+    (see gpu.settled): ``N·(r⁺(1-α) + α·mass)``.
+
+    residuals     float64[k], r there
+    degree, loop  integer[k]
+    mass          Σr⁺ over all vertices
+    """
+    looping = loop / xp.maximum(degree, 1)
+    returning = xp.where(degree > 0, damping * looping + damping * damping * (1.0 - looping), 0.0)
+    return (xp.maximum(residuals, 0.0) * (1.0 - damping) + damping * mass) / (1.0 - returning)
+
+
 _FEW_BYTES = 1 << 24
 
 
@@ -729,7 +744,7 @@ class Backend(ABC):
         n.
         """
 
-    def upper_bounds(
+    def highest_bound(
         self,
         graph: Graph,
         vertices: Array | None,
@@ -737,21 +752,20 @@ class Backend(ABC):
         residuals: Array,
         damping: float,
         rising: float,
-    ) -> Array:
-        """float64[…]: bounds of what a personalized vector can still become: see gpu.settled.
+        at_most: float,
+    ) -> float:
+        """The largest of what those y can still become that are no larger than `at_most`: see
+        `reach`.
 
         vertices           int[k], or None for all
-        values, residuals  float64[k], y and r there
+        values, residuals  float64[k], y and r there; at least one y is no larger
         rising             Σr⁺ over all vertices
         """
-        xp, degree, loop = self.xp, graph.degree, graph.loop
+        degree, loop = graph.degree, graph.loop
         if vertices is not None:
             degree, loop = degree[vertices], loop[vertices]
-        looping = loop / xp.maximum(degree, 1)
-        returning = damping * looping + damping * damping * (1.0 - looping)
-        returning[degree == 0] = 0.0
-        gained = xp.maximum(residuals, 0.0) * (1.0 - damping) + damping * rising
-        return values + gained / (1.0 - returning)
+        upper = values + reach(self.xp, residuals, degree, loop, damping, rising)
+        return float(upper[values <= at_most].max())
 
     @abstractmethod
     def sum_depth(self, longest_row: int) -> int:

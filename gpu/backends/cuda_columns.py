@@ -185,7 +185,7 @@ class CudaColumnOperations(Backend):
         places, best = self._sorted(values[listed], k)
         return self.to_host(listed[self.to_device(places)]).astype(np.int64), best
 
-    def upper_bounds(
+    def highest_bound(
         self,
         graph: Graph,
         vertices: Array | None,
@@ -193,12 +193,16 @@ class CudaColumnOperations(Backend):
         residuals: Array,
         damping: float,
         rising: float,
-    ) -> Array:
+        at_most: float,
+    ) -> float:
         if vertices is not None:
-            return super().upper_bounds(graph, vertices, values, residuals, damping, rising)
-        upper = self.xp.empty(len(values))
-        self._kernels["select"]["bound_values"](
-            (max(1, min(4 * self._resident, -(-len(values) // _BLOCK))),),
+            return super().highest_bound(
+                graph, vertices, values, residuals, damping, rising, at_most
+            )
+        blocks = max(1, min(4 * self._resident, -(-len(values) // _BLOCK)))
+        highest = self.xp.empty(blocks)
+        self._kernels["select"]["highest_bounds"](
+            (blocks,),
             (_BLOCK,),
             (
                 values,
@@ -208,10 +212,11 @@ class CudaColumnOperations(Backend):
                 np.int64(len(values)),
                 np.float64(damping),
                 np.float64(rising),
-                upper,
+                np.float64(at_most),
+                highest,
             ),
         )
-        return upper
+        return float(highest.max())
 
     def _sorted(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         # a stable sort of the negated values orders equal ones by id

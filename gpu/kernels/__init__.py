@@ -61,7 +61,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "list_sizes",
         "count_column_sizes",
         "list_column_sizes",
-        "bound_values",
+        "highest_bounds",
     ),
     "expand": ("expand_rows", "look_back"),
     "resolve": ("pack<int>", "pack<int64>", "renumber", "sort_small", "heads", "locate", "decide"),

@@ -87,14 +87,22 @@ __global__ void __launch_bounds__(BLOCK) list_column_sizes(
     }
 }
 
-// Upper bounds of y* (gpu/settled.py): y + (r⁺(1-α) + α·rising) / (1 - αℓ/d - α²(1 - ℓ/d)), the divisor 1 where d = 0.
-__global__ void __launch_bounds__(BLOCK) bound_values(
+// The largest upper bound of y* (gpu/backends/base.py, reach) among the y up to `at_most`: y + (r⁺(1-α) + α·rising) / (1 - αℓ/d -
+// α²(1 - ℓ/d)), the divisor 1 where d = 0; minus infinity where there are none. highest: double[blocks].
+// Traffic: 21 bytes a value, once.
+__global__ void __launch_bounds__(BLOCK, 4) highest_bounds(
     const double* __restrict__ values, const double* __restrict__ residuals, const int* __restrict__ degree,
-    const uint8* __restrict__ loop, int64 count, double damping, double rising, double* __restrict__ upper) {
+    const uint8* __restrict__ loop, int64 count, double damping, double rising, double at_most, double* __restrict__ highest) {
+    double most = __longlong_as_double(0xfff0000000000000ll);  // minus infinity
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < count; v += (int64)gridDim.x * BLOCK) {
+        const double value = values[v];
+        if (!(value <= at_most)) continue;
         const int d = degree[v];
-        const double looping = d > 0 ? (double)loop[v] / d : 0.0;
-        const double returning = d > 0 ? damping * looping + damping * damping * (1.0 - looping) : 0.0;
-        upper[v] = values[v] + (fmax(residuals[v], 0.0) * (1.0 - damping) + damping * rising) / (1.0 - returning);
+        double returning = damping * damping;
+        if (d == 0) returning = 0.0;
+        else if (loop[v]) returning += (damping - damping * damping) / d;
+        most = fmax(most, value + (fmax(residuals[v], 0.0) * (1.0 - damping) + damping * rising) / (1.0 - returning));
     }
+    most = block_max(most);
+    if (threadIdx.x == 0) highest[blockIdx.x] = most;
 }
