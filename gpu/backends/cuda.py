@@ -414,7 +414,7 @@ class CudaBackend(CudaSweepOperations, CudaColumnOperations):
         fresh = xp.empty(len(flags), np.int32)
         found = xp.zeros(1, np.uint64)
         self._kernels["expand"]["look_back"](
-            (min(_MOST_BLOCKS, -(-len(flags) * 32 // _BLOCK)),),
+            (min(_MOST_BLOCKS, -(-len(flags) // _BLOCK)),),
             (_BLOCK,),
             (
                 np.int64(len(flags)),

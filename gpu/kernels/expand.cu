@@ -1,6 +1,6 @@
 // Which vertices are next to a set of vertices (backends/base.py, expand and reached).
 //
-// Launch: BLOCK threads a block, a warp a chunk of an out-list or an in-list, a grid-stride loop.
+// Launch: BLOCK threads a block, grid-stride loops.
 // Traffic: per edge 4 bytes of neighbour id, streamed, and one random access to a flag.
 
 constexpr int CHUNK = 128;
@@ -8,10 +8,11 @@ constexpr int CHUNK = 128;
 __device__ __forceinline__ void flag(int v, int* flags, int* fresh, uint64* found) {
     if (flags[v]) return;
     if (atomicExch(&flags[v], 1)) return;
-    fresh[atomicAdd(found, 1ull)] = v;
+    fresh[append(found)] = v;
 }
 
-// Flags the out-neighbours of vertices[0 … count), and those of them that have a loop; lists who had no flag.
+// Flags the out-neighbours of vertices[0 … count), and those of them that have a loop; lists who had no flag. A warp a chunk of
+// an out-list.
 // ends[i]: chunks of the out-lists of vertices[0 … i], with at least one for each.
 __global__ void __launch_bounds__(BLOCK, 4) expand_rows(
     const int* __restrict__ vertices, const int64* __restrict__ ends, int64 count,
@@ -35,25 +36,37 @@ __global__ void __launch_bounds__(BLOCK, 4) expand_rows(
     }
 }
 
+constexpr int FEW = 8;  // entries of a row that a thread looks at alone
+
 // Flags every vertex that has no flag and an in-neighbour in the frontier, which it is itself if it has a loop; lists them. A
-// warp a vertex.
+// thread a vertex, until it has looked at FEW entries in vain: then its warp helps it.
 __global__ void __launch_bounds__(BLOCK, 4) look_back(
     int64 vertices, const int64* __restrict__ start, const int* __restrict__ length, const int* __restrict__ pool,
     const uint8* __restrict__ loop, const uint8* __restrict__ frontier, int* flags, int* fresh, uint64* found) {
     const int lane = threadIdx.x % WARP;
-    for (int64 v = (int64)blockIdx.x * WARPS + threadIdx.x / WARP; v < vertices; v += (int64)gridDim.x * WARPS) {
-        if (flags[v]) continue;
-        if (loop[v] && frontier[v]) {
-            if (lane == 0) flag((int)v, flags, fresh, found);
-            continue;
+    const int64 step = (int64)gridDim.x * BLOCK;
+    for (int64 first = (int64)blockIdx.x * BLOCK + threadIdx.x - lane; first < vertices; first += step) {
+        const int64 v = first + lane;
+        const bool open = v < vertices && !flags[v];
+        bool met = open && loop[v] && frontier[v];
+        const int count = open && !met ? length[v] : 0;
+        const int64 begin = count > 0 ? start[v] : 0;
+        for (int slot = 0; slot < count && slot < FEW && !met; ++slot) met = frontier[pool[begin + slot]];
+        unsigned waiting = __ballot_sync(FULL, count > FEW && !met);
+        while (waiting) {
+            const int row = __ffs((int)waiting) - 1;
+            waiting &= waiting - 1;
+            const int64 begin_there = __shfl_sync(FULL, begin, row);
+            const int count_there = __shfl_sync(FULL, count, row);
+            for (int base = FEW; base < count_there; base += WARP) {
+                const bool here = base + lane < count_there && frontier[pool[begin_there + base + lane]];
+                if (!__any_sync(FULL, here)) continue;
+                if (lane == row) met = true;
+                break;
+            }
         }
-        const int* neighbours = pool + start[v];
-        const int count = length[v];
-        for (int base = 0; base < count; base += WARP) {
-            const bool met = base + lane < count && frontier[neighbours[base + lane]];
-            if (!__any_sync(FULL, met)) continue;
-            if (lane == 0) flag((int)v, flags, fresh, found);
-            break;
-        }
+        if (!met) continue;
+        flags[v] = 1;
+        fresh[append(found)] = (int)v;
     }
 }
