@@ -3,7 +3,7 @@
 A block reads all of the graph again and again. So where the method is ``hybrid`` each query is
 first tried alone, by as much pushing as costs little beside its part of a block: one that stays
 near its seeds is answered by that, whatever the size of the graph. Where too few do, trials end: a
-job makes eight in vain, and eight more for each that answered its query, and then lets the rest of
+job makes eight in vain, and two more for each that answered its query, and then lets the rest of
 its queries join blocks untried.
 
 A job is made in steps, each of at most about a sweep, so that whoever has the device can do
@@ -26,9 +26,9 @@ from gpu.types import Options, Personalized, PersonalizedQuery
 _TRIAL_STEPS = 2
 """Steps of push, each of a tenth of a sweep at most, that a query has before it joins a block."""
 
-_TRIALS_IN_VAIN = 8
-"""So many trials without an answer, and as many more for each that gave one, end a job's trials: a
-trial costs a part of what a place in a block does, and a few tell what the graph is like.
+_TRIALS_IN_VAIN, _FOR_AN_ANSWER = 8, 2
+"""So many trials without an answer, and so many more for each that gave one, end a job's trials: a
+few tell what the graph is like, and a place in a block costs as much as two or three of them.
 """
 
 
@@ -149,7 +149,7 @@ class Job:
 
     @property
     def _trials_pay(self) -> bool:
-        return self._in_vain < _TRIALS_IN_VAIN * (1 + self._succeeded)
+        return self._in_vain < _TRIALS_IN_VAIN + _FOR_AN_ANSWER * self._succeeded
 
     def _end_trials(self) -> None:
         """Lets all queries that wait for their trial join a block."""

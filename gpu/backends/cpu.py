@@ -123,7 +123,7 @@ class CpuBackend(CpuSweepOperations):
     push_cost = 8.0
     sweep_overhead = 1e4
     column_share = np.float32
-    least_columns = 2
+    least_columns = 4
 
     def to_device(self, values: NDArray[Any]) -> Array:
         return np.array(values)

@@ -167,7 +167,7 @@ class CudaColumnOperations(Backend):
         enough = np.cumsum(self.to_host(counts).astype(np.int64))
         last = int(np.searchsorted(enough, k))
         if last >= min(_SIZE_BINS - 1, highest) or enough[last] > _MOST_LISTED:
-            return self._sorted(values, k)
+            return self._sorted_positive(values, k)
         listed, found = xp.empty(int(enough[last]), np.int32), xp.zeros(1, np.uint64)
         self._kernels["select"]["list_sizes"](
             blocks,
@@ -217,6 +217,18 @@ class CudaColumnOperations(Backend):
             ),
         )
         return float(highest.max())
+
+    def _sorted_positive(
+        self, values: Array, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        # a walk that stayed near its seeds has few values, perhaps fewer than were asked for
+        positive = self.xp.flatnonzero(values > 0.0)
+        zeros = self.xp.flatnonzero(values == 0.0)[: max(0, k - len(positive))]
+        if len(positive) + len(zeros) < k:
+            return self._sorted(values, k)
+        among = self.xp.concatenate([positive, zeros])
+        places, best = self._sorted(values[among], k)
+        return self.to_host(among[self.to_device(places)]).astype(np.int64), best
 
     def _sorted(self, values: Array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         # a stable sort of the negated values orders equal ones by id

@@ -384,3 +384,17 @@ def test_small_graphs_keep_the_order_given(backend: Backend) -> None:
     sources, targets = backend.columns(*rmat(12, 16, seed=3))
     assert numbering_of(backend, "auto", sources, targets, 1 << 12).given
     assert not numbering_of(backend, "degree", sources, targets, 1 << 12).given
+
+
+@pytest.mark.parametrize("others", [0.0, -1.0, 1e-30])
+def test_the_largest_of_many_are_found_where_few_are_larger_than_the_rest(
+    others: float, backend: Backend
+) -> None:
+    values = np.full(20_000, others)
+    values[[17, 4, 19_999]] = 0.5, 0.25, 0.25
+    values[100:110] = 0.0
+    for k in (1, 3, 9, 30):
+        expected = np.lexsort((np.arange(len(values)), -values))[:k]
+        places, best = backend.top_k(backend.to_device(values), k)
+        assert places.tolist() == expected.tolist()
+        assert best.tolist() == values[expected].tolist()

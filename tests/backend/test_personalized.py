@@ -200,8 +200,8 @@ def test_trials_end_where_too_few_are_answered(
     far, near = PersonalizedQuery(np.array([5]), k=9), PersonalizedQuery(np.array([last]), k=9)
     for asked, expected in (
         ([far] * 20, 8),
-        # one that is answered buys eight more
-        ([*[far] * 7, near, *[far] * 20, near], 17),
+        # one that is answered buys two more
+        ([*[far] * 7, near, *[far] * 20, near], 11),
         ([near] * 12, 12),
         ([*[far] * 3, *[near] * 2, *[far] * 4], 9),
     ):
