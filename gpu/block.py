@@ -32,6 +32,11 @@ _SHARE_ROUNDED = 2.0**-7
 
 _STALLED_SWEEPS = 8
 
+_LAGGING, _ALONE_SWEEPS = 4, 5.0
+"""So few queries that are not there yet are left to be solved alone, where the block would make
+more than so many sweeps for each: one that goes round in a small circle would keep all others.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -45,6 +50,7 @@ class Asked:
 class Block:
     """Queries at work together: `step` until `done`, then `answers`, in the order asked.
 
+    lagging  bool[queries], those that are better solved alone; known when it is done
     Raises InvalidValue for what cannot be asked, OutOfMemory with an estimate.
     """
 
@@ -108,6 +114,7 @@ class Block:
         self._carried = np.zeros(len(seeds))
         self.iterations = 0
         self.done = False
+        self.lagging = np.zeros(len(seeds), np.bool_)
         self._teleport(self._base)
 
     def _teleport(self, amounts: Ranking) -> None:
@@ -132,7 +139,7 @@ class Block:
     def step(self) -> None:
         """One sweep of all columns."""
         backend, count = self.graph.backend, len(self.asked)
-        damping = self.options.damping
+        damping, bounds = self.options.damping, self.error_bounds
         sums = backend.relax_columns(
             self.graph,
             self._values,
@@ -153,16 +160,25 @@ class Block:
         self._l1 = sums[0] + np.abs(sums[1]) + self._carried
         self._base = self._base - sums[1]
         self._teleport(-sums[1])
-        bounds = self.error_bounds
+        before, bounds = bounds, self.error_bounds
         progress = bounds < self._best * (1.0 + damping) / 2.0
         self._best = np.where(progress, bounds, self._best)
         self._stalled = np.where(progress, 0, self._stalled + 1)
         targets = np.array([query.target_error for query in self.asked])
         ended = (bounds <= targets) | (self._stalled >= _STALLED_SWEEPS)
+        self.lagging = ~ended
         self.done = bool(ended.all()) or self.iterations >= self.options.max_iterations
+        if self.done:
+            self.lagging[:] = False
+        elif (count := int(self.lagging.sum())) <= min(_LAGGING, len(bounds) // 2):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                sweeps = np.log(bounds / targets) / np.log(before / bounds)
+            self.done = bool((~(sweeps[self.lagging] <= _ALONE_SWEEPS * count)).any())
 
     def answers(self) -> list[Personalized]:
-        """The places as they are now, each with a certificate that is true at any time."""
+        """The places as they are now, each with a certificate that is true at any time; of those
+        that are `lagging` too.
+        """
         vertices = self.graph.vertices
         places = np.array([min(query.k + 1, vertices) for query in self.asked], np.int64)
         tops = self.graph.numbering.top_columns(self._values, places)

@@ -117,19 +117,22 @@ class Job:
         if self._at_work is None:
             self._at_work = self._begun(part)
         self._at_work.step()
-        if self._at_work.done:
-            found = (
-                self._at_work.answers()
-                if isinstance(self._at_work, Block)
-                else [self._at_work.answer()]
-            )
-            self._answers.update(zip(part, found, strict=True))
+        alone: list[list[int]] = []
+        if isinstance(self._at_work, Block) and self._at_work.done:
+            found = zip(part, self._at_work.answers(), self._at_work.lagging, strict=True)
+            for place, answer, lagging in found:
+                if lagging:
+                    alone.append([place])
+                else:
+                    self._answers[place] = answer
+        elif isinstance(self._at_work, Query) and self._at_work.done:
+            self._answers[part[0]] = self._at_work.answer()
             if part[0] in self._trials:
                 self._trials.remove(part[0])
                 self._succeeded += 1
         elif not self._gives_up(part[0]):
             return
-        del self._parts[0]
+        self._parts[:1] = alone
         self.close()
         if self._trials and not self._trials_pay:
             self._end_trials()
