@@ -103,6 +103,9 @@ class Block:
         self._seeded = backend.allocate(purpose, graph.vertices, np.uint8)
         self._seeded.fill(0)
         self._seeded[positions] = 1
+        # nothing is anywhere else before the first sweep
+        seeds_there = backend.xp.unique(positions).astype(np.int32)
+        self._rows = backend.rows_of(seeds_there, graph.incoming)
         # of each seed of each column in a matrix
         self._places = positions.astype(np.int64) * columns + backend.to_device(self._columns)
         self._base = np.full(len(seeds), 1.0 - self.options.damping)
@@ -142,6 +145,7 @@ class Block:
         damping, bounds = self.options.damping, self.error_bounds
         sums = backend.relax_columns(
             self.graph,
+            self._rows,
             self._values,
             self._left,
             self._shares,
@@ -150,6 +154,7 @@ class Block:
             damping,
         )[:, :count]
         self._shares, self._new_shares = self._new_shares, self._shares
+        self._rows = self.graph.incoming.rows
         self.iterations += 1
         depth = backend.column_depth(self.graph)
         self._total = self._total + sums[2]

@@ -298,7 +298,7 @@ class Walk:
         lowered = shares.arriving if centre else 0.0
         self._drift += 2.0 * ULP * (self.l1 + abs(lowered))
         if lowered != 0.0:
-            backend.xp.add.at(residuals, self._vertices_there, -lowered * self._weights)
+            backend.lower(residuals, self._vertices_there, self._weights, lowered)
             self.base -= lowered
         relaxed = backend.relax(graph, values, residuals, now, new, damping, 0.0)
         self._content = shares.swept(relaxed.arriving)

@@ -548,6 +548,13 @@ class Backend(ABC):
                           rounded; 0 where d = 0
         """
 
+    def lower(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
+        """Takes amount·weights[i] from residual[places[i]].
+
+        residual  float64[n]; places  int32[k], distinct; weights  float64[k]
+        """
+        residual[places] -= amount * weights
+
     @abstractmethod
     def relax(
         self,
@@ -695,6 +702,7 @@ class Backend(ABC):
     def relax_columns(
         self,
         graph: Graph,
+        rows: Rows,
         values: Array,
         left: Array,
         shares: Array,
@@ -708,6 +716,7 @@ class Backend(ABC):
         ``r = left + α·Σ shares; share' = r / ((1 - αℓ/d)·d), rounded; y += share'·d``, and what is
         rounded off stays in left.
 
+        rows        of the in-lists: all, or as many as anything can arrive or be left at
         values      float64[n, columns], y, changed
         left        float32[n, columns], changed
         shares      column_share[n, columns], read

@@ -333,6 +333,7 @@ class CpuBackend(CpuSweepOperations):
     def relax_columns(
         self,
         graph: Graph,
+        rows: Rows,
         values: Array,
         left: Array,
         shares: Array,
@@ -340,8 +341,7 @@ class CpuBackend(CpuSweepOperations):
         seeded: Array,
         damping: float,
     ) -> NDArray[np.float64]:
-        incoming = graph.incoming
-        rows, columns = incoming.rows, values.shape[1]
+        incoming, columns = graph.incoming, values.shape[1]
         sums = np.zeros((len(rows.groups) - 1, 5, columns))
         _relax_columns(
             len(rows.groups) - 1,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.base import Array, Backend
+from gpu.backends.base import Array, Backend, Rows
 from gpu.kernels import LANES, LONGEST, URGENT
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class CudaColumnOperations(Backend):
     def relax_columns(
         self,
         graph: Graph,
+        rows: Rows,
         values: Array,
         left: Array,
         shares: Array,
@@ -66,7 +67,6 @@ class CudaColumnOperations(Backend):
         damping: float,
     ) -> NDArray[np.float64]:
         xp, incoming = self.xp, graph.incoming
-        rows = incoming.rows
         long_rows = int(rows.groups[_LONG_GROUPS])
         lengths = incoming.length[rows.order[:long_rows]]
         ends = xp.cumsum((lengths + (_CHUNK - 1)) // _CHUNK, dtype=np.int64)
@@ -93,7 +93,7 @@ class CudaColumnOperations(Backend):
         launches = (
             ("relax_rows", 0, several, _ROWS, (np.int64(long_rows), ends, partials)),
             ("relax_few<false>", several, short, _FEW_ROWS, (seeded,)),
-            ("relax_few<true>", short, graph.vertices, _FEW_ROWS, (seeded,)),
+            ("relax_few<true>", short, rows.count, _FEW_ROWS, (seeded,)),
         )
         blocks = [
             self._column_blocks(-(-(last - first) // each)) if first < last else (0,)

@@ -5,9 +5,11 @@ descend.cu.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.backends.base import (
     Array,
@@ -41,6 +43,27 @@ _PLAN = np.dtype(
     [("row", np.int64, len(LANES) + 1), ("unit", np.int64, len(LANES) + 1), ("each", np.int64)]
 )
 """Plan of rows.cuh."""
+
+
+@lru_cache(maxsize=64)
+def _planned(groups: tuple[int, ...]) -> tuple[NDArray[np.void], int, int, int]:
+    """The plan for rows in these groups, the number of blocks, of rows that are shared by several
+    warps, and of their parts.
+    """
+    sizes = np.diff(groups)
+    units = np.where(
+        _GROUP_LANES > _WARP,
+        sizes * (_GROUP_LANES // _WARP),
+        -(-sizes * np.minimum(_GROUP_LANES, _WARP) // _WARP),
+    )
+    plan = np.zeros((), _PLAN)
+    plan["row"] = groups
+    plan["unit"][1:] = np.cumsum(units)
+    total = int(plan["unit"][-1])
+    warps = _BLOCK // _WARP
+    plan["each"] = max(1, -(-total // (warps * _MOST_BLOCKS)))
+    blocks = max(1, -(-total // (warps * int(plan["each"]))))
+    return plan, blocks, groups[_LONG_GROUPS], int(plan["unit"][_LONG_GROUPS])
 
 
 class CudaSweepOperations(CudaGraphOperations):
@@ -167,6 +190,14 @@ class CudaSweepOperations(CudaGraphOperations):
             (min(_MOST_BLOCKS, -(-graph.vertices // _BLOCK)),),
             (_BLOCK,),
             (np.int64(graph.vertices), graph.degree, values, contributions),
+        )
+
+    def lower(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
+        count = len(places)
+        self._kernels["relax"]["lower"](
+            (min(_MOST_BLOCKS, -(-count // _BLOCK)),),
+            (_BLOCK,),
+            (places, weights, np.int64(count), np.float64(amount), residual),
         )
 
     def round_shares(
@@ -296,20 +327,7 @@ class CudaSweepOperations(CudaGraphOperations):
         sums: Array,
     ) -> Array:
         """Launches a kernel of rows.cuh with its own arguments; returns its sums, on the device."""
-        sizes = np.diff(rows.groups)
-        units = np.where(
-            _GROUP_LANES > _WARP,
-            sizes * (_GROUP_LANES // _WARP),
-            -(-sizes * np.minimum(_GROUP_LANES, _WARP) // _WARP),
-        )
-        plan = np.zeros((), _PLAN)
-        plan["row"] = rows.groups
-        plan["unit"][1:] = np.cumsum(units)
-        total = int(plan["unit"][-1])
-        warps = _BLOCK // _WARP
-        plan["each"] = max(1, -(-total // (warps * _MOST_BLOCKS)))
-        blocks = max(1, -(-total // (warps * int(plan["each"]))))
-        long_rows, parts = int(rows.groups[_LONG_GROUPS]), int(plan["unit"][_LONG_GROUPS])
+        plan, blocks, long_rows, parts = _planned(tuple(rows.groups.tolist()))
         if long_rows > len(self._arrived):
             self._arrived = self.xp.zeros(2 * long_rows, np.int32)
         partial_sums = self.xp.empty((blocks, _SUMS))

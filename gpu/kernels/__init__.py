@@ -41,6 +41,7 @@ NAMES: dict[str, tuple[str, ...]] = {
             for name in ("relax_rows", "round_shares")
             for value in VALUES.values()
         ),
+        "lower",
         "add_up<true>",
     ),
     "descend": ("image_rows", "descend", "add_up<false>", "add_up<true>"),

@@ -72,6 +72,13 @@ __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SUMS);
 }
 
+// r[places[i]] -= amount·weights[i], at distinct places (backends/base.py, lower). Launch: any grid.
+__global__ void __launch_bounds__(BLOCK) lower(
+    const int* __restrict__ places, const double* __restrict__ weights, int64 count, double amount, double* __restrict__ r) {
+    for (int64 i = (int64)blockIdx.x * BLOCK + threadIdx.x; i < count; i += (int64)gridDim.x * BLOCK)
+        r[places[i]] -= amount * weights[i];
+}
+
 // The shares of a residual that some other operation left, and the same sums. Launch: any grid.
 template <typename Value>
 __global__ void __launch_bounds__(BLOCK) round_shares(
