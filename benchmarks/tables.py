@@ -383,6 +383,20 @@ def crash(document: dict[str, Any]) -> str:
     return "\n".join([*rows[:after], spread, *rows[after:]])
 
 
+def rounds(document: dict[str, Any]) -> str:
+    rows = [
+        "| threads of a step | blocks | rounds of a launch | cooperative kernel | CUDA graph |"
+        " host |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    rows += [
+        f"| {row['threads']:,} | {row['blocks']} | {row['rounds']} | {row['meet_us']:.1f} |"
+        f" {row['graph_us']:.1f} | {row['host_us']:.1f} |"
+        for row in document["figures"]
+    ]
+    return "\n".join(rows)
+
+
 def _number(value: float) -> str:
     return f"{value:,}"
 
@@ -398,6 +412,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "personalized": personalized,
     "personalized-http": personalized_http,
     "residual": residual,
+    "rounds": rounds,
     "schema": schema,
     "solver": solver,
     "storage": storage,
