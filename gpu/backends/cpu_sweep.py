@@ -90,7 +90,7 @@ def _residual(  # type: ignore[no-untyped-def]
         arriving = _row_sum(pool, start[v], start[v] + length[v], contributions)
     else:
         arriving = _divided_sum(pool, start[v], start[v] + length[v], values, degree)
-    leaving = 1.0 - damping / degree[v] if loop[v] else 1.0
+    leaving = _leaving(degree[v], loop[v], damping)
     return base + damping * arriving - leaving * np.float64(values[v]), leaving
 
 
@@ -221,6 +221,15 @@ def _alone(d, loop, entries):  # type: ignore[no-untyped-def]
     return d == loop and entries == 0
 
 
+@helper
+def _followed(value, residual, leaving, single):  # type: ignore[no-untyped-def]
+    """y of a vertex without edges once it has taken all of a residual, and what it could not."""
+    new = value + residual / leaving
+    if single:
+        new = np.float64(np.float32(new))
+    return new, residual - leaving * (new - value)
+
+
 @kernel(GROUP)
 def _relax(  # type: ignore[no-untyped-def]
     first_group,
@@ -256,9 +265,9 @@ def _relax(  # type: ignore[no-untyped-def]
             old = np.float64(values[v])
             before = np.float64(r[v])
             if _alone(d, loop[v], length[v]):
-                values[v] = old + (before - shift) / leaving
-                new = np.float64(values[v])
-                r[v] = before - shift - leaving * (new - old)
+                new, left = _followed(old, before - shift, leaving, single)
+                values[v] = new
+                r[v] = left
                 new_shares[v] = 0.0
                 l1 += abs(np.float64(r[v]))
                 total += np.float64(r[v])
@@ -301,14 +310,13 @@ def _round_shares(  # type: ignore[no-untyped-def]
         leaving = _leaving(d, loop[v], damping)
         value = np.float64(values[v])
         if _alone(d, loop[v], length[v]):
-            before = np.float64(r[v]) - shift
-            values[v] = value + before / leaving
-            taken = np.float64(values[v]) - value
-            r[v] = before - leaving * taken
+            new, left = _followed(value, np.float64(r[v]) - shift, leaving, single)
+            values[v] = new
+            r[v] = left
             shares[v] = 0.0
             l1 += abs(np.float64(r[v]))
             total += np.float64(r[v])
-            taken_sum += taken
+            taken_sum += new - value
             continue
         r[v] = r[v] - shift
         residual = np.float64(r[v])
