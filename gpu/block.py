@@ -2,10 +2,10 @@
 
 A block keeps y of up to 32 queries as the columns of one matrix, so that each edge is read once for
 all of them (`Backend.relax_columns`). Every column is the dense phase of a walk of its own: see
-gpu.walk for the residual, the certificate and centring. y is float64; what is sent along the edges
-has few digits, and what is rounded off stays in the residual, so only the rounding of that residual
-to float32 limits a block: it is part of the bound, which can reach LEAST_TARGET. A tighter target
-is met by single queries.
+gpu.walk for the residual, the certificate and centring, gpu.background for leaning. y is float64;
+what is sent along the edges has few digits, and what is rounded off stays in the residual, so only
+the rounding of that residual to float32 limits a block: it is part of the bound, which can reach
+LEAST_TARGET. A tighter target is met by single queries.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from gpu.background import Background, gains
 from gpu.errors import OutOfMemory
 from gpu.graph import Graph
-from gpu.personalized import check_query
+from gpu.personalized import Spaces, check_query
 from gpu.seeds import Seeds
 from gpu.settled import settled_by_gaps
 from gpu.types import Options, Personalized, Ranking
@@ -54,12 +56,18 @@ class Block:
     Raises InvalidValue for what cannot be asked, OutOfMemory with an estimate.
     """
 
-    def __init__(self, graph: Graph, options: Options, asked: Sequence[Asked]) -> None:
+    def __init__(self, spaces: Spaces, options: Options, asked: Sequence[Asked]) -> None:
         for query in asked:
             check_query(query.k, "pull", query.target_error, "error")
-        self.graph = graph
+        self.graph = spaces.graph
         self.options = options
         self.asked = asked
+        self.iterations = 0
+        self._spaces = spaces
+        self._targets = np.array([query.target_error for query in asked])
+        # known once it has a background
+        self._leans: bool | None = None
+        self._allocate()
         self._start()
 
     @staticmethod
@@ -76,7 +84,7 @@ class Block:
         matrices = columns * ((8 + 4 + 2 * share) * graph.vertices + graph.edges // 80)
         return matrices + graph.vertices
 
-    def _start(self) -> None:
+    def _allocate(self) -> None:
         graph, backend = self.graph, self.graph.backend
         columns = backend.column_count(len(self.asked))
         needed, available = (
@@ -88,40 +96,41 @@ class Block:
             raise OutOfMemory(purpose, needed, available)
         shape = graph.vertices * columns
         kinds = (np.float64, np.float32, backend.column_share, backend.column_share)
-        arrays = [backend.allocate(purpose, shape, kind) for kind in kinds]
-        for array in arrays:
-            array.fill(0)
         self._values, self._left, self._shares, self._new_shares = (
-            array.reshape(graph.vertices, columns) for array in arrays
+            backend.allocate(purpose, shape, kind).reshape(graph.vertices, columns)
+            for kind in kinds
         )
+        self._seeded = backend.allocate(purpose, graph.vertices, np.uint8)
         seeds = [query.seeds for query in self.asked]
         counts = [len(seed.vertices) for seed in seeds]
         self._columns = np.repeat(np.arange(len(seeds)), counts)
         self._weights = np.concatenate([seed.weights for seed in seeds])
         rows = np.concatenate([seed.vertices for seed in seeds])
         positions = graph.numbering.positions_of(rows)
-        self._seeded = backend.allocate(purpose, graph.vertices, np.uint8)
-        self._seeded.fill(0)
-        self._seeded[positions] = 1
-        # nothing is anywhere else before the first sweep
-        seeds_there = backend.xp.unique(positions).astype(np.int32)
-        self._rows = backend.rows_of(seeds_there, graph.incoming)
+        self._seeds_there = backend.xp.unique(positions).astype(np.int32)
         # of each seed of each column in a matrix
         self._places = positions.astype(np.int64) * columns + backend.to_device(self._columns)
-        self._base = np.full(len(seeds), 1.0 - self.options.damping)
-        self._total = np.zeros(len(seeds))
-        self._l1, self._drift = self._base.copy(), np.zeros(len(seeds))
-        self._best, self._stalled = np.full(len(seeds), np.inf), np.zeros(len(seeds), np.int64)
+
+    def _start(self) -> None:
+        backend, count = self.graph.backend, len(self.asked)
+        for array in (self._values, self._left, self._shares, self._new_shares, self._seeded):
+            array.fill(0)
+        self._seeded[self._seeds_there] = 1
+        self._base = np.full(count, 1.0 - self.options.damping)
+        # of each column, ‖r‖₁ and Σr at most, and Σr
+        self._l1, self._sum = self._base.copy(), np.zeros(count)
+        self._total, self._drift = np.zeros(count), np.zeros(count)
+        self._best, self._stalled = np.full(count, np.inf), np.zeros(count, np.int64)
         # of each seed of each column; and bounds on ‖carry‖₁ of each column
-        self._carry = backend.to_device(np.zeros(len(rows)))
-        self._carried = np.zeros(len(seeds))
-        self.iterations = 0
-        self.done = False
-        self.lagging = np.zeros(len(seeds), np.bool_)
+        self._carry = backend.to_device(np.zeros(len(self._places)))
+        self._carried = np.zeros(count)
+        self._leant: list[Ranking] = []
+        self._swept = self._looked_at_all = self.done = False
+        self.lagging = np.zeros(count, np.bool_)
         self._teleport(self._base)
 
     def _teleport(self, amounts: Ranking) -> None:
-        """Adds so much of each column's seeds to its residual."""
+        """Adds so much of each column's seeds to its residual, and what was carried."""
         backend = self.graph.backend
         added = backend.to_device(amounts[self._columns] * self._weights)
         # what float32 does not hold of a seed's residual is not lost, it comes in the next time
@@ -142,43 +151,91 @@ class Block:
     def step(self) -> None:
         """One sweep of all columns."""
         backend, count = self.graph.backend, len(self.asked)
-        damping, bounds = self.options.damping, self.error_bounds
+        damping, before = self.options.damping, self.error_bounds
+        background = self._background()
+        amounts = np.zeros(count)
+        if background is not None:
+            amounts = self._lean(background)
+        else:
+            # centred: r -= s·Σr, β -= Σr
+            self._base = self._base - self._sum
+            self._teleport(-self._sum)
+        incoming = self.graph.incoming
+        # nothing is anywhere but at the seeds before the first sweep
+        rows = incoming.rows if self._swept else backend.rows_of(self._seeds_there, incoming)
         sums = backend.relax_columns(
             self.graph,
-            self._rows,
+            rows,
             self._values,
             self._left,
             self._shares,
             self._new_shares,
             self._seeded,
             damping,
+            None if background is None else background.known,
+            amounts,
         )[:, :count]
         self._shares, self._new_shares = self._new_shares, self._shares
-        self._rows = self.graph.incoming.rows
+        self._swept = True
         self.iterations += 1
         depth = backend.column_depth(self.graph)
         self._total = self._total + sums[2]
         # sums, y, and what is left of each residual once a share of it is sent
         self._drift += (6.0 * (depth + 4.0) * _ULP + _ROUNDED * _SHARE_ROUNDED) * self._l1
         self._drift += 2.0 * _ULP * self._total
-        # centred: r -= s·Σr, β -= Σr. What was carried comes in now, and the sweep has not seen it
-        self._l1 = sums[0] + np.abs(sums[1]) + self._carried
-        self._base = self._base - sums[1]
-        self._teleport(-sums[1])
-        before, bounds = bounds, self.error_bounds
+        # the sweep has not seen what was carried
+        self._l1, self._sum = sums[0] + np.abs(sums[1]) + self._carried, sums[1]
+        bounds = self.error_bounds
         progress = bounds < self._best * (1.0 + damping) / 2.0
         self._best = np.where(progress, bounds, self._best)
         self._stalled = np.where(progress, 0, self._stalled + 1)
-        targets = np.array([query.target_error for query in self.asked])
-        ended = (bounds <= targets) | (self._stalled >= _STALLED_SWEEPS)
+        ended = (bounds <= self._targets) | (self._stalled >= _STALLED_SWEEPS)
         self.lagging = ~ended
         self.done = bool(ended.all()) or self.iterations >= self.options.max_iterations
         if self.done:
             self.lagging[:] = False
         elif (count := int(self.lagging.sum())) <= min(_LAGGING, len(bounds) // 2):
             with np.errstate(divide="ignore", invalid="ignore"):
-                sweeps = np.log(bounds / targets) / np.log(before / bounds)
+                sweeps = np.log(bounds / self._targets) / np.log(before / bounds)
             self.done = bool((~(sweeps[self.lagging] <= _ALONE_SWEEPS * count)).any())
+        if background is not None:
+            self._leant.append(bounds)
+            self._judge_leaning(ended)
+
+    def _background(self) -> Background | None:
+        """What the next sweep leans on; nothing as long as it passes over the seeds alone."""
+        if self._leans is False or not self._swept:
+            return None
+        background = self._spaces.background(float(self._targets.min()))
+        if self._leans is None and background is not None:
+            self._leans = self._spaces.leaning.due
+        return background if self._leans else None
+
+    def _lean(self, background: Background) -> Ranking:
+        """How much of it each column is to take; accounts for what is rounded by that."""
+        if not self._looked_at_all:
+            # something is left wherever there are edges
+            self._seeded[self.graph.degree > self.graph.loop] = 1
+            self._looked_at_all = True
+        # what was carried comes in
+        self._teleport(np.zeros(len(self.asked)))
+        amounts: Ranking = self._sum / background.weight
+        sizes = np.abs(amounts)
+        self._drift += sizes * (
+            background.uncertainty + 4.0 * _ULP * (background.total + background.weight)
+        )
+        self._drift += 4.0 * _ULP * (np.abs(self._total) + sizes * background.total + self._missing)
+        return amounts
+
+    def _judge_leaning(self, ended: NDArray[np.bool_]) -> None:
+        """Begins anew where it does not pay for more than a few."""
+        slow = ~(ended | gains(self._leant))
+        gained = self.done or int(slow.sum()) <= min(_LAGGING, len(slow) // 2)
+        if self.done or not gained:
+            self._spaces.leaning.ended(gained)
+        if not gained:
+            self._leans = False
+            self._start()
 
     def answers(self) -> list[Personalized]:
         """The places as they are now, each with a certificate that is true at any time; of those
@@ -192,7 +249,8 @@ class Block:
         return [
             Personalized(
                 vertices=ids[: query.k],
-                ranks=values[: query.k] / (self._total[column] or 1.0),
+                # what is below 0 is so by less than the error
+                ranks=np.maximum(values[: query.k], 0.0) / (self._total[column] or 1.0),
                 error_bound=min(2.0, float(bounds[column])),
                 settled=settled_by_gaps(values, float(missing[column]), query.k),
                 method="pull",

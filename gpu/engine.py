@@ -56,7 +56,7 @@ class Engine:
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
         self._graph = Graph(self._backend, self.options.dangling, self.options.vertex_order)
         self._state = State(self._graph, self.options)
-        self._spaces = Spaces(self._graph)
+        self._spaces = Spaces(self._graph, self._state)
         self._jobs: list[Job | Registration] = []
         self._watched = Watched(self._spaces, self.options)
         self._touched = Touched()

@@ -164,7 +164,7 @@ class Job:
         asked = [self._asked[place] for place in part]
         if len(part) > 1:
             return Block(
-                self._graph,
+                self._spaces,
                 self._options,
                 [Asked(one.seeds, one.query.k, one.target_error) for one in asked],
             )

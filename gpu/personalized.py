@@ -27,11 +27,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from gpu.background import Background, Trials, gains
 from gpu.errors import InvalidValue
 from gpu.graph import Applied, Graph, Loaded
 from gpu.seeds import Seeds
 from gpu.settled import Leading, leading
-from gpu.types import Options, Personalized
+from gpu.state import State
+from gpu.types import Options, Personalized, Ranking
 from gpu.walk import Shares, Space, Walk
 
 Method = Literal["hybrid", "push", "pull"]
@@ -67,10 +69,16 @@ _SPACES_KEPT, _EVERYWHERE_KEPT = 2, 1
 
 
 class Spaces:
-    """Arrays for walks on one graph, kept from query to query: new ones cost a pass over n."""
+    """What walks on one graph share: arrays, kept from query to query, since new ones cost a pass
+    over n; and the global ranks.
 
-    def __init__(self, graph: Graph) -> None:
+    leaning  whether queries try to lean on those
+    """
+
+    def __init__(self, graph: Graph, state: State) -> None:
         self.graph = graph
+        self.leaning = Trials()
+        self._state = state
         self._free: list[Space] = []
         self._shares: Shares | None = None
 
@@ -100,6 +108,10 @@ class Spaces:
             self._shares = None  # before there are others
             self._shares = Shares(self.graph, vertices + vertices // 8)
         return self._shares
+
+    def background(self, target_error: float) -> Background | None:
+        """The global ranks as they are now, for walks to that error to lean on, if they are fit."""
+        return self._state.background(target_error)
 
     @property
     def nbytes(self) -> int:
@@ -133,6 +145,8 @@ class Query:
         self.pushed = self.pulled = False
         self._spaces = spaces
         self.walk = Walk(spaces.take(everywhere=method == "push"), options, seeds)
+        # known once it pulls, as long as there is a background
+        self._leans: bool | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -143,6 +157,7 @@ class Query:
         self._next_check = np.inf
         self._leading: Leading | None = None
         self._centred: list[float] = []
+        self._leant: list[Ranking] = []
         self._best, self._stalled = np.inf, 0
 
     @property
@@ -161,11 +176,14 @@ class Query:
     def step(self) -> None:
         """Goes on, by about a sweep's work at most."""
         self._leading = None
+        leant = False
         if not self.pulling:
             self._push()
         elif not self.done:
-            self._pull()
+            leant = self._pull()
         self._judge()
+        if leant:
+            self._judge_leaning()
 
     def _aim(self) -> float:
         """The bound that a push may run to without a look at the places."""
@@ -199,7 +217,7 @@ class Query:
         self._judged = (work, before)
         stuck = pushed.ended == "work" and pushed.rounds == 0
         self.pulling = walk.dense or stuck or slow or pushed.ended == "floor"
-        if self.pulling and walk.total > 0.0:
+        if self.pulling and walk.total > 0.0 and self._background() is None:
             walk.centre()
 
     @property
@@ -207,17 +225,40 @@ class Query:
         # rounds of a few vertices each are no sweeps
         return 1000 * self.walk.options.max_iterations
 
-    def _pull(self) -> None:
+    def _pull(self) -> bool:
+        """One sweep; whether it leant."""
         walk = self.walk
         self.pulled = True
         self.iterations += 1
-        walk.sweep(self._spaces.shares(), self._centring)
+        background = self._background()
+        walk.sweep(self._spaces.shares(), self._centring, background)
         bound = walk.error_bound
         self._centred.append(bound)
         progress = bound < self._best * (1.0 + walk.options.damping) / 2.0
         self._best, self._stalled = (bound, 0) if progress else (self._best, self._stalled + 1)
         limit = walk.options.max_iterations
         self.done = self._stalled == _STALLED_SWEEPS or self.iterations >= limit
+        return background is not None
+
+    def _background(self) -> Background | None:
+        """What the next sweep leans on."""
+        if self._leans is False:
+            return None
+        background = self._spaces.background(self.target_error)
+        if self._leans is None and background is not None:
+            self._leans = self._spaces.leaning.due
+        return background if self._leans else None
+
+    def _judge_leaning(self) -> None:
+        """Begins anew where it does not pay."""
+        self._leant.append(np.array([self.walk.error_bound]))
+        gained = self.done or bool(gains(self._leant).all())
+        if self.done or not gained:
+            self._spaces.leaning.ended(gained)
+        if not gained:
+            self._leans = False
+            self.walk.restart()
+            self._begin()
 
     @property
     def _centring(self) -> bool:
@@ -246,7 +287,8 @@ class Query:
         ways = [name for name, used in (("push", self.pushed), ("pull", self.pulled)) if used]
         return Personalized(
             vertices=places.vertices,
-            ranks=places.values / total,
+            # what is below 0 is so by less than the error
+            ranks=np.maximum(places.values, 0.0) / total,
             error_bound=min(2.0, walk.error_bound),
             settled=places.settled,
             method=ways[0] if len(ways) == 1 else self.method,

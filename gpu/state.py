@@ -42,7 +42,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.base import Array, Moved, Relaxed, Residual
+from gpu.backends.base import Array, Known, Moved, Relaxed, Residual
+from gpu.background import USABLE_BOUND, Background
 from gpu.graph import Applied, Graph, Loaded
 from gpu.types import EdgeBatch, Options, Ranking
 
@@ -62,6 +63,9 @@ in-lists are longer than so many edges together."""
 _LEAST_CANDIDATES = 1024
 _CANDIDATES = 8
 """There is room for so many candidates, and for one more in so many vertices."""
+
+_ROUNDED_PART = 0.05
+"""The part of a personalized target that rounding of the global ranks may take."""
 
 _AUTO_SPARE = 8 + 2 * 4 + 3 * 8 + 4
 """Bytes a vertex that `spare` holds at most after a solve by ``auto``: contributions, shares, and
@@ -352,6 +356,22 @@ class State:
         mean = self.sum / self.graph.vertices
         centred = float(xp.abs(xp.subtract(residuals, mean, dtype=np.float64)).sum())
         return centred / scale + self.uncertainty / (1.0 - self.options.damping)
+
+    def background(self, target: float) -> Background | None:
+        """These ranks for personalized walks to that error to lean on: None where y or r is not
+        known well enough, or stored as float32.
+        """
+        graph, damping = self.graph, self.options.damping
+        if self.stale or self.total <= 0.0 or self._kind is np.float32 or graph.connected == 0:
+            return None
+        if self.error_bound > USABLE_BOUND or self.uncertainty > _ROUNDED_PART * target * (
+            1.0 - damping
+        ):
+            return None
+        # vertices without edges have hardly any residual
+        weight = graph.connected * self.base - self.sum
+        known = Known(self.values, self.residual.values, self.base)
+        return Background(known, weight, self.total, self.uncertainty * self.total)
 
     def contributions(self) -> Array | None:
         """float64[n]: y/d, and 0 where v dangles. None where y is float32: as long as y they would

@@ -15,7 +15,7 @@ Centring. The slowest error is that of the scale of y, which drops out. ``r -= s
 it out of the iteration: it keeps r the residual of y, touches the seeds alone, and makes Σr = 0.
 What Σr will be after a sweep is known before it, so a sweep that is to be centred begins with the
 seeds: what is taken from r there stays, beside what arrives, and no pass over n is needed between
-sweeps.
+sweeps. Where global ranks are known, a sweep can lean on those instead: see gpu.background.
 
 Where a walk stays near its seeds all that it ever touched is on the list of candidates (floor < 0),
 so that neither solving nor cleaning up costs a pass over n. The list is given up where it outgrows
@@ -29,6 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.backends.base import LISTED, Array, Limits, Moved, Pushed, Residual
+from gpu.background import Background
 from gpu.graph import Applied, Graph, Loaded
 from gpu.seeds import Seeds
 from gpu.state import SUMMED, ULP
@@ -279,11 +280,12 @@ class Walk:
         """Notes that no shares are those of the residual any more."""
         self._content = object()
 
-    def sweep(self, shares: Shares, centre: bool) -> None:
+    def sweep(self, shares: Shares, centre: bool, background: Background | None = None) -> None:
         """One dense sweep.
 
-        shares  to compute in; whether they are of this residual is seen
-        centre  whether r is made to sum to zero by it
+        shares      to compute in; whether they are of this residual is seen
+        centre      whether r is made to sum to zero by it
+        background  what to lean on for that, instead of the seeds
         """
         self.be_dense()
         graph, backend, damping = self.graph, self.graph.backend, self.options.damping
@@ -294,13 +296,17 @@ class Walk:
             self.total += rounded.total
             self.l1, self.sum = rounded.l1, rounded.sum
             shares.arriving = rounded.arriving
+        known, amount = None, 0.0
+        if centre and background is not None:
+            known, amount = background.known, shares.arriving / background.weight
+            self._lean(background, abs(amount))
         # at most what was there and what is taken from it is rounded at a seed
-        lowered = shares.arriving if centre else 0.0
+        lowered = shares.arriving if centre and background is None else 0.0
         self._drift += 2.0 * ULP * (self.l1 + abs(lowered))
         if lowered != 0.0:
             backend.lower(residuals, self._vertices_there, self._weights, lowered)
             self.base -= lowered
-        relaxed = backend.relax(graph, values, residuals, now, new, damping, 0.0)
+        relaxed = backend.relax(graph, values, residuals, now, new, damping, 0.0, known, amount)
         self._content = shares.swept(relaxed.arriving)
         self.total += relaxed.total
         depth = backend.sum_depth(graph.incoming.longest)
@@ -308,6 +314,15 @@ class Walk:
         self._drift += 6.0 * (depth + 5.0) * ULP * self.l1 + 2.0 * ULP * self.total
         self._sums_drift = SUMMED * ULP * relaxed.l1
         self.l1, self.sum = relaxed.l1, relaxed.sum
+
+    def _lean(self, background: Background, amount: float) -> None:
+        """Accounts for what is rounded where so much of it, in size, is added to y and r."""
+        self._drift += amount * (
+            background.uncertainty + 4.0 * ULP * (background.total + background.weight)
+        )
+        # what y rounds away, where it is negative too
+        missing = self.l1 / (1.0 - self.options.damping)
+        self._drift += 4.0 * ULP * (abs(self.total) + amount * background.total + missing)
 
     def centre(self) -> None:
         """r -= s·Σr, β -= Σr; y must not be zero. Seeds are listed from the start."""

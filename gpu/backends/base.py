@@ -193,6 +193,18 @@ class Relaxed:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """A vector z whose image is known: (I - αP̄ᵀ)·z = base - residual.
+
+    values, residual  float64[n]
+    """
+
+    values: Array
+    residual: Array
+    base: float
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One step of Orthomin(1): how long it was, and how much of the last direction was in it."""
 
@@ -565,6 +577,8 @@ class Backend(ABC):
         new_shares: Array,
         damping: float,
         shift: float,
+        known: Known | None = None,
+        amount: float = 0.0,
     ) -> Relaxed:
         """Pushes the residual of every vertex at once, as a pull over the in-lists.
 
@@ -576,6 +590,8 @@ class Backend(ABC):
 
         values, residual    values[n], y and r, changed
         shares, new_shares  of r before and after; not the same array
+        known, amount       y += amount·z, r -= amount·A·z at vertices with edges; only for a y in
+                            float64
         """
 
     @abstractmethod
@@ -709,6 +725,8 @@ class Backend(ABC):
         new_shares: Array,
         seeded: Array,
         damping: float,
+        known: Known | None,
+        amounts: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         """What `relax` does, for several vectors in one pass over the graph, and one step apart:
         the residual of y is ``left + α·Σ shares`` over the in-neighbours, not yet added up.
@@ -724,6 +742,9 @@ class Backend(ABC):
                     everywhere before the first pass
         seeded      uint8[n], not 0 where something may be left though nothing arrives: vertices
                     without in-edges that have 0 here are not looked at, nothing is there for ever
+        known       what the columns lean on: y += amounts·z, r -= amounts·A·z, before the shares
+                    are made, at all vertices that are looked at
+        amounts     float64[columns], on the host; 0 where nothing is known
         Returns float64[3, columns] of the residual that is left: an upper bound on ‖r‖₁, then Σr;
         and what Σy changed by.
         """

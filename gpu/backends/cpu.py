@@ -19,6 +19,7 @@ from gpu.backends.base import (
     SOLVES,
     Array,
     Event,
+    Known,
     Limits,
     Moved,
     Pushed,
@@ -38,7 +39,7 @@ from gpu.backends.cpu_push import (
     refresh,
     spread,
 )
-from gpu.backends.cpu_sweep import GROUP, STRIPE, CpuSweepOperations
+from gpu.backends.cpu_sweep import GROUP, NOTHING_KNOWN, STRIPE, CpuSweepOperations
 from gpu.backends.parallel import kernel, locked, sequential
 
 if TYPE_CHECKING:
@@ -340,7 +341,11 @@ class CpuBackend(CpuSweepOperations):
         new_shares: Array,
         seeded: Array,
         damping: float,
+        known: Known | None,
+        amounts: NDArray[np.float64],
     ) -> NDArray[np.float64]:
+        known = known or NOTHING_KNOWN
+        amounts = np.pad(amounts, (0, values.shape[1] - len(amounts)))
         incoming, columns = graph.incoming, values.shape[1]
         sums = np.zeros((len(rows.groups) - 1, 5, columns))
         _relax_columns(
@@ -356,6 +361,10 @@ class CpuBackend(CpuSweepOperations):
             shares,
             seeded,
             damping,
+            known.values,
+            known.residual,
+            known.base,
+            amounts,
             values,
             left,
             new_shares,

@@ -66,6 +66,10 @@ def relax_columns(  # type: ignore[no-untyped-def]
     shares,
     seeded,
     damping,
+    known,
+    known_residual,
+    known_base,
+    amounts,
     values,
     left,
     new_shares,
@@ -74,6 +78,9 @@ def relax_columns(  # type: ignore[no-untyped-def]
     """base.Backend.relax_columns; sums: float64[groups, 5, columns], the
     last two rows are scratch."""
     columns = values.shape[1]
+    leaning = len(known) > 0
+    value = 0.0
+    image = 0.0
     for group in range(first, last):
         seen = sums[group]
         arriving, block = seen[3], seen[4]
@@ -93,23 +100,28 @@ def relax_columns(  # type: ignore[no-untyped-def]
                     _add_wide(pool, begin, stop, shares, block, arriving)
                 begin = stop
             d = degree[v]
+            if leaning:
+                value = known[v]
+                image = known_base - known_residual[v]
             if d == 0:
                 for column in range(columns):
                     residual = damping * arriving[column] + left[v, column]
-                    values[v, column] += residual
+                    taken = residual - amounts[column] * image + amounts[column] * value
+                    values[v, column] += taken
                     left[v, column] = 0.0
-                    seen[2, column] += residual
+                    seen[2, column] += taken
                 continue
             leaving = 1.0 - damping * loop[v] / d
             sending = damping * out_length[v]
             # a division takes as long as several edges; what it rounds off is left
             part = 1.0 / (leaving * d)
             for column in range(columns):
-                residual = damping * arriving[column] + left[v, column]
+                residual = damping * arriving[column] + left[v, column] - amounts[column] * image
                 share = np.float32(residual * part)
                 new_shares[v, column] = share
-                taken = np.float64(share) * d
-                rest = residual - leaving * taken
+                stepped = np.float64(share) * d
+                rest = residual - leaving * stepped
+                taken = stepped + amounts[column] * value
                 values[v, column] += taken
                 left[v, column] = rest
                 sent = sending * np.float64(share)

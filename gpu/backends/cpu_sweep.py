@@ -14,6 +14,7 @@ from gpu.backends.base import (
     Array,
     Descent,
     Frontier,
+    Known,
     Relaxed,
     Rows,
     Step,
@@ -42,6 +43,8 @@ rounding alone can make changes of that size go on for ever.
 """
 
 _NO_VALUES = np.zeros(0)
+
+NOTHING_KNOWN = Known(_NO_VALUES, _NO_VALUES, 0.0)
 
 
 @inlined
@@ -244,6 +247,10 @@ def _relax(  # type: ignore[no-untyped-def]
     shares,
     damping,
     shift,
+    known,
+    known_residual,
+    known_base,
+    amount,
     last_digits,
     values,
     r,
@@ -251,6 +258,7 @@ def _relax(  # type: ignore[no-untyped-def]
     sums,
 ):
     single = values.itemsize == 4
+    leaning = len(known) > 0
     for group in range(first_group, last_group):
         l1 = 0.0
         total = 0.0
@@ -275,9 +283,13 @@ def _relax(  # type: ignore[no-untyped-def]
                 largest = max(largest, _change(old, new, last_digits))
                 continue
             new = _stepped(old, before, shares[v], d, leaving, single)
+            left = damping * arriving + (before - leaving * (new - old)) - shift
+            if leaning:
+                new += amount * known[v]
+                left -= amount * (known_base - known_residual[v])
             taken = new - old
             values[v] = new
-            r[v] = damping * arriving + (before - leaving * taken) - shift
+            r[v] = left
             residual = np.float64(r[v])
             share = _share(new, residual, d, leaving, single)
             new_shares[v] = share
@@ -568,7 +580,10 @@ class CpuSweepOperations(CpuGraphOperations):
         new_shares: Array,
         damping: float,
         shift: float,
+        known: Known | None = None,
+        amount: float = 0.0,
     ) -> Relaxed:
+        known = known or NOTHING_KNOWN
         incoming = graph.incoming
         rows = incoming.rows
         sums = np.zeros((len(rows.groups) - 1, 5))
@@ -584,6 +599,10 @@ class CpuSweepOperations(CpuGraphOperations):
             shares,
             damping,
             shift,
+            known.values,
+            known.residual,
+            known.base,
+            amount,
             _last_digits(values),
             values,
             residual,

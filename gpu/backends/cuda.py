@@ -22,6 +22,7 @@ from gpu.backends.base import (
     SOLVES,
     Array,
     Event,
+    Known,
     Limits,
     Moved,
     Pushed,
@@ -103,6 +104,7 @@ class CudaBackend(CudaSweepOperations, CudaColumnOperations):
         self._no_flags = self.xp.zeros(1, np.uint8)
         self._no_marks = self.xp.zeros(1, np.int32)
         self._no_values = {name: self.xp.zeros(1, name) for name in VALUES}
+        self._nothing_known = Known(self._no_values["float64"], self._no_values["float64"], 0.0)
         self._arrived = self.xp.zeros(1, np.int32)
         self._resident = device.multiprocessors * _RESIDENT
 

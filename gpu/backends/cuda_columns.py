@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.base import Array, Backend, Rows
+from gpu.backends.base import Array, Backend, Known, Rows
 from gpu.kernels import LANES, LONGEST, URGENT
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class CudaColumnOperations(Backend):
     least_columns = 4
     _kernels: dict[str, dict[str, Callable[..., None]]]
     _resident: int
+    _nothing_known: Known
 
     def column_count(self, wanted: int) -> int:  # noqa: ARG002
         return WIDTH
@@ -65,7 +66,13 @@ class CudaColumnOperations(Backend):
         new_shares: Array,
         seeded: Array,
         damping: float,
+        known: Known | None,
+        amounts: NDArray[np.float64],
     ) -> NDArray[np.float64]:
+        leaning = str(known is not None).lower()
+        known = known or self._nothing_known
+        # columns that nothing was asked of too
+        amounts_there = self.to_device(np.pad(amounts, (0, WIDTH - len(amounts))))
         xp, incoming = self.xp, graph.incoming
         long_rows = int(rows.groups[_LONG_GROUPS])
         lengths = incoming.length[rows.order[:long_rows]]
@@ -91,9 +98,9 @@ class CudaColumnOperations(Backend):
         # groups of lengths, the longest first: see gpu.kernels.LONGEST
         several, short = int(rows.groups[_LONG_GROUPS + 1]), int(rows.groups[-2])
         launches = (
-            ("relax_rows", 0, several, _ROWS, (np.int64(long_rows), ends, partials)),
-            ("relax_few<false>", several, short, _FEW_ROWS, (seeded,)),
-            ("relax_few<true>", short, rows.count, _FEW_ROWS, (seeded,)),
+            (f"relax_rows<{leaning}>", 0, several, _ROWS, (np.int64(long_rows), ends, partials)),
+            (f"relax_few<false, {leaning}>", several, short, _FEW_ROWS, (seeded,)),
+            (f"relax_few<true, {leaning}>", short, rows.count, _FEW_ROWS, (seeded,)),
         )
         blocks = [
             self._column_blocks(-(-(last - first) // each)) if first < last else (0,)
@@ -123,6 +130,10 @@ class CudaColumnOperations(Backend):
                     left,
                     new_shares,
                     sums[begin:],
+                    known.values,
+                    known.residual,
+                    np.float64(known.base),
+                    amounts_there,
                     *others,
                 ),
             )

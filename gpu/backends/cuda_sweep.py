@@ -15,6 +15,7 @@ from gpu.backends.base import (
     Array,
     Descent,
     Frontier,
+    Known,
     Relaxed,
     Rows,
     Step,
@@ -76,6 +77,7 @@ class CudaSweepOperations(CudaGraphOperations):
     _no_flags: Array
     _no_marks: Array
     _no_values: dict[str, Array]
+    _nothing_known: Known
     _arrived: Array
 
     def find_residual(
@@ -230,10 +232,14 @@ class CudaSweepOperations(CudaGraphOperations):
         new_shares: Array,
         damping: float,
         shift: float,
+        known: Known | None = None,
+        amount: float = 0.0,
     ) -> Relaxed:
+        leaning = str(known is not None).lower()
+        known = known or self._nothing_known
         sums = self._over_rows(
             "relax",
-            f"relax_rows<{VALUES[values.dtype.name]}>",
+            f"relax_rows<{VALUES[values.dtype.name]}, {leaning}>",
             graph.incoming,
             graph.incoming.rows,
             (
@@ -242,6 +248,10 @@ class CudaSweepOperations(CudaGraphOperations):
                 shares,
                 np.float64(damping),
                 np.float64(shift),
+                known.values,
+                known.residual,
+                np.float64(known.base),
+                np.float64(amount),
                 values,
                 residual,
                 new_shares,

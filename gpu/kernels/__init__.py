@@ -36,11 +36,9 @@ NAMES: dict[str, tuple[str, ...]] = {
         "add_up<true>",
     ),
     "relax": (
-        *(
-            f"{name}<{value}>"
-            for name in ("relax_rows", "round_shares")
-            for value in VALUES.values()
-        ),
+        *(f"relax_rows<{value}, false>" for value in VALUES.values()),
+        "relax_rows<double, true>",
+        *(f"round_shares<{value}>" for value in VALUES.values()),
         "lower",
         "add_up<true>",
     ),
@@ -52,9 +50,12 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "columns": (
         "gather_chunks",
-        "relax_rows",
-        "relax_few<false>",
-        "relax_few<true>",
+        *(f"relax_rows<{leaning}>" for leaning in ("false", "true")),
+        *(
+            f"relax_few<{mostly_short}, {leaning}>"
+            for mostly_short in ("false", "true")
+            for leaning in ("false", "true")
+        ),
         "add_carried",
     ),
     "select": (

@@ -3,7 +3,9 @@
 //     r  = left + α·Σ c[u] over the in-neighbours
 //     c' = r / ((1 - αℓ/d)·d), rounded to bfloat16;  y += c'·d;  left' = r - (1 - αℓ/d)·c'·d
 //
-// so what is rounded off a share stays in the residual, and nothing is lost. A matrix has WIDTH columns a row, contiguous.
+// so what is rounded off a share stays in the residual, and nothing is lost. Where it is leaning, a multiple of a vector z whose
+// image is known joins every column, y += amount·z, r -= amount·A·z, A·z = base - z's own residual (backends/base.py, Known).
+// A matrix has WIDTH columns a row, contiguous.
 // Shares are the upper half of a float32 (bfloat16): its range, 8 digits.
 // Launch: BLOCK threads a block. A warp takes a row, or a chunk of CHUNK edges of a long one; of rows of few edges, half a
 // warp takes a row. 16 threads read one edge's WIDTH shares, two columns each, so a warp reads two edges at once. What is
@@ -12,7 +14,7 @@
 // y and left are touched once a sweep, and marked as the first to leave the caches, which are for the shares.
 // Traffic: per edge 4 bytes of neighbour id and 64 of shares; per column 12 (y and left, read) and 2 (c', written), and 12
 // more (y and left, written) where r is not 0; of rows of few edges with d = 0 no c' and no left is written, both stay 0.
-// Per row 25 of its place, lengths and loop. A row that nothing can reach takes 9 bytes in all.
+// Per row 25 of its place, lengths and loop, and 16 where leaning. A row that nothing can reach takes 9 bytes in all.
 
 constexpr int WIDTH = 32;
 constexpr int PAIRS = WIDTH / 2;  // of columns, one for each thread of half a warp
@@ -49,21 +51,32 @@ __device__ __forceinline__ void add_pair(Pair& sum, uint32 shares) {
 
 // What those who work on a row need of it, found by one thread.
 struct alignas(16) Row {
-    double leaving;  // 1 - αℓ/d
-    double degree;   // d
-    double sending;  // α for each out-edge
-    float part;      // 1 / ((1 - αℓ/d)·d), or 0
+    double leaving;       // 1 - αℓ/d
+    double degree;        // d
+    double sending;       // α for each out-edge
+    double known, image;  // z and A·z
+    float part;           // 1 / ((1 - αℓ/d)·d), or 0
     int vertex;
     int64 begin;
     int count;
 };
 
+// What every column leans on.
+struct Known {
+    const double* values;
+    const double* residual;
+    double base;
+};
+
+template <bool LEANING>
 __device__ __forceinline__ Row described(
-    int vertex, int count, int64 begin, int out_length, int loop, int d, double damping) {
+    int vertex, int count, int64 begin, int out_length, int loop, int d, double damping, const Known& known) {
     const double leaving = loop ? 1.0 - damping / d : 1.0;
     // a share may be rounded from anything near it: what it is not stays in the residual
     const float part = d > 0 ? 1.0f / (float)(leaving * d) : 0.0f;
-    return {leaving, (double)d, damping * out_length, part, vertex, begin, count};
+    const double value = LEANING ? known.values[vertex] : 0.0;
+    const double image = LEANING ? known.base - known.residual[vertex] : 0.0;
+    return {leaving, (double)d, damping * out_length, value, image, part, vertex, begin, count};
 }
 
 struct ColumnSums {
@@ -71,13 +84,15 @@ struct ColumnSums {
 };
 
 // Takes what has arrived at a row in one column: its y and what is left there become new. Returns the share.
+template <bool LEANING>
 __device__ __forceinline__ uint32 take(
-    const Row& row, double arriving, double damping, double& value, float& left, ColumnSums& sums) {
-    const double residual = damping * arriving + left;
+    const Row& row, double arriving, double damping, double amount, double& value, float& left, ColumnSums& sums) {
+    const double residual = damping * arriving + left - (LEANING ? amount * row.image : 0.0);
     const uint32 share = rounded((float)residual * row.part);
     const double exact = (double)__uint_as_float(share << 16);
-    const double taken = row.degree > 0.0 ? exact * row.degree : residual;
-    const double rest = residual - row.leaving * taken, sent = row.sending * exact;
+    const double stepped = row.degree > 0.0 ? exact * row.degree : residual;
+    const double rest = residual - row.leaving * stepped, sent = row.sending * exact;
+    const double taken = LEANING ? stepped + amount * row.known : stepped;
     value += taken;
     left = (float)rest;
     sums.size += fabs(sent) + fabs(rest);
@@ -177,17 +192,21 @@ __device__ __forceinline__ void add_up_columns(
 constexpr int ROWS = 4;  // that a warp has before it at once, one after the other
 
 // A warp a row, of the rows order[from … rows); those below long_rows are summed already. partial_sums: of
-// α·|c'|·out_length + |left'|, the same signed, and what y took.
+// α·|c'|·out_length + |left'|, the same signed, and what y took. amounts: double[WIDTH], 0 where it is not leaning.
+template <bool LEANING>
 __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
     const int* __restrict__ order, int64 from, int64 rows, const int64* __restrict__ start,
     const int* __restrict__ length, const int* __restrict__ pool, const int* __restrict__ out_length,
     const uint8* __restrict__ loop, const int* __restrict__ degree, const uint16* __restrict__ shares, double damping,
     double* __restrict__ values, float* __restrict__ left, uint16* __restrict__ new_shares,
-    double* __restrict__ partial_sums, int64 long_rows, const int64* __restrict__ ends,
-    const double* __restrict__ partials) {
+    double* __restrict__ partial_sums, const double* __restrict__ known_values,
+    const double* __restrict__ known_residual, double known_base, const double* __restrict__ amounts, int64 long_rows,
+    const int64* __restrict__ ends, const double* __restrict__ partials) {
     __shared__ double all_sums[WARPS][COLUMN_SUMS][WIDTH];
     __shared__ Row all_rows[WARPS][ROWS];
     const int lane = threadIdx.x % WARP, column = column_of(lane);
+    const Known known = {known_values, known_residual, known_base};
+    const double amount = LEANING ? amounts[column] : 0.0;
     const int64 warp = ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP, warps = (int64)gridDim.x * WARPS;
     Row* mine = all_rows[threadIdx.x / WARP];
     ColumnSums sums = {0.0, 0.0, 0.0};
@@ -195,7 +214,7 @@ __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
         const int some = (int)(rows - first < ROWS ? rows - first : ROWS);
         if (lane < some) {
             const int v = order[first + lane];
-            mine[lane] = described(v, length[v], start[v], out_length[v], loop[v], degree[v], damping);
+            mine[lane] = described<LEANING>(v, length[v], start[v], out_length[v], loop[v], degree[v], damping, known);
         }
         __syncwarp();
         int ahead = neighbour(pool + mine[0].begin, lane, mine[0].count);
@@ -215,8 +234,8 @@ __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
             } else {
                 arriving = gathered(pool + row.begin, row.count, ids, first_pair(shares));
             }
-            const bool changes = arriving != 0.0 || kept != 0.0f;
-            new_shares[at] = (uint16)take(row, arriving, damping, value, kept, sums);
+            const bool changes = arriving != 0.0 || kept != 0.0f || LEANING;
+            new_shares[at] = (uint16)take<LEANING>(row, arriving, damping, amount, value, kept, sums);
             if (changes) {
                 __stcs(values + at, value);
                 __stcs(left + at, kept);
@@ -237,16 +256,20 @@ struct Matrices {
     double2* values;
     float2* left;
     uint32* new_shares;
+    const double2* amounts;
 };
 
 // Takes what has arrived at a row, as RAISED times less, in two columns.
+template <bool LEANING>
 __device__ __forceinline__ void take_pair(
     const Row& row, int64 at, const Pair& arriving, double damping, double2 value, float2 kept, const Matrices& matrices,
     ColumnSums (&sums)[2]) {
     const bool held = kept.x != 0.0f || kept.y != 0.0f;
-    const bool changes = held || arriving.even != 0.0 || arriving.odd != 0.0;
-    const uint32 even = take(row, RAISED * arriving.even, damping, value.x, kept.x, sums[0]);
-    const uint32 odd = take(row, RAISED * arriving.odd, damping, value.y, kept.y, sums[1]);
+    const bool changes = held || arriving.even != 0.0 || arriving.odd != 0.0 || LEANING;
+    double2 amounts = {0.0, 0.0};
+    if (LEANING) amounts = matrices.amounts[threadIdx.x % PAIRS];
+    const uint32 even = take<LEANING>(row, RAISED * arriving.even, damping, amounts.x, value.x, kept.x, sums[0]);
+    const uint32 odd = take<LEANING>(row, RAISED * arriving.odd, damping, amounts.y, value.y, kept.y, sums[1]);
     // without out-edges nothing is sent, as ever, and nothing is left
     const bool sends = row.degree > 0.0;
     if (sends) matrices.new_shares[at] = even | odd << 16;
@@ -258,6 +281,7 @@ constexpr int SHORT = 4;     // edges of rows whose neighbours are all known bef
 constexpr int TOGETHER = 2;  // such rows that half a warp has under way at once
 
 // Rows of up to SHORT edges, TOGETHER for each half of the warp at a time. ids: their neighbours, -1 behind the last.
+template <bool LEANING>
 __device__ __forceinline__ void relax_short(
     const Row* all, const int4* ids, int found, double damping, const Matrices& matrices, ColumnSums (&sums)[2]) {
     const int lane = threadIdx.x % WARP, half = lane / PAIRS;
@@ -289,7 +313,7 @@ __device__ __forceinline__ void relax_short(
 #pragma unroll
             for (int slot = 0; slot < SHORT; ++slot) add_pair(sum, seen[other][slot]);
             const int64 at = (int64)all[place].vertex * PAIRS + lane % PAIRS;
-            take_pair(all[place], at, sum, damping, value[other], kept[other], matrices, sums);
+            take_pair<LEANING>(all[place], at, sum, damping, value[other], kept[other], matrices, sums);
         }
     }
 }
@@ -300,7 +324,7 @@ __device__ __forceinline__ int neighbour_of(const Row* all, int found, int place
 }
 
 // Rows of any length, ABREAST for each half of the warp at a time, AHEAD edges of each at once.
-template <int ABREAST, int AHEAD>
+template <bool LEANING, int ABREAST, int AHEAD>
 __device__ __forceinline__ void relax_any(
     const Row* all, const int* pool, int found, double damping, const Matrices& matrices, ColumnSums (&sums)[2]) {
     const int lane = threadIdx.x % WARP, half = lane / PAIRS, thread = lane % PAIRS;
@@ -349,7 +373,7 @@ __device__ __forceinline__ void relax_any(
             const int place = base + 2 * other + half;
             if (place >= found) continue;
             const int64 at = (int64)all[place].vertex * PAIRS + thread;
-            take_pair(all[place], at, sum[other], damping, value[other], kept[other], matrices, sums);
+            take_pair<LEANING>(all[place], at, sum[other], damping, value[other], kept[other], matrices, sums);
         }
     }
 }
@@ -357,13 +381,15 @@ __device__ __forceinline__ void relax_any(
 // Half a warp a row, of the rows order[from … rows), WARP before a warp at once; MOSTLY_SHORT: of which few are longer than
 // SHORT. Those without in-edges are left out but for the seeds: their y, what is left and both shares are 0 for ever.
 // partial_sums: as of relax_rows.
-template <bool MOSTLY_SHORT>
-__global__ void __launch_bounds__(BLOCK, MOSTLY_SHORT ? 4 : 3) relax_few(
+template <bool MOSTLY_SHORT, bool LEANING>
+__global__ void __launch_bounds__(BLOCK, MOSTLY_SHORT && !LEANING ? 4 : 3) relax_few(
     const int* __restrict__ order, int64 from, int64 rows, const int64* __restrict__ start,
     const int* __restrict__ length, const int* __restrict__ pool, const int* __restrict__ out_length,
     const uint8* __restrict__ loop, const int* __restrict__ degree, const uint16* __restrict__ shares, double damping,
     double* __restrict__ values, float* __restrict__ left, uint16* __restrict__ new_shares,
-    double* __restrict__ partial_sums, const uint8* __restrict__ seeded) {
+    double* __restrict__ partial_sums, const double* __restrict__ known_values,
+    const double* __restrict__ known_residual, double known_base, const double* __restrict__ amounts,
+    const uint8* __restrict__ seeded) {
     __shared__ double all_sums[WARPS][COLUMN_SUMS][WIDTH];
     __shared__ Row all_rows[WARPS][WARP];
     __shared__ int4 all_ids[MOSTLY_SHORT ? WARPS : 1][WARP];
@@ -372,7 +398,8 @@ __global__ void __launch_bounds__(BLOCK, MOSTLY_SHORT ? 4 : 3) relax_few(
     int4* ids = all_ids[MOSTLY_SHORT ? threadIdx.x / WARP : 0];
     const Matrices matrices = {
         first_pair(shares), reinterpret_cast<double2*>(values), reinterpret_cast<float2*>(left),
-        reinterpret_cast<uint32*>(new_shares)};
+        reinterpret_cast<uint32*>(new_shares), reinterpret_cast<const double2*>(amounts)};
+    const Known known = {known_values, known_residual, known_base};
     ColumnSums sums[2] = {};
     // places fit 32 bits, and registers are few
     const uint32 step = gridDim.x * BLOCK, last = (uint32)rows;
@@ -395,13 +422,13 @@ __global__ void __launch_bounds__(BLOCK, MOSTLY_SHORT ? 4 : 3) relax_few(
                 if (count < 4) four.w = -1;
                 ids[place] = four;
             }
-            mine[place] = described(v, count, begin, out_length[v], loop[v], degree[v], damping);
+            mine[place] = described<LEANING>(v, count, begin, out_length[v], loop[v], degree[v], damping, known);
         }
         __syncwarp();
         const int found = __popc(all_chosen);
-        if (all_short) relax_short(mine, ids, found, damping, matrices, sums);
-        else if (MOSTLY_SHORT) relax_any<1, 4>(mine, pool, found, damping, matrices, sums);
-        else relax_any<2, 8>(mine, pool, found, damping, matrices, sums);
+        if (all_short) relax_short<LEANING>(mine, ids, found, damping, matrices, sums);
+        else if (MOSTLY_SHORT) relax_any<LEANING, 1, 4>(mine, pool, found, damping, matrices, sums);
+        else relax_any<LEANING, 2, 8>(mine, pool, found, damping, matrices, sums);
         __syncwarp();
     }
 #pragma unroll

@@ -7,10 +7,13 @@
 // gathered: a share arrives once for every entry of an out-list. So a shift that makes it zero needs no pass of its own.
 // A vertex without edges takes r - shift at once, and keeps none (shares.cuh, alone).
 //
+// LEANING: a multiple of a vector whose image is known joins y, at vertices with edges: y += amount·z, r -= amount·A·z with
+// A·z = base - z's own residual.
+//
 // Value: what y and r are stored as.
 // Launch: as rows.cuh says.
 // Traffic, Value double: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes; per row 16 (order, start, length) +
-// 5 (loop, degree) + 16 + 16 (y, r) + 4 (shares).
+// 5 (loop, degree) + 16 + 16 (y, r) + 4 (shares); where LEANING, 16 more.
 
 enum RelaxSum { L1, SUM, TAKEN, ARRIVING, LARGEST_STEP };
 
@@ -23,13 +26,15 @@ struct Vertex {
     Share<Value> share;
 };
 
-template <typename Value>
+
+template <typename Value, bool LEANING>
 __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
     const int* __restrict__ order, const int64* __restrict__ start, const int* __restrict__ length,
     const int* __restrict__ pool, double* parts, int* arrived, Plan plan,
     const uint8* __restrict__ loop, const int* __restrict__ degree, const Share<Value>* __restrict__ shares,
-    double damping, double shift, Value* __restrict__ values, Value* __restrict__ r, Share<Value>* __restrict__ new_shares,
-    double* __restrict__ partial_sums) {
+    double damping, double shift, const double* __restrict__ known, const double* __restrict__ known_residual,
+    double known_base, double amount, Value* __restrict__ values, Value* __restrict__ r,
+    Share<Value>* __restrict__ new_shares, double* __restrict__ partial_sums) {
     double sums[SUMS] = {};
     const auto load = [&](int u) { return exact(shares[u]); };
     const auto read = [&](int v, bool wanted) {
@@ -51,13 +56,18 @@ __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
             sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], change_of<Value>(own.value, now.value));
             return;
         }
-        if (arriving == 0.0 && own.residual == 0.0 && shift == 0.0) {  // most of a graph, in a personalized walk
+        if (!LEANING && arriving == 0.0 && own.residual == 0.0 && shift == 0.0) {  // most of a graph, in a personalized walk
             new_shares[v] = 0;
             return;
         }
-        const Value new_value = stepped<Value>(own.value, own.residual, own.share, own.d, leaving);
-        const double taken = new_value - own.value;
-        const Value residual = (Value)(damping * arriving + (own.residual - leaving * taken) - shift);
+        Value new_value = stepped<Value>(own.value, own.residual, own.share, own.d, leaving);
+        double taken = new_value - own.value;
+        Value residual = (Value)(damping * arriving + (own.residual - leaving * taken) - shift);
+        if (LEANING) {  // read no earlier: registers are few
+            new_value += amount * known[v];
+            taken = new_value - own.value;
+            residual -= amount * (known_base - known_residual[v]);
+        }
         const Share<Value> share = share_of<Value>(new_value, residual, own.d, leaving);
         values[v] = new_value;
         r[v] = residual;

@@ -72,6 +72,7 @@ ENGINE_ORDER = [
     "together",
     "ranks",
     "strategies",
+    "background",
     "state",
     "sweeps",
     "snapshot",
