@@ -67,12 +67,12 @@ def _git(*arguments: str) -> str:
 
 
 def command(arguments: list[str]) -> str:
-    """The command to repeat a run from the project's root: without the folder that its results went
-    to, and with graphs named where every machine has them.
+    """The command to repeat a run from the project's root: without the folders that its results and
+    its logs went to, and with graphs named where every machine has them.
     """
     shown, given = [], iter(arguments[1:])
     for argument in given:
-        if argument == "--results":
+        if argument in ("--results", "--logs"):
             next(given)
         elif Path(argument).is_file():
             shown.append(str(Path("../shared/data", *Path(argument).parts[-2:])))

@@ -397,6 +397,58 @@ def rounds(document: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
+def profile(document: dict[str, Any]) -> str:
+    """What each kernel moves beside what it must move, a row an operation and kernel."""
+    figures = document["figures"]
+    rate = figures["copy_rate"]
+    lines = [
+        f"{figures['graph']}, {figures['vertices']:,} vertices, {figures['entries']:,} edges;"
+        f" {figures['passes']} pass{'' if figures['passes'] == 1 else 'es'} a launch.",
+        "",
+        "| operation | kernel | launches | of its time | a launch, ms | bytes needed | moved"
+        f" | moved / needed | GB/s | of {rate / 1e9:,.0f} | through L2 | of L2's peak"
+        " | warps active | issue slots |",
+        "|" + " --- |" * 14,
+    ]
+    for row in figures["rows"]:
+        lines.append(
+            f"| {row['operation']} | `{row['kernel']}` | {row['launches']:,}"
+            f" | {row['share']:.1%} | {' | '.join(_profiled(row, rate))} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _profiled(row: dict[str, Any], rate: float) -> list[str]:
+    """The cells of one kernel from its milliseconds on."""
+    if "not_profiled" in row:
+        return [row["not_profiled"], *[""] * 9]
+    moved, needed = row["read_bytes"] + row["written_bytes"], row["needed_bytes"]
+    a_second = 1e3 * moved / row["milliseconds"]
+    return [
+        f"{row['milliseconds']:.4g}",
+        _bytes(needed),
+        _bytes(moved),
+        f"{moved / needed:.2f}" if needed else "",
+        f"{a_second / 1e9:,.0f}",
+        f"{a_second / rate:.0%}",
+        _bytes(row["l2_bytes"]),
+        *(
+            "" if row[key] is None else f"{row[key]:.0f} %"
+            for key in ("l2_percent", "warps_percent", "issue_percent")
+        ),
+    ]
+
+
+def _bytes(count: float | None) -> str:
+    """Three digits, in the largest unit that leaves one before the point; None is not known."""
+    if count is None:
+        return ""
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if count >= size:
+            return f"{count / size:#.3g} {unit}".replace(". ", " ")
+    return f"{count / 1e3:#.3g} kB".replace(". ", " ")
+
+
 def _number(value: float) -> str:
     return f"{value:,}"
 
@@ -417,6 +469,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "solver": solver,
     "storage": storage,
     "peers": peers,
+    "profile": profile,
     "push-cost": graph,
     "stream": graph,
     "ways": ways,
