@@ -346,7 +346,8 @@ class Workload:
             block.answers()
 
         name = f"{len(asked)} queries, {BLOCK_SWEEPS} sweeps"
-        self._launches.run(name, self._graph, lambda: Block(graph, Options(), asked), work)
+        spaces = self.engine._spaces
+        self._launches.run(name, self._graph, lambda: Block(spaces, Options(), asked), work)
 
     def _classes(self) -> None:
         incoming = self._graph().incoming

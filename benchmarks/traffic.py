@@ -79,9 +79,11 @@ def _counted(counters: Array, name: str) -> int:
 # sweeps over all rows: m ids, and of each vertex its row, what is known of it, and …
 
 
-def _relax(value: int, share: int) -> Needed:
-    """… y and r both ways, the share, which others read at random, and the next one."""
-    each = _PLACED + _OWN + 4 * value + 2 * share
+def _relax(value: int, share: int, known: int = 0) -> Needed:
+    """… y and r both ways, the share, which others read at random, and the next one; and what is
+    leant on.
+    """
+    each = _PLACED + _OWN + 4 * value + 2 * share + known
     return lambda sizes, _: 4 * sizes.entries + each * sizes.vertices
 
 
@@ -216,31 +218,41 @@ def _gather_chunks(sizes: Sizes, arguments: Arguments) -> float:
     return 4 * entries + 24 * int(rows) + gathered + 8 * _WIDTH * int(ends[int(rows) - 1])
 
 
-def _relax_alone(sizes: Sizes, arguments: Arguments) -> float:
-    """Of a row its place, lengths and loop; of each column y and left both ways, the new share; ids
-    and shares of the neighbours, or for a long row what its chunks left.
+def _relax_alone(known: int) -> Needed:
+    """Of a row its place, lengths and loop, and what is leant on; of each column y and left both
+    ways, the new share; ids and shares of the neighbours, or for a long row what its chunks left.
     """
-    order, begin, end, _, length, *_ = arguments
-    long_rows, ends = int(arguments[15]), arguments[16]
-    rows = int(end) - int(begin)
-    entries = _total(length[order[max(int(begin), long_rows) : int(end)]])
-    chunks = int(ends[long_rows - 1]) if long_rows else 0
-    gathered = 2 * _WIDTH * min(sizes.sending, entries)
-    return (25 + 26 * _WIDTH) * rows + 4 * entries + gathered + 8 * _WIDTH * chunks
+
+    def needed(sizes: Sizes, arguments: Arguments) -> float:
+        order, begin, end, _, length, *_ = arguments
+        long_rows, ends = int(arguments[19]), arguments[20]
+        rows = int(end) - int(begin)
+        entries = _total(length[order[max(int(begin), long_rows) : int(end)]])
+        chunks = int(ends[long_rows - 1]) if long_rows else 0
+        gathered = 2 * _WIDTH * min(sizes.sending, entries)
+        return (25 + known + 26 * _WIDTH) * rows + 4 * entries + gathered + 8 * _WIDTH * chunks
+
+    return needed
 
 
-def _relax_few(sizes: Sizes, arguments: Arguments) -> float:
-    """The same of rows with entries; nothing is sent, and left stays, where there are no out-edges;
-    9 bytes for a row without entries.
+def _relax_few(known: int) -> Needed:
+    """The same of rows with entries, and of those that are seeded; nothing is sent, and left stays,
+    where there are no out-edges; 9 bytes for any other row.
     """
-    order, begin, end, _, length, _, _, _, degree, *_ = arguments
-    rows = order[int(begin) : int(end)]
-    reached = length[rows] > 0
-    entries, count = _total(length[rows]), _total(reached)
-    senders = _total(reached & (degree[rows] > 0))
-    columns = _WIDTH * ((8 + 4 + 8) * count + (4 + 2) * senders)
-    gathered = 2 * _WIDTH * min(sizes.sending, entries)
-    return 9 * (len(rows) - count) + 25 * count + columns + 4 * entries + gathered
+
+    def needed(sizes: Sizes, arguments: Arguments) -> float:
+        order, begin, end, _, length, _, _, _, degree, *_ = arguments
+        seeded = arguments[19]
+        rows = order[int(begin) : int(end)]
+        chosen = (length[rows] > 0) | (seeded[rows] > 0)
+        entries, count = _total(length[rows]), _total(chosen)
+        senders = _total(chosen & (degree[rows] > 0))
+        columns = _WIDTH * ((8 + 4 + 8) * count + (4 + 2) * senders)
+        gathered = 2 * _WIDTH * min(sizes.sending, entries)
+        placed = 9 * (len(rows) - count) + (25 + known) * count
+        return placed + columns + 4 * entries + gathered
+
+    return needed
 
 
 # the dynamic graph
@@ -373,8 +385,9 @@ def _gather_keys(_sizes: Sizes, arguments: Arguments) -> float:
 
 
 NEEDED: dict[str, Needed] = {
-    "relax: relax_rows<double>": _relax(8, 2),
-    "relax: relax_rows<float>": _relax(4, 4),
+    "relax: relax_rows<double, false>": _relax(8, 2),
+    "relax: relax_rows<double, true>": _relax(8, 2, known=16),
+    "relax: relax_rows<float, false>": _relax(4, 4),
     "relax: round_shares<double>": _round_shares(8, 2),
     "relax: round_shares<float>": _round_shares(4, 4),
     "pull: pull_rows<double, false, false>": _find_residual,
@@ -389,9 +402,12 @@ NEEDED: dict[str, Needed] = {
     "residual: collect_large<double>": _collect,
     "residual: push_rounds<double>": _push,
     "columns: gather_chunks": _gather_chunks,
-    "columns: relax_rows": _relax_alone,
-    "columns: relax_few<false>": _relax_few,
-    "columns: relax_few<true>": _relax_few,
+    "columns: relax_rows<false>": _relax_alone(0),
+    "columns: relax_rows<true>": _relax_alone(16),
+    "columns: relax_few<false, false>": _relax_few(0),
+    "columns: relax_few<false, true>": _relax_few(16),
+    "columns: relax_few<true, false>": _relax_few(0),
+    "columns: relax_few<true, true>": _relax_few(16),
     # a value
     "select: count_sizes": _values(8, 1),
     "select: list_sizes": _values(8, 1),

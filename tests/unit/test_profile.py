@@ -184,7 +184,7 @@ def test_the_operations_run_on_cpu() -> None:
 
 HUB_KERNELS = {
     "columns: gather_chunks",
-    "columns: relax_rows",
+    "columns: relax_rows<true>",
     "pull: pull_rows<double, true, true>",
 }
 
@@ -226,7 +226,7 @@ def _with_a_hub(backend: Backend, launches: Launches) -> None:
         engine.apply(EdgeBatch.of(insert=[(int(batch.pop()), 5)]))
         engine.update("dynamic-frontier-prune")
         asked = [Asked(Seeds.of(vertices, np.array([7])), k=1, target_error=1e-6)]
-        block = Block(graph, Options(), asked)
+        block = Block(engine._spaces, Options(), asked)
         block.step()
         block.step()
 

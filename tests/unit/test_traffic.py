@@ -26,7 +26,7 @@ def test_the_sizes_of_a_graph() -> None:
 def test_a_sweep_needs_what_its_header_says() -> None:
     sizes = Sizes(vertices=1_000, entries=16_000, sending=800, alone=100)
     # 4 bytes an entry; 16 + 5 + 16 + 16 + 4 a vertex
-    assert NEEDED["relax: relax_rows<double>"](sizes, ()) == 4 * 16_000 + 57 * 1_000
+    assert NEEDED["relax: relax_rows<double, false>"](sizes, ()) == 4 * 16_000 + 57 * 1_000
 
 
 def test_what_is_gathered_counts_no_more_than_there_is() -> None:
