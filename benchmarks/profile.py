@@ -11,11 +11,10 @@ that take about as long as the longest, the one of median time. Kernels below 0.
 an operation are left out, and so are those of CuPy: its sorts, prefix sums and sums.
 
 The counters are those of the memory, the L2 cache and the multiprocessors' schedulers, few enough
-for one pass: a kernel runs once, in its place, and nothing that it changed has to be put back. (The
-log says how many passes there were, and so do the figures.) No instructions are counted, for which
-kernels would be patched. Caches are left as the launch before left them, as it is without a
-profiler; so what a launch leaves in the L2 cache, 50 MB at most, is written on another's account.
-What must be moved says benchmarks/traffic.py.
+to be read together, so that a kernel seldom has to run again from what it found. No instructions
+are counted, for which kernels would be patched. Caches are left as the launch before left them, as
+it is without a profiler; so what a launch leaves in the L2 cache, 50 MB at most, is written on
+another's account. What must be moved says benchmarks/traffic.py.
 """
 
 from __future__ import annotations
@@ -402,11 +401,6 @@ def parsed(log: str) -> list[dict[str, Any]]:
     ]
 
 
-def passes(log: str) -> int:
-    """The most passes that a kernel took; 0 where the log does not say."""
-    return max(map(int, re.findall(r"- (\d+) pass", log)), default=0)
-
-
 def _number(text: str | None, unit: str | None) -> float | None:
     try:
         number = float((text or "").replace(",", ""))
@@ -550,7 +544,6 @@ def main() -> None:
         "graph": document["graph"],
         **document["sizes"],
         "copy_rate": COPY_RATE,
-        "passes": passes(text),
         "rows": rows,
     }
     print(harness.record("profile", "cuda", figures, arguments.results))

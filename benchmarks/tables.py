@@ -397,13 +397,16 @@ def rounds(document: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
+_SHOWN_MS = 0.02
+"""Shorter launches are not shown: what they take is the start of a kernel."""
+
+
 def profile(document: dict[str, Any]) -> str:
     """What each kernel moves beside what it must move, a row an operation and kernel."""
     figures = document["figures"]
     rate = figures["copy_rate"]
     lines = [
-        f"{figures['graph']}, {figures['vertices']:,} vertices, {figures['entries']:,} edges;"
-        f" {figures['passes']} pass{'' if figures['passes'] == 1 else 'es'} a launch.",
+        f"{figures['graph']}, {figures['vertices']:,} vertices, {figures['entries']:,} edges.",
         "",
         "| operation | kernel | launches | of its time | a launch, ms | bytes needed | moved"
         f" | moved / needed | GB/s | of {rate / 1e9:,.0f} | through L2 | of L2's peak"
@@ -411,6 +414,8 @@ def profile(document: dict[str, Any]) -> str:
         "|" + " --- |" * 14,
     ]
     for row in figures["rows"]:
+        if row.get("milliseconds", _SHOWN_MS) < _SHOWN_MS:
+            continue
         lines.append(
             f"| {row['operation']} | `{row['kernel']}` | {row['launches']:,}"
             f" | {row['share']:.1%} | {' | '.join(_profiled(row, rate))} |"

@@ -169,6 +169,8 @@ class Query:
         """Follows a batch."""
         self.walk.perturb(applied)
         self.done, self._leading, self._next_check = False, None, np.inf
+        # what it gained before says nothing of what it will
+        self._centred, self._leant = [], []
         self._best, self._stalled = np.inf, 0
         self._threshold = 0.5 * self.walk.l1
         self._judged = (0.0, self.walk.l1)

@@ -189,6 +189,26 @@ def test_batches_and_updates_between_sweeps_are_followed(method: str, backend: B
     _assert_certified(engine, seed, answer)
 
 
+def test_a_watched_query_goes_on_where_it_is_after_a_batch(backend: Backend) -> None:
+    generator, batch = np.random.default_rng(5), _mixing()
+    engine = _engine(batch, backend)
+    (seed,) = _seeds(batch, 1)
+    engine.watch("one", _query(seed, target_error=1e-6))
+    first = engine.watched("one").iterations
+    sweeps = []
+    for _ in range(20):
+        # a few edges at first: what they change is less than any sweep of the first solve left
+        new = generator.integers(0, 512, (2, 1 + len(sweeps)))
+        engine.apply(EdgeBatch(new[0], new[1]))
+        engine.update()
+        engine.refresh_watched()
+        sweeps.append(engine.watched("one").iterations)
+        assert engine.watched("one").error_bound <= 1e-6
+    assert 0 < max(sweeps) <= first
+    assert np.median(sweeps) <= first - 2
+    _assert_certified(engine, seed, engine.watched("one"))
+
+
 @pytest.mark.parametrize("storage", get_args(Storage))
 def test_ranks_that_are_not_fit_are_not_leant_on(storage: Storage, backend: Backend) -> None:
     options = Options(storage=storage)
