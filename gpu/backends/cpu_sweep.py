@@ -31,6 +31,9 @@ _BLOCK = 1024
 small.
 """
 
+_SHORT = 8
+"""Rows of so few entries are summed one after the other: more than one sum costs more there."""
+
 GROUP = 1
 """Groups of Rows that a core takes at a time."""
 
@@ -50,6 +53,10 @@ NOTHING_KNOWN = Known(_NO_VALUES, _NO_VALUES, 0.0)
 @inlined
 def _row_sum(pool, begin, end, contributions):  # type: ignore[no-untyped-def]
     total = 0.0
+    if end - begin <= _SHORT:
+        for slot in range(unsigned(begin), unsigned(end)):
+            total += contributions[unsigned(pool[slot])]
+        return total
     while begin < end:
         stop = min(begin + _BLOCK, end)
         # four sums, since an addition that needs the one before it has to wait for it
@@ -197,10 +204,10 @@ def _share(value, residual, d, leaving, single):  # type: ignore[no-untyped-def]
     """What a vertex sends along each edge: for a y in float32, of what that can take."""
     if d == 0:
         return np.float32(0.0)
-    wanted = residual if leaving == 1.0 else residual / leaving
     if single:
-        wanted = np.float64(np.float32(value + wanted)) - value
-    return np.float32(wanted / d)
+        return np.float32((np.float64(np.float32(value + residual / leaving)) - value) / d)
+    # what it is rounded to matters, not what it is rounded from
+    return np.float32(residual) / np.float32(leaving * d)
 
 
 @helper
@@ -212,10 +219,11 @@ def _stepped(value, residual, share, d, leaving, single):  # type: ignore[no-unt
 
 
 @helper
-def _sent_and_left(value, residual, share, d, loop, leaving, damping, single):  # type: ignore[no-untyped-def]
-    """What is in the residual of all vertices after a sweep because of this one."""
-    taken = _stepped(value, residual, share, d, leaving, single) - value
-    return damping * np.float64(share) * (d - loop) + (residual - leaving * taken)
+def _sent_and_left(residual, share, d, damping):  # type: ignore[no-untyped-def]
+    """What is in the residual of all vertices after a sweep because of this one, but for what y
+    rounds away: α·share·(d - ℓ) is sent, r - (1 - αℓ/d)·share·d stays.
+    """
+    return residual - (1.0 - damping) * (np.float64(share) * d) if d > 0 else 0.0
 
 
 @helper
@@ -296,9 +304,7 @@ def _relax(  # type: ignore[no-untyped-def]
             l1 += abs(residual)
             total += residual
             taken_sum += taken
-            arriving_sum += _sent_and_left(
-                new, residual, share, d, loop[v], leaving, damping, single
-            )
+            arriving_sum += _sent_and_left(residual, share, d, damping)
             largest = max(largest, _change(old, new, last_digits))
         sums[group, 0] = l1
         sums[group, 1] = total
@@ -336,7 +342,7 @@ def _round_shares(  # type: ignore[no-untyped-def]
         shares[v] = share
         l1 += abs(residual)
         total += residual
-        arriving_sum += _sent_and_left(value, residual, share, d, loop[v], leaving, damping, single)
+        arriving_sum += _sent_and_left(residual, share, d, damping)
     stripe = first // STRIPE
     sums[stripe, 0] = l1
     sums[stripe, 1] = total
@@ -451,9 +457,7 @@ def _descend(  # type: ignore[no-untyped-def]
         if not alone:
             share = _share(new, residual, d, leaving, False)
             shares[v] = share
-            arriving_sum += _sent_and_left(
-                new, residual, share, d, loop[v], leaving, damping, False
-            )
+            arriving_sum += _sent_and_left(residual, share, d, damping)
         largest = max(largest, abs(taken))
     stripe = first // STRIPE
     sums[stripe, 0] = l1

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(BLOCK) descend(
         sums[L1] += fabs(residual);
         sums[SUM] += residual;
         sums[TAKEN] += taken;
-        if (!alone) sums[ARRIVING] += sent_and_left<double>(new_value, residual, share, d, loop[v], leaving, damping);
+        if (!alone) sums[ARRIVING] += sent_and_left<double>(residual, share, d, damping);
         sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], fabs(taken));
     }
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SUMS);

@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
         sums[L1] += fabs((double)residual);
         sums[SUM] += residual;
         sums[TAKEN] += taken;
-        sums[ARRIVING] += sent_and_left<Value>(new_value, residual, share, own.d, own.loop, leaving, damping);
+        sums[ARRIVING] += sent_and_left<Value>(residual, share, own.d, damping);
         sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], change_of<Value>(own.value, new_value));
     };
     each_row({order, start, length, pool, parts, arrived}, plan, load, read, finish);
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(BLOCK) round_shares(
         shares[v] = share;
         sums[L1] += fabs((double)residual);
         sums[SUM] += residual;
-        sums[ARRIVING] += sent_and_left<Value>(value, residual, share, d, loop[v], leaving, damping);
+        sums[ARRIVING] += sent_and_left<Value>(residual, share, d, damping);
     }
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SUMS);
 }

@@ -51,10 +51,9 @@ __device__ __forceinline__ Alone<Value> alone(double value, double residual, dou
     return {new_value, (Value)(residual - leaving * (new_value - value))};
 }
 
-// What is in the residual of all vertices after a sweep because of v: its shares, and what it leaves.
+// What is in the residual of all vertices after a sweep because of v, but for what y rounds away: α·share·(d - ℓ) is sent, and
+// r - (1 - αℓ/d)·share·d stays.
 template <typename Value>
-__device__ __forceinline__ double sent_and_left(
-    double value, double residual, Share<Value> share, int d, uint8 loop, double leaving, double damping) {
-    const double taken = stepped<Value>(value, residual, share, d, leaving) - value;
-    return damping * exact(share) * (d - loop) + (residual - leaving * taken);
+__device__ __forceinline__ double sent_and_left(double residual, Share<Value> share, int d, double damping) {
+    return d > 0 ? residual - (1.0 - damping) * (exact(share) * d) : 0.0;
 }

@@ -195,7 +195,7 @@ def test_a_watched_query_goes_on_where_it_is_after_a_batch(backend: Backend) -> 
     (seed,) = _seeds(batch, 1)
     engine.watch("one", _query(seed, target_error=1e-6))
     first = engine.watched("one").iterations
-    sweeps = []
+    sweeps: list[int] = []
     for _ in range(20):
         # a few edges at first: what they change is less than any sweep of the first solve left
         new = generator.integers(0, 512, (2, 1 + len(sweeps)))
