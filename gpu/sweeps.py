@@ -22,10 +22,13 @@ as far as makes the weighted residual smallest:
     c = <Wq̂,q'> / <Wq',q'>,  p = z - c·p',  q = q̂ - c·q'
     a = <Wq,r> / <Wq,q>,  y += a·p,  r -= a·q,  W = 1 / (1 - αℓ/d) / max(y, (1-α)·mean y)
 
-A guard drops p' and makes W anew after a sweep that gained less than a plain one must. Which way
-is best the residual says (`_Pace`): balance saves three sweeps of four on R-MAT and doubles them
-on the npm registry; acceleration saves a third or more of most, and little on graphs that are
-nearly acyclic, where a sweep without it costs less.
+A guard drops p' and makes W anew after a sweep that gained less than a plain one must. When to go
+which way the residual says (`_Pace`). Balanced sweeps begin: they take what is easy, on R-MAT all
+of it in a seventh of the plain ones. Where they become slow, accelerated ones take turns with them,
+and save a third or more of most; among it what closed classes keep, which on the npm registry
+doubles the sweeps that are only balanced. They save little on graphs that are nearly acyclic, and
+a short trial is all that they cost there. Plain sweeps stand in where there is no room for what
+acceleration remembers.
 """
 
 from __future__ import annotations
@@ -45,28 +48,37 @@ _STALLED_SWEEPS = 8
 _DRIFTED = 0.1
 """The part of a bound that may be drift before the residual is computed anew from y, in a sweep."""
 
-_VERTEX_COST, _ACCELERATED_VERTEX_COST = 0.5, 4.2
-"""What a sweep costs for each vertex, in edges: on an H200 an accelerated one took 1.22 times as
-long on R-MAT with 16 edges a vertex, 1.84 times on a grid with 4.
+_VERTEX_COST, _ACCELERATED_VERTEX_COST = 2.0, 5.5
+"""What a sweep costs for each vertex, in edges: on an H200 an accelerated one took 1.24 times as
+long on R-MAT with 16 edges a vertex, 1.53 times on a grid with 4; on one core 1.0 to 1.4 times.
 """
 
 _ACCELERATED_OVERHEAD = 1.3
 """What an accelerated sweep costs where there is hardly an edge, in other sweeps."""
 
-_QUICK = 0.35
-"""What balanced sweeps leave of the bound where there is nothing to accelerate."""
+_PLAIN_COST = 2.5
+"""What a plain sweep costs, in balanced ones: it takes no longer, but the first few that follow
+balanced ones only make good what these leave to them; with less, graphs where that is all lose.
+"""
 
-_PROMISE = 1.7
-"""How many sweeps an accelerated one is worth, as long as nothing is known of it."""
+_SETTLED = 0.65
+"""What balanced sweeps leave of the bound when another way is tried: graphs on which they always
+leave less (R-MAT, wiki-Vote, p2p-Gnutella31) gain a tenth by acceleration, or nothing.
+"""
 
-_FIRST_SWEEPS = 2
-"""Balanced sweeps before the acceleration begins: they take what is easy."""
+_TRIAL = 4
+"""Sweeps of a trial: the first two accelerated ones have no last direction, and show nothing."""
+
+_COUNTED = 4
+"""The last so many sweeps say what a way gains: single ones differ by half."""
+
+_STAKE = 0.12
+"""The part of all sweeps that trials may cost if they gain nothing: those that failed on road
+networks lost at most half of that.
+"""
 
 _FRESH_WEIGHTS = (0, 1, 7)
 """Accelerated sweeps that begin with new weights and no last direction: y still changes much."""
-
-_WORTH = 8.0
-"""A bound below so many times the target is met by plain sweeps before an acceleration pays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +92,7 @@ class Way:
 WAYS = tuple(
     Way(balanced, accelerated) for accelerated in (True, False) for balanced in (True, False)
 )
-"""In the order in which they are tried."""
+"""All of them. A solve goes balanced, and now and then the first other way that it may go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +145,7 @@ def _sweep(state: State, most_sweeps: int, ways: Sequence[Way], tolerance: float
         if converged or stalled == _STALLED_SWEEPS or sweeps == most_sweeps:
             break
         if pace.changes(bound):
-            dense.begin(pace.way)
+            dense.change(pace.way)
             best, stalled = np.inf, 0
     if not pace.way.balanced or (tolerance is None and converged and bound > target):
         # as `centred_bound` has seen it; float32 leaves a sum when balanced too
@@ -143,57 +155,66 @@ def _sweep(state: State, most_sweeps: int, ways: Sequence[Way], tolerance: float
 
 
 class _Pace:
-    """Which way to go on: the one that gains most for what it costs, as far as is known.
+    """Which way to go on: balanced, or the other way as long as it gains more for what it costs.
 
-    A way is left when it has been slow for some sweeps, for one that has not been tried, or that
-    was quicker. The longer ways have been compared, the more patience there is.
+    Gains are those of log(bound) a sweep. When balanced sweeps gain less than the other way did
+    when it was left (before it has been tried, less than they should), it is tried for some sweeps,
+    and left when it gains less for its cost than they did just before it. So the two may take
+    turns. What the other way has lost is counted, so that all trials together stay cheap.
     """
 
     def __init__(self, state: State, ways: Sequence[Way]) -> None:
-        graph, options = state.graph, state.options
-        overhead = graph.backend.sweep_overhead
-        work = graph.edges + _VERTEX_COST * graph.vertices + overhead
-        accelerated_work = graph.edges + _ACCELERATED_VERTEX_COST * graph.vertices
-        accelerated_work += _ACCELERATED_OVERHEAD * overhead
-        self._accelerated_cost = accelerated_work / work
-        self._ways = ways
-        self._worth = _WORTH * options.target_error
-        self._slow = -log(0.95 * options.damping)
-        self._gains: dict[Way, float] = {}
+        balanced = Way(balanced=True, accelerated=False)
+        self._first = balanced if balanced in ways else ways[0]
+        self._other = next((way for way in ways if way != self._first), None)
+        self._cost = _cost(self._other, state) if self._other else 1.0
+        self._target = state.options.target_error
+        # no way is slower for long
+        self._slowest = -log(state.options.damping)
+        # for its cost, of the other way; and what there was to beat when it was taken
+        self._promise, self._gain = -log(_SETTLED), 0.0
+        self._lost = 0.0
+        self._sweeps = 0
         self._seen: list[float] = []
-        self._patience = 3
-        first = Way(balanced=True, accelerated=False)
-        self.way = first if first in ways else ways[0]
-        self._first = self.way != ways[0]
+        self.way = self._first
 
     def changes(self, bound: float) -> bool:
         """Takes note of a sweep. Whether the next one goes another way."""
+        self._sweeps += 1
         self._seen.append(bound)
-        if self._first and len(self._seen) >= _FIRST_SWEEPS and bound > self._worth:
-            quick = self._seen[-1] < _QUICK * self._seen[-2]
-            if not quick and self._accelerated_cost < _PROMISE:
-                return self._take(self._ways[0])
-        if len(self._seen) <= self._patience:
+        swept = len(self._seen) - 1
+        if self._other is None or swept < (1 if self.way == self._first else _TRIAL):
             return False
-        gain = log(self._seen[-4] / self._seen[-1]) / 3.0
-        if self.way.accelerated:
-            gain /= self._accelerated_cost
-        self._gains[self.way] = gain
-        if gain > self._slow:
-            return False
-        for way in self._ways:
-            if way not in self._gains:
-                return self._take(way)
-        best = max(self._gains, key=self._gains.__getitem__)
-        self._patience *= 2
-        if best == self.way or self._gains[best] < 1.005 * gain:
-            self._seen = self._seen[-4:]
-            return False
-        return self._take(best)
-
-    def _take(self, way: Way) -> bool:
-        self.way, self._seen, self._first = way, [], False
+        counted = min(swept, _COUNTED)
+        gain = log(self._seen[-1 - counted] / bound) / counted
+        if self.way == self._first:
+            if gain >= self._promise or not self._affordable(bound, gain):
+                return False
+            self._gain, self.way = max(gain, self._slowest), self._other
+        else:
+            self._promise = gain / self._cost
+            if self._promise >= self._gain:
+                return False
+            self._lost += self._cost * swept - log(self._seen[0] / bound) / self._gain
+            self.way = self._first
+        self._seen = [bound]
         return True
+
+    def _affordable(self, bound: float, gain: float) -> bool:
+        """Whether there is time for a trial, and one that gains nothing costs little of all."""
+        left = log(max(bound / self._target, 1.0)) / max(gain, self._slowest)
+        lost = self._lost + _TRIAL * (self._cost - 1.0)
+        return left > _TRIAL and lost <= _STAKE * (self._sweeps + left)
+
+
+def _cost(way: Way, state: State) -> float:
+    """What a sweep costs, in balanced ones."""
+    if not way.accelerated:
+        return _PLAIN_COST
+    graph, overhead = state.graph, state.graph.backend.sweep_overhead
+    work = graph.edges + _VERTEX_COST * graph.vertices + overhead
+    accelerated_work = graph.edges + _ACCELERATED_VERTEX_COST * graph.vertices
+    return (accelerated_work + _ACCELERATED_OVERHEAD * overhead) / work
 
 
 class _Sweeps:
@@ -211,17 +232,24 @@ class _Sweeps:
         self._arriving = 0.0
         self._descent: Descent | None = None
         self._accelerated = 0
-        self._fresh, self._guarded = True, False
+        self._fresh, self._guarded, self._balanced = True, False, True
         self.owed = 0.0
         # of q: the mean that was taken from it, what it has of `owed`, how far it can be from the
         # image of p; and a bound of ‖p‖₁
         self._mean = self._owed_image = self._image_error = self._direction = 0.0
 
     def begin(self, way: Way) -> None:
-        """Starts from the residual as it is, or goes on in another way."""
-        self._fresh, self._guarded = True, False
+        """Starts from the residual as it is."""
+        self._fresh, self._guarded, self._balanced = True, False, way.balanced
         # vertices without edges have hardly any residual
         self._round(self._state.sum / self._connected if way.balanced else self.owed)
+
+    def change(self, way: Way) -> None:
+        """Goes on in another way."""
+        if way.balanced == self._balanced:  # the shares are those of the residual
+            self._fresh, self._guarded = True, False
+        else:
+            self.begin(way)
 
     def _round(self, shift: float) -> None:
         state = self._state
