@@ -157,10 +157,10 @@ def _sweep(state: State, most_sweeps: int, ways: Sequence[Way], tolerance: float
 class _Pace:
     """Which way to go on: balanced, or the other way as long as it gains more for what it costs.
 
-    Gains are those of log(bound) a sweep. When balanced sweeps gain less than the other way did
-    when it was left (before it has been tried, less than they should), it is tried for some sweeps,
-    and left when it gains less for its cost than they did just before it. So the two may take
-    turns. What the other way has lost is counted, so that all trials together stay cheap.
+    Gains are those of log(bound) a sweep. When balanced sweeps gain less than the other way did the
+    last time (before there was one, less than they should), it is taken for some sweeps, and left
+    when it gains less for its cost than they did just before. So the two may take turns. What the
+    other way has lost is counted, so that all trials together stay cheap.
     """
 
     def __init__(self, state: State, ways: Sequence[Way]) -> None:
@@ -171,7 +171,7 @@ class _Pace:
         self._target = state.options.target_error
         # no way is slower for long
         self._slowest = -log(state.options.damping)
-        # for its cost, of the other way; and what there was to beat when it was taken
+        # what the other way gains for its cost, and what it has to
         self._promise, self._gain = -log(_SETTLED), 0.0
         self._lost = 0.0
         self._sweeps = 0
@@ -192,10 +192,11 @@ class _Pace:
                 return False
             self._gain, self.way = max(gain, self._slowest), self._other
         else:
-            self._promise = gain / self._cost
-            if self._promise >= self._gain:
+            if gain / self._cost >= self._gain:
                 return False
-            self._lost += self._cost * swept - log(self._seen[0] / bound) / self._gain
+            cost, gained = self._cost * swept, log(self._seen[0] / bound)
+            self._promise = gained / cost
+            self._lost += cost - gained / self._gain
             self.way = self._first
         self._seen = [bound]
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import get_args
 
 import networkx as nx
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from gpu import STRATEGIES, EdgeBatch, Engine, Options, state, verify
 from gpu.backends.base import Array, Backend, Moved
 from gpu.graph import Applied, Graph
-from gpu.sweeps import WAYS, sweep_to_target
+from gpu.sweeps import WAYS, Way, sweep_to_target
 from gpu.types import Dangling, Storage
 from tests.graphs import FAMILIES, Model, random_batch, random_graph
 
@@ -223,6 +224,34 @@ def test_vertices_without_edges_follow_every_sweep(
         # a plain way ends with a shift that they have not followed yet
         exactly = 2.0**-50 if storage == "float64" and way.balanced else 1e-6
         assert np.abs(alone * leaving / state.base - 1.0).max() <= exactly, way
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_accelerated_sweeps_end_what_closed_classes_keep(
+    backend: Backend, dangling: Dangling
+) -> None:
+    # all edges lead downwards, at last into pairs that no edge leaves
+    generator, vertices, closed = np.random.default_rng(3), 900, 20
+    sources = generator.integers(closed, vertices, 4 * vertices)
+    targets = (sources * generator.random(len(sources)) ** 2).astype(np.int64)
+    pairs = np.arange(closed)
+    engine = Engine(Options(dangling=dangling, target_error=1e-6), backend)
+    engine.apply(EdgeBatch(np.concatenate([sources, pairs]), np.concatenate([targets, pairs ^ 1])))
+    state = engine._state
+
+    def sweeps(ways: Sequence[Way]) -> int:
+        state.start_anew()
+        swept = sweep_to_target(state, 200, ways)
+        assert swept.converged
+        return swept.sweeps
+
+    alone = min(sweeps((way,)) for way in WAYS if not way.accelerated)
+    assert sweeps(WAYS) < 0.75 * alone
+    # they took turns, from the shares that the others had left
+    assert _residual_error(engine) <= 1e-12
+    values = backend.to_host(state.values)
+    ranks = values[backend.to_host(engine._graph.numbering.positions_of(np.arange(vertices)))]
+    assert np.abs(ranks / ranks.sum() - _exact(engine)).sum() <= state.error_bound + 1e-12
 
 
 def test_vertices_without_edges_do_not_slow_the_others(backend: Backend) -> None:
