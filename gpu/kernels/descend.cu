@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(BLOCK, 4) image_rows(
         const double last = followed ? last_image[v] : 0.0;
         const int d = degree[v];
         const uint8 looping = loop[v];
-        const bool alone = d == looping && length[v] == 0;
+        const bool alone = is_alone(d, looping, length[v]);
         return Vertex{r[v], last, weighted ? weights[v] : 0.0f, d, looping, alone, shares[v]};
     };
     const auto finish = [&](int v, const Vertex& own, double arriving) {
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(BLOCK) descend(
         const int d = degree[v];
         const double leaving = leaving_of(d, loop[v], damping);
         const double old_value = values[v], old_residual = r[v];
-        const bool alone = d == loop[v] && length[v] == 0;
+        const bool alone = is_alone(d, loop[v], length[v]);
         double p = alone ? mean / leaving : step_of(shares[v], old_residual, d), q = image[v];
         if (followed) {
             p -= mixed * direction[v];

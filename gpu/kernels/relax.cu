@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
         if (!wanted) return Vertex<Value>{};
         const int d = degree[v];
         const uint8 looping = loop[v];
-        return Vertex<Value>{(double)values[v], (double)r[v], d, looping, d == looping && length[v] == 0, shares[v]};
+        return Vertex<Value>{(double)values[v], (double)r[v], d, looping, is_alone(d, looping, length[v]), shares[v]};
     };
     const auto finish = [&](int v, const Vertex<Value>& own, double arriving) {
         const double leaving = leaving_of(own.d, own.loop, damping);
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(BLOCK) round_shares(
         const int d = degree[v];
         const double leaving = leaving_of(d, loop[v], damping);
         const double value = values[v];
-        if (d == loop[v] && length[v] == 0) {
+        if (is_alone(d, loop[v], length[v])) {
             const Alone<Value> now = alone<Value>(value, r[v] - shift, leaving);
             values[v] = now.value;
             r[v] = now.left;

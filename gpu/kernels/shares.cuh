@@ -38,6 +38,9 @@ __device__ __forceinline__ Value stepped(double value, double residual, Share<Va
     else return value + (d > 0 ? exact(share) * d : residual);
 }
 
+// Whether a vertex has no edge but its own loop; entries: of its in-list.
+__device__ __forceinline__ bool is_alone(int d, uint8 loop, int entries) { return d == loop && entries == 0; }
+
 // What a vertex without any edge but its own loop has after a sweep. Nothing arrives and nothing leaves, so its y follows β at
 // once, and no residual waits there for the next sweep: `left` is what y has no digits for.
 template <typename Value>
