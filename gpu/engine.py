@@ -27,6 +27,7 @@ from gpu.solver import solve
 from gpu.stages import Stages
 from gpu.state import State
 from gpu.strategies import STRATEGIES, Strategy, Touched, strategy_named
+from gpu.sweeps import WAYS, sweep_to_target
 from gpu.together import independent, parted
 from gpu.types import (
     BackendName,
@@ -387,9 +388,8 @@ class Engine:
             engine.personalized_many(
                 [PersonalizedQuery(np.array([2]), k=1, method="pull")] * columns
             )
-        # with so many edges that an acceleration is worth its cost
-        engine = Engine(self.options, self._backend)
-        ends = np.random.default_rng(0).integers(0, 1 << 15, (2, 1 << 18))
-        engine.apply(EdgeBatch(ends[0], ends.min(axis=0)))
-        engine.update("auto")
+            if self.options.storage == "float64":
+                # what a solve tries where it is slow
+                engine._state.start_anew()
+                sweep_to_target(engine._state, 4, [way for way in WAYS if way.accelerated])
         Graph.warm_up(self._backend, self.options.dangling)
