@@ -1,7 +1,7 @@
 """What the personalized walks of a graph have in common, as far as its global ranks tell.
 
 A walk forgets its seeds. After a few steps what is left of its residual is spread as that of any
-other walk, and falls by what α leaves of it a sweep; the other differences are gone much sooner. A
+other walk, and falls to α of it a sweep; the other differences are gone much sooner. A
 vector whose residual is spread like that, too, is known already: the global ranks, with
 
     A·z = β·1 - r,    A = I - αP̄ᵀ.
@@ -10,12 +10,13 @@ So a sweep may *lean* on them: ``y += c·z, r -= c·A·z`` with c = Σr / Σ(A·
 y and makes Σr = 0, which takes the common part out; what comes in its place is spread over all
 vertices, and is mixed by few sweeps. Centring with the seeds (gpu.walk) comes to the same in the
 end, but has to spread what it takes from the seeds first, again and again. On R-MAT the bound falls
-by a sixth or a seventh a sweep either way, leaning from the second sweep on, else from the fifth.
+to a sixth or a seventh a sweep either way, leaning from the second or third sweep on, else from the
+fifth.
 
 In a graph of parts that walks seldom leave, or never, z has much where a walk has nothing, and that
-falls by α a sweep and no faster. So leaning is on trial as long as it lasts (gpu.personalized,
-gpu.block): a query that does not gain by it any more begins anew without, and the next ones try
-again ever more seldom.
+falls to α of it a sweep and no faster. So leaning is on trial as long as it lasts
+(gpu.personalized, gpu.block): a query that does not gain by it any more begins anew without, and
+the next ones try again ever more seldom.
 
 The vertices without edges take no part: the sums are over the others.
 """
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 from gpu.backends.base import Known
 from gpu.types import Ranking
 
-_FIRST_LOOK = 5
+FIRST_LOOK = 5
 """Sweeps that lean before they are judged: a walk may need some to get away from its seeds."""
 
 _SWEEPS, _GAINED = 2, 0.35
@@ -40,8 +41,10 @@ wiki-Vote, p2p-Gnutella31) it is 0.03 to 0.27, where it does not (cnr-2000, dblp
 0.55 and more.
 """
 
-USABLE_BOUND = 0.1
-"""Ranks with a larger error bound are no help."""
+USABLE = 0.1
+"""Ranks are no help whose residual is a larger part of what they are the solution for, β at every
+vertex with edges: also A·z has to have about that sum, and hardly anything below 0.
+"""
 
 _MOST_PASSED = 63
 
@@ -72,7 +75,11 @@ class Trials:
 
     @property
     def due(self) -> bool:
-        """Whether to try; counts as one that was let pass where not."""
+        """Whether the next one is to try."""
+        return self._passing == 0
+
+    def take_turn(self) -> bool:
+        """The same of one that has come; where it is not to try it was let pass."""
         if self._passing > 0:
             self._passing -= 1
             return False
@@ -89,6 +96,6 @@ def gains(bounds: Sequence[Ranking]) -> NDArray[np.bool_]:
 
     bounds  float64[queries] after each sweep that leant
     """
-    if len(bounds) < _FIRST_LOOK:
+    if len(bounds) < FIRST_LOOK:
         return np.ones(len(bounds[-1]), np.bool_)
-    return np.asarray(bounds[-1] <= _GAINED * bounds[-1 - _SWEEPS])
+    return np.isfinite(bounds[-1]) & (bounds[-1] <= _GAINED * bounds[-1 - _SWEEPS])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.background import Background, gains
+from gpu.background import FIRST_LOOK, Background, gains
 from gpu.errors import OutOfMemory
 from gpu.graph import Graph
 from gpu.personalized import Spaces, check_query
@@ -140,8 +140,8 @@ class Block:
     @property
     def error_bounds(self) -> Ranking:
         """float64[queries]: upper bounds on the L1 errors; infinite before the first sweep."""
-        with np.errstate(divide="ignore"):
-            return self._missing / self._total
+        known = self._total > 0.0
+        return np.where(known, self._missing / np.where(known, self._total, 1.0), np.inf)
 
     @property
     def _missing(self) -> Ranking:
@@ -182,7 +182,7 @@ class Block:
         self._total = self._total + sums[2]
         # sums, y, and what is left of each residual once a share of it is sent
         self._drift += (6.0 * (depth + 4.0) * _ULP + _ROUNDED * _SHARE_ROUNDED) * self._l1
-        self._drift += 2.0 * _ULP * self._total
+        self._drift += 2.0 * _ULP * (np.abs(self._total) + self._missing)
         # the sweep has not seen what was carried
         self._l1, self._sum = sums[0] + np.abs(sums[1]) + self._carried, sums[1]
         bounds = self.error_bounds
@@ -208,11 +208,15 @@ class Block:
             return None
         background = self._spaces.background(float(self._targets.min()))
         if self._leans is None and background is not None:
-            self._leans = self._spaces.leaning.due
+            self._leans = self._spaces.leaning.take_turn()
         return background if self._leans else None
 
     def _lean(self, background: Background) -> Ranking:
-        """How much of it each column is to take; accounts for what is rounded by that."""
+        """How much of it each column is to take; accounts for what is rounded by that. What shares
+        and float32 round off is accounted for by the sweep: it is a part of ‖r‖₁ + |Σr|, and what
+        leaning adds to r measures |Σr|, or a tenth more (gpu.background, USABLE), for which there
+        is room in _SHARE_ROUNDED.
+        """
         if not self._looked_at_all:
             # something is left wherever there are edges
             self._seeded[self.graph.degree > self.graph.loop] = 1
@@ -228,14 +232,17 @@ class Block:
         return amounts
 
     def _judge_leaning(self, ended: NDArray[np.bool_]) -> None:
-        """Begins anew where it does not pay for more than a few."""
+        """Does without where it does not pay for more than a few: begins anew, if there are sweeps
+        enough.
+        """
         slow = ~(ended | gains(self._leant))
-        gained = self.done or int(slow.sum()) <= min(_LAGGING, len(slow) // 2)
-        if self.done or not gained:
-            self._spaces.leaning.ended(gained)
-        if not gained:
+        if not self.done and int(slow.sum()) > min(_LAGGING, len(slow) // 2):
             self._leans = False
-            self._start()
+            self._spaces.leaning.ended(gained=False)
+            if 2 * self.iterations <= self.options.max_iterations:
+                self._start()
+        elif self.done and len(self._leant) >= FIRST_LOOK and not slow.any():
+            self._spaces.leaning.ended(gained=True)
 
     def answers(self) -> list[Personalized]:
         """The places as they are now, each with a certificate that is true at any time; of those
@@ -250,7 +257,8 @@ class Block:
             Personalized(
                 vertices=ids[: query.k],
                 # what is below 0 is so by less than the error
-                ranks=np.maximum(values[: query.k], 0.0) / (self._total[column] or 1.0),
+                ranks=np.maximum(values[: query.k], 0.0)
+                / (self._total[column] if self._total[column] > 0.0 else 1.0),
                 error_bound=min(2.0, float(bounds[column])),
                 settled=settled_by_gaps(values, float(missing[column]), query.k),
                 method="pull",

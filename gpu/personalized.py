@@ -15,7 +15,7 @@ The methods are the two phases of the solver (gpu.walk), in different order:
             (a tenth of a sweep, since a sweep pushes all that there is). Push goes on while Ψ < 0
             and while it pays: as long as the work of each tenth of a sweep brings ‖r‖₁ down by what
             a tenth of a sweep of pull does where pull is good. The costs are measured once for each
-            backend, so that the same query takes the same way.
+            backend, so that no clock decides which way a query takes.
 
 A query is made in steps of at most about a sweep, so that whoever has the device can do something
 else between them; a batch between two steps perturbs the residual, and the query goes on.
@@ -27,7 +27,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from gpu.background import Background, Trials, gains
+from gpu.background import FIRST_LOOK, Background, Trials, gains
 from gpu.errors import InvalidValue
 from gpu.graph import Applied, Graph, Loaded
 from gpu.seeds import Seeds
@@ -219,7 +219,7 @@ class Query:
         self._judged = (work, before)
         stuck = pushed.ended == "work" and pushed.rounds == 0
         self.pulling = walk.dense or stuck or slow or pushed.ended == "floor"
-        if self.pulling and walk.total > 0.0 and self._background() is None:
+        if self.pulling and walk.total > 0.0 and not self._will_lean:
             walk.centre()
 
     @property
@@ -232,7 +232,7 @@ class Query:
         walk = self.walk
         self.pulled = True
         self.iterations += 1
-        background = self._background()
+        background = self._background() if self._centring else None
         walk.sweep(self._spaces.shares(), self._centring, background)
         bound = walk.error_bound
         self._centred.append(bound)
@@ -248,19 +248,26 @@ class Query:
             return None
         background = self._spaces.background(self.target_error)
         if self._leans is None and background is not None:
-            self._leans = self._spaces.leaning.due
+            self._leans = self._spaces.leaning.take_turn()
         return background if self._leans else None
 
+    @property
+    def _will_lean(self) -> bool:
+        leans = self._spaces.leaning.due if self._leans is None else self._leans
+        return leans and self._spaces.background(self.target_error) is not None
+
     def _judge_leaning(self) -> None:
-        """Begins anew where it does not pay."""
+        """Does without where it does not pay: begins anew, if there are sweeps enough."""
         self._leant.append(np.array([self.walk.error_bound]))
-        gained = self.done or bool(gains(self._leant).all())
-        if self.done or not gained:
-            self._spaces.leaning.ended(gained)
-        if not gained:
+        gained = bool(gains(self._leant).all())
+        if not self.done and not gained:
             self._leans = False
-            self.walk.restart()
-            self._begin()
+            self._spaces.leaning.ended(gained=False)
+            if 2 * self.iterations <= self.walk.options.max_iterations:
+                self.walk.restart()
+                self._begin()
+        elif self.done and gained and len(self._leant) >= FIRST_LOOK:
+            self._spaces.leaning.ended(gained=True)
 
     @property
     def _centring(self) -> bool:

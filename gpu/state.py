@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends.base import Array, Known, Moved, Relaxed, Residual
-from gpu.background import USABLE_BOUND, Background
+from gpu.background import USABLE, Background
 from gpu.graph import Applied, Graph, Loaded
 from gpu.types import EdgeBatch, Options, Ranking
 
@@ -364,12 +364,12 @@ class State:
         graph, damping = self.graph, self.options.damping
         if self.stale or self.total <= 0.0 or self._kind is np.float32 or graph.connected == 0:
             return None
-        if self.error_bound > USABLE_BOUND or self.uncertainty > _ROUNDED_PART * target * (
-            1.0 - damping
-        ):
-            return None
         # vertices without edges have hardly any residual
         weight = graph.connected * self.base - self.sum
+        if self.l1 + abs(self.sum) > USABLE * weight:
+            return None
+        if self.uncertainty > _ROUNDED_PART * target * (1.0 - damping):
+            return None
         known = Known(self.values, self.residual.values, self.base)
         return Background(known, weight, self.total, self.uncertainty * self.total)
 

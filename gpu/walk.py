@@ -311,7 +311,8 @@ class Walk:
         self.total += relaxed.total
         depth = backend.sum_depth(graph.incoming.longest)
         # the second term: what y rounds away of a step whose shares have been sent
-        self._drift += 6.0 * (depth + 5.0) * ULP * self.l1 + 2.0 * ULP * self.total
+        missing = relaxed.l1 / (1.0 - damping)  # y may be negative where it leant
+        self._drift += 6.0 * (depth + 5.0) * ULP * self.l1 + 2.0 * ULP * (abs(self.total) + missing)
         self._sums_drift = SUMMED * ULP * relaxed.l1
         self.l1, self.sum = relaxed.l1, relaxed.sum
 

@@ -379,7 +379,8 @@ __device__ __forceinline__ void relax_any(
 }
 
 // Half a warp a row, of the rows order[from … rows), WARP before a warp at once; MOSTLY_SHORT: of which few are longer than
-// SHORT. Those without in-edges are left out but for the seeds: their y, what is left and both shares are 0 for ever.
+// SHORT. Those without in-edges are left out but for the seeds, and for all with out-edges where leaning: else their y, what is left and
+// both shares are 0 for ever.
 // partial_sums: as of relax_rows.
 template <bool MOSTLY_SHORT, bool LEANING>
 __global__ void __launch_bounds__(BLOCK, MOSTLY_SHORT && !LEANING ? 4 : 3) relax_few(

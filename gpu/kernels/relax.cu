@@ -26,7 +26,6 @@ struct Vertex {
     Share<Value> share;
 };
 
-
 template <typename Value, bool LEANING>
 __global__ void __launch_bounds__(BLOCK, 4) relax_rows(
     const int* __restrict__ order, const int64* __restrict__ start, const int* __restrict__ length,

@@ -11,7 +11,7 @@ import pytest
 
 from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery, verify
 from gpu.backends.base import Backend
-from gpu.background import Trials
+from gpu.background import Trials, gains
 from gpu.generate import rmat
 from gpu.graph import Graph
 from gpu.seeds import Seeds
@@ -184,9 +184,44 @@ def test_batches_and_updates_between_sweeps_are_followed(method: str, backend: B
         if step in (2, 4, 5):
             engine.update("static" if step == 4 else "auto")
     (answer,) = job.answers()
+    assert job.batches == 2
     engine.close(job)
     assert answer.error_bound <= 1e-8
     _assert_certified(engine, seed, answer)
+
+
+def test_ranks_that_are_wrong_where_the_edges_are_are_not_leant_on(backend: Backend) -> None:
+    # the vertices without edges have nearly all of the ranks' sum, and theirs are right
+    for vertices in (220, 1000):
+        engine = _engine(EdgeBatch(np.array([0]), np.array([1]), vertices=vertices), backend)
+        engine.apply(EdgeBatch.of(insert=[(1, 0)], delete=[(0, 1)]))
+        asked = [_query(1, target_error=1e-4)] * max(4, backend.least_columns)
+        for queries in (asked[:1], asked):
+            for answer in engine.personalized_many(queries):
+                assert 0.0 <= answer.error_bound <= 1e-4
+                _assert_certified(engine, 1, answer)
+
+
+def test_where_few_sweeps_are_left_what_was_gained_is_kept(backend: Backend) -> None:
+    batch = _apart()
+    seeds = _seeds(batch, max(8, backend.least_columns))
+    for most in range(1, 14):
+        options = Options(max_iterations=most)
+        engine = _engine(batch, backend, options)
+        for count in (1, len(seeds)):
+            answers = engine.personalized_many([_query(seed) for seed in seeds[:count]])
+            for seed, answer in zip(seeds, answers, strict=False):
+                assert answer.iterations <= most
+                assert answer.error_bound <= 2.0
+                _assert_certified(engine, seed, answer)
+                assert answer.error_bound < (2.0 if most >= 8 else 2.1)
+
+
+def test_no_bound_at_all_is_no_gain() -> None:
+    none, some = np.array([np.inf, 1.0]), np.array([np.inf, 0.1])
+    assert gains([none] * 4).tolist() == [True, True]
+    assert gains([none] * 5).tolist() == [False, False]
+    assert gains([none] * 4 + [some]).tolist() == [False, True]
 
 
 def test_a_watched_query_goes_on_where_it_is_after_a_batch(backend: Backend) -> None:
@@ -235,10 +270,10 @@ def test_after_failures_trials_are_ever_more_seldom() -> None:
     trials = Trials()
     tried = []
     for place in range(40):
-        tried.append(trials.due)
+        tried.append(trials.take_turn())
         if tried[-1]:
             trials.ended(gained=place > 30)
     assert np.flatnonzero(tried).tolist() == [0, 2, 6, 14, 30]
-    assert [trials.due for _ in range(23)] == [False] * 22 + [True]
+    assert [trials.take_turn() for _ in range(23)] == [False] * 22 + [True]
     trials.ended(gained=True)
     assert trials.due
