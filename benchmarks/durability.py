@@ -31,12 +31,12 @@ import pyarrow as pa
 from benchmarks.harness import record
 from gpu import Options
 from gpu.generate import rmat
-from service.batch import Batch
 from service.catalog import MANIFEST_FORMAT
-from service.durability.journal import Journal
 from service.errors import NotReady
-from service.formats import EdgeColumns
-from service.pipeline import Pipeline
+from service.formats.decode import EdgeColumns
+from service.pipeline.batch import Batch
+from service.pipeline.pipeline import Pipeline
+from service.storage.journal import Journal
 
 GRAPH = "/graphs/default"
 EDGES_A_BATCH = 10_000_000

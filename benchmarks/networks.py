@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gpu import EdgeBatch
-from service.edge_lists import read_edge_list
-from service.keys import KeyTable
+from service.formats.edge_files import read_edge_list
+from service.vertex_keys.table import KeyTable
 
 NETWORKS = {
     "sx-mathoverflow": "sx-mathoverflow/sx-mathoverflow.txt.gz",

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from gpu import EdgeBatch, Engine, Options, generate
 from gpu.types import Ranking
-from service.edge_lists import read_edge_list
+from service.formats.edge_files import read_edge_list
 
 DATA = Path(__file__).parents[1] / "shared" / "data"
 if not DATA.is_dir():

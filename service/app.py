@@ -22,16 +22,24 @@ from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from service.access import CALLS, Access
 from service.catalog import Catalog
 from service.errors import answer_of
-from service.limits import Capacity
-from service.metrics import Metrics
-from service.middleware import Exchanges
-from service.routes import batches, graphs, keys, operations, personalized, ranks, watched
-from service.routes.common import call_of, problems
-from service.routes.direct import DirectRoute, DirectRoutes
-from service.schemas import (
+from service.http.access import CALLS, Access
+from service.http.limits import Capacity
+from service.http.metrics import Metrics
+from service.http.middleware import Exchanges
+from service.http.parameters import call_of, problems
+from service.http.route import DirectRoute, DirectRoutes
+from service.http.routes import (
+    api_keys,
+    batches,
+    graphs,
+    operations,
+    personalized,
+    ranks,
+    watched,
+)
+from service.http.schemas import (
     BatchRequest,
     GraphRequest,
     KeyRequest,
@@ -40,14 +48,15 @@ from service.schemas import (
     VerticesRequest,
     WatchedRequest,
 )
-from service.security import KeyStore
+from service.http.unread_bodies import UnreadBodies
 from service.settings import Settings
-from service.unread_bodies import UnreadBodies
+from service.storage.api_keys import KeyStore
 
 log = logging.getLogger("liverank.app")
 
 _ROUTERS: tuple[APIRouter, ...] = tuple(
-    module.router for module in (batches, ranks, graphs, personalized, watched, keys, operations)
+    module.router
+    for module in (batches, ranks, graphs, personalized, watched, api_keys, operations)
 )
 """The first that matches is taken: those that are called most stand first."""
 
@@ -102,7 +111,7 @@ def create_app(
         app.router.routes.extend(router.routes)  # no router within a router: that costs time
     for call in (call_of(method, route) for router in _ROUTERS for method, route in _calls(router)):
         if call not in CALLS:
-            raise LookupError(f"service.access.CALLS does not say who may call {call}")
+            raise LookupError(f"service.http.access.CALLS does not say who may call {call}")
     # Only layers that this service needs: those that FastAPI and Starlette would put here answer
     # errors in three places, and cost a good part of what the read of a rank does.
     pages = AsyncExitStackMiddleware(app.router)  # the /docs page wants it

@@ -2,9 +2,9 @@
 
     DATA/lock                      held by the server that uses the directory
     DATA/graphs/<name>/graph.json  the manifest: format version and options
-    DATA/graphs/<name>/journal.db  see service.durability.layout
-    DATA/graphs/<name>/checkpoints see service.durability.checkpoint
-    DATA/graphs/<name>/watched.json  see service.watched
+    DATA/graphs/<name>/journal.db  see service.storage.layout
+    DATA/graphs/<name>/checkpoints see service.storage.checkpoint
+    DATA/graphs/<name>/watched.json  see service.queries.watched
     DATA/graphs/.<anything>        a graph half created or half dropped; removed at the next start
 
 A graph comes into being, and goes, by the rename of its whole directory: a crash leaves it whole
@@ -32,15 +32,15 @@ import pyarrow as pa
 
 from gpu import STRATEGIES, Engine, InvalidValue, Options
 from gpu.types import BackendName, Dangling, Storage
-from service.admission import QueueLimits
-from service.data_directory import take_lock
-from service.durability.files import storage_failure, sync_directory
-from service.durability.journal import Journal
 from service.errors import GraphExists, NotReady, StorageFailed, TooManyGraphs, UnknownGraph
-from service.keys import KeyKind, KeyTable
-from service.observer import Observer
-from service.pipeline import Pipeline
+from service.pipeline.admission import QueueLimits
+from service.pipeline.observer import Observer
+from service.pipeline.pipeline import Pipeline
 from service.settings import Settings
+from service.storage.files import storage_failure, sync_directory
+from service.storage.journal import Journal
+from service.storage.lock import take_lock
+from service.vertex_keys.table import KeyKind, KeyTable
 
 log = logging.getLogger("liverank.catalog")
 

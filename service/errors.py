@@ -45,7 +45,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from gpu import BackendUnavailable, DeviceLost, InvalidValue, OutOfMemory
-from service.formats import ExpandsTooFar, FormatError, UnsupportedFormat
+from service.formats.decode import ExpandsTooFar, FormatError, UnsupportedFormat
 
 PROBLEM_JSON = "application/problem+json"
 TYPE_PREFIX = "urn:liverank:problem:"

@@ -28,8 +28,8 @@ def _around(function: str, what: str) -> dict[str, Point]:
     }
 
 
-_JOURNAL = "service.durability.journal:Journal"
-_CHECKPOINT = "service.durability.checkpoint"
+_JOURNAL = "service.storage.journal:Journal"
+_CHECKPOINT = "service.storage.checkpoint"
 
 WRITING: dict[str, Point] = {
     **_around(f"{_JOURNAL}.append", "the journal's commit"),
@@ -40,7 +40,7 @@ WRITING: dict[str, Point] = {
     **_around("gpu.engine:Engine.update", "the solve"),
     **_around("gpu.engine:Engine.publish", "the ranks are copied"),
     **_around(f"{_JOURNAL}.settle", "the receipts are stored"),
-    "after the view is shown": Point("service.pipeline:Pipeline._show", "after"),
+    "after the view is shown": Point("service.pipeline.pipeline:Pipeline._show", "after"),
 }
 """Passed by every group of batches."""
 
@@ -50,7 +50,7 @@ CHECKPOINTING: dict[str, Point] = {
     **_around(f"{_CHECKPOINT}:write_synced", "a file of a checkpoint"),
     "around the rename of a checkpoint": Point(f"{_CHECKPOINT}:sync_directory", "before"),
     "after a checkpoint's directory is synced": Point(f"{_CHECKPOINT}:sync_directory", "after"),
-    "before retention": Point("service.durability.checkpointer:Checkpointer._retain", "before"),
+    "before retention": Point("service.pipeline.checkpointer:Checkpointer._retain", "before"),
     "before old checkpoints go": Point(f"{_CHECKPOINT}:remove_old", "before"),
     "while old checkpoints go": Point(f"{_CHECKPOINT}:_entries", "after"),
     **_around(f"{_JOURNAL}._remove_slice", "old batches go"),
@@ -62,9 +62,11 @@ RECOVERING: dict[str, Point] = {
     "before a checkpoint is read": Point(f"{_CHECKPOINT}:read", "before"),
     "after a checkpoint is read": Point(f"{_CHECKPOINT}:read", "after"),
     **_around("gpu.engine:Engine.restore", "the engine is restored"),
-    "before the journal is verified": Point("service.durability.recovery:fault_of", "before"),
-    "while batches are replayed": Point("service.keyed_graph:KeyedGraph.apply", "after"),
-    "before the recovered graph is shown": Point("service.pipeline:Pipeline._show", "before"),
+    "before the journal is verified": Point("service.storage.recovery:fault_of", "before"),
+    "while batches are replayed": Point("service.pipeline.keyed_graph:KeyedGraph.apply", "after"),
+    "before the recovered graph is shown": Point(
+        "service.pipeline.pipeline:Pipeline._show", "before"
+    ),
 }
 """Passed by every start of a server that has something to recover."""
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service.durability.journal import Journal
-from service.pipeline import EXIT_DEVICE_LOST
+from service.pipeline.pipeline import EXIT_DEVICE_LOST
+from service.storage.journal import Journal
 from tests.service.graphs import batch, send, working
 
 PROGRAM = """
@@ -30,7 +30,7 @@ def losing(original):
 
 def pipeline_keys():
     import gc
-    from service.keys import KeyTable
+    from service.vertex_keys.table import KeyTable
     import pyarrow as pa
     tables = [one for one in gc.get_objects() if isinstance(one, KeyTable)]
     return {poison} if any(table.lookup(pa.array([poison]))[0] >= 0 for table in tables) else set()
@@ -94,9 +94,9 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 from gpu.personalized import Query
-from service.asked import KeyedQuery, Request
-from service.queries import Watch
-from service.watched import Definition
+from service.queries.model import KeyedQuery, Request
+from service.queries.scheduler import Watch
+from service.queries.watched import Definition
 from tests.service.graphs import batch, opened, send
 
 def lost(self):

@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from gpu import EdgeBatch, Engine
-from service.batch_limits import check_size
 from service.errors import BatchTooLarge
-from service.formats import (
+from service.formats.decode import (
     EdgeColumns,
     ExpandsTooFar,
     FormatError,
@@ -29,7 +28,8 @@ from service.formats import (
     decode_payload,
     encode_batch,
 )
-from service.keys import KeyKind
+from service.pipeline.limits import check_size
+from service.vertex_keys.table import KeyKind
 
 REFUSALS = (FormatError, UnsupportedFormat, ExpandsTooFar, BatchTooLarge)
 MOST_BYTES = 1 << 17

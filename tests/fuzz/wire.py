@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from http.client import HTTPException, HTTPResponse
 from typing import Any, get_args
 
-from service.access import CALLS
-from service.keys import KeyKind
+from service.http.access import CALLS
+from service.vertex_keys.table import KeyKind
 from tests.fuzz.blocks import described
 from tests.fuzz.mutations import Case, Maker
 from tests.fuzz.oracle import Model, decoded

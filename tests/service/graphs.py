@@ -11,11 +11,11 @@ import orjson
 import pyarrow as pa
 
 from gpu import Options
-from service.batch import Batch
-from service.durability.journal import Journal
 from service.errors import NotReady
-from service.formats import EdgeColumns
-from service.pipeline import Pipeline
+from service.formats.decode import EdgeColumns
+from service.pipeline.batch import Batch
+from service.pipeline.pipeline import Pipeline
+from service.storage.journal import Journal
 
 Pairs = list[tuple[str, str]]
 

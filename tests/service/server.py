@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.catalog import Catalog
-from service.connections import server_options
+from service.http.server import server_options
 from service.settings import Settings
 
 _names = itertools.count()

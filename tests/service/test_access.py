@@ -15,13 +15,13 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from service.access import CALLS, LIST_OF_GRAPHS, Unprotected
 from service.app import create_app
-from service.client import Client, ServerError
+from service.client.client import Client, ServerError
 from service.errors import LastKey, StorageFailed, UnknownKey
-from service.routes.direct import DirectRoute
-from service.security import KeyStore, Scope, digest_of
+from service.http.access import CALLS, LIST_OF_GRAPHS, Unprotected
+from service.http.route import DirectRoute
 from service.settings import Settings
+from service.storage.api_keys import KeyStore, Scope, digest_of
 from tests.service.server import Server, running
 
 ENVIRONMENT_KEY = "k" * 32

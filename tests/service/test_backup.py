@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from service.cli import main
-from service.durability.backup import Copied, backup, restore
+from service.cli.main import main
 from service.errors import StorageFailed
-from service.security import KeyStore
+from service.storage.api_keys import KeyStore
+from service.storage.backup import Copied, backup, restore
 from tests.service.graphs import batch, send, working
 from tests.service.server import running, wait_for
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpu.verify import pagerank
-from service.schemas import Durable, Receipt
+from service.http.schemas import Durable, Receipt
 from tests.service.server import Server, running
 
 

@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from gpu import Engine, Options, OutOfMemory
-from service.durability import checkpoint as checkpoints
-from service.durability.checkpoint import Checkpoint
-from service.durability.journal import KEPT_SECONDS, Journal
 from service.errors import NotReady, RetiredVersion, StorageFailed
-from service.pipeline import Pipeline
+from service.pipeline.pipeline import Pipeline
+from service.storage import checkpoint as checkpoints
+from service.storage.checkpoint import Checkpoint
+from service.storage.journal import KEPT_SECONDS, Journal
 from tests.service.graphs import batch, opened, send, started, working
 from tests.service.server import wait_for
 

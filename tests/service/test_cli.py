@@ -21,16 +21,18 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-import service.client
+import service.client.client
 from gpu import STRATEGIES, Options
 from gpu.types import BackendName
-from service import cli
-from service.client import Client
-from service.commands import display, streaming, writing
-from service.commands.errors import CommandError
-from service.commands.ranking import rank_edges
-from service.demo import Board, made_replay, running_service
-from service.edge_lists import EdgeList, read_edge_list
+from service.cli import display
+from service.cli import generate as writing
+from service.cli import ingest as streaming
+from service.cli import main as cli
+from service.cli.demo import Board, made_replay, running_service
+from service.cli.errors import CommandError
+from service.cli.rank import rank_edges
+from service.client.client import Client
+from service.formats.edge_files import EdgeList, read_edge_list
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -83,7 +85,7 @@ def triangle(tmp_path: Path) -> Path:
 def imported_by(arguments: list[str], heavy: set[str]) -> subprocess.CompletedProcess[str]:
     """Runs the command, which ends stderr with its exit status and what it imported of `heavy`."""
     program = (
-        "import sys; from service import cli\n"
+        "import sys; from service.cli import main as cli\n"
         f"try: cli.main({arguments!r})\n"
         "except SystemExit as end: code = end.code\n"
         f"print(code, set({sorted(heavy)!r}) & set(sys.modules), file=sys.stderr)"
@@ -123,7 +125,7 @@ def test_the_module_runs_as_the_command_does() -> None:
 def test_choices_are_those_of_the_engine_and_the_address_that_of_the_client() -> None:
     assert set(get_args(cli.Strategy)) == set(STRATEGIES)
     assert set(get_args(cli.Backend)) == set(get_args(BackendName))
-    assert service.client.DEFAULT_URL == cli.DEFAULT_URL
+    assert service.client.client.DEFAULT_URL == cli.DEFAULT_URL
 
 
 @pytest.mark.parametrize(
@@ -570,7 +572,7 @@ def test_a_refusal_of_the_server_is_one_line(run: Any, url: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.client, "RETRY_PAUSES", ())
+    monkeypatch.setattr(service.client.client, "RETRY_PAUSES", ())
     code, out, error = run("top", "--url", "http://127.0.0.1:9")
     assert (code, out) == (1, "")
     assert error.startswith("liverank: no answer from http://127.0.0.1:9 (")

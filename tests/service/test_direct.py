@@ -10,9 +10,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.types import Message, Receive, Scope, Send
 
 from gpu import InvalidValue
-from service.limits import Exchange
-from service.routes import direct
-from service.routes.direct import DirectRoute, DirectRoutes
+from service.http import route as direct
+from service.http.limits import Exchange
+from service.http.route import DirectRoute, DirectRoutes
 
 calls: list[str] = []
 

@@ -22,11 +22,11 @@ from benchmarks.tables import MARKS
 from gpu import Engine
 from gpu.types import Storage
 from service import errors
-from service.access import CALLS, LIST_OF_GRAPHS
 from service.app import create_app
 from service.catalog import GraphOptions
-from service.routes.direct import DirectRoute
-from service.schemas import LARGEST_K, Problem, Receipt, Seconds
+from service.http.access import CALLS, LIST_OF_GRAPHS
+from service.http.route import DirectRoute
+from service.http.schemas import LARGEST_K, Problem, Receipt, Seconds
 from service.settings import PREFIX, Settings
 from tests.service.server import Server, running, wait_for
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from service.edge_lists import EdgeList, EdgeListError, read_edge_list
+from service.formats.edge_files import EdgeList, EdgeListError, read_edge_list
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 

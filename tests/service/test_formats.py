@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import formats
-from service.formats import (
+from service.formats import decode as formats
+from service.formats.decode import (
     EdgeColumns,
     FormatError,
     UnsupportedFormat,
@@ -20,7 +20,7 @@ from service.formats import (
     decode_payload,
     encode_batch,
 )
-from service.keys import ARROW_TYPES, KeyKind
+from service.vertex_keys.table import ARROW_TYPES, KeyKind
 
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"

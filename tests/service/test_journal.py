@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from service.durability.journal import Journal, Outcome
-from service.durability.layout import Record
 from service.errors import StorageFailed
+from service.storage.journal import Journal, Outcome
+from service.storage.layout import Record
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import keys as keys_module
-from service.keys import ARROW_TYPES, KeyKind, KeyTable, sip_hash
+from service.vertex_keys import table as keys_module
+from service.vertex_keys.table import ARROW_TYPES, KeyKind, KeyTable, sip_hash
 
 
 class CollidingKeyTable(KeyTable):

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.admission import Admission, QueueLimits
-from service.arrow_sizes import decompressed_bytes, written_out_bytes
-from service.client import Client
-from service.connections import LONGEST_HEAD
+from service.client.client import Client
 from service.errors import QueueFull, TooBusy
-from service.limits import BEGIN_TOGETHER, Capacity, Exchange, Turns
+from service.formats.arrow_limits import decompressed_bytes, written_out_bytes
+from service.http.limits import BEGIN_TOGETHER, Capacity, Exchange, Turns
+from service.http.server import LONGEST_HEAD
+from service.pipeline.admission import Admission, QueueLimits
 from service.settings import Settings
 from tests.service.server import Server, running, wait_for
 
@@ -124,7 +124,7 @@ def test_a_job_larger_than_the_queue_is_admitted_when_it_is_alone() -> None:
 
 def test_retry_after_is_the_time_that_the_last_job_took(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("service.admission.monotonic", lambda: now[0])
+    monkeypatch.setattr("service.pipeline.admission.monotonic", lambda: now[0])
     admission = Admission("g", QueueLimits(jobs=1))
     for taken, due in ((7.2, "8"), (0.1, "1"), (1000.0, "60")):
         job: Future[None] = Future()

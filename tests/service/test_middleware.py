@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import UnknownGraph, answer_of
-from service.limits import Capacity
-from service.metrics import HttpMetrics
-from service.middleware import Exchanges
+from service.http.limits import Capacity
+from service.http.metrics import HttpMetrics
+from service.http.middleware import Exchanges
 from service.settings import Settings
 
 

@@ -17,10 +17,11 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpu import Engine, OutOfMemory
-from service import logs, metrics
+from service import logs
 from service.catalog import Catalog
-from service.observer import StageSeconds
-from service.view import View
+from service.http import metrics
+from service.pipeline.observer import StageSeconds
+from service.queries.view import View
 from tests.service.server import Server, running, wait_for
 
 Sample = tuple[str, frozenset[tuple[str, str]]]

@@ -13,11 +13,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from service.asked import KeyedQuery, Request
 from service.errors import NotAnsweredInTime, StorageFailed
-from service.pipeline import Pipeline
-from service.promise import Promise
-from service.schemas import PersonalizedAnswer, PersonalizedAnswers, Receipt, WatchedAnswer
+from service.http.schemas import PersonalizedAnswer, PersonalizedAnswers, Receipt, WatchedAnswer
+from service.pipeline.pipeline import Pipeline
+from service.pipeline.promise import Promise
+from service.queries.model import KeyedQuery, Request
 from tests.service.server import Server, running, wait_for
 from tests.service.test_problems import problem
 

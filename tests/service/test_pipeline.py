@@ -15,8 +15,6 @@ import pyarrow as pa
 import pytest
 
 from gpu import EdgeBatch, Engine, OutOfMemory
-from service.batch import Batch
-from service.durability.journal import Journal
 from service.errors import (
     BatchRejected,
     IdempotencyConflict,
@@ -25,7 +23,9 @@ from service.errors import (
     StorageFailed,
     UnknownVersion,
 )
-from service.pipeline import Pipeline
+from service.pipeline.batch import Batch
+from service.pipeline.pipeline import Pipeline
+from service.storage.journal import Journal
 from tests.service.graphs import batch, opened, receipt, send
 from tests.service.server import wait_for
 

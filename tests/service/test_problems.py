@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from gpu import STRATEGIES
-from service.schemas import Problem
-from service.view import View
+from service.http.schemas import Problem
+from service.queries.view import View
 from tests.service.server import Server
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from service.promise import WAKE_TOGETHER, Promise
+from service.pipeline.promise import WAKE_TOGETHER, Promise
 
 
 def test_a_value_reaches_callbacks_and_those_who_block() -> None:

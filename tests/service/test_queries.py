@@ -12,12 +12,12 @@ import pytest
 
 from gpu import EdgeBatch, Engine, Options
 from gpu.watched import Registration
-from service.asked import KeyedQuery, Request
 from service.errors import NotAnsweredInTime
-from service.keys import KeyTable
-from service.queries import MOST_BATCHES, Queries, Watch
-from service.view import View
-from service.watched import Definition
+from service.queries.model import KeyedQuery, Request
+from service.queries.scheduler import MOST_BATCHES, Queries, Watch
+from service.queries.view import View
+from service.queries.watched import Definition
+from service.vertex_keys.table import KeyTable
 
 VERTICES = 300
 TURN = 0.0

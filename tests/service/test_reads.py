@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from service.schemas import PersonalizedAnswer, RankAnswer, RanksAnswer, TopAnswer
+from service.http.schemas import PersonalizedAnswer, RankAnswer, RanksAnswer, TopAnswer
 from tests.service.server import Server
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from gpu import Engine, Options
 from gpu.types import Storage
-from service.admission import QueueLimits
-from service.durability.journal import Journal
 from service.errors import NotReady, QueueFull, StorageFailed, UnknownVertex
-from service.pipeline import Pipeline
-from service.queries import Watch
-from service.watched import Definition, definitions_in
+from service.pipeline.admission import QueueLimits
+from service.pipeline.pipeline import Pipeline
+from service.queries.scheduler import Watch
+from service.queries.watched import Definition, definitions_in
+from service.storage.journal import Journal
 from tests.service.graphs import batch, send, started
 from tests.service.server import running, wait_for
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.durability.checkpoint import Checkpoint
-from service.durability.head import read_head
-from service.durability.journal import Journal, Outcome, head_path
-from service.durability.layout import BEGINNING, Record
-from service.durability.recovery import verified_journal
 from service.errors import StorageFailed
-from service.schemas import Receipt
+from service.http.schemas import Receipt
+from service.storage.checkpoint import Checkpoint
+from service.storage.head import read_head
+from service.storage.journal import Journal, Outcome, head_path
+from service.storage.layout import BEGINNING, Record
+from service.storage.recovery import verified_journal
 from tests.service.graphs import batch, opened, send, working
 
 BATCHES = 40

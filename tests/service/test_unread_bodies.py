@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from service.unread_bodies import LONGEST_REST, QUIET_SECONDS
+from service.http.unread_bodies import LONGEST_REST, QUIET_SECONDS
 from tests.service.server import Server, running, wait_for
 
 PATIENCE = 1.0

@@ -8,17 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import service.view
+import service.queries.view
 from gpu import EdgeBatch, Engine
 from gpu.ranks import Ranks
-from service.keys import KeyTable
-from service.view import View
+from service.queries.view import View
+from service.vertex_keys.table import KeyTable
 
 
 @pytest.fixture
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The (count, offset) of each walk over all ranks; a view keeps 4 to 16 places here."""
-    monkeypatch.setattr(service.view, "KEPT_PLACES", (4, 16))
+    monkeypatch.setattr(service.queries.view, "KEPT_PLACES", (4, 16))
     seen: list[tuple[int, int]] = []
     original = Ranks.top
 

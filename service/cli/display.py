@@ -1,0 +1,169 @@
+"""How the commands print: tables for people on stdout, JSON for machines, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from service.cli.ingest import ReplayedBatch
+    from service.client.client import Key, RankedVertex
+
+LIVE_ROWS = 15
+"""How many of the newest batches the live table shows."""
+
+UNBOUNDED_WIDTH = 10_000
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on one line."""
+    print(json.dumps(document, ensure_ascii=False), flush=True)
+
+
+def printable(key: Key) -> str:
+    """The key as a terminal may show it: what would steer the terminal is escaped."""
+    text = str(key)
+    return text if text.isprintable() else json.dumps(text)[1:-1]
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:,.1f} ms"
+
+
+def rank_table(places: Sequence[RankedVertex], offset: int = 0) -> Table:
+    """Place, vertex and rank, best first; the first has place offset + 1."""
+    table = Table("place", "vertex", "rank", box=None)
+    table.columns[1].overflow = "fold"
+    for column in (table.columns[0], table.columns[2]):
+        column.justify = "right"
+    for place, entry in enumerate(places, start=offset + 1):
+        table.add_row(f"{place:,}", Text(printable(entry["vertex"])), f"{entry['rank']:.8f}")
+    return table
+
+
+def key_table(keys: Iterable[dict[str, Any]]) -> Table:
+    """API keys, one a row."""
+    table = Table("id", "scope", "graphs", "created", "name", box=None)
+    for key in keys:
+        graphs = "all" if key["graphs"] is None else ", ".join(key["graphs"])
+        cells = (key["id"], key["scope"], graphs, key["created"], key["name"])
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def figures(values: Iterable[tuple[str, str]]) -> Table:
+    """Named figures, one a line."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in values:
+        table.add_row(Text(name, style="dim"), Text(value))
+    return table
+
+
+def output() -> Console:
+    """The console of what was asked for. A pipe or a file has no width: nothing is cut there."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = UNBOUNDED_WIDTH
+    return console
+
+
+def notices() -> Console:
+    """The console of progress and errors."""
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner on stderr for work whose length is not known."""
+    with notices().status(Text(what)):
+        yield
+
+
+def edge_progress() -> Progress:
+    """A progress bar on stderr that counts edges."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=notices(),
+        transient=True,
+    )
+
+
+class ReplayTable:
+    """The batches of a replay: a live table of the newest on a terminal, plain lines elsewhere."""
+
+    HEADINGS = (
+        "batch",
+        "inserted",
+        "deleted",
+        "latency",
+        "solve",
+        "iterations",
+        "touched",
+        "error bound",
+    )
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._rows: deque[tuple[str, ...]] = deque(maxlen=LIVE_ROWS)
+        self._console = output()
+        self._live = Live(console=self._console) if self._console.is_terminal else None
+
+    def __enter__(self) -> ReplayTable:
+        if self._live:
+            self._live.start()
+        else:
+            self._print_row(self.HEADINGS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def add(self, batch: ReplayedBatch) -> None:
+        receipt = batch.receipt
+        row = (
+            f"{batch.number}/{self._total}",
+            f"{receipt['inserted']:,}",
+            f"{receipt['deleted']:,}",
+            milliseconds(batch.latency),
+            milliseconds(receipt["seconds"]["solve"]),
+            f"{receipt['iterations']:,}",
+            f"{receipt['touched_vertices']:,}",
+            f"{receipt['error_bound']:.1e}",
+        )
+        self._rows.append(row)
+        if self._live:
+            self._live.update(self._table())
+        else:
+            self._print_row(row)
+
+    def _print_row(self, row: Sequence[str]) -> None:
+        print("  ".join(f"{cell:>11}" for cell in row), flush=True)
+
+    def _table(self) -> RenderableType:
+        table = Table(*self.HEADINGS, box=None)
+        for column in table.columns:
+            column.justify = "right"
+        for row in self._rows:
+            table.add_row(*row)
+        return Group(table)

@@ -1,0 +1,76 @@
+"""Edge lists to files: what `liverank generate` writes and `service.formats.edge_files` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from service.cli.errors import CommandError
+
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+PIECE_EDGES = 1 << 18
+
+
+def write_edge_list(path: Path, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+    """Writes the edges in the format that the suffix of the path names.
+
+    `.txt` (two columns and a tab), `.csv` (with a header), `.parquet`, `.arrow`; the two texts
+    also compressed: `.gz`, `.zst`, `.bz2`. Raises CommandError for another suffix, OSError where
+    writing fails. A file that was not written to its end is removed.
+    """
+    check_suffix(path)
+    table = pa.table({"source": sources, "target": targets})
+    try:
+        _write(path, table)
+    except BaseException:
+        # Its beginning alone would read as a smaller graph. A device is left where it is.
+        if path.is_file():
+            path.unlink()
+        raise
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    kind, compression = _suffixes(path)
+    if kind == ".parquet":
+        pyarrow.parquet.write_table(table, path, compression="zstd")
+    elif kind == ".arrow":
+        pyarrow.feather.write_feather(table, str(path), compression="zstd")
+    else:
+        options = pyarrow.csv.WriteOptions(
+            include_header=kind == ".csv",
+            delimiter="," if kind == ".csv" else "\t",
+            quoting_style="none",
+        )
+        with (
+            pa.output_stream(str(path), compression=compression) as stream,
+            pyarrow.csv.CSVWriter(stream, table.schema, write_options=options) as writer,
+        ):
+            # Piece by piece: between two of them, Ctrl-C is heard.
+            for piece in table.to_batches(max_chunksize=PIECE_EDGES):
+                writer.write_batch(piece)
+
+
+def check_suffix(path: Path) -> None:
+    """Raises CommandError for a path that `write_edge_list` cannot take: before the work."""
+    kind, compression = _suffixes(path)
+    if kind not in (".txt", ".csv", ".parquet", ".arrow"):
+        raise CommandError(
+            f"{path}: the name must end in .txt, .csv, .parquet or .arrow; "
+            ".txt and .csv may be compressed: .gz, .zst or .bz2"
+        )
+    if compression and kind in (".parquet", ".arrow"):
+        raise CommandError(f"{path}: {kind} files are compressed inside; leave out {path.suffix}")
+    if not path.parent.is_dir():
+        raise CommandError(f"{path}: there is no folder {path.parent}")
+
+
+def _suffixes(path: Path) -> tuple[str, str | None]:
+    """The suffix that names the format, and the compression around it."""
+    compression = COMPRESSIONS.get(path.suffix)
+    return (path.with_suffix("").suffix if compression else path.suffix), compression

@@ -1,0 +1,234 @@
+"""Edge lists as batches to a server: `liverank load` and `liverank replay`."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from service.cli.errors import CommandError
+from service.client.client import Client, Receipt, ServerError
+from service.formats.edge_files import EdgeList
+
+if TYPE_CHECKING:
+    from service.vertex_keys.table import KeyKind
+
+LOAD_BATCH_EDGES = 200_000
+"""Few enough to stay far below the server's body limit, enough that fixed costs vanish."""
+
+LOAD_STRATEGY = "dynamic-frontier-prune"
+"""For all batches of a load but the last: their ranks are overtaken at once."""
+
+LOADED_SHARE = 0.9
+"""Of a temporal edge list, before the rest is replayed (Sahu, DF-P PageRank, section 5.1.4)."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """An edge list as a graph to begin with and the batches that change it."""
+
+    initial: EdgeList
+    batches: list[EdgeList]
+
+
+@dataclass(frozen=True)
+class ReplayedBatch:
+    """One batch of a replay: its number from 1, the seconds until its answer, and the receipt."""
+
+    number: int
+    latency: float
+    receipt: Receipt
+
+
+def window(edges: EdgeList, start: int, stop: int) -> EdgeList:
+    """Edges start … stop-1, without the isolated vertices."""
+    return dataclasses.replace(
+        edges,
+        sources=edges.sources[start:stop],
+        targets=edges.targets[start:stop],
+        times=None if edges.times is None else edges.times[start:stop],
+        operations=None if edges.operations is None else edges.operations[start:stop],
+        vertices=None,
+    )
+
+
+def cut(edges: EdgeList, size: int) -> Iterator[EdgeList]:
+    """The edge list in windows of `size` edges; the last may be shorter."""
+    for start in range(0, len(edges), size):
+        yield window(edges, start, start + size)
+
+
+def settle(edges: EdgeList) -> EdgeList:
+    """Of each edge only its last operation.
+
+    A batch deletes before it inserts; a list of events is in its own order. Of a batch that holds
+    one event an edge the outcome is the same.
+    """
+    if edges.operations is None:
+        return edges
+    count = len(edges)
+    codes = pa.concat_arrays([edges.sources, edges.targets]).dictionary_encode()
+    ids = codes.indices.to_numpy().astype(np.int64)
+    pairs = ids[:count] * len(codes.dictionary) + ids[count:]
+    from_end = np.unique(pairs[::-1], return_index=True)[1]
+    last = np.sort(count - 1 - from_end)
+    return dataclasses.replace(
+        edges,
+        sources=edges.sources.take(pa.array(last)),
+        targets=edges.targets.take(pa.array(last)),
+        times=None if edges.times is None else edges.times[last],
+        operations=edges.operations[last],
+    )
+
+
+def final_graph(edges: EdgeList) -> EdgeList:
+    """The edges that are present after all events; the list itself where it has no operations.
+
+    A vertex that has lost its edges stays one, as in the service.
+    """
+    settled = settle(edges)
+    if settled.operations is None:
+        return settled
+    present = pa.array(settled.operations)
+    return dataclasses.replace(
+        settled,
+        sources=settled.sources.filter(present),
+        targets=settled.targets.filter(present),
+        times=None,
+        operations=None,
+        vertices=pa.concat_arrays([settled.sources, settled.targets]),
+    )
+
+
+def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay:
+    """How to replay the list: in the order of its times.
+
+    Insertions only: 90 % to begin with, then up to `batches` windows of `batch_size` edges. A list
+    with operations: the events of its first time to begin with, then one batch for each later
+    time, or windows of `batch_size` of them. Raises CommandError for a list without times, or
+    without a size where one is due.
+    """
+    if edges.times is None:
+        raise CommandError(
+            "the file has no times, so it has no order to be replayed in; try `liverank load`"
+        )
+    ordered = edges.by_time()
+    times = ordered.times
+    assert times is not None
+    count = len(times)
+    if ordered.operations is None:
+        if batch_size is None:
+            raise CommandError(
+                "a file of insertions needs --batch-size, the number of edges in a batch"
+            )
+        start = int(count * LOADED_SHARE)
+        stop = min(count, start + batches * batch_size)
+        bounds = list(range(start, stop, batch_size))
+    else:
+        changes = np.flatnonzero(np.diff(times)) + 1
+        start = int(changes[0]) if len(changes) else count
+        stop = count
+        bounds = changes.tolist() if batch_size is None else list(range(start, stop, batch_size))
+        if len(bounds) > batches:
+            stop = bounds[batches]
+            bounds = bounds[:batches]
+    windows = [
+        window(ordered, first, last)
+        for first, last in zip(bounds, [*bounds[1:], stop], strict=True)
+    ]
+    initial = dataclasses.replace(window(ordered, 0, start), vertices=ordered.vertices)
+    return Replay(initial, windows)
+
+
+def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
+    """The kind of the graph's keys; creates the graph if the server lacks it, with the file's kind.
+
+    Raises CommandError where the graph cannot take the keys of the edges.
+    """
+    integers = pa.types.is_integer(edges.sources.type)
+    try:
+        information = client.graph(graph)
+    except ServerError as error:
+        if error.status != 404:
+            raise
+        information = client.create(graph, keys="integer" if integers else "string")
+    kind: KeyKind = information["options"]["keys"]
+    if kind == "integer" and not integers:
+        raise CommandError(
+            f"graph {graph!r} has integer keys, but the file names vertices by strings"
+        )
+    return kind
+
+
+def with_keys(edges: EdgeList, kind: KeyKind) -> EdgeList:
+    """The same edges between keys of that kind: integers become strings where strings are due."""
+    if kind == "integer" or not pa.types.is_integer(edges.sources.type):
+        return edges
+    return dataclasses.replace(
+        edges,
+        sources=pc.cast(edges.sources, pa.string()),
+        targets=pc.cast(edges.targets, pa.string()),
+        vertices=None if edges.vertices is None else pc.cast(edges.vertices, pa.string()),
+    )
+
+
+def load(
+    client: Client,
+    graph: str,
+    edges: EdgeList,
+    sent: Callable[[int], object],
+) -> Receipt:
+    """Sends the whole list; the receipt of the last batch, whose ranks are those of all of it.
+
+    All batches but the last wait only for the journal. `sent` is told the edges of each batch that
+    is on disk.
+    """
+    if edges.vertices is not None:
+        for start in range(0, len(edges.vertices), LOAD_BATCH_EDGES):
+            names = edges.vertices[start : start + LOAD_BATCH_EDGES].to_pylist()
+            client.add_vertices(graph, names)
+    batches = list(cut(edges, LOAD_BATCH_EDGES))
+    for batch in batches[:-1]:
+        settled = settle(batch)
+        client.append_columns(
+            graph,
+            settled.sources,
+            settled.targets,
+            operation_names(settled),
+            strategy=LOAD_STRATEGY,
+        )
+        sent(len(batch))
+    last = settle(batches[-1]) if batches else edges
+    receipt = client.send_columns(graph, last.sources, last.targets, operation_names(last))
+    sent(len(batches[-1]) if batches else 0)
+    return receipt
+
+
+def replay(
+    client: Client, graph: str, batches: list[EdgeList], strategy: str | None
+) -> Iterator[ReplayedBatch]:
+    """Sends one batch after the other, each when the ranks of the one before are published."""
+    for number, batch in enumerate(batches, start=1):
+        settled = settle(batch)
+        started = time.perf_counter()
+        receipt = client.send_columns(
+            graph,
+            settled.sources,
+            settled.targets,
+            operation_names(settled),
+            strategy=strategy,
+        )
+        yield ReplayedBatch(number, time.perf_counter() - started, receipt)
+
+
+def operation_names(edges: EdgeList) -> pa.Array | None:
+    """`insert` or `delete` for each edge, as the client takes it; None where all are inserted."""
+    if edges.operations is None:
+        return None
+    return pa.array(np.where(edges.operations, "insert", "delete"))

@@ -1,1 +1,0 @@
-"""What the commands of `liverank` do, apart from parsing (service/cli.py)."""

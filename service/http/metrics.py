@@ -1,0 +1,307 @@
+"""Prometheus metrics: what /metrics answers.
+
+Counters and histograms are counted where things happen; the state of the graphs (versions, bounds,
+queues, memory) is read from the catalog when somebody asks, so that it cannot be stale and a
+dropped graph leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, fields
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from gpu import Result
+from service.catalog import Catalog, Graph
+from service.http.limits import Capacity
+from service.pipeline.observer import Observer, RankedBatch, StageSeconds
+
+log = logging.getLogger("liverank.batches")
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+UNMATCHED = "unmatched"
+"""Instead of method and route where no call matched: they are the client's to choose."""
+
+STAGES = tuple(stage.name for stage in fields(StageSeconds))
+CHANGES = ("inserted", "already_present", "deleted", "not_found")
+
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_EDGES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+_BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+class HttpMetrics:
+    """Requests and answers."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.at_work = Gauge(
+            "liverank_http_requests_at_work",
+            "Requests that are not answered yet",
+            registry=registry,
+        )
+        self._requests = Counter(
+            "liverank_http_requests",
+            "Answers, by call and status",
+            ["call", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "liverank_http_request_seconds",
+            "Time from a request's head to the end of its answer",
+            ["call"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+
+    def answered(self, call: str | None, status: int, seconds: float) -> None:
+        """Counts one answer; status 0: the client was gone before there was one."""
+        call = call or UNMATCHED
+        self._requests.labels(call, str(status)).inc()
+        self._seconds.labels(call).observe(seconds)
+
+
+class BatchMetrics:
+    """Batches of all graphs."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.batches = Counter(
+            "liverank_batches",
+            "Batches by outcome: ranked, rejected, failed (not committed, or not ranked)",
+            ["graph", "outcome"],
+            registry=registry,
+        )
+        self.edges = Counter(
+            "liverank_edges",
+            "Edges of ranked batches: inserted, already_present, deleted, not_found",
+            ["graph", "change"],
+            registry=registry,
+        )
+        self.batch_edges = Histogram(
+            "liverank_batch_edges",
+            "Edges and vertices that a batch names",
+            ["graph"],
+            buckets=_EDGES,
+            registry=registry,
+        )
+        self.group_batches = Histogram(
+            "liverank_group_batches",
+            "Batches that were ranked together",
+            ["graph"],
+            buckets=_BATCHES,
+            registry=registry,
+        )
+        self.stages = StageHistograms()
+        registry.register(self.stages)
+
+    def forget(self, graph: str) -> None:
+        """Drops what is counted for a graph that was dropped."""
+        for metric in (self.batches, self.edges, self.batch_edges, self.group_batches):
+            metric.remove_by_labels({"graph": graph})
+        self.stages.forget(graph)
+
+
+class StageHistograms(Collector):
+    """Time of a batch by stage, of all graphs: many batches are counted at once, which the
+    library's own histogram cannot.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, NDArray[np.int64]] = {}
+        self._sums: dict[str, NDArray[np.float64]] = {}
+
+    def observe(self, graph: str, seconds: Sequence[StageSeconds]) -> None:
+        """Counts batches of one graph; called on its pipeline's thread."""
+        values = np.array([[getattr(one, stage) for stage in STAGES] for one in seconds])
+        buckets = len(SECONDS) + 1
+        places = np.searchsorted(SECONDS, values) + buckets * np.arange(len(STAGES))
+        counts = np.bincount(places.ravel(), minlength=buckets * len(STAGES))
+        self._counts[graph] = self._counts.get(graph, 0) + counts.reshape(-1, buckets)
+        self._sums[graph] = self._sums.get(graph, 0.0) + values.sum(axis=0)
+
+    def forget(self, graph: str) -> None:
+        self._counts.pop(graph, None)
+        self._sums.pop(graph, None)
+
+    def collect(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(
+            "liverank_stage_seconds",
+            "Time of a batch by stage, as in its receipt",
+            labels=["graph", "stage"],
+        )
+        bounds = [*map(floatToGoString, SECONDS), "+Inf"]
+        for graph, counts in list(self._counts.items()):
+            sums = self._sums.get(graph)
+            if sums is None:  # it is being dropped, or counted for the first time
+                continue
+            for stage, row, total in zip(STAGES, counts.cumsum(axis=1), sums, strict=True):
+                buckets = list(zip(bounds, row.tolist(), strict=True))
+                family.add_metric([graph, stage], buckets, float(total))
+        yield family
+
+
+class GraphObserver(Observer):
+    """Counts what one graph's pipeline tells; logs the slowest batch of a group that was slow."""
+
+    def __init__(self, metrics: BatchMetrics, graph: str, slow_seconds: float) -> None:
+        self._metrics = metrics
+        self._graph = graph
+        self._slow_seconds = slow_seconds
+        # found once: to find them costs more than to count
+        self._ranked = metrics.batches.labels(graph, "ranked")
+        self._group_batches = metrics.group_batches.labels(graph)
+        self._batch_edges = metrics.batch_edges.labels(graph)
+        self._edges = [(kind, metrics.edges.labels(graph, kind)) for kind in CHANGES]
+
+    def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
+        if not batches:  # a recovery or a recomputation
+            return
+        self._ranked.inc(len(batches))
+        self._group_batches.observe(len(batches))
+        for kind, counter in self._edges:
+            counter.inc(sum(getattr(batch.change, kind) for batch in batches))
+        for batch in batches:
+            self._batch_edges.observe(_edges_of(batch))
+        self._metrics.stages.observe(self._graph, [batch.seconds for batch in batches])
+        slowest = max(batches, key=lambda batch: batch.seconds.total)
+        if slowest.seconds.total >= self._slow_seconds:
+            self._log_slow(slowest, len(batches), result)
+
+    def _log_slow(self, batch: RankedBatch, together: int, result: Result) -> None:
+        log.warning(
+            "slow batch",
+            extra={
+                "graph": self._graph,
+                "version": batch.version,
+                "edges": _edges_of(batch),
+                "together": together,
+                "strategy": result.strategy,
+                "iterations": result.iterations,
+                "touched_vertices": result.touched_vertices,
+                "seconds": {
+                    stage: round(spent, 6) for stage, spent in asdict(batch.seconds).items()
+                },
+                "request_id": batch.request_id,
+            },
+        )
+
+    def rejected(self) -> None:
+        self._metrics.batches.labels(self._graph, "rejected").inc()
+
+    def failed(self, batches: int) -> None:
+        self._metrics.batches.labels(self._graph, "failed").inc(batches)
+
+    def dropped(self) -> None:
+        self._metrics.forget(self._graph)
+
+
+def _edges_of(batch: RankedBatch) -> int:
+    return sum(getattr(batch.change, kind) for kind in CHANGES)
+
+
+class _State(Collector):
+    """The graphs as they are at the moment of asking."""
+
+    def __init__(self, catalog: Catalog, capacity: Capacity) -> None:
+        self._catalog = catalog
+        self._capacity = capacity
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # else it would be collected once at the start
+
+    def collect(self) -> Iterator[Metric]:
+        ready = self._catalog.not_ready is None
+        graphs = self._catalog.graphs() if ready else []
+        yield GaugeMetricFamily("liverank_ready", "1 once graphs are served", float(ready))
+        yield GaugeMetricFamily("liverank_graphs", "Graphs", len(graphs))
+        yield GaugeMetricFamily(
+            "liverank_receiving_bytes",
+            "Bytes of bodies that are being received or parsed",
+            self._capacity.receiving,
+        )
+        for name, help_text, value in _OF_A_GRAPH:
+            family = GaugeMetricFamily(name, help_text, labels=["graph"])
+            for graph in graphs:
+                family.add_metric([graph.name], value(graph))
+            yield family
+        refused = CounterMetricFamily(
+            "liverank_refused",
+            "Batches and computations that were refused because too many wait",
+            labels=["graph", "kind"],
+        )
+        memory = GaugeMetricFamily(
+            "liverank_memory_bytes", "Bytes held for a graph", labels=["graph", "purpose"]
+        )
+        for graph in graphs:
+            refused.add_metric([graph.name, "batch"], graph.pipeline.batches.refused)
+            refused.add_metric([graph.name, "computation"], graph.pipeline.computations.refused)
+            for purpose, count in graph.pipeline.view.memory.items():
+                memory.add_metric([graph.name, purpose], count)
+        yield refused
+        yield memory
+
+
+_OF_A_GRAPH: tuple[tuple[str, str, Callable[[Graph], float]], ...] = (
+    ("liverank_committed_version", "Batches on disk", lambda graph: graph.pipeline.committed),
+    ("liverank_version", "Version that is published", lambda graph: graph.pipeline.view.version),
+    ("liverank_revision", "Revision that is published", lambda graph: graph.pipeline.view.revision),
+    (
+        "liverank_error_bound",
+        "Proven L1 error of the published ranks",
+        lambda graph: graph.pipeline.view.error_bound,
+    ),
+    ("liverank_vertices", "Vertices", lambda graph: graph.pipeline.view.vertices),
+    ("liverank_graph_edges", "Edges in the graph", lambda graph: graph.pipeline.view.edges),
+    (
+        "liverank_queue_batches",
+        "Batches that wait or are at work",
+        lambda graph: graph.pipeline.batches.jobs,
+    ),
+    (
+        "liverank_queue_bytes",
+        "Bytes of these batches",
+        lambda graph: graph.pipeline.batches.bytes,
+    ),
+    (
+        "liverank_queue_computations",
+        "Personalized queries and recomputations that wait or are at work",
+        lambda graph: graph.pipeline.computations.jobs,
+    ),
+)
+
+
+class Metrics:
+    """All metrics of one server; `watch` completes them with the state of its graphs."""
+
+    def __init__(self, version: str, slow_batch_seconds: float) -> None:
+        self._registry = CollectorRegistry()
+        self._slow_batch_seconds = slow_batch_seconds
+        self._batches = BatchMetrics(self._registry)
+        self.http = HttpMetrics(self._registry)
+        build = Gauge("liverank_build_info", "Always 1", ["version"], registry=self._registry)
+        build.labels(version).set(1)
+        ProcessCollector(registry=self._registry)
+
+    def observer(self, graph: str) -> Observer:
+        """What the pipeline of `graph` is to be given."""
+        return GraphObserver(self._batches, graph, self._slow_batch_seconds)
+
+    def watch(self, catalog: Catalog, capacity: Capacity) -> None:
+        self._registry.register(_State(catalog, capacity))
+
+    def exposition(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,101 @@
+"""Named graphs: create, list, describe, drop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+
+from service.catalog import NAME, Catalog, Graph
+from service.http.parameters import (
+    OpenCatalog,
+    OpenGraph,
+    body_of,
+    json_answer,
+    parse_body,
+    problems,
+    read_body,
+)
+from service.http.route import DirectRoute
+from service.http.schemas import CheckpointTaken, GraphInfo, GraphList, GraphRequest
+from service.storage.api_keys import ApiKey
+
+router = APIRouter(tags=["graphs"], route_class=DirectRoute)
+
+NewName = Annotated[
+    str,
+    Path(description="name of a graph", json_schema_extra={"pattern": f"^{NAME.pattern}$"}),
+]
+
+
+async def _in_turn(catalog: Catalog, change: Callable[..., Any], *arguments: object) -> Any:
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(catalog.changing_thread, change, *arguments)
+
+
+def _describe(graph: Graph) -> dict[str, Any]:
+    view = graph.pipeline.view
+    return {
+        "graph": graph.name,
+        "version": view.version,
+        "revision": view.revision,
+        "vertices": view.vertices,
+        "edges": view.edges,
+        "error_bound": view.error_bound,
+        "backend": graph.pipeline.backend,
+        "options": asdict(graph.options),
+        "memory": view.memory,
+    }
+
+
+@router.put(
+    "/graphs/{graph}",
+    response_model=GraphInfo,
+    responses={
+        201: {"model": GraphInfo, "description": "Created"},
+        **problems(408, 409, 413, 415, 422, 507),
+    },
+    openapi_extra=body_of(GraphRequest, required=False),
+)
+async def create_graph(request: Request, graph: NewName, catalog: OpenCatalog) -> Response:
+    """Creates the graph (201), or finds it with the same options (200).
+
+    Omitted options take their defaults on creation, and are not compared later.
+    """
+    body = await read_body(request)
+    given = parse_body(GraphRequest, body).model_dump(exclude_unset=True) if body else {}
+    created, is_new = await _in_turn(catalog, catalog.create, graph, given)
+    return json_answer(_describe(created), 201 if is_new else 200)
+
+
+@router.get("/graphs", response_model=GraphList, responses=problems())
+async def list_graphs(request: Request, catalog: OpenCatalog) -> Response:
+    """All graphs that the API key is for, by name."""
+    key: ApiKey | None = request.state.key
+    seen = (graph for graph in catalog.graphs() if key is None or key.sees(graph.name))
+    return json_answer({"graphs": [_describe(graph) for graph in seen]})
+
+
+@router.get("/graphs/{graph}", response_model=GraphInfo, responses=problems(404, 422))
+async def describe_graph(graph: OpenGraph) -> Response:
+    """Size, options, error bound and memory of the newest published version."""
+    return json_answer(_describe(graph))
+
+
+@router.post(
+    "/graphs/{graph}/checkpoint", response_model=CheckpointTaken, responses=problems(404, 422, 507)
+)
+async def take_checkpoint(graph: OpenGraph) -> Response:
+    """Writes all that is committed to disk, so that a restart has nothing to apply."""
+    taken = await asyncio.wrap_future(graph.pipeline.checkpoint())
+    return json_answer(asdict(taken))
+
+
+@router.delete("/graphs/{graph}", status_code=204, responses=problems(404, 422))
+async def drop_graph(graph: str, catalog: OpenCatalog) -> Response:
+    """Ends the graph and removes its files."""
+    await _in_turn(catalog, catalog.drop, graph)
+    return Response(status_code=204)

@@ -1,0 +1,49 @@
+"""Whether the server lives, whether it can be used, and how it fares."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from service.errors import NotReady
+from service.http.access import access_of
+from service.http.metrics import CONTENT_TYPE, Metrics
+from service.http.parameters import OpenCatalog, json_answer, problems
+from service.http.route import DirectRoute
+from service.http.schemas import Status
+
+router = APIRouter(tags=["operations"], route_class=DirectRoute)
+
+
+@router.get("/livez", response_model=Status)
+async def alive() -> Response:
+    """200 as soon as the process answers."""
+    return json_answer({"status": "alive"})
+
+
+@router.get("/readyz", response_model=Status, responses=problems())
+async def ready(request: Request, catalog: OpenCatalog) -> Response:
+    """200 once kernels are compiled and graphs recovered; 503 with the reason before.
+
+    Where keys are in use, the reason, which names graphs and files, is told only to holders of one.
+    """
+    if catalog.not_ready is not None:
+        trusted = access_of(request).trusts(request)
+        raise NotReady(catalog.not_ready if trusted else "the reason is told to API keys")
+    return json_answer({"status": "ready"})
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Prometheus' text format",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
+        **problems(),
+    },
+)
+async def metrics(request: Request) -> Response:
+    """Counters, histograms and the state of every graph, for Prometheus."""
+    collected: Metrics = request.app.state.metrics
+    return Response(collected.exposition(), media_type=CONTENT_TYPE)

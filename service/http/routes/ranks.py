@@ -1,0 +1,94 @@
+"""Ranks of the newest published version: one, many, the best."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from gpu import InvalidValue
+from service.errors import UnknownVertex
+from service.formats.decode import decode_batch
+from service.http.parameters import (
+    OpenGraph,
+    PublishedView,
+    Vertex,
+    body_of,
+    json_answer,
+    key_of,
+    problems,
+    read_body,
+)
+from service.http.route import DirectRoute
+from service.http.schemas import LARGEST_K, RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
+from service.queries.view import View
+from service.vertex_keys.table import KeyKind
+
+router = APIRouter(tags=["ranks"], route_class=DirectRoute)
+
+K = Annotated[int, Query(ge=1, le=LARGEST_K, description="how many; fewer where the graph ends")]
+
+
+def published(view: View) -> dict[str, Any]:
+    """What every read carries."""
+    return {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
+
+
+def ranked_vertices(vertices: list[Any], ranks: list[float]) -> list[dict[str, Any]]:
+    return [{"vertex": vertex, "rank": rank} for vertex, rank in zip(vertices, ranks, strict=True)]
+
+
+@router.get(
+    "/graphs/{graph}/ranks/{vertex:key}",
+    response_model=RankAnswer,
+    responses=problems(404, 422, 504),
+)
+async def rank_of_vertex(graph: OpenGraph, vertex: Vertex, view: PublishedView) -> Response:
+    """The rank of one vertex; the key may hold slashes."""
+    key = key_of(vertex, graph.options.keys)
+    rank = view.rank(key)
+    if rank is None:
+        raise UnknownVertex(graph.name, key[0].as_py())
+    return json_answer({"vertex": key[0].as_py(), "rank": rank, **published(view)})
+
+
+@router.post(
+    "/graphs/{graph}/ranks",
+    response_model=RanksAnswer,
+    responses=problems(404, 408, 413, 415, 422, 504),
+    openapi_extra=body_of(VerticesRequest),
+)
+async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
+    """The ranks of many vertices, in order; null for a vertex never seen."""
+    body = await read_body(request)
+    content_type = request.headers.get("content-type")
+    limit = request.app.state.settings.max_body_bytes
+    ranks = await asyncio.to_thread(_ranks_of, view, content_type, body, graph.options.keys, limit)
+    return json_answer({**published(view), "ranks": ranks})
+
+
+def _ranks_of(
+    view: View, content_type: str | None, body: bytes, kind: KeyKind, limit: int
+) -> list[float | None]:
+    # A question about vertices is written as a batch that names only vertices: one parser for keys.
+    columns = decode_batch(content_type, body, kind, limit)
+    for field, edges in (("insert", columns.insert_sources), ("delete", columns.delete_sources)):
+        if len(edges):
+            raise InvalidValue(field, f"{len(edges)} edges", "absent: this asks about vertices")
+    return view.ranks_of(columns.vertices)
+
+
+@router.get("/graphs/{graph}/top", response_model=TopAnswer, responses=problems(404, 422, 504))
+async def top(
+    _graph: OpenGraph,
+    view: PublishedView,
+    k: K = 10,
+    offset: Annotated[int, Query(ge=0, description="places to skip")] = 0,
+) -> Response:
+    """The vertices of highest rank, best first; equal ranks in order of first appearance."""
+    if view.top_is_known(k, offset):
+        places = view.top(k, offset)
+    else:
+        places = await asyncio.to_thread(view.top, k, offset)
+    return json_answer({**published(view), "ranks": ranked_vertices(*places)})

@@ -1,0 +1,79 @@
+"""What a checkpoint is made of, from a live graph and back: engine, keys, published view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpu import Engine, Snapshot
+from gpu.snapshot import Cut
+from service.errors import StorageFailed
+from service.queries.view import View
+from service.storage.checkpoint import Checkpoint
+from service.vertex_keys.table import KeyCut, KeyKind, KeyTable
+
+_OF_KEYS = "keys-"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A graph between two batches, everything ranked: taken by its writer, kept by another thread.
+
+    pause_seconds  how long the writer was held up for it
+    """
+
+    view: View
+    chain: bytes
+    cut: Cut
+    keys: KeyCut
+    pause_seconds: float
+
+    def checkpoint(self) -> Checkpoint:
+        snapshot = self.cut.snapshot()
+        keys = {f"{_OF_KEYS}{name}": array for name, array in self.keys.arrays().items()}
+        numbers: dict[str, Any] = {
+            "engine": snapshot.numbers,
+            "keys": self.keys.kind,
+            "memory": self.view.memory,
+        }
+        return Checkpoint(
+            self.view.version, self.view.revision, self.chain, numbers, snapshot.arrays | keys
+        )
+
+
+def snapshot_of(checkpoint: Checkpoint) -> Snapshot:
+    arrays = {
+        name: array for name, array in checkpoint.arrays.items() if not name.startswith(_OF_KEYS)
+    }
+    return Snapshot(arrays, checkpoint.numbers["engine"])
+
+
+def keys_of(checkpoint: Checkpoint, kind: KeyKind) -> KeyTable:
+    """Raises StorageFailed for a checkpoint of a graph with keys of another kind."""
+    stored = checkpoint.numbers["keys"]
+    if stored != kind:
+        raise StorageFailed(
+            f"checkpoint {checkpoint.name}", f"has {stored} keys, but the graph {kind} ones"
+        )
+    arrays = {
+        name.removeprefix(_OF_KEYS): array
+        for name, array in checkpoint.arrays.items()
+        if name.startswith(_OF_KEYS)
+    }
+    return KeyTable.restored(kind, len(checkpoint.arrays["length"]), arrays)
+
+
+def view_of(checkpoint: Checkpoint, engine: Engine, keys: KeyTable) -> View:
+    """What was published when the checkpoint was taken."""
+    snapshot = snapshot_of(checkpoint)
+    return View(
+        version=checkpoint.version,
+        revision=checkpoint.revision,
+        error_bound=snapshot.numbers["error_bound"],
+        vertices=len(snapshot.arrays["length"]),
+        edges=int(snapshot.numbers["edges"]),
+        memory=checkpoint.numbers["memory"],
+        ranks=engine.ranks_of(snapshot),
+        keys=keys,
+        watched=None,
+    )

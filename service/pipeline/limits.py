@@ -1,0 +1,34 @@
+"""What one batch may hold."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from service.errors import BatchTooLarge
+from service.formats.decode import EdgeColumns, FormatError
+
+
+def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None:
+    """Raises BatchTooLarge for too many edges and vertices, FormatError for a key too long."""
+    count = len(columns.insert_sources) + len(columns.delete_sources) + len(columns.vertices)
+    if count > max_edges:
+        raise BatchTooLarge(count, max_edges)
+    for field, keys in (
+        ("insert", columns.insert_sources),
+        ("insert", columns.insert_targets),
+        ("delete", columns.delete_sources),
+        ("delete", columns.delete_targets),
+        ("vertices", columns.vertices),
+    ):
+        if not pa.types.is_string(keys.type) or not len(keys):
+            continue
+        text = keys.buffers()[-1]
+        if text is None or text.size <= max_key_bytes:
+            continue  # all of them together are not too long
+        lengths = pc.binary_length(keys)
+        longest = pc.max(lengths).as_py()
+        if longest > max_key_bytes:
+            index = pc.index(lengths, pa.scalar(longest, lengths.type)).as_py()
+            message = f"a key of at most {max_key_bytes:,} bytes is due, got {longest:,}"
+            raise FormatError(field, index, message)

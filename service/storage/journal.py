@@ -1,0 +1,348 @@
+"""The journal of one graph: what was accepted, in order, before anything else saw it.
+
+The tables are those of service.storage.layout. The rules:
+
+1. A batch is committed and fsynced (``synchronous=FULL``) before it is applied. Batches that wait
+   together are one transaction, one fsync. It also reserves the revisions that will publish them.
+2. A rejection is committed and fsynced before it is answered: replay has to skip exactly what was
+   skipped before.
+3. A receipt is committed before it is answered, without an fsync of its own
+   (``synchronous=NORMAL``, a second connection): it survives the death of the process. A power loss
+   may take the newest receipts; then recovery, which applies the same batches to the same graph,
+   writes them again with the same counts.
+4. A recomputation reserves its revision, fsynced, before it is published: revisions never repeat.
+5. Batches go only when two checkpoints hold them (`retire`). Their outcomes go with them, but not
+   those of batches that came with an idempotency key: key, hash and outcome stay `KEPT_SECONDS`
+   longer.
+
+The graph's pipeline writes; `retire` and `outcome` may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Literal
+
+from service.errors import StorageFailed
+from service.storage import layout
+from service.storage.files import storage_errors
+from service.storage.head import Head
+from service.storage.layout import Record, State
+
+log = logging.getLogger("liverank.journal")
+
+PAYLOAD_LIMIT = 900_000_000
+"""Bytes of one payload: SQLite holds values up to 1,000,000,000."""
+
+KEPT_SECONDS = 7 * 24 * 3600.0
+"""How long an idempotency key is known after its batch was retired."""
+
+_SLICE_ROWS, _SLICE_BYTES = 500, 4 << 20
+"""The most that one transaction of `retire` removes: commits wait for it."""
+
+Status = Literal["ranked", "rejected", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a batch ended; `body` is the JSON that was or will be answered."""
+
+    status: Status
+    body: bytes
+
+
+class Journal:
+    """An open journal. Invariant: it holds the batches `retired` + 1 … `version`, without a gap but
+    for those whose outcome is ``lost``.
+
+    chain     of the newest batch
+    revision  no revision above it was ever published
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens the journal at `path`. Raises StorageFailed where it cannot be read."""
+        self.path = path
+        self._reading = threading.Lock()
+        self._writing = threading.Lock()
+        self._connections: list[sqlite3.Connection] = []
+        self._head: Head | None = None
+        self._state: State
+        if not path.is_file():
+            raise StorageFailed(path, "the journal is missing")
+        try:
+            with storage_errors(path):
+                self._open()
+        except StorageFailed:
+            self.close()
+            raise
+
+    @classmethod
+    def create(cls, path: Path) -> None:
+        """Writes an empty journal to `path`, which must not exist, and closes it."""
+        layout.create(path)
+        head = Head(head_path(path))
+        # both slots, so that the file needs no more room on the disk later
+        head.write(0, layout.BEGINNING)
+        head.write(0, layout.BEGINNING)
+        head.sync()
+        head.close()
+
+    @property
+    def version(self) -> int:
+        """The newest batch."""
+        return self._state.version
+
+    @property
+    def chain(self) -> bytes:
+        return self._state.chain
+
+    @property
+    def retired(self) -> int:
+        """The newest batch that is gone."""
+        return self._state.retired
+
+    @property
+    def retired_chain(self) -> bytes:
+        return self._state.retired_chain
+
+    @property
+    def revision(self) -> int:
+        return self._state.revision
+
+    def append(self, records: Sequence[Record], revisions: int) -> list[int]:
+        """Commits `records` with one fsync, and reserves so many revisions more.
+
+        Returns the versions of the records.
+
+        Raises StorageFailed; then none of them is in the journal.
+        """
+        now = time.time()
+        with self._writing:
+            before = self._state
+            chain = before.chain
+            numbered = []
+            for version, record in enumerate(records, before.version + 1):
+                chain = layout.link(chain, version, now, record)
+                numbered.append((version, record, chain))
+            state = replace(
+                before,
+                version=before.version + len(records),
+                chain=chain,
+                revision=before.revision + revisions,
+            )
+            with self._transaction(self._durable):
+                layout.insert_batches(self._durable, now, numbered)
+                layout.write_state(self._durable, state)
+            self._state = state
+        self._write_head()
+        return [version for version, _, _ in numbered]
+
+    def reserve(self, revisions: int) -> None:
+        """Commits, with an fsync, that so many more revisions may be published."""
+        self.append([], revisions)
+
+    def reject(self, version: int, problem: bytes) -> None:
+        """Commits, with an fsync, that `version` is spent and not applied."""
+        with self._writing, self._transaction(self._durable):
+            layout.insert_outcomes(self._durable, [(version, "rejected", problem)])
+
+    def settle(self, receipts: Iterable[tuple[int, bytes]]) -> None:
+        """Commits receipts; they survive the process, perhaps not a power loss (rule 3)."""
+        with self._writing, self._transaction(self._receipts):
+            layout.insert_outcomes(
+                self._receipts, ((version, "ranked", receipt) for version, receipt in receipts)
+            )
+
+    def blame(self, versions: Sequence[int]) -> None:
+        """Commits, with an fsync, that the device was lost over these batches: over one of them,
+        where there are more. Then each is suspect, and none blamed.
+        """
+        with self._writing, self._transaction(self._durable):
+            self._durable.executemany(
+                "INSERT INTO deaths VALUES (?, ?) ON CONFLICT DO UPDATE SET"
+                " count = count + excluded.count",
+                ((version, int(len(versions) == 1)) for version in versions),
+            )
+
+    def deaths(self) -> dict[int, int]:
+        """How often each suspect was alone at work when the device was lost."""
+        with storage_errors(self.path):
+            return dict(self._durable.execute("SELECT version, count FROM deaths").fetchall())
+
+    def acquit(self) -> None:
+        """Forgets the suspects: the graph is ranked with all of them."""
+        with self._writing, self._transaction(self._durable):
+            self._durable.execute("DELETE FROM deaths")
+
+    def holder(self, idempotency_key: str) -> tuple[int, bytes] | None:
+        """The version and the body hash of the batch that came with this key."""
+        with storage_errors(self.path):
+            row = self._durable.execute(
+                "SELECT version, idempotency_key, body_hash, retired_at, checksum FROM requests"
+                " WHERE idempotency_key = ?",
+                (idempotency_key,),
+            ).fetchone()
+        if row is None:
+            return None
+        if layout.checksum(*row[:-1]) != row[-1]:
+            raise StorageFailed(self.path, f"the key of batch {row[0]} is damaged")
+        return row[0], row[2]
+
+    def outcome(self, version: int) -> Outcome | None:
+        """How `version` ended; None while it is pending, or where there is no such version."""
+        with self._reading, storage_errors(self.path):
+            row = self._reader.execute(
+                "SELECT version, status, body, checksum FROM outcomes WHERE version = ?",
+                (version,),
+            ).fetchone()
+        if row is None:
+            return None
+        if layout.checksum(*row[:-1]) != row[-1]:
+            raise StorageFailed(self.path, f"the outcome of batch {version} is damaged")
+        return Outcome(row[1], row[2])
+
+    def batches(self, after: int) -> Iterator[tuple[int, float, Record, bytes]]:
+        """Version, commit time, record and chain of the batches after version `after`."""
+        rows = self._durable.execute(
+            "SELECT version, committed_at, payload, strategy, idempotency_key, body_hash, chain"
+            " FROM batches WHERE version > ? ORDER BY version",
+            (after,),
+        )
+        while True:
+            with storage_errors(self.path):
+                row = rows.fetchone()
+            if row is None:
+                return
+            version, committed_at, *columns, chain = row
+            yield version, committed_at, Record(*columns), chain
+
+    def bytes_after(self, version: int) -> int:
+        """Bytes of payload of the batches after `version`."""
+        with storage_errors(self.path):
+            (total,) = self._durable.execute(
+                "SELECT coalesce(sum(length(payload)), 0) FROM batches WHERE version > ?",
+                (version,),
+            ).fetchone()
+        return int(total)
+
+    def retire(self, version: int, chain: bytes) -> None:
+        """Removes the batches up to `version`, whose chain is `chain`, in slices.
+
+        Raises StorageFailed; then some of the oldest are gone, without a gap.
+        """
+        now = time.time()
+        while self.retired < version:
+            with self._writing:
+                with self._transaction(self._receipts) as connection:
+                    last, last_chain = self._remove_slice(connection, version, chain, now)
+                    state = replace(self._state, retired=last, retired_chain=last_chain)
+                    layout.write_state(connection, state)
+                self._state = state
+        self._forget_keys(now - KEPT_SECONDS)
+
+    def _remove_slice(
+        self, connection: sqlite3.Connection, version: int, chain: bytes, now: float
+    ) -> tuple[int, bytes]:
+        """Removes some of the oldest batches up to `version`; the newest of them, its chain."""
+        rows = connection.execute(
+            "SELECT version, length(payload), idempotency_key, body_hash, chain"
+            " FROM batches WHERE version > ? AND version <= ? ORDER BY version LIMIT ?",
+            (self.retired, version, _SLICE_ROWS),
+        ).fetchall()
+        sizes = accumulate(row[1] for row in rows)
+        taken = [
+            row
+            for row, size in zip(rows, sizes, strict=True)
+            if row is rows[0] or size <= _SLICE_BYTES
+        ]
+        for batch, _, key, body_hash, _ in taken:
+            if key is None:
+                connection.execute("DELETE FROM outcomes WHERE version = ?", (batch,))
+            else:
+                connection.execute("DELETE FROM requests WHERE version = ?", (batch,))
+                layout.insert_request(connection, batch, key, body_hash, now)
+        all_taken = len(taken) == len(rows) < _SLICE_ROWS
+        last, last_chain = (version, chain) if all_taken else (taken[-1][0], taken[-1][4])
+        connection.execute("DELETE FROM batches WHERE version <= ?", (last,))
+        return last, last_chain
+
+    def _forget_keys(self, retired_before: float) -> None:
+        """Removes keys, and their outcomes, of batches retired before that time."""
+        while True:
+            with self._writing, self._transaction(self._receipts) as connection:
+                rows = connection.execute(
+                    "SELECT version, retired_at FROM requests"
+                    " WHERE retired_at IS NOT NULL ORDER BY version LIMIT ?",
+                    (_SLICE_ROWS,),
+                ).fetchall()
+                due = [(version,) for version, at in rows if at < retired_before]
+                connection.executemany("DELETE FROM requests WHERE version = ?", due)
+                connection.executemany("DELETE FROM outcomes WHERE version = ?", due)
+            if len(due) < _SLICE_ROWS:
+                return
+
+    def sync_head(self) -> None:
+        """Makes the head file survive a power loss, now and then."""
+        if self._head is not None:
+            with storage_errors(head_path(self.path)):
+                self._head.sync()
+
+    def close(self) -> None:
+        with self._reading:
+            for connection in self._connections:
+                connection.close()
+            if self._head is not None:
+                self._head.close()
+                self._head = None
+
+    def _open(self) -> None:
+        self._durable = self._connect("FULL")
+        layout.bring_up_to_date(self._durable, self.path)
+        self._receipts = self._connect("NORMAL")
+        self._reader = self._connect("NORMAL")
+        self._reader.execute("PRAGMA query_only = ON")
+        self._state = layout.read_state(self._durable, self.path)
+        self._head = Head(head_path(self.path))
+
+    def _connect(self, synchronous: Literal["FULL", "NORMAL"]) -> sqlite3.Connection:
+        # mode=rw: a journal that vanished meanwhile must not be created empty.
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+        self._connections.append(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        return connection
+
+    def _write_head(self) -> None:
+        """The batches are committed; a head that stays behind only tells less."""
+        assert self._head is not None
+        try:
+            self._head.write(self._state.version, self._state.chain)
+        except OSError as error:
+            log.warning("%s: %s", head_path(self.path), error)
+
+    @contextmanager
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        """To be entered with `_writing` held: SQLite has one writer, and polls where it waits."""
+        with storage_errors(self.path):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+
+def head_path(journal: Path) -> Path:
+    """Where the head of the journal at `journal` is."""
+    return journal.with_suffix(".head")

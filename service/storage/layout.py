@@ -1,0 +1,273 @@
+"""The tables of a journal, what protects each row, and how older layouts become this one.
+
+A SQLite database (WAL); `application_id` says that it is a journal of liverank, `user_version`
+which layout it has (2):
+
+    batches    version          the number of the batch; those up to state.retired are gone
+               committed_at     Unix time, seconds
+               strategy         the strategy asked for
+               idempotency_key  null where none was given
+               body_hash        SHA-256 of the request's body
+               payload          the columns of keys (service.formats.decode.encode_batch)
+               chain            SHA-256 of all the above and of the chain of the batch before
+    requests   version          of a batch that came with an idempotency key, also of a retired one
+               idempotency_key  unique
+               body_hash        as above
+               retired_at       Unix time at which the batch went; null while it is there
+               checksum         CRC-32 of all the above
+    outcomes   version          of a batch that was settled
+               status           ranked: body is the receipt; rejected: body is the problem document;
+                                lost: the batch could not be read back, body says why
+               body             JSON, the bytes that are answered
+               checksum         CRC-32 of all the above
+    deaths     version          of a batch that was at work when the device was lost
+               count            how often it alone was: at 2 it is rejected
+    state      one row: version of the newest batch and its chain; the newest retired version and
+               its chain; the highest revision that may have been published; their CRC-32
+
+A chain and checksums, because SQLite has none of its own: a page that the disk returns with other
+bytes is taken as it is.
+
+Layout 1 (release 0.1) had no requests, chain and checksums, and `published` instead of `state`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from service.errors import StorageFailed
+
+APPLICATION_ID = 0x4C56524B  # "LVRK"
+LAYOUT = 2
+BEGINNING = bytes(32)
+"""The chain before the first batch."""
+
+_TABLES = f"""
+CREATE TABLE batches (
+    version INTEGER PRIMARY KEY,
+    committed_at REAL NOT NULL,
+    strategy TEXT NOT NULL,
+    idempotency_key TEXT,
+    body_hash BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    chain BLOB NOT NULL
+);
+CREATE TABLE requests (
+    version INTEGER PRIMARY KEY,
+    idempotency_key TEXT NOT NULL UNIQUE,
+    body_hash BLOB NOT NULL,
+    retired_at REAL,
+    checksum INTEGER NOT NULL
+);
+CREATE TABLE outcomes (
+    version INTEGER PRIMARY KEY,
+    status TEXT NOT NULL,
+    body BLOB NOT NULL,
+    checksum INTEGER NOT NULL
+);
+CREATE TABLE deaths (
+    version INTEGER PRIMARY KEY,
+    count INTEGER NOT NULL
+);
+CREATE TABLE state (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 0),
+    version INTEGER NOT NULL,
+    chain BLOB NOT NULL,
+    retired INTEGER NOT NULL,
+    retired_chain BLOB NOT NULL,
+    revision INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
+);
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {LAYOUT};
+"""
+
+
+class UnknownLayout(StorageFailed):
+    """The journal was written by a later release."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One batch as it is journalled."""
+
+    payload: bytes
+    strategy: str
+    idempotency_key: str | None
+    body_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The one row of `state`; see the module."""
+
+    version: int = 0
+    chain: bytes = BEGINNING
+    retired: int = 0
+    retired_chain: bytes = BEGINNING
+    revision: int = 0
+
+    @property
+    def row(self) -> tuple[int, bytes, int, bytes, int]:
+        return (self.version, self.chain, self.retired, self.retired_chain, self.revision)
+
+    @property
+    def checksum(self) -> int:
+        return checksum(*self.row)
+
+
+def link(chain: bytes, version: int, committed_at: float, record: Record) -> bytes:
+    """The chain of a batch, from that of the one before."""
+    strategy, key = record.strategy.encode(), record.idempotency_key
+    owner = b"" if key is None else b"=" + key.encode()
+    head = (
+        chain,
+        struct.pack("<qdq", version, committed_at, len(strategy)),
+        strategy,
+        struct.pack("<q", len(owner)),
+        owner,
+        struct.pack("<q", len(record.body_hash)),
+        record.body_hash,
+        struct.pack("<q", len(record.payload)),
+    )
+    digest = hashlib.sha256(b"".join(head))
+    digest.update(record.payload)
+    return digest.digest()
+
+
+def checksum(*values: object) -> int:
+    """CRC-32 of the columns of a row, each with its type and length."""
+    total = 0
+    for value in values:
+        content = value if isinstance(value, bytes) else repr(value).encode()
+        kind = f"{type(value).__name__} {len(content)} ".encode()
+        total = zlib.crc32(content, zlib.crc32(kind, total))
+    return total
+
+
+def create(path: Path) -> None:
+    """Writes an empty journal to `path`, which must not exist, and closes it."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.executescript(f"BEGIN; {_TABLES} COMMIT;")
+        write_state(connection, State())
+    finally:
+        connection.close()
+
+
+def write_state(connection: sqlite3.Connection, state: State) -> None:
+    connection.execute(
+        "INSERT OR REPLACE INTO state VALUES (0, ?, ?, ?, ?, ?, ?)",
+        (*state.row, state.checksum),
+    )
+
+
+def read_state(connection: sqlite3.Connection, path: Path) -> State:
+    """Raises StorageFailed for a file that is no journal, sqlite3.Error for one that is damaged."""
+    row = connection.execute(
+        "SELECT version, chain, retired, retired_chain, revision, checksum FROM state"
+    ).fetchone()
+    if row is None or State(*row[:-1]).checksum != row[-1]:
+        raise StorageFailed(path, "the row of `state` is damaged")
+    return State(*row[:-1])
+
+
+def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
+    """Makes this layout of an older one, at once or not at all.
+
+    Raises StorageFailed for a file that is no journal, and for a layout of another release.
+    """
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (layout,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise StorageFailed(path, "is a SQLite database, but no journal of liverank")
+    if layout not in (1, LAYOUT):
+        raise UnknownLayout(path, f"has layout {layout}; layouts 1 and {LAYOUT} can be read")
+    if layout == 1:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            _from_layout_1(connection, path)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+def _from_layout_1(connection: sqlite3.Connection, path: Path) -> None:
+    (revision,) = connection.execute("SELECT revision FROM published").fetchone()
+    connection.execute("ALTER TABLE batches RENAME TO old_batches")
+    connection.execute("ALTER TABLE outcomes RENAME TO old_outcomes")
+    for statement in _TABLES.split(";"):
+        connection.execute(statement)
+    state = State(revision=revision)
+    batches = connection.execute(
+        "SELECT version, committed_at, payload, strategy, idempotency_key, body_hash"
+        " FROM old_batches ORDER BY version"
+    )
+    for version, committed_at, *columns in batches:
+        if version != state.version + 1:
+            raise StorageFailed(path, f"batch {state.version + 1} is missing")
+        record = Record(*columns)
+        state = replace(
+            state, version=version, chain=link(state.chain, version, committed_at, record)
+        )
+        insert_batches(connection, committed_at, [(version, record, state.chain)])
+    for row in connection.execute("SELECT version, status, body FROM old_outcomes"):
+        insert_outcomes(connection, [row])
+    write_state(connection, state)
+    for table in ("old_outcomes", "old_batches", "published"):
+        connection.execute(f"DROP TABLE {table}")
+
+
+def insert_batches(
+    connection: sqlite3.Connection,
+    committed_at: float,
+    numbered: Sequence[tuple[int, Record, bytes]],
+) -> None:
+    """Enters batches, each with its version and chain, and the idempotency keys of those that have
+    one.
+    """
+    connection.executemany(
+        "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            (
+                version,
+                committed_at,
+                record.strategy,
+                record.idempotency_key,
+                record.body_hash,
+                record.payload,
+                chain,
+            )
+            for version, record, chain in numbered
+        ),
+    )
+    for version, record, _ in numbered:
+        if record.idempotency_key is not None:
+            insert_request(connection, version, record.idempotency_key, record.body_hash, None)
+
+
+def insert_request(
+    connection: sqlite3.Connection,
+    version: int,
+    key: str,
+    body_hash: bytes,
+    retired_at: float | None,
+) -> None:
+    row = (version, key, body_hash, retired_at)
+    connection.execute("INSERT INTO requests VALUES (?, ?, ?, ?, ?)", (*row, checksum(*row)))
+
+
+def insert_outcomes(connection: sqlite3.Connection, rows: Iterable[tuple[int, str, bytes]]) -> None:
+    """Enters how batches ended: version, status and body of each."""
+    connection.executemany(
+        "INSERT INTO outcomes VALUES (?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows)
+    )
