@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,11 +32,12 @@ import pyarrow as pa
 from benchmarks.harness import record
 from gpu import Options
 from gpu.generate import rmat
-from service.catalog import MANIFEST_FORMAT
 from service.errors import NotReady
-from service.formats.decode import EdgeColumns
+from service.formats.columns import EdgeColumns
 from service.pipeline.batch import Batch
+from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.pipeline import Pipeline
+from service.storage.graph_store import MANIFEST_FORMAT
 from service.storage.journal import Journal
 
 GRAPH = "/graphs/default"
@@ -188,8 +190,9 @@ def restart(data: Path, edges: int, tail: int) -> dict[str, Any]:
     taken = pipeline.checkpoint().result()
     for number in range(tail):
         batch = _batch(list(range(number, number + 10)), list(range(number + 5, number + 15)))
-        pipeline.submit(batch)
-    batch.ranked.result()
+        ranked: Future[bytes] = Future()
+        pipeline.submit(batch, ranked=ranked)
+    ranked.result()
     held = pipeline.view.edges
     version = pipeline.view.version
     pipeline.close(NotReady("the benchmark ends"))
@@ -216,7 +219,9 @@ def _loaded(data: Path, edges: int) -> Pipeline:
     manifest = {"format": MANIFEST_FORMAT, "options": {"keys": "integer"}}
     (directory / "graph.json").write_text(json.dumps(manifest))
     Journal.create(directory / "journal.db")
-    pipeline = Pipeline("default", directory, Options(), "integer", "cpu", 1 << 40, 1e9)
+    pipeline = Pipeline(
+        "default", directory, Options(), "integer", "cpu", CheckpointLimits(1 << 40, 1e9)
+    )
     pipeline.recover()
     pipeline.wait_until_open()
     scale = max(10, (edges // 16).bit_length())
@@ -225,16 +230,17 @@ def _loaded(data: Path, edges: int) -> Pipeline:
     for first in range(0, len(sources), EDGES_A_BATCH):
         part = slice(first, first + EDGES_A_BATCH)
         batch = _batch(sources[part], targets[part])
-        pipeline.submit(batch)
-        batch.durable.result()
-    batch.ranked.result()
+        durable, ranked = Future[int](), Future[bytes]()
+        pipeline.submit(batch, durable=durable, ranked=ranked)
+        durable.result()
+    ranked.result()
     return pipeline
 
 
 def _send(pipeline: Pipeline, sources: Any, targets: Any) -> None:
-    batch = _batch(sources, targets)
-    pipeline.submit(batch)
-    batch.ranked.result()
+    ranked: Future[bytes] = Future()
+    pipeline.submit(_batch(sources, targets), ranked=ranked)
+    ranked.result()
 
 
 def _batch(sources: Any, targets: Any) -> Batch:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.harness import record
-from service.vertex_keys.table import KeyKind, KeyTable
+from service.vertex_keys import KeyKind, KeyTable
 
 REPEATS = 7
 BATCH = 1_000_000

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gpu import EdgeBatch
 from service.formats.edge_files import read_edge_list
-from service.vertex_keys.table import KeyTable
+from service.vertex_keys import KeyTable
 
 NETWORKS = {
     "sx-mathoverflow": "sx-mathoverflow/sx-mathoverflow.txt.gz",

@@ -23,7 +23,7 @@ from benchmarks.residual import grid, rmat
 from gpu import EdgeBatch, Engine, Options
 from gpu.sweeps import WAYS, Way, sweep_to_target
 from service.formats.edge_files import read_edge_list
-from service.vertex_keys.table import KeyTable
+from service.vertex_keys import KeyTable
 
 TARGETS = (1e-4, 1e-6, 1e-8)
 LABELS = ("balanced, accelerated", "plain, accelerated", "balanced", "plain")

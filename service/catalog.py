@@ -1,25 +1,9 @@
-"""The named graphs of one data directory.
-
-    DATA/lock                      held by the server that uses the directory
-    DATA/graphs/<name>/graph.json  the manifest: format version and options
-    DATA/graphs/<name>/journal.db  see service.storage.layout
-    DATA/graphs/<name>/checkpoints see service.storage.checkpoint
-    DATA/graphs/<name>/watched.json  see service.queries.watched
-    DATA/graphs/.<anything>        a graph half created or half dropped; removed at the next start
-
-A graph comes into being, and goes, by the rename of its whole directory: a crash leaves it whole
-or not at all.
-"""
+"""The named graphs of one data directory: open, create, drop."""
 
 from __future__ import annotations
 
-import itertools
-import json
 import logging
-import os
 import re
-import shutil
-import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,22 +14,19 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 
-from gpu import STRATEGIES, Engine, InvalidValue, Options
-from gpu.types import BackendName, Dangling, Storage
+from gpu import STRATEGIES, BackendName, Dangling, Engine, InvalidValue, Options, Storage
 from service.errors import GraphExists, NotReady, StorageFailed, TooManyGraphs, UnknownGraph
 from service.pipeline.admission import QueueLimits
+from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
 from service.settings import Settings
-from service.storage.files import storage_failure, sync_directory
-from service.storage.journal import Journal
-from service.storage.lock import take_lock
-from service.vertex_keys.table import KeyKind, KeyTable
+from service.storage.graph_store import GraphStore, read_manifest
+from service.vertex_keys import KeyKind, KeyTable
 
 log = logging.getLogger("liverank.catalog")
 
 DEFAULT_GRAPH = "default"
-MANIFEST_FORMAT = 1
 CLOSE_SECONDS = 5.0
 
 _ONE_KEY: dict[KeyKind, pa.Array] = {"string": pa.array(["a"]), "integer": pa.array([1])}
@@ -95,7 +76,7 @@ class Graph:
 
 
 def check_strategy(strategy: str) -> None:
-    """Raises InvalidValue, which lists the strategies there are."""
+    """Raises InvalidValue, which lists the strategies."""
     if strategy not in STRATEGIES:
         raise InvalidValue("strategy", strategy, "one of " + ", ".join(STRATEGIES))
 
@@ -103,24 +84,22 @@ def check_strategy(strategy: str) -> None:
 class Catalog:
     """Creates, opens and drops graphs. Any thread may call any method; most of them block.
 
-    changing_thread  where requests wait that create and drop graphs: one at a time does, which
-                     takes minutes beside a recovery, and the threads of reads must not wait with it
+    changes  the thread for requests that create and drop graphs: only one at a time can proceed,
+             which takes minutes beside a recovery, and reads must not wait for a thread meanwhile
     """
 
     def __init__(
         self, settings: Settings, observe: Callable[[str], Observer] = lambda _: Observer()
     ) -> None:
-        """`observe` gives the observer of a graph, by name."""
+        """observe: the observer of a graph, by name."""
         self._settings = settings
         self._observe = observe
-        self._directory = settings.data / "graphs"
+        self._store = GraphStore(settings.data)
         self._graphs: dict[str, Graph] = {}
         self._changing = threading.Lock()
-        self.changing_thread = ThreadPoolExecutor(1, "liverank-catalog")
-        self._aside = itertools.count()
+        self.changes = ThreadPoolExecutor(1, "liverank-catalog")
         self._warm: set[Storage] = set()
-        self._not_ready: str | None = "it starts"
-        self._lock: int | None = None
+        self._not_ready: str | None = "starting"
 
     @property
     def not_ready(self) -> str | None:
@@ -128,64 +107,63 @@ class Catalog:
         return self._not_ready
 
     def open(self) -> None:
-        """Warms the kernels up and recovers every graph; afterwards the graph ``default`` exists.
+        """Compiles the kernels and recovers every graph; afterwards the graph ``default`` exists.
 
-        Graphs that have checkpoints can be read before: `not_ready` is None as soon as all can.
+        Where all graphs have checkpoints they can be read before: then `not_ready` is None as soon
+        as these are mapped.
 
-        Raises what stopped it; `not_ready` says so too.
+        Raises the error that prevented it; `not_ready` names it too.
         """
         with self._changing:
-            doing = "the data directory is being read"
+            step = "reading the data directory"
             try:
-                self._take_directory()
+                self._store.open()
                 cold = []
-                for directory in sorted(self._directory.iterdir()):
-                    doing = f"graph {directory.name!r} is being recovered"
+                for directory in self._store.directories():
+                    step = f"recovering graph {directory.name!r}"
                     graph = self._graphs[directory.name] = self._open_graph(directory)
-                    # while the pipeline's thread maps the checkpoint
+                    # while the writer's thread maps the checkpoint
                     warm_up_reading(graph.options.keys)
-                    if not graph.pipeline.wait_until_readable():
+                    if not graph.pipeline.wait_until_mapped():
                         cold.append(graph.name)
                 if not cold and DEFAULT_GRAPH in self._graphs:
                     self._not_ready = None
-                doing = "the kernels are being compiled"
-                self._still(doing)
+                step = "compiling kernels"
+                self._report(step)
                 warm_up_keys()
                 self._warm_up(GraphOptions().storage)
                 for graph in sorted(self._graphs.values(), key=lambda each: each.name not in cold):
-                    doing = f"graph {graph.name!r} is being recovered"
-                    self._still(doing)
+                    step = f"recovering graph {graph.name!r}"
+                    self._report(step)
                     self._recover(graph)
                 if DEFAULT_GRAPH not in self._graphs:
-                    doing = f"graph {DEFAULT_GRAPH!r} is being created"
-                    self._still(doing)
+                    step = f"creating graph {DEFAULT_GRAPH!r}"
+                    self._report(step)
                     self._create(DEFAULT_GRAPH, GraphOptions())
             except Exception as error:
-                self._not_ready = f"{doing}, and that failed: {error}"
+                self._not_ready = f"{step} failed: {error}"
                 raise
             self._not_ready = None
 
-    def _still(self, doing: str) -> None:
+    def _report(self, step: str) -> None:
         if self._not_ready is not None:
-            self._not_ready = doing
+            self._not_ready = step
 
     def close(self) -> None:
-        """Ends every graph after the batches at work, and gives the directory free.
+        """Closes every graph after the batches in progress, and releases the data directory.
 
-        A recovery that is under way is not waited for: the next start begins it anew.
+        Does not wait for a recovery in progress: the next start repeats it.
         """
-        self.changing_thread.shutdown(wait=False, cancel_futures=True)
+        self.changes.shutdown(wait=False, cancel_futures=True)
         if not self._changing.acquire(timeout=CLOSE_SECONDS):
             log.warning("stopped while %s", self._not_ready)
             return
         try:
-            self._not_ready = "it stops"
+            self._not_ready = "stopping"
             for graph in self._graphs.values():
                 graph.pipeline.close(NotReady(self._not_ready))
             self._graphs.clear()
-            if self._lock is not None:
-                os.close(self._lock)
-                self._lock = None
+            self._store.close()
         finally:
             self._changing.release()
 
@@ -203,7 +181,7 @@ class Catalog:
             raise UnknownGraph(name) from None
 
     def create(self, name: str, given: Mapping[str, Any]) -> tuple[Graph, bool]:
-        """The graph, and whether it is new. `given` options must be those of a graph that exists.
+        """The graph, and whether it is new. `given` options must match those of an existing graph.
 
         Raises InvalidValue for the name or an option, GraphExists, TooManyGraphs, NotReady,
         StorageFailed.
@@ -222,7 +200,7 @@ class Catalog:
             if graph is None:
                 if len(self._graphs) >= self._settings.max_graphs:
                     raise TooManyGraphs(self._settings.max_graphs)
-                log.info("graph %r is created", name)
+                log.info("creating graph %r", name)
                 return self._create(name, options), True
         for field, value in given.items():
             present = getattr(graph.options, field)
@@ -231,74 +209,33 @@ class Catalog:
         return graph, False
 
     def drop(self, name: str) -> None:
-        """Ends the graph and removes its files. Raises UnknownGraph, NotReady, StorageFailed."""
+        """Closes the graph and removes its files. Raises UnknownGraph, NotReady, StorageFailed."""
         self._check_ready()
         with self._changing:
             graph = self.get(name)
             del self._graphs[name]
-            log.info("graph %r is dropped", name)
+            log.info("dropping graph %r", name)
             graph.pipeline.close(UnknownGraph(name))
             self._observe(name).dropped()
-            self._remove(self._directory / name)
+            self._store.remove(name)
 
     def _check_ready(self) -> None:
         if self._not_ready is not None:
             raise NotReady(self._not_ready)
 
-    def _take_directory(self) -> None:
-        data = self._settings.data
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            sync_directory(data)
-        except OSError as error:
-            raise StorageFailed(data, error) from error
-        self._lock = take_lock(data)
-        for leftover in self._directory.glob(".*"):
-            log.warning("%s is half created or half dropped: removed", leftover)
-            shutil.rmtree(leftover)
-
-    def _new_aside(self, prefix: str) -> Path:
-        # One dropped before may still be there; those of an earlier run are gone since the start.
-        return self._directory / f"{prefix}-{next(self._aside)}"
-
     def _create(self, name: str, options: GraphOptions) -> Graph:
-        aside = self._new_aside(f".creating-{name}")
-        directory = self._directory / name
-        manifest = {"format": MANIFEST_FORMAT, "options": asdict(options)}
-        try:
-            aside.mkdir()
-            Journal.create(aside / "journal.db")
-            with open(aside / "graph.json", "x", encoding="utf-8") as file:
-                json.dump(manifest, file, indent=2)
-                file.flush()
-                os.fsync(file.fileno())
-            sync_directory(aside)
-            aside.rename(directory)
-            sync_directory(self._directory)
-        except (OSError, sqlite3.Error) as error:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise storage_failure(directory, error) from error
+        directory = self._store.create(name, asdict(options))
         try:
             graph = self._open_graph(directory)
             self._recover(graph)
         except Exception:
-            self._remove(directory)
+            self._store.remove(name)
             raise
         self._graphs[name] = graph
         return graph
 
-    def _remove(self, directory: Path) -> None:
-        aside = self._new_aside(f".dropped-{directory.name}")
-        try:
-            directory.rename(aside)
-            sync_directory(self._directory)
-        except OSError as error:
-            raise StorageFailed(directory, error) from error
-        # Where this fails, the next start removes the rest.
-        shutil.rmtree(aside, ignore_errors=True)
-
     def _warm_up(self, storage: Storage) -> None:
-        """Compiles what graphs of this storage need: of the less usual one, when there is one."""
+        """Compiles the kernels for graphs of this storage, once it is used."""
         if storage not in self._warm:
             warm_up(self._settings.backend, storage)
             self._warm.add(storage)
@@ -309,23 +246,26 @@ class Catalog:
         graph.pipeline.wait_until_open()
 
     def _open_graph(self, directory: Path) -> Graph:
-        options = _read_manifest(directory / "graph.json")
+        try:
+            options = GraphOptions(**read_manifest(directory))
+        except (ValueError, TypeError) as error:
+            raise StorageFailed(directory, f"has invalid options: {error}") from error
+        settings = self._settings
         pipeline = Pipeline(
             directory.name,
             directory,
             options.engine_options(),
             options.keys,
-            self._settings.backend,
-            self._settings.checkpoint_bytes,
-            self._settings.checkpoint_seconds,
-            QueueLimits(self._settings.max_queue_batches, self._settings.max_queue_bytes),
+            settings.backend,
+            CheckpointLimits(settings.checkpoint_bytes, settings.checkpoint_seconds),
+            QueueLimits(settings.max_queue_batches, settings.max_queue_bytes),
             self._observe(directory.name),
         )
         return Graph(directory.name, options, pipeline)
 
 
 def warm_up(backend: BackendName, *storages: Storage) -> None:
-    """Compiles what graphs of these storages need; of all of them unless any are named."""
+    """Compiles the kernels for graphs of these storages; by default of all of them."""
     for storage in storages or get_args(Storage):
         Engine(Options(storage=storage), backend).warm_up()
 
@@ -338,23 +278,9 @@ def warm_up_reading(kind: KeyKind) -> None:
 
 
 def warm_up_keys() -> None:
-    """Compiles, or loads, all that key tables need."""
+    """Compiles, or loads, everything that key tables need."""
     for kind, key in _ONE_KEY.items():
         warm_up_reading(kind)
         table = KeyTable(kind)
         table.assign(key)
         table.truncate(0)
-
-
-def _read_manifest(path: Path) -> GraphOptions:
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        if manifest["format"] != MANIFEST_FORMAT:
-            raise StorageFailed(
-                path, f"has format {manifest['format']}; this version reads {MANIFEST_FORMAT}"
-            )
-        return GraphOptions(**manifest["options"])
-    except OSError as error:
-        raise StorageFailed(path, error) from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise StorageFailed(path, f"is no manifest of a graph: {error!r}") from error

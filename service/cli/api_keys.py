@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from service.cli.errors import CommandError
-from service.storage.api_keys import KeyStore, Scope
+from service.storage.api_keys import ApiKeyStore, Scope
 from service.storage.lock import locked
 
 
@@ -22,7 +22,7 @@ def create_offline(
     """
     data.mkdir(parents=True, exist_ok=True)
     with locked(data):
-        key, text = KeyStore(data).create(name, scope, graphs)
+        key, text = ApiKeyStore(data).create(name, scope, graphs)
     return {
         "id": key.id,
         "name": key.name,

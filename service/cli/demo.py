@@ -23,7 +23,6 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
-import uvicorn
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
@@ -36,7 +35,7 @@ from service.cli import ingest as streaming
 from service.cli.errors import CommandError
 from service.client.client import Client, Key, RankedVertex
 from service.formats.edge_files import EdgeList, read_edge_list
-from service.http.server import server_options
+from service.http.server import server_of
 from service.settings import Settings
 
 HOST = "127.0.0.1"
@@ -149,9 +148,7 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
         # what a batch costs is on the screen anyway
         slow_batch_seconds=3600.0,
     )
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(settings), log_level="warning", **server_options(settings))
-    )
+    server = server_of(create_app(settings), settings, log_level="warning")
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listener]}, name="demo-service", daemon=True
     )

@@ -17,7 +17,7 @@ from service.client.client import Client, Receipt, ServerError
 from service.formats.edge_files import EdgeList
 
 if TYPE_CHECKING:
-    from service.vertex_keys.table import KeyKind
+    from service.vertex_keys import KeyKind
 
 LOAD_BATCH_EDGES = 200_000
 """Few enough to stay far below the server's body limit, enough that fixed costs vanish."""

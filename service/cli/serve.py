@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 
-import uvicorn
-
 from service import logs
 from service.app import create_app
 from service.cli.errors import CommandError
-from service.http.server import server_options
+from service.http.server import server_of
 from service.settings import Settings
 
 SWITCH_SECONDS = 0.001
@@ -35,14 +33,7 @@ def serve(settings: Settings) -> None:
     logs.set_up(settings.log_format)
     sys.setswitchinterval(SWITCH_SECONDS)
 
-    server = uvicorn.Server(
-        uvicorn.Config(
-            create_app(settings, stop),
-            host=settings.host,
-            port=settings.port,
-            **server_options(settings),
-        )
-    )
+    server = server_of(create_app(settings, stop), settings)
     try:
         server.run()
     except KeyboardInterrupt:

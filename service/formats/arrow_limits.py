@@ -1,8 +1,8 @@
-"""How large an Arrow IPC stream becomes when it is read, told before it is.
+"""The size of an Arrow IPC stream once it is decoded, determined before it is.
 
-Two things make a short stream long: compressed buffers (each begins with its length after
-decompression, as a promise that the reader allocates for), and columns that point many times into
-few bytes (dictionaries, string views), which are written out as keys.
+Two things make a short stream large: compressed buffers (each begins with its decompressed length,
+which the reader allocates), and columns that refer to the same bytes many times (dictionaries,
+string views), which are decoded to plain keys.
 
 Layout: https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format, Message.fbs.
 """
@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-_KEPT_AS_IT_IS = -1  # instead of a length: this one buffer is not compressed
+_UNCOMPRESSED = -1
+"""In place of a length: this one buffer is not compressed."""
 
 # Fields of the tables in Message.fbs, by position.
 _MESSAGE_HEADER = 2
@@ -27,22 +28,22 @@ _BATCH_COMPRESSION = 3
 
 
 def decompressed_bytes(stream: bytes) -> int:
-    """Bytes of all buffers of the stream once they are decompressed, as the stream itself says.
+    """Bytes of all buffers of the stream once they are decompressed, as the stream states it.
 
-    Raises pa.ArrowException or ValueError for what is no stream.
+    Raises pa.ArrowException or ValueError for anything but a stream.
     """
     total = 0
     for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(stream)):
         if message.body is None or message.type not in ("record batch", "dictionary"):
             continue
         try:
-            total += sum(_lengths(message, memoryview(message.body)))
+            total += sum(_buffer_lengths(message, memoryview(message.body)))
         except struct.error as error:
-            raise ValueError(f"a {message.type} that ends early: {error}") from error
+            raise ValueError(f"truncated {message.type}: {error}") from error
     return total
 
 
-def _lengths(message: pa.ipc.Message, body: memoryview) -> Iterator[int]:
+def _buffer_lengths(message: pa.ipc.Message, body: memoryview) -> Iterator[int]:
     metadata = memoryview(message.metadata)
     table = _follow(metadata, 0)
     batch = _member(metadata, table, _MESSAGE_HEADER)
@@ -57,18 +58,18 @@ def _lengths(message: pa.ipc.Message, body: memoryview) -> Iterator[int]:
         offset, length = struct.unpack_from("<qq", metadata, buffers + 4 + 16 * index)
         if length <= 0:
             continue
-        (promised,) = struct.unpack_from("<q", body, offset)
-        yield length if promised == _KEPT_AS_IT_IS else max(promised, 0)
+        (decompressed,) = struct.unpack_from("<q", body, offset)
+        yield length if decompressed == _UNCOMPRESSED else max(decompressed, 0)
 
 
 def _follow(flatbuffer: memoryview, place: int) -> int:
-    """The place that the offset at `place` leads to."""
+    """The place that the offset at `place` refers to."""
     target: int = place + struct.unpack_from("<I", flatbuffer, place)[0]
     return target
 
 
 def _member(flatbuffer: memoryview, table: int, position: int) -> int:
-    """The place of a table's or vector's field, 0 where it is absent."""
+    """The place of a field of a table, 0 where it is absent."""
     vtable = table - struct.unpack_from("<i", flatbuffer, table)[0]
     (size,) = struct.unpack_from("<H", flatbuffer, vtable)
     if 4 + 2 * position >= size:
@@ -77,12 +78,12 @@ def _member(flatbuffer: memoryview, table: int, position: int) -> int:
     return _follow(flatbuffer, table + offset) if offset else 0
 
 
-def written_out_bytes(table: pa.Table) -> int:
+def decoded_bytes(table: pa.Table) -> int:
     """Bytes of the table's columns as plain strings and 64-bit integers."""
-    return sum(_plain_bytes(chunk) for column in table.columns for chunk in column.chunks)
+    return sum(_chunk_bytes(chunk) for column in table.columns for chunk in column.chunks)
 
 
-def _plain_bytes(chunk: pa.Array) -> int:
+def _chunk_bytes(chunk: pa.Array) -> int:
     if pa.types.is_dictionary(chunk.type):
         if _is_text(chunk.dictionary.type):
             lengths = pa.array(_text_lengths(chunk.dictionary))
@@ -97,8 +98,8 @@ def _is_text(arrow_type: pa.DataType) -> bool:
 
 
 def _text_lengths(texts: pa.Array) -> NDArray[np.int64]:
-    """int64[len(texts)]: bytes of each text; of a null, any number that is not negative."""
-    if texts.type == pa.string_view():  # which pyarrow has no function for
+    """int64[len(texts)]: bytes of each text; for a null, any number that is not negative."""
+    if texts.type == pa.string_view():  # pyarrow has no function for it
         views = np.frombuffer(texts.buffers()[1], np.int32)[::4]
         return views[texts.offset : texts.offset + len(texts)].astype(np.int64)
     lengths: NDArray[np.int64] = pc.fill_null(

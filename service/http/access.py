@@ -1,24 +1,25 @@
 """Who may make which call.
 
-With keys, a request needs one (``Authorization: Bearer``) whose scope and graphs reach as far as
-the call. Without keys everything is allowed, so nothing from outside may come near: such a server
-listens on loopback alone (or was told --insecure), answers only to loopback names (a page whose
-name was bound anew to 127.0.0.1 sends its own name as Host), and not to pages of other sites.
+With API keys, a request needs one (``Authorization: Bearer``) with the call's scope, for its graph.
+Without keys every call is allowed, so nothing from outside may reach the server: it listens on
+loopback alone (or was started with --insecure), answers only to loopback names (a page whose name
+was rebound to 127.0.0.1 sends its own name as Host), and not to pages of other sites.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import cast
 from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from service.errors import CrossOrigin, Forbidden, HostNotAllowed, ServiceError, Unauthorized
+from service.errors import CrossOrigin, Forbidden, HostNotAllowed, Unauthorized, Unprotected
 from service.settings import Settings
-from service.storage.api_keys import ApiKey, KeyStore, Scope
+from service.storage.api_keys import ApiKey, ApiKeyStore, Scope
 
-CALLS: dict[str, Scope | None] = {
+REQUIRED_SCOPE: dict[str, Scope | None] = {
     "GET /livez": None,
     "GET /readyz": None,
     "GET /metrics": "read",
@@ -42,49 +43,38 @@ CALLS: dict[str, Scope | None] = {
     "GET /graphs/{graph}/watched/{name}": "read",
     "DELETE /graphs/{graph}/watched/{name}": "write",
 }
-"""The scope that each call needs; None: open to all. A call that is missing is never answered."""
+"""By call; None: open to all. A call that is not listed is never answered."""
 
 LIST_OF_GRAPHS = "GET /graphs"
-"""Names no graph, yet takes keys that are for some graphs only: it lists those."""
-
-
-class Unprotected(ServiceError):
-    """Other machines could connect, and no key would be asked for."""
-
-    def __init__(self, host: str) -> None:
-        super().__init__(
-            f"host {host!r} lets other machines connect, but there is no API key: set "
-            "LIVERANK_API_KEY, or make one with `liverank keys create --data DIR`; --insecure "
-            "starts without"
-        )
+"""Names no graph, yet accepts keys for some graphs only: it lists those."""
 
 
 class Access:
     """The rules of one server."""
 
-    def __init__(self, settings: Settings, keys: KeyStore) -> None:
+    def __init__(self, settings: Settings, keys: ApiKeyStore) -> None:
         """Raises Unprotected."""
         self.keys = keys
-        self._names_count = settings.loopback
+        self._loopback_only = settings.loopback
         if not (keys or settings.loopback or settings.insecure):
             raise Unprotected(settings.host)
 
     def check(self, call: str, request: Request) -> ApiKey | None:
-        """The key of a request that may be made; None where none was asked for.
+        """The key of a request that is allowed; None where none is needed.
 
         Raises Unauthorized, Forbidden, HostNotAllowed, CrossOrigin.
         """
-        scope = CALLS[call]
+        scope = REQUIRED_SCOPE[call]
         if scope is None:
             return None
         if not self.keys:
-            self._check_neighbourhood(request)
+            self._check_origin(request)
             return None
         key = self.identify(request)
         if not key.includes(scope):
             raise Forbidden(f"key {key.name!r} has scope {key.scope}; this call needs {scope}")
         graph = request.path_params.get("graph")
-        if graph is not None and not key.sees(graph):
+        if graph is not None and not key.allows(graph):
             raise Forbidden(f"key {key.name!r} is not for graph {graph!r}")
         if graph is None and key.graphs is not None and call != LIST_OF_GRAPHS:
             raise Forbidden(f"key {key.name!r} is for some graphs; this call needs one for all")
@@ -94,30 +84,31 @@ class Access:
         """The key in the header Authorization. Raises Unauthorized."""
         kind, _, text = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
-            raise Unauthorized("an API key is due, as Authorization: Bearer <key>")
+            raise Unauthorized("an API key is required, as Authorization: Bearer <key>")
         key = self.keys.find(text.strip())
         if key is None:
-            raise Unauthorized("the API key is wrong, or was revoked")
+            raise Unauthorized("the API key is wrong or was revoked")
         return key
 
     def trusts(self, request: Request) -> bool:
-        """Whether details of the server may be told to whoever asks."""
+        """Whether the response may contain details of the server."""
         try:
             return not self.keys or bool(self.identify(request))
         except Unauthorized:
             return False
 
-    def _check_neighbourhood(self, request: Request) -> None:
+    def _check_origin(self, request: Request) -> None:
         host = request.headers.get("host", "")
-        if self._names_count and not _is_loopback(host):
+        if self._loopback_only and not _is_loopback(host):
             raise HostNotAllowed(host)
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
             raise CrossOrigin(origin)
 
 
+@lru_cache(maxsize=64)
 def _is_loopback(host: str) -> bool:
-    """Whether a Host header, with or without a port, names this machine to itself."""
+    """Whether a Host header, with or without a port, is a loopback name or address."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -1,7 +1,7 @@
-"""What requests may take of the server together: places at work, and bytes of bodies.
+"""What all requests together may use: concurrent requests, and bytes of bodies.
 
-Reads and all other calls have places of their own, so that writers who wait cannot keep readers
-out. One thread, that of the event loop, uses this.
+Reads and all other calls are counted apart, so that waiting writers cannot keep readers out. Used
+by one thread, that of the event loop.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from service.settings import Settings
 
 Kind = Literal["read", "other"]
 
-BEGIN_TOGETHER = 4
-"""Calls that are no reads and begin in one round of the event loop; each takes about as long as a
+STARTS_PER_ROUND = 4
+"""Calls other than reads that start in one round of the event loop; each takes about as long as a
 read does.
 """
 
 
 @dataclass(eq=False, slots=True)
-class Exchange:
-    """One request and its answer, on their way through the server.
+class RequestContext:
+    """What the server keeps about one request.
 
-    request_id  stands in the answer's X-Request-ID, and in every line that is logged for it
-    call        method and route, like ``GET /graphs``, once it is known
-    kind        of the place that it takes, None while it takes none
-    held        bytes of its body that count
+    request_id  sent in the response's X-Request-ID and logged with everything about the request
+    call        method and route, like ``GET /graphs``, once they are known
+    kind        of the concurrent requests that it is counted with; None while it is not counted
+    held        bytes of its body that are counted
     """
 
     request_id: str
@@ -38,74 +38,74 @@ class Exchange:
     held: int = 0
 
 
-class Turns:
-    """Lets calls begin a few at a time, with a look at the network in between: when a hundred
-    writers are answered together, all send their next batch at once, and a reader who comes then
-    need not wait for all of them.
+class FairStart:
+    """Starts a few calls in each round of the event loop. When a hundred writers are answered at
+    once, all send their next batch at once; a reader that arrives then is served between two rounds
+    instead of after all of them.
     """
 
     def __init__(self) -> None:
-        self._begun = 0
+        self._started = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def take(self) -> None:
-        """Waits until the call may begin; in order of arrival."""
+    async def wait(self) -> None:
+        """Returns when the call may start; in order of arrival."""
         loop = asyncio.get_running_loop()
-        if self._begun < BEGIN_TOGETHER:
-            if not self._begun:
-                loop.call_soon(self._next, loop)
-            self._begun += 1
+        if self._started < STARTS_PER_ROUND:
+            if not self._started:
+                loop.call_soon(self._next_round, loop)
+            self._started += 1
         else:
             turn = loop.create_future()
             self._waiting.append(turn)
             await turn
 
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Runs in each round of the loop, until nobody waits."""
-        self._begun = 0
-        while self._waiting and self._begun < BEGIN_TOGETHER:
+    def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Runs in every round of the loop until no call waits."""
+        self._started = 0
+        while self._waiting and self._started < STARTS_PER_ROUND:
             turn = self._waiting.popleft()
-            if not turn.done():  # the client is still there
+            if not turn.done():  # else its client is gone
                 turn.set_result(None)
-                self._begun += 1
-        if self._begun:
-            loop.call_soon(self._next, loop)
+                self._started += 1
+        if self._started:
+            loop.call_soon(self._next_round, loop)
 
 
-class Capacity:
-    """Places and bytes in use."""
+class ConcurrencyLimit:
+    """Counts requests in progress, and the bytes of bodies that are being received or parsed."""
 
     def __init__(self, settings: Settings) -> None:
-        self._places = settings.max_concurrent_requests
-        self._bytes = settings.max_receiving_bytes
-        self.at_work: dict[Kind, int] = {"read": 0, "other": 0}
+        self._max_requests = settings.max_concurrent_requests
+        self._max_bytes = settings.max_receiving_bytes
+        self.in_progress: dict[Kind, int] = {"read": 0, "other": 0}
         self.receiving = 0
-        self.turns = Turns()
+        self.fair_start = FairStart()
 
-    def enter(self, exchange: Exchange, kind: Kind) -> None:
-        """Takes a place. Raises TooBusy."""
-        if self.at_work[kind] >= self._places:
-            what = "reads" if kind == "read" else "calls that change something"
-            raise TooBusy(f"too many {what} are at work", self._places)
-        exchange.kind = kind
-        self.at_work[kind] += 1
+    def enter(self, context: RequestContext, kind: Kind) -> None:
+        """Counts the request. Raises TooBusy."""
+        if self.in_progress[kind] >= self._max_requests:
+            what = "reads" if kind == "read" else "calls other than reads"
+            raise TooBusy(f"concurrent {what}", self._max_requests)
+        context.kind = kind
+        self.in_progress[kind] += 1
 
-    def hold(self, exchange: Exchange, count: int) -> None:
-        """Takes `count` more bytes. Raises TooBusy; a body that is alone is never too much."""
-        alone = self.receiving == exchange.held
-        if not alone and self.receiving + count > self._bytes:
-            raise TooBusy("too many bytes of bodies are being received", self._bytes)
+    def hold(self, context: RequestContext, count: int) -> None:
+        """Counts `count` more bytes of its body. Raises TooBusy, but never for the only body."""
+        alone = self.receiving == context.held
+        if not alone and self.receiving + count > self._max_bytes:
+            raise TooBusy("bytes of bodies are being received", self._max_bytes)
         self.receiving += count
-        exchange.held += count
+        context.held += count
 
-    def release_body(self, exchange: Exchange) -> None:
-        """Gives the bytes of a body back: it is parsed."""
-        self.receiving -= exchange.held
-        exchange.held = 0
+    def release_body(self, context: RequestContext) -> None:
+        """Stops counting its body, which has been parsed."""
+        self.receiving -= context.held
+        context.held = 0
 
-    def leave(self, exchange: Exchange) -> None:
-        """Gives back all that the exchange has."""
-        self.release_body(exchange)
-        if exchange.kind is not None:
-            self.at_work[exchange.kind] -= 1
-            exchange.kind = None
+    def leave(self, context: RequestContext) -> None:
+        """Stops counting the request and its body."""
+        self.release_body(context)
+        if context.kind is not None:
+            self.in_progress[context.kind] -= 1
+            context.kind = None

@@ -1,8 +1,8 @@
-"""Prometheus metrics: what /metrics answers.
+"""Prometheus metrics: the response to GET /metrics.
 
-Counters and histograms are counted where things happen; the state of the graphs (versions, bounds,
-queues, memory) is read from the catalog when somebody asks, so that it cannot be stale and a
-dropped graph leaves nothing behind.
+Counters and histograms are updated as things happen; the state of the graphs (versions, bounds,
+queues, memory) is read from the catalog at each scrape, so that it is never stale and a dropped
+graph leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +28,14 @@ from prometheus_client.utils import floatToGoString
 
 from gpu import Result
 from service.catalog import Catalog, Graph
-from service.http.limits import Capacity
+from service.http.limits import ConcurrencyLimit
 from service.pipeline.observer import Observer, RankedBatch, StageSeconds
 
 log = logging.getLogger("liverank.batches")
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 UNMATCHED = "unmatched"
-"""Instead of method and route where no call matched: they are the client's to choose."""
+"""In place of method and route where no call matched: the client chooses those freely."""
 
 STAGES = tuple(stage.name for stage in fields(StageSeconds))
 CHANGES = ("inserted", "already_present", "deleted", "not_found")
@@ -45,33 +46,36 @@ _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 class HttpMetrics:
-    """Requests and answers."""
+    """HTTP requests and responses."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.at_work = Gauge(
-            "liverank_http_requests_at_work",
-            "Requests that are not answered yet",
-            registry=registry,
+        self.in_progress = Gauge(
+            "liverank_http_requests_in_progress", "HTTP requests in progress", registry=registry
         )
+        registry.register(_DeprecatedName(self.in_progress, "liverank_http_requests_at_work"))
         self._requests = Counter(
             "liverank_http_requests",
-            "Answers, by call and status",
+            "HTTP responses by call and status",
             ["call", "status"],
             registry=registry,
         )
         self._seconds = Histogram(
             "liverank_http_request_seconds",
-            "Time from a request's head to the end of its answer",
+            "Seconds from the head of a request to the end of its response",
             ["call"],
             buckets=SECONDS,
             registry=registry,
         )
 
-    def answered(self, call: str | None, status: int, seconds: float) -> None:
-        """Counts one answer; status 0: the client was gone before there was one."""
+        # looking these up with `labels` each time would take longer than counting
+        self._requests_of = cache(lambda call, status: self._requests.labels(call, str(status)))
+        self._seconds_of = cache(self._seconds.labels)
+
+    def count(self, call: str | None, status: int, seconds: float) -> None:
+        """Counts a response; status 0: the client disconnected before it."""
         call = call or UNMATCHED
-        self._requests.labels(call, str(status)).inc()
-        self._seconds.labels(call).observe(seconds)
+        self._requests_of(call, status).inc()
+        self._seconds_of(call).observe(seconds)
 
 
 class BatchMetrics:
@@ -86,20 +90,20 @@ class BatchMetrics:
         )
         self.edges = Counter(
             "liverank_edges",
-            "Edges of ranked batches: inserted, already_present, deleted, not_found",
+            "Edges of ranked batches by change: inserted, already_present, deleted, not_found",
             ["graph", "change"],
             registry=registry,
         )
         self.batch_edges = Histogram(
             "liverank_batch_edges",
-            "Edges and vertices that a batch names",
+            "Edges per batch",
             ["graph"],
             buckets=_EDGES,
             registry=registry,
         )
         self.group_batches = Histogram(
             "liverank_group_batches",
-            "Batches that were ranked together",
+            "Batches per ranking",
             ["graph"],
             buckets=_BATCHES,
             registry=registry,
@@ -108,15 +112,28 @@ class BatchMetrics:
         registry.register(self.stages)
 
     def forget(self, graph: str) -> None:
-        """Drops what is counted for a graph that was dropped."""
+        """Removes the metrics of a dropped graph."""
         for metric in (self.batches, self.edges, self.batch_edges, self.group_batches):
             metric.remove_by_labels({"graph": graph})
         self.stages.forget(graph)
 
 
+class _DeprecatedName(Collector):
+    """A gauge under the name that it had in the release before."""
+
+    def __init__(self, gauge: Gauge, name: str) -> None:
+        self._gauge = gauge
+        self._name = name
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._gauge.collect():
+            value = family.samples[0].value
+            yield GaugeMetricFamily(self._name, f"Deprecated: use {family.name}", value)
+
+
 class StageHistograms(Collector):
-    """Time of a batch by stage, of all graphs: many batches are counted at once, which the
-    library's own histogram cannot.
+    """Seconds per batch and stage, of all graphs. Many batches are counted in one call, which the
+    library's own histogram cannot do.
     """
 
     def __init__(self) -> None:
@@ -124,7 +141,7 @@ class StageHistograms(Collector):
         self._sums: dict[str, NDArray[np.float64]] = {}
 
     def observe(self, graph: str, seconds: Sequence[StageSeconds]) -> None:
-        """Counts batches of one graph; called on its pipeline's thread."""
+        """Counts batches of one graph; called on its writer's thread."""
         values = np.array([[getattr(one, stage) for stage in STAGES] for one in seconds])
         buckets = len(SECONDS) + 1
         places = np.searchsorted(SECONDS, values) + buckets * np.arange(len(STAGES))
@@ -139,13 +156,13 @@ class StageHistograms(Collector):
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(
             "liverank_stage_seconds",
-            "Time of a batch by stage, as in its receipt",
+            "Seconds per batch by stage, as in its receipt",
             labels=["graph", "stage"],
         )
         bounds = [*map(floatToGoString, SECONDS), "+Inf"]
         for graph, counts in list(self._counts.items()):
             sums = self._sums.get(graph)
-            if sums is None:  # it is being dropped, or counted for the first time
+            if sums is None:  # the graph is being dropped, or counted for the first time
                 continue
             for stage, row, total in zip(STAGES, counts.cumsum(axis=1), sums, strict=True):
                 buckets = list(zip(bounds, row.tolist(), strict=True))
@@ -154,20 +171,20 @@ class StageHistograms(Collector):
 
 
 class GraphObserver(Observer):
-    """Counts what one graph's pipeline tells; logs the slowest batch of a group that was slow."""
+    """Counts what one graph's pipeline reports; logs the slowest batch of a slow group."""
 
     def __init__(self, metrics: BatchMetrics, graph: str, slow_seconds: float) -> None:
         self._metrics = metrics
         self._graph = graph
         self._slow_seconds = slow_seconds
-        # found once: to find them costs more than to count
+        # looked up once, because the lookup costs more than counting
         self._ranked = metrics.batches.labels(graph, "ranked")
         self._group_batches = metrics.group_batches.labels(graph)
         self._batch_edges = metrics.batch_edges.labels(graph)
         self._edges = [(kind, metrics.edges.labels(graph, kind)) for kind in CHANGES]
 
     def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
-        if not batches:  # a recovery or a recomputation
+        if not batches:  # a recovery or recomputation
             return
         self._ranked.inc(len(batches))
         self._group_batches.observe(len(batches))
@@ -180,14 +197,14 @@ class GraphObserver(Observer):
         if slowest.seconds.total >= self._slow_seconds:
             self._log_slow(slowest, len(batches), result)
 
-    def _log_slow(self, batch: RankedBatch, together: int, result: Result) -> None:
+    def _log_slow(self, batch: RankedBatch, group: int, result: Result) -> None:
         log.warning(
             "slow batch",
             extra={
                 "graph": self._graph,
                 "version": batch.version,
                 "edges": _edges_of(batch),
-                "together": together,
+                "together": group,
                 "strategy": result.strategy,
                 "iterations": result.iterations,
                 "touched_vertices": result.touched_vertices,
@@ -212,38 +229,38 @@ def _edges_of(batch: RankedBatch) -> int:
     return sum(getattr(batch.change, kind) for kind in CHANGES)
 
 
-class _State(Collector):
-    """The graphs as they are at the moment of asking."""
+class _GraphState(Collector):
+    """The graphs at the moment of the scrape."""
 
-    def __init__(self, catalog: Catalog, capacity: Capacity) -> None:
+    def __init__(self, catalog: Catalog, limit: ConcurrencyLimit) -> None:
         self._catalog = catalog
-        self._capacity = capacity
+        self._limit = limit
 
     def describe(self) -> Iterable[Metric]:
-        return []  # else it would be collected once at the start
+        return []  # else the registry would collect once when this is registered
 
     def collect(self) -> Iterator[Metric]:
         ready = self._catalog.not_ready is None
         graphs = self._catalog.graphs() if ready else []
-        yield GaugeMetricFamily("liverank_ready", "1 once graphs are served", float(ready))
-        yield GaugeMetricFamily("liverank_graphs", "Graphs", len(graphs))
+        yield GaugeMetricFamily("liverank_ready", "1 once the graphs can be used", float(ready))
+        yield GaugeMetricFamily("liverank_graphs", "Number of graphs", len(graphs))
         yield GaugeMetricFamily(
             "liverank_receiving_bytes",
-            "Bytes of bodies that are being received or parsed",
-            self._capacity.receiving,
+            "Bytes of request bodies being received or parsed",
+            self._limit.receiving,
         )
-        for name, help_text, value in _OF_A_GRAPH:
+        for name, help_text, value in _GRAPH_GAUGES:
             family = GaugeMetricFamily(name, help_text, labels=["graph"])
             for graph in graphs:
                 family.add_metric([graph.name], value(graph))
             yield family
         refused = CounterMetricFamily(
             "liverank_refused",
-            "Batches and computations that were refused because too many wait",
+            "Batches and computations refused because the queue was full",
             labels=["graph", "kind"],
         )
         memory = GaugeMetricFamily(
-            "liverank_memory_bytes", "Bytes held for a graph", labels=["graph", "purpose"]
+            "liverank_memory_bytes", "Memory of a graph by purpose", labels=["graph", "purpose"]
         )
         for graph in graphs:
             refused.add_metric([graph.name, "batch"], graph.pipeline.batches.refused)
@@ -254,37 +271,41 @@ class _State(Collector):
         yield memory
 
 
-_OF_A_GRAPH: tuple[tuple[str, str, Callable[[Graph], float]], ...] = (
-    ("liverank_committed_version", "Batches on disk", lambda graph: graph.pipeline.committed),
-    ("liverank_version", "Version that is published", lambda graph: graph.pipeline.view.version),
-    ("liverank_revision", "Revision that is published", lambda graph: graph.pipeline.view.revision),
+_GRAPH_GAUGES: tuple[tuple[str, str, Callable[[Graph], float]], ...] = (
+    (
+        "liverank_committed_version",
+        "Newest version on disk",
+        lambda graph: graph.pipeline.committed,
+    ),
+    ("liverank_version", "Published version", lambda graph: graph.pipeline.view.version),
+    ("liverank_revision", "Published revision", lambda graph: graph.pipeline.view.revision),
     (
         "liverank_error_bound",
-        "Proven L1 error of the published ranks",
+        "Proven upper bound on the L1 error of the published ranks",
         lambda graph: graph.pipeline.view.error_bound,
     ),
-    ("liverank_vertices", "Vertices", lambda graph: graph.pipeline.view.vertices),
-    ("liverank_graph_edges", "Edges in the graph", lambda graph: graph.pipeline.view.edges),
+    ("liverank_vertices", "Number of vertices", lambda graph: graph.pipeline.view.vertices),
+    ("liverank_graph_edges", "Number of edges", lambda graph: graph.pipeline.view.edges),
     (
         "liverank_queue_batches",
-        "Batches that wait or are at work",
+        "Batches waiting or in progress",
         lambda graph: graph.pipeline.batches.jobs,
     ),
     (
         "liverank_queue_bytes",
-        "Bytes of these batches",
+        "Bytes held by these batches",
         lambda graph: graph.pipeline.batches.bytes,
     ),
     (
         "liverank_queue_computations",
-        "Personalized queries and recomputations that wait or are at work",
+        "Personalized queries and recomputations waiting or in progress",
         lambda graph: graph.pipeline.computations.jobs,
     ),
 )
 
 
 class Metrics:
-    """All metrics of one server; `watch` completes them with the state of its graphs."""
+    """All metrics of one server; `watch` adds the state of its graphs."""
 
     def __init__(self, version: str, slow_batch_seconds: float) -> None:
         self._registry = CollectorRegistry()
@@ -296,12 +317,12 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def observer(self, graph: str) -> Observer:
-        """What the pipeline of `graph` is to be given."""
+        """The observer for the pipeline of `graph`."""
         return GraphObserver(self._batches, graph, self._slow_batch_seconds)
 
-    def watch(self, catalog: Catalog, capacity: Capacity) -> None:
-        self._registry.register(_State(catalog, capacity))
+    def watch(self, catalog: Catalog, limit: ConcurrencyLimit) -> None:
+        self._registry.register(_GraphState(catalog, limit))
 
     def exposition(self) -> bytes:
-        """Everything, in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)

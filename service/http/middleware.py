@@ -1,5 +1,5 @@
-"""Around every request: its id, its place, the headers of its answer, its time; and what nobody
-foresaw.
+"""Around every request: its id, its context, the headers of its response, its metrics, and errors
+that nothing else handles.
 """
 
 from __future__ import annotations
@@ -10,66 +10,53 @@ import itertools
 import logging
 import re
 import secrets
-from collections.abc import Callable
 from time import perf_counter
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import FORESEEN
-from service.http.limits import Capacity, Exchange
+from service.http.limits import ConcurrencyLimit, RequestContext
 from service.http.metrics import HttpMetrics
+from service.http.responses import problem_response
 from service.logs import request_id
 
 log = logging.getLogger("liverank.http")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-# Not from the system's random numbers each time: to ask for them hands the interpreter over.
+# A counter rather than random numbers: a system call for each would release the interpreter lock.
 _PROCESS = secrets.token_hex(4)
 _numbers = itertools.count()
+_NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
-class Exchanges:
-    """Around the routes: everything inside finds its Exchange in ``scope["exchange"]``.
+class RequestMiddleware:
+    """Everything inside finds its RequestContext in ``scope["request_context"]``."""
 
-    answer_of  makes the answer of an error, and of the path that was asked for
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        capacity: Capacity,
-        metrics: HttpMetrics,
-        answer_of: Callable[[Exception, str], Response],
-    ) -> None:
+    def __init__(self, app: ASGIApp, limit: ConcurrencyLimit, metrics: HttpMetrics) -> None:
         self._app = app
-        self._capacity = capacity
+        self._limit = limit
         self._metrics = metrics
-        self._answer_of = answer_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = scope["exchange"] = Exchange(_request_id(scope))
-        token = request_id.set(exchange.request_id)
+        context = scope["request_context"] = RequestContext(_request_id(scope))
+        token = request_id.set(context.request_id)
         status = 0
         page: Message | None = None
 
-        async def answer(message: Message) -> None:
+        async def respond(message: Message) -> None:
             nonlocal status, page
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [
-                    *message["headers"],  # the answer may be one of many: they are copied
-                    (b"x-request-id", exchange.request_id.encode()),
-                    (b"x-content-type-options", b"nosniff"),
-                ]
-                message = {**message, "headers": headers}
-                if _is_page(headers):
+                sent = message["headers"]
+                # a new list: a response object may be sent more than once
+                headers = [*sent, (b"x-request-id", context.request_id.encode()), _NO_SNIFFING]
+                message = {"type": "http.response.start", "status": status, "headers": headers}
+                if any(map(_is_page, sent)):
                     page = message  # its headers depend on its body
                     return
             elif page is not None:
@@ -78,29 +65,28 @@ class Exchanges:
                 page = None
             await send(message)
 
-        self._metrics.at_work.inc()
+        self._metrics.in_progress.inc()
         started = perf_counter()
         try:
-            await self._app(scope, receive, answer)
+            await self._app(scope, receive, respond)
         except ClientDisconnect:
-            pass  # in the middle of its body: nothing was taken, and nobody reads an answer
+            pass  # nothing was applied, and nobody reads a response
         except Exception as error:
-            if not isinstance(error, FORESEEN):
-                log.exception("%s %s failed", scope["method"], scope["path"])
-            if status:  # the answer has begun: all that is left is to break it off
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if status:  # the response has begun and can only be cut off
                 raise
-            await self._answer_of(error, _escaped(scope["path"]))(scope, receive, answer)
-            # It may be kept, to be raised again, or by what its frames hold.
+            await problem_response(error, scope["path"])(scope, receive, respond)
+            # The error may be kept and raised again: it must not keep this request alive.
             error.__traceback__ = None
         finally:
-            self._capacity.leave(exchange)
-            self._metrics.at_work.dec()
-            self._metrics.answered(exchange.call, status, perf_counter() - started)
+            self._limit.leave(context)
+            self._metrics.in_progress.dec()
+            self._metrics.count(context.call, status, perf_counter() - started)
             request_id.reset(token)
 
 
 def _request_id(scope: Scope) -> str:
-    """The client's own, where it is one that may stand in a log; else a new one."""
+    """The client's own, where it is fit for a log; else a new one."""
     for name, value in scope["headers"]:
         if name == b"x-request-id":
             given: str = value.decode("latin-1")
@@ -109,19 +95,12 @@ def _request_id(scope: Scope) -> str:
     return f"{_PROCESS}{next(_numbers):08x}"
 
 
-def _escaped(path: str) -> str:
-    """The path as a problem names it: what would end it in a URI is escaped again."""
-    return path.replace("?", "%3F").replace("#", "%23").replace("\\", "%5C")
-
-
-def _is_page(headers: list[tuple[bytes, bytes]]) -> bool:
-    return any(
-        name == b"content-type" and value.startswith(b"text/html") for name, value in headers
-    )
+def _is_page(header: tuple[bytes, bytes]) -> bool:
+    return header[0] == b"content-type" and header[1].startswith(b"text/html")
 
 
 def _protect(headers: MutableHeaders, body: bytes) -> None:
-    """Headers of a page: it runs only scripts of this server, and stands in no other page."""
+    """Headers of a page: it runs only scripts of this server, and no other page can frame it."""
     scripts = "".join(
         f" 'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'"
         for script in _INLINE_SCRIPT.findall(body)

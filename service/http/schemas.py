@@ -1,39 +1,27 @@
 """Request and response bodies, as OpenAPI shows them.
 
 Requests are parsed with these models. Responses are encoded without them (validating what the
-server itself computed costs more than computing it); a test compares every answer with its model.
+server itself computed costs more than computing it); a test compares every response with its model.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from gpu.personalized import METHODS, TARGETS
-from gpu.strategies import STRATEGIES
-from gpu.types import Dangling, Storage
+from gpu import STRATEGIES, Dangling, Storage
+from service.queries.model import L1_ERROR, KeyedQuery
 from service.storage.api_keys import Scope
-
-
-def _whole(value: object) -> object:
-    """JSON has one kind of number: 10.0 is as whole as 10."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
 
 Key = (
     Annotated[str, Field(json_schema_extra={"minLength": 1})]
     | Annotated[int, Field(json_schema_extra={"minimum": -(2**63), "maximum": 2**63 - 1})]
 )
-WholeNumber = Annotated[int, BeforeValidator(_whole)]
-LARGEST_K = 100_000
-MOST_QUERIES = 10_000
+MAX_QUERIES = 10_000
 
-# What the catalog and the engine refuse, for OpenAPI: they know better words for it than pydantic.
+# For OpenAPI alone: the catalog and the engine check these values, with clearer messages.
 ONE_OF_STRATEGIES: dict[str, Any] = {"enum": list(STRATEGIES)}
-ONE_OF_METHODS: dict[str, Any] = {"enum": list(METHODS)}
-ONE_OF_TARGETS: dict[str, Any] = {"enum": list(TARGETS)}
-AN_ERROR: dict[str, Any] = {"exclusiveMinimum": 0, "maximum": 2}
 
 
 class _Body(BaseModel):
@@ -41,7 +29,7 @@ class _Body(BaseModel):
 
 
 class GraphRequest(_Body):
-    """Options of a graph. What is omitted takes its default on creation, and is not compared."""
+    """Options of a graph. Omitted ones take their default on creation, and are not compared."""
 
     damping: float = Field(
         0.85,
@@ -57,12 +45,12 @@ class GraphRequest(_Body):
     target_error: float = Field(
         1e-6,
         description="L1 error at which `auto` stops; above 0, at most 2",
-        json_schema_extra=AN_ERROR,
+        json_schema_extra=L1_ERROR,
     )
     storage: Storage = Field(
         "float64",
-        description="what numbers over the vertices are kept as; `float32` takes half the memory, "
-        "with a `target_error` of 1e-6 or more",
+        description="type of the numbers stored for each vertex; `float32` takes half the memory "
+        "and needs a `target_error` of at least 1e-6",
     )
     keys: Literal["string", "integer"] = "string"
 
@@ -87,26 +75,26 @@ class CheckpointTaken(_Body):
     version: int
     revision: int
     bytes: int
-    write_seconds: float = Field(description="until it was on disk")
-    pause_seconds: float = Field(description="how long batches had to wait for it")
+    write_seconds: float = Field(description="from the request until it was on disk")
+    pause_seconds: float = Field(description="how long the graph's writer was blocked")
 
 
-class KeyRequest(_Body):
-    """An API key to be made. The first one has scope admin, and is for all graphs."""
+class ApiKeyRequest(_Body):
+    """An API key to create. The first one must have scope admin, for all graphs."""
 
     name: str = Field(
-        description="what it is for; 1 to 100 printable characters",
+        description="its purpose; 1 to 100 printable characters",
         json_schema_extra={"minLength": 1, "maxLength": 100},
     )
     scope: Scope = Field(description="each includes those before it")
     graphs: list[str] | None = Field(
         None,
-        description="the graphs it is for; left out: all",
+        description="the graphs that it is for; all where omitted",
         json_schema_extra={"minItems": 1},
     )
 
 
-class KeyInfo(_Body):
+class ApiKeyInfo(_Body):
     id: str
     name: str
     scope: Scope
@@ -114,23 +102,23 @@ class KeyInfo(_Body):
     created: str
 
 
-class NewKey(KeyInfo):
-    key: str = Field(description="the key itself, which is shown only now")
+class NewApiKey(ApiKeyInfo):
+    key: str = Field(description="the key itself, shown only in this response")
 
 
-class KeyList(_Body):
-    keys: list[KeyInfo]
+class ApiKeyList(_Body):
+    keys: list[ApiKeyInfo]
 
 
 class BatchRequest(_Body):
-    """Deletions are made first. Keys are all strings or all integers, as the graph says."""
+    """Deletions come first. Keys are all strings or all integers, as in the graph's options."""
 
     insert: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")
     delete: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")
     vertices: list[Key] = Field([], description="vertices that exist after the batch")
 
 
-_NOT_ALWAYS = "not in receipts of versions that did not count it"
+_ABSENT_IN_OLD = "absent in receipts that older releases wrote"
 
 
 class Seconds(_Body):
@@ -140,14 +128,14 @@ class Seconds(_Body):
     mutate: float
     mark: float
     solve: float
-    watched: float = Field(0.0, description=_NOT_ALWAYS)
+    watched: float = Field(0.0, description=_ABSENT_IN_OLD)
     publish: float
-    others: float = Field(0.0, description=_NOT_ALWAYS)
+    others: float = Field(0.0, description=_ABSENT_IN_OLD)
     total: float
 
 
 class Receipt(_Body):
-    """What a batch, or a recomputation, did."""
+    """The result of a batch or of a recomputation."""
 
     version: int
     ranked_version: int = Field(description="the version published with this batch's ranks")
@@ -182,16 +170,16 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
-    instance: str | None = Field(None, description="the path that was asked for")
-    field: str | None = Field(None, description="what the problem is with")
-    index: int | None = Field(None, description="which item of the field")
-    value: Any = Field(None, description="what was given")
-    accepted: list[str] | None = Field(None, description="what would be taken")
-    version: int | None = Field(None, description="the version that a rejected batch has spent")
+    instance: str | None = Field(None, description="the path of the request")
+    field: str | None = Field(None, description="the field that is wrong")
+    index: int | None = Field(None, description="the item of the field, from 0")
+    value: Any = Field(None, description="the value given")
+    accepted: list[str] | None = Field(None, description="the values accepted")
+    version: int | None = Field(None, description="the version of a rejected batch")
 
 
 class Rejected(_Body):
-    """`lost`: the disk damaged the batch, and it is not in the graph."""
+    """`lost`: the batch was damaged on disk and is not in the graph."""
 
     version: int
     status: Literal["rejected", "lost"]
@@ -199,7 +187,7 @@ class Rejected(_Body):
 
 
 class VerticesRequest(_Body):
-    vertices: list[Key] = Field([], description="in the order in which ranks are answered")
+    vertices: list[Key] = Field([], description="in the order of the ranks in the response")
 
 
 class _Published(_Body):
@@ -218,57 +206,23 @@ class RankAnswer(_Published, VertexRank):
 
 
 class RanksAnswer(_Published):
-    ranks: list[float | None] = Field(description="in order; null for a vertex never seen")
+    ranks: list[float | None] = Field(description="in order; null for an unknown vertex")
 
 
 class TopAnswer(_Published):
     ranks: list[VertexRank] = Field(description="best first")
 
 
-class _Query(_Body):
-    seeds: dict[str, float] = Field(
-        description="the weight of each seed; they are scaled to sum 1, and 0 is no seed",
-        json_schema_extra={
-            "minProperties": 1,
-            "propertyNames": {"minLength": 1},
-            "additionalProperties": {"type": "number", "minimum": 0},
-        },
-    )
-    k: WholeNumber = Field(
-        10, ge=1, le=LARGEST_K, description="how many; fewer where the graph ends"
-    )
-    method: str = Field(
-        "hybrid", description="`hybrid`, `push` or `pull`", json_schema_extra=ONE_OF_METHODS
-    )
-    target_error: float | None = Field(
-        None,
-        description="L1 error to reach; the graph's own where omitted",
-        json_schema_extra=AN_ERROR,
-    )
-
-
-class PersonalizedQuery(_Query):
-    target: str = Field(
-        "error",
-        description="`error`, or `settled-top-k`: end once the k places are proven",
-        json_schema_extra=ONE_OF_TARGETS,
-    )
-
-
 class PersonalizedRequest(_Body):
-    """Queries that are answered in the same passes over the graph."""
+    """Queries that share passes over the graph."""
 
-    queries: list[PersonalizedQuery] = Field(min_length=1, max_length=MOST_QUERIES)
-
-
-class WatchedRequest(_Query):
-    """A personalized query that is kept fresh."""
+    queries: list[KeyedQuery] = Field(min_length=1, max_length=MAX_QUERIES)
 
 
 class _Answer(_Body):
     ranks: list[VertexRank] = Field(description="best first")
     error_bound: float
-    settled: int = Field(description="first places that are proven to be the right vertex's")
+    settled: int = Field(description="number of first places that are proven correct")
     method: str
     iterations: int
 

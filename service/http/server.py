@@ -1,106 +1,227 @@
-"""Connections of clients that are slow, on purpose or not, are closed before they add up.
+"""The HTTP server: uvicorn, with limits on connections, heads of requests and idle clients, and
+with a defined end for bodies that are not read.
 
-uvicorn waits for ever for the end of a request's head, whatever its length, and for a client to
-take its answer. Bodies are watched where they are read (service.http.parameters.read_body), and
-where they are not (service.http.unread_bodies).
+This is the one place that relies on uvicorn's internals, and pyproject.toml pins the minor versions
+that it was tested with. `Connection` relies on HttpToolsProtocol:
+
+    attributes  connections, cycle (response_complete), loop, parser, transport
+    callbacks   connection_made, data_received, on_headers_complete, on_message_complete,
+                on_response_complete, connection_lost
+    method      send_400_response
+
+uvicorn's own options do not replace any of it: `limit_concurrency` answers requests of existing
+connections with 503 instead of closing new ones, `h11_max_incomplete_event_size` belongs to another
+parser, and nothing bounds the time for a head, for taking a response, or for the rest of a body.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 from typing import Any
 
+import uvicorn
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.settings import Settings
 
-LONGEST_HEAD = 64 * 1024
-"""Bytes of a request's line and headers."""
+MAX_HEAD_BYTES = 64 * 1024
+"""Of a request's line and headers."""
+
+MAX_DISCARDED_BYTES = 256 * 1024
+"""Unread bytes of a body that are received and discarded to keep the connection; more would cost
+more than a new connection.
+"""
+
+QUIET_SECONDS = 2.0
+"""A client that sends nothing for so long has stopped sending, and can read its response."""
 
 
-def guarded_protocol(settings: Settings) -> type[asyncio.Protocol]:
-    """The protocol of one server, for ``uvicorn.Config(http=…)``."""
+def server_of(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Server:
+    """A server for the app. options: of uvicorn.Config."""
+    protocol = partial(
+        Connection,
+        max_connections=settings.max_connections,
+        client_seconds=settings.slow_client_seconds,
+    )
+    config = uvicorn.Config(
+        UnreadBodies(app, settings.slow_client_seconds),
+        host=settings.host,
+        port=settings.port,
+        http=protocol,  # type: ignore[arg-type]
+        loop="uvloop",
+        ws="none",
+        access_log=False,  # a line for each read would cost more than the read
+        server_header=False,
+        proxy_headers=False,
+        log_config=None,
+        **options,
+    )
+    return uvicorn.Server(config)
 
-    class Guarded(_GuardedProtocol):
-        patience = settings.slow_client_seconds
-        most = settings.max_connections
 
-    return Guarded
+class Connection(HttpToolsProtocol):
+    """One connection; closed where it is one too many, where the head of a request is too long or
+    takes too long, and where the client does not take its response.
 
+    The time for a head runs from the start of the connection, or from the first byte of a later
+    head, until the head is complete.
+    """
 
-class _GuardedProtocol(HttpToolsProtocol):
-    patience: float
-    most: int
-
-    _overdue: asyncio.TimerHandle | None = None
-    _head_bytes = 0
-    _body_is_open = False
+    def __init__(
+        self, *arguments: Any, max_connections: int, client_seconds: float, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._max_connections = max_connections
+        self._client_seconds = client_seconds
+        self._deadline: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._in_body = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.most:
+        if len(self.connections) > self._max_connections:
             transport.abort()
             return
-        # The kernel ends a connection whose peer takes nothing for so long.
+        # The kernel closes a connection whose peer acknowledges nothing for so long.
         endpoint: socket.socket = transport.get_extra_info("socket")
-        patience = int(self.patience * 1000)
-        endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
-        self._await_head()
+        milliseconds = int(self._client_seconds * 1000)
+        endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+        self._start_deadline()
 
     def data_received(self, data: bytes) -> None:
-        begins_in_head = not self._body_is_open
+        starts_in_head = not self._in_body
         super().data_received(data)
         if self.parser is None or self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
-            self._head_arrived()
+            self._end_head()
             return
-        # A head that is not complete, or the rest of a body that was answered before its end: data
-        # in which such a body ends is its own, not the next head's.
-        if begins_in_head:
+        # Either a head that is not complete, or the rest of a body whose response is complete: data
+        # in which such a body ends does not count towards the next head.
+        if starts_in_head:
             self._head_bytes += len(data)
-        if self._head_bytes > LONGEST_HEAD:
-            self.send_400_response(f"The head of a request is longer than {LONGEST_HEAD} bytes.")
-        elif self._overdue is None:
-            self._await_head()
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self.send_400_response(f"request head exceeds {MAX_HEAD_BYTES} bytes")
+        elif self._deadline is None:
+            self._start_deadline()
 
     def on_headers_complete(self) -> None:
-        self._body_is_open = True
+        self._in_body = True
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._body_is_open = False
+        self._in_body = False
         self._head_bytes = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self._head_arrived()
+        self._end_head()
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_arrived()
+        self._end_head()
         super().connection_lost(exc)
 
-    def _await_head(self) -> None:
-        self._overdue = self.loop.call_later(self.patience, self.transport.abort)
+    def _start_deadline(self) -> None:
+        self._deadline = self.loop.call_later(self._client_seconds, self.transport.abort)
 
-    def _head_arrived(self) -> None:
+    def _end_head(self) -> None:
         self._head_bytes = 0
-        if self._overdue is not None:
-            self._overdue.cancel()
-            self._overdue = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
-def server_options(settings: Settings) -> dict[str, Any]:
-    """What every server of this application gives to ``uvicorn.Config``."""
-    # A line for each read would cost more than the read.
-    return {
-        "http": guarded_protocol(settings),
-        "loop": "uvloop",
-        "ws": "none",
-        "access_log": False,
-        "server_header": False,
-        "proxy_headers": False,
-        "log_config": None,
-    }
+class UnreadBodies:
+    """An ASGI layer for responses that are sent before the request's body was read to its end.
+
+    A refusal does not wait for the body. Its rest must not be taken for the next request, and the
+    client must be able to read the response (RFC 9112, sections 9.3 and 9.6):
+
+    - a short rest of known length is received and discarded, and the connection is kept;
+    - any other connection is closed: the response says ``Connection: close``, and for a while what
+      still arrives is received and discarded. Closing a socket with unread bytes resets the
+      connection, and a reset can destroy the response before a client that is still sending reads
+      it.
+
+    Responses have to announce their length.
+    """
+
+    def __init__(self, app: ASGIApp, client_seconds: float) -> None:
+        """client_seconds: for the rest of a body, where the connection is then closed."""
+        self._app = app
+        self._client_seconds = client_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _has_body(headers := Headers(scope=scope)):
+            await self._app(scope, receive, send)
+            return
+        body = _Body(headers, receive)
+        closes = False
+
+        async def respond(message: Message) -> None:
+            nonlocal closes
+            if message["type"] == "http.response.start" and not body.is_read:
+                response_headers = MutableHeaders(scope=message)
+                if not body.can_be_discarded:
+                    response_headers["Connection"] = "close"
+                closes = "close" in (response_headers.get("connection"), headers.get("connection"))
+            elif closes and not message.get("more_body", False):
+                # The response is sent, but not complete: uvicorn does not close the connection yet.
+                message = {**message, "more_body": True}
+            await send(message)
+
+        await self._app(scope, body.receive, respond)
+        if closes:
+            await self._discard(body)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _discard(self, body: _Body) -> None:
+        """Receives the rest, while it keeps arriving and for `client_seconds` at most."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._client_seconds
+        try:
+            while not body.is_read and loop.time() < end:
+                async with asyncio.timeout_at(min(end, loop.time() + QUIET_SECONDS)):
+                    await body.receive()
+        except TimeoutError:
+            pass
+
+
+def _has_body(headers: Headers) -> bool:
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
+class _Body:
+    """The body of a request, while it is received.
+
+    is_read  to its end, or the client is gone
+    """
+
+    def __init__(self, headers: Headers, receive: Receive) -> None:
+        announced = headers.get("content-length", "")
+        self.is_read = False
+        self._receive = receive
+        self._length = int(announced) if announced.isdecimal() else None
+        self._received = 0
+        self._waits_for_continue = headers.get("expect", "").lower() == "100-continue"
+
+    @property
+    def can_be_discarded(self) -> bool:
+        """Whether the rest is short, and sure to arrive."""
+        if self.is_read:
+            return True
+        if self._waits_for_continue or self._length is None:
+            return False
+        return self._length - self._received <= MAX_DISCARDED_BYTES
+
+    async def receive(self) -> Message:
+        self._waits_for_continue = False  # receiving sends 100 Continue
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        self.is_read = message["type"] == "http.disconnect" or not message.get("more_body", False)
+        return message

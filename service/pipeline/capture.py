@@ -1,36 +1,35 @@
-"""What a checkpoint is made of, from a live graph and back: engine, keys, published view."""
+"""What a checkpoint consists of, from a live graph and back: engine, keys, published view."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from gpu import Engine, Snapshot
-from gpu.snapshot import Cut
+from gpu import Capture, Engine, Snapshot
 from service.errors import StorageFailed
 from service.queries.view import View
 from service.storage.checkpoint import Checkpoint
-from service.vertex_keys.table import KeyCut, KeyKind, KeyTable
+from service.vertex_keys import KeyCapture, KeyKind, KeyTable
 
-_OF_KEYS = "keys-"
+_KEYS_PREFIX = "keys-"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """A graph between two batches, everything ranked: taken by its writer, kept by another thread.
+class Captured:
+    """A graph between two batches, all of them ranked: taken by its writer, for another thread.
 
-    pause_seconds  how long the writer was held up for it
+    pause_seconds  how long the writer was blocked for it
     """
 
     view: View
     chain: bytes
-    cut: Cut
-    keys: KeyCut
+    engine: Capture
+    keys: KeyCapture
     pause_seconds: float
 
     def checkpoint(self) -> Checkpoint:
-        snapshot = self.cut.snapshot()
-        keys = {f"{_OF_KEYS}{name}": array for name, array in self.keys.arrays().items()}
+        snapshot = self.engine.snapshot()
+        keys = {f"{_KEYS_PREFIX}{name}": array for name, array in self.keys.arrays().items()}
         numbers: dict[str, Any] = {
             "engine": snapshot.numbers,
             "keys": self.keys.kind,
@@ -43,28 +42,30 @@ class Moment:
 
 def snapshot_of(checkpoint: Checkpoint) -> Snapshot:
     arrays = {
-        name: array for name, array in checkpoint.arrays.items() if not name.startswith(_OF_KEYS)
+        name: array
+        for name, array in checkpoint.arrays.items()
+        if not name.startswith(_KEYS_PREFIX)
     }
     return Snapshot(arrays, checkpoint.numbers["engine"])
 
 
 def keys_of(checkpoint: Checkpoint, kind: KeyKind) -> KeyTable:
-    """Raises StorageFailed for a checkpoint of a graph with keys of another kind."""
+    """Raises StorageFailed for a checkpoint of a graph with keys of the other kind."""
     stored = checkpoint.numbers["keys"]
     if stored != kind:
         raise StorageFailed(
-            f"checkpoint {checkpoint.name}", f"has {stored} keys, but the graph {kind} ones"
+            f"checkpoint {checkpoint.name}", f"has {stored} keys, but the graph has {kind} keys"
         )
     arrays = {
-        name.removeprefix(_OF_KEYS): array
+        name.removeprefix(_KEYS_PREFIX): array
         for name, array in checkpoint.arrays.items()
-        if name.startswith(_OF_KEYS)
+        if name.startswith(_KEYS_PREFIX)
     }
     return KeyTable.restored(kind, len(checkpoint.arrays["length"]), arrays)
 
 
 def view_of(checkpoint: Checkpoint, engine: Engine, keys: KeyTable) -> View:
-    """What was published when the checkpoint was taken."""
+    """The view that was published when the checkpoint was taken."""
     snapshot = snapshot_of(checkpoint)
     return View(
         version=checkpoint.version,

@@ -1,9 +1,10 @@
-"""When a graph's checkpoints are taken, and what goes once they are there.
+"""When a graph's checkpoints are taken, and what is removed after one.
 
-One thread a graph. It asks the graph's writer for a `Moment`, which holds the writer up for a copy
-in memory, then writes it to disk beside the writer's work. Due when the journal has grown by so
-many bytes, by no less than the last checkpoint had (so that what is written grows with what was
-sent, not with the graph), or when so many seconds have passed since something changed.
+One thread for each graph. It lets the graph's writer capture the graph, which blocks the writer for
+a copy in memory, and then writes it to disk beside the writer's work. A checkpoint is due when the
+journal has grown by a number of bytes, and by no less than the size of the last checkpoint (so that
+what is written grows with what was sent, not with the graph), or a number of seconds after a
+change.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.pipeline.capture import Moment
+from service.pipeline.capture import Captured
 from service.storage import checkpoint as checkpoints
 from service.storage.checkpoint import Checkpoint
 from service.storage.journal import Journal
@@ -24,11 +25,21 @@ from service.storage.journal import Journal
 log = logging.getLogger("liverank.checkpoint")
 
 _RETRY_SECONDS = 10.0
-"""After a failure; who asks for a checkpoint gets one at once."""
+"""After a failure; a requested checkpoint is taken at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class CheckpointLimits:
+    """bytes    of journal after which a checkpoint is due
+    seconds  after a change, after which one is due
+    """
+
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TakenCheckpoint:
     """A checkpoint on disk. write_seconds: until it was; pause_seconds: of the graph's writer."""
 
     version: int
@@ -39,7 +50,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class StoredCheckpoint:
     """A checkpoint on disk, without its arrays."""
 
     name: str
@@ -48,18 +59,16 @@ class _Known:
     nbytes: int
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> _Known:
+    def of(cls, checkpoint: Checkpoint) -> StoredCheckpoint:
         return cls(checkpoint.name, checkpoint.version, checkpoint.chain, checkpoint.nbytes)
 
 
 class Checkpointer:
     """Takes the checkpoints of one graph.
 
-    directory       where they are
-    limit_bytes     of journal after which one is due
-    limit_seconds   after which one is due if anything changed
-    take            asks the writer for a moment; called from the checkpointer's thread
-    newest          the checkpoint that the graph was opened from
+    directory  of the checkpoints
+    capture    lets the writer capture the graph; called on the checkpointer's thread
+    newest     the checkpoint that the graph was opened from
     """
 
     def __init__(
@@ -67,95 +76,90 @@ class Checkpointer:
         graph: str,
         directory: Path,
         journal: Journal,
-        limit_bytes: int,
-        limit_seconds: float,
-        take: Callable[[], Moment],
-        newest: Checkpoint | None,
+        limits: CheckpointLimits,
+        capture: Callable[[], Captured],
+        newest: StoredCheckpoint | None,
     ) -> None:
         self._graph = graph
         self._directory = directory
         self._journal = journal
-        self._limit_bytes = limit_bytes
-        self._limit_seconds = limit_seconds
-        self._take = take
-        self._newest = None if newest is None else _Known.of(newest)
+        self._limits = limits
+        self._capture = capture
+        self._newest = newest
         self._grown = journal.bytes_after(newest.version if newest else 0)
         self._changed_at: float | None = None
         self._not_before = 0.0
-        self._asked: list[Future[Taken]] = []
-        self._closed = False
+        self._requested: list[Future[TakenCheckpoint]] = []
+        self._closed: Exception | None = None
         self._wake = threading.Condition()
         self._thread = threading.Thread(
             target=self._run, name=f"liverank-{graph}-checkpoints", daemon=True
         )
         self._thread.start()
 
-    def committed(self, size: int) -> None:
-        """Takes note of so many bytes of journal."""
+    def journal_grew(self, size: int) -> None:
+        """Notes that `size` bytes were added to the journal."""
         with self._wake:
             self._grown += size
             if self._changed_at is None:
                 self._changed_at = time.monotonic()
             self._wake.notify()
 
-    def ask(self) -> Future[Taken]:
-        """A checkpoint of what is ranked now, or later; it ends in StorageFailed where the disk
-        refuses it.
-        """
-        future: Future[Taken] = Future()
+    def request(self) -> Future[TakenCheckpoint]:
+        """A checkpoint of what is ranked now or later. May end in StorageFailed."""
+        future: Future[TakenCheckpoint] = Future()
         future.set_running_or_notify_cancel()
         with self._wake:
-            self._asked.append(future)
+            self._requested.append(future)
             self._wake.notify()
         return future
 
-    def close(self) -> None:
-        """Waits for a checkpoint that is being written. To be called when `take` answers no more,
-        or raises.
+    def close(self, reason: Exception) -> None:
+        """Waits for a checkpoint that is being written, and fails requested ones. `capture` must no
+        longer block.
         """
         with self._wake:
-            self._closed = True
+            self._closed = reason
             self._wake.notify()
         self._thread.join()
 
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not (self._closed or self._asked or self._seconds_left() == 0.0):
+                while not (self._closed or self._requested or self._seconds_left() == 0.0):
                     self._wake.wait(self._seconds_left())
-                if self._closed:
-                    asked, self._asked = self._asked, []
+                requested, self._requested = self._requested, []
+                if self._closed is not None:
                     break
-                asked, self._asked = self._asked, []
             try:
-                taken = self._make()
+                taken = self._take()
             except Exception as error:
-                log.error("graph %s: no checkpoint: %s", self._graph, error)
+                log.error("graph %s: no checkpoint was taken: %s", self._graph, error)
                 self._not_before = time.monotonic() + _RETRY_SECONDS
-                for future in asked:
+                for future in requested:
                     future.set_exception(error)
             else:
-                for future in asked:
+                for future in requested:
                     future.set_result(taken)
-        for future in asked:
-            future.set_exception(RuntimeError("the graph is closed"))
+        for future in requested:
+            future.set_exception(self._closed)
 
     def _seconds_left(self) -> float | None:
         """Until a checkpoint is due; None where nothing changed."""
         if self._changed_at is None:
             return None
-        least = max(self._limit_bytes, self._newest.nbytes if self._newest else 0)
-        due = self._changed_at if self._grown >= least else self._changed_at + self._limit_seconds
-        return max(0.0, max(due, self._not_before) - time.monotonic())
+        enough = max(self._limits.bytes, self._newest.nbytes if self._newest else 0)
+        delay = 0.0 if self._grown >= enough else self._limits.seconds
+        return max(0.0, max(self._changed_at + delay, self._not_before) - time.monotonic())
 
-    def _make(self) -> Taken:
+    def _take(self) -> TakenCheckpoint:
         begin = time.monotonic()
         with self._wake:
             grown, changed_at = self._grown, self._changed_at
             self._changed_at = None
         try:
-            moment = self._take()
-            checkpoint = moment.checkpoint()
+            captured = self._capture()
+            checkpoint = captured.checkpoint()
             if self._newest is None or self._newest.name != checkpoint.name:
                 checkpoints.write(self._directory, checkpoint)
         except BaseException:
@@ -164,24 +168,23 @@ class Checkpointer:
             raise
         with self._wake:
             self._grown -= grown
-        self._retain(checkpoint)
-        return Taken(
+        self._retain(StoredCheckpoint.of(checkpoint))
+        return TakenCheckpoint(
             version=checkpoint.version,
             revision=checkpoint.revision,
             bytes=checkpoint.nbytes,
             write_seconds=time.monotonic() - begin,
-            pause_seconds=moment.pause_seconds,
+            pause_seconds=captured.pause_seconds,
         )
 
-    def _retain(self, newest: Checkpoint) -> None:
-        """Two checkpoints stay, and the batches that the older of them lacks."""
-        before = self._newest
-        self._newest = _Known.of(newest)
+    def _retain(self, newest: StoredCheckpoint) -> None:
+        """Keeps two checkpoints, and the batches that the older one lacks."""
+        before, self._newest = self._newest, newest
         try:
             self._journal.sync_head()
             checkpoints.remove_old(self._directory)
-            if before is not None and before != self._newest:
+            if before is not None and before != newest:
                 self._journal.retire(before.version, before.chain)
         except Exception as error:
-            # the checkpoint is there all the same; what stays too long goes with the next one
-            log.error("graph %s: what is old is not removed: %s", self._graph, error)
+            # the checkpoint is valid all the same, and the next one removes more
+            log.error("graph %s: old files were not removed: %s", self._graph, error)

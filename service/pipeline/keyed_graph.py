@@ -3,56 +3,60 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 from time import perf_counter
 
+import numpy as np
+import pyarrow as pa
+
 from gpu import Change, DeviceLost, EdgeBatch, Engine, OutOfMemory
-from service.formats.decode import EdgeColumns
-from service.pipeline.batch import Batch, in_order_of_position, joined, new_keys
-from service.vertex_keys.table import KeyTable
+from service.formats.columns import EdgeColumns
+from service.vertex_keys import KeyTable
 
 log = logging.getLogger("liverank.pipeline")
 
+MAX_COALESCED_EDGES = 1 << 12
+"""Edges of batches that are applied as one."""
+
 
 class KeyedGraph:
-    """A graph whose vertices have keys. For one thread, that of its pipeline."""
+    """A graph whose vertices have keys. For one thread, that of its writer."""
 
     def __init__(self, graph: str, engine: Engine, keys: KeyTable) -> None:
         self._graph = graph
         self._engine = engine
         self._keys = keys
 
-    def fitting(
-        self, batches: list[Batch], refuse: Callable[[Batch, OutOfMemory], None]
-    ) -> list[Batch]:
-        """The batches that memory has room for; calls `refuse` with each of the others."""
+    def check_memory(self, batches: Sequence[EdgeColumns]) -> list[OutOfMemory | None]:
+        """For each batch None, or the error where there is no memory for it after those before."""
         known = len(self._keys)
         try:
-            # as if they were one, and all their keys new, which is quick to say
+            # as if they were one batch with only new keys, which takes no time to count
             self._engine.check_memory(
-                sum(batch.columns.operations for batch in batches),
-                known + sum(batch.columns.most_new_keys for batch in batches),
+                sum(columns.operations for columns in batches),
+                known + sum(columns.max_new_keys for columns in batches),
             )
-            return batches
+            return [None] * len(batches)
         except OutOfMemory:
             pass
-        fitting = []
+        errors: list[OutOfMemory | None] = []
         operations, vertices = 0, known
-        for batch in batches:
-            more = (batch.columns.operations, new_keys(batch.columns, self._keys))
+        for columns in batches:
+            added = (columns.operations, self._new_keys(columns))
             try:
-                self._engine.check_memory(operations + more[0], vertices + more[1])
+                self._engine.check_memory(operations + added[0], vertices + added[1])
             except OutOfMemory as error:
-                refuse(batch, error)
+                errors.append(error)
             else:
-                fitting.append(batch)
-                operations, vertices = operations + more[0], vertices + more[1]
-        return fitting
+                errors.append(None)
+                operations, vertices = operations + added[0], vertices + added[1]
+        return errors
 
     def apply(self, columns: EdgeColumns) -> tuple[Change, float]:
-        """Keys to ids, then into the engine; returns the seconds that the keys took too.
+        """Assigns ids to the keys and applies the batch; also returns the seconds for the keys.
 
-        An error leaves keys and graph as they were.
+        An error leaves keys and graph unchanged.
         """
         started = perf_counter()
         known = len(self._keys)
@@ -64,18 +68,18 @@ class KeyedGraph:
             self._keys.truncate(known)
             raise
 
-    def apply_together(self, batches: Sequence[EdgeColumns]) -> tuple[list[Change], float] | None:
-        """Applies small batches as one, where that is the same; the seconds that the keys of each
-        took too. None: nothing was done, and they are to be applied one by one.
+    def apply_coalesced(self, batches: Sequence[EdgeColumns]) -> tuple[list[Change], float] | None:
+        """Applies several small batches as one where the result is the same; also returns the
+        seconds for the keys of each. None: nothing was done, and they must be applied one by one.
 
         Raises DeviceLost.
         """
         started = perf_counter()
         known = len(self._keys)
-        columns = joined(batches)
+        columns = _coalesced(batches)
         if columns is None:
             return None
-        parts = [(len(one.insert_sources), len(one.delete_sources)) for one in batches]
+        parts = [(len(batch.insert_sources), len(batch.delete_sources)) for batch in batches]
         try:
             edges = self._with_ids(columns)
             seconds = (perf_counter() - started) / len(batches)
@@ -83,8 +87,8 @@ class KeyedGraph:
         except DeviceLost:
             raise
         except Exception as error:
-            # one of them is at fault, and only that one is to be rejected
-            log.info("graph %s: %s: one by one", self._graph, error)
+            # one of them caused it, and only that one is to be rejected
+            log.info("graph %s: %s: applying batches one by one", self._graph, error)
             changes = None
         if changes is None:
             self._keys.truncate(known)
@@ -93,9 +97,9 @@ class KeyedGraph:
 
     def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
         inserted = len(columns.insert_sources)
-        ids = self._keys.assign(in_order_of_position(columns))
-        # Deletions create no keys. They are looked up afterwards, so that one which names an edge
-        # that another batch of those together inserts is seen to.
+        ids = self._keys.assign(_keys_in_order(columns))
+        # Deletions create no keys. Looked up last, so that a deletion of an edge that another of
+        # the coalesced batches inserts is noticed.
         return EdgeBatch(
             ids[0 : 2 * inserted : 2],
             ids[1 : 2 * inserted : 2],
@@ -103,3 +107,33 @@ class KeyedGraph:
             self._keys.lookup(columns.delete_targets),
             vertices=len(self._keys),
         )
+
+    def _new_keys(self, columns: EdgeColumns) -> int:
+        """The number of keys that the batch would create."""
+        keys = pa.chunked_array([columns.insert_sources, columns.insert_targets, columns.vertices])
+        return int((self._keys.lookup(keys.unique()) < 0).sum())
+
+
+def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
+    """The columns of several small batches, one after the other.
+
+    None for a single one, for large ones, and where one adds vertices by name.
+    """
+    edges = sum(batch.operations for batch in batches)
+    named = any(len(batch.vertices) for batch in batches)
+    if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named:
+        return None
+    return EdgeColumns(
+        *(
+            pa.concat_arrays([getattr(batch, column.name) for batch in batches])
+            for column in fields(EdgeColumns)
+        )
+    )
+
+
+def _keys_in_order(columns: EdgeColumns) -> pa.Array:
+    """The keys that a batch may create: source and target of each insertion, then the vertices."""
+    count = len(columns.insert_sources)
+    both = pa.concat_arrays([columns.insert_sources, columns.insert_targets])
+    order = np.arange(2 * count).reshape(2, count).T.ravel()
+    return pa.concat_arrays([both.take(pa.array(order)), columns.vertices])

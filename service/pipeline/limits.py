@@ -1,17 +1,17 @@
-"""What one batch may hold."""
+"""Limits on one batch."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.errors import BatchTooLarge
-from service.formats.decode import EdgeColumns, FormatError
+from service.errors import BatchTooLarge, FormatError
+from service.formats.columns import EdgeColumns
 
 
 def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None:
     """Raises BatchTooLarge for too many edges and vertices, FormatError for a key too long."""
-    count = len(columns.insert_sources) + len(columns.delete_sources) + len(columns.vertices)
+    count = columns.operations + len(columns.vertices)
     if count > max_edges:
         raise BatchTooLarge(count, max_edges)
     for field, keys in (
@@ -25,10 +25,10 @@ def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None
             continue
         text = keys.buffers()[-1]
         if text is None or text.size <= max_key_bytes:
-            continue  # all of them together are not too long
+            continue  # even all keys together are short enough
         lengths = pc.binary_length(keys)
         longest = pc.max(lengths).as_py()
         if longest > max_key_bytes:
             index = pc.index(lengths, pa.scalar(longest, lengths.type)).as_py()
-            message = f"a key of at most {max_key_bytes:,} bytes is due, got {longest:,}"
+            message = f"expected a key of at most {max_key_bytes:,} bytes, got {longest:,}"
             raise FormatError(field, index, message)

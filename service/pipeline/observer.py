@@ -1,4 +1,4 @@
-"""What a graph's pipeline tells to whoever watches it; metrics have an observer that counts."""
+"""What a graph's pipeline reports; service.http.metrics has an observer that counts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gpu import Change, Result
 
 @dataclass(slots=True)
 class StageSeconds:
-    """Where a batch spent its time; the keys of the receipt's `seconds`.
+    """Where a batch spent its time; the members of the receipt's `seconds`.
 
-    others  what no other stage has: see docs/api.md
+    others  time in no other stage: see docs/api.md
     total   the sum of all the rest
     """
 
@@ -28,14 +28,14 @@ class StageSeconds:
     total: float = 0.0
 
     def close(self, total: float | None) -> None:
-        """Fills `others` and `total`.
+        """Sets `others` and `total`.
 
-        total  seconds from submission to ranks; None where nobody waits, and there were no others
+        total  seconds from submission to ranks; None where nobody waits, and `others` is 0
         """
         spent = self.queue + self.journal + self.keys + self.mutate
         spent += self.mark + self.solve + self.watched + self.publish
         self.total = spent if total is None else total
-        # a device has its own clock, which can differ by a moment
+        # not below 0: a device has its own clock, which can differ slightly
         self.others = max(0.0, self.total - spent)
 
 
@@ -50,7 +50,7 @@ class RankedBatch:
 
 
 class Observer:
-    """Does nothing. Called on the pipeline's thread; must not raise."""
+    """Does nothing. Called on the writer's thread; must not raise."""
 
     def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
         """These batches were ranked together."""
@@ -62,4 +62,4 @@ class Observer:
         """Batches were not committed, or were applied but not ranked."""
 
     def dropped(self) -> None:
-        """The graph is gone."""
+        """The graph was dropped."""

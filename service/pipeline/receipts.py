@@ -1,4 +1,4 @@
-"""The receipt of a batch: what it changed, what that cost, and how wrong the ranks can be."""
+"""The receipt of a batch: what it changed, what that cost, and the error bound of the ranks."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ from dataclasses import dataclass
 import orjson
 
 from gpu import Change, Result
-from service.pipeline.batch import Batch
+from service.pipeline.batch import PendingBatch
 from service.pipeline.observer import StageSeconds
 from service.queries.view import View
 
 
 @dataclass(eq=False, slots=True)
-class Applied:
-    """A batch that is in the engine, but whose receipt is not written."""
+class AppliedBatch:
+    """A batch that is applied to the graph, but has no receipt yet.
+
+    pending  None where nobody waits: it was replayed, or its ranking failed
+    """
 
     version: int
     change: Change
     seconds: StageSeconds
-    batch: Batch | None = None  # None: recovered or failed, nobody waits
+    pending: PendingBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """Ranks that are ready to be shown.
+class RankedView:
+    """Ranks that are ready to be published.
 
     seconds  time of the stages mark, solve, watched and publish
-    ended    when the last of them ended, on the clock of performance
+    ended    when the last of them ended, by `perf_counter`
     """
 
     result: Result
@@ -37,10 +40,10 @@ class Ranked:
     ended: float
 
 
-def receipt_of(applied: Applied, ranked: Ranked, submitted: float | None) -> bytes:
+def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | None) -> bytes:
     """The receipt of a batch with these ranks, as JSON.
 
-    submitted  on the clock of performance; None where nobody waits
+    submitted  by `perf_counter`; None where nobody waits
     """
     change, seconds = applied.change, applied.seconds
     result, view = ranked.result, ranked.view

@@ -1,70 +1,148 @@
-"""Personalized queries by keys, and requests that wait for them to be solved."""
+"""A personalized query as clients write it, and requests that wait for one to be solved.
+
+A query has three shapes: by keys (here), by ids (gpu.PersonalizedQuery), and being solved
+(gpu.QueryBatch, or gpu.Registration for one to be watched).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from gpu import InvalidValue, Personalized, PersonalizedQuery
+from gpu import METHODS, TARGETS, InvalidValue, Personalized, PersonalizedQuery
 from service.errors import NotAnsweredInTime, UnknownVertex
-from service.vertex_keys.table import KeyTable
+from service.vertex_keys import ARROW_TYPES, KeyTable, key_from_text
 
 Answer = TypeVar("Answer")
 
+MAX_K = 100_000
 
-@dataclass(frozen=True, slots=True)
-class KeyedQuery:
-    """A query by keys: see gpu.PersonalizedQuery.
+# For OpenAPI alone: the engine checks these values, with clearer messages.
+ONE_OF_METHODS: dict[str, Any] = {"enum": list(METHODS)}
+ONE_OF_TARGETS: dict[str, Any] = {"enum": list(TARGETS)}
+L1_ERROR: dict[str, Any] = {"exclusiveMinimum": 0, "maximum": 2}
 
-    seeds    the keys, as an array of the graph's kind; weights: one each, or None for equal ones
-    place    what stands before its fields where an error names them: "" or "queries[3]."; None for
-             the one vertex of a path
-    """
 
-    seeds: pa.Array
-    weights: Sequence[float] | None = None
-    k: int = 10
-    method: str = "hybrid"
-    target_error: float | None = None
-    target: str = "error"
-    place: str | None = None
+def _integral(value: object) -> object:
+    """JSON has one kind of number: 10.0 is an integer too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
-    def resolved(self, graph: str, keys: KeyTable, vertices: int) -> PersonalizedQuery:
-        """The query by ids. Raises UnknownVertex, InvalidValue."""
-        ids = keys.lookup(self.seeds)
+
+class WatchedQuery(BaseModel):
+    """A personalized query that every batch brings up to date."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    seeds: dict[str, float] = Field(
+        description="weight of each seed, scaled to sum 1; a weight of 0 is ignored",
+        json_schema_extra={
+            "minProperties": 1,
+            "propertyNames": {"minLength": 1},
+            "additionalProperties": {"type": "number", "minimum": 0},
+        },
+    )
+    k: Annotated[int, BeforeValidator(_integral)] = Field(
+        default=10, ge=1, le=MAX_K, description="number of places; fewer in a smaller graph"
+    )
+    method: str = Field(
+        default="hybrid", description="`hybrid`, `push` or `pull`", json_schema_extra=ONE_OF_METHODS
+    )
+    target_error: float | None = Field(
+        default=None,
+        description="L1 error to reach; the graph's where omitted",
+        json_schema_extra=L1_ERROR,
+    )
+
+    def resolved(self, graph: str, keys: KeyTable, vertices: int, field: str) -> PersonalizedQuery:
+        """The query by ids. Raises UnknownVertex and InvalidValue, which name the seeds `field`."""
+        if not self.seeds:
+            raise InvalidValue(field, {}, "at least one vertex with its weight")
+        seeds = [key_from_text(text, keys.kind, f"{field}[{text!r}]") for text in self.seeds]
+        ids = keys.lookup(pa.array(seeds, ARROW_TYPES[keys.kind]))
         unknown = np.flatnonzero((ids < 0) | (ids >= vertices))
         if len(unknown):
-            seed = self.seeds[int(unknown[0])].as_py()
-            raise UnknownVertex(graph, seed, self._field)
-        weights = None
-        if self.weights is not None:
-            weights = np.array(self.weights, np.float64)
-            for seed, weight in zip(self.seeds, self.weights, strict=True):
-                if not (isfinite(weight) and weight >= 0.0):
-                    raise InvalidValue(
-                        f"{self._field}[{seed.as_py()!r}]",
-                        weight,
-                        "a finite number that is not negative",
-                    )
-            if not weights.any():
-                raise InvalidValue(self._field, "all 0", "not all 0")
-        return PersonalizedQuery(ids, weights, self.k, self.method, self.target_error, self.target)
+            raise UnknownVertex(graph, seeds[int(unknown[0])], field)
+        for seed, weight in self.seeds.items():
+            if not (isfinite(weight) and weight >= 0.0):
+                requirement = "a finite number that is not negative"
+                raise InvalidValue(f"{field}[{seed!r}]", weight, requirement)
+        weights = np.array(list(self.seeds.values()), np.float64)
+        if not weights.any():
+            raise InvalidValue(field, "all 0", "not all 0")
+        return PersonalizedQuery(ids, weights, self.k, self.method, self.target_error)
+
+
+class KeyedQuery(WatchedQuery):
+    """A personalized query."""
+
+    target: str = Field(
+        default="error",
+        description="`error`, or `settled-top-k`: stop once the k places are proven",
+        json_schema_extra=ONE_OF_TARGETS,
+    )
+
+    def resolved(self, graph: str, keys: KeyTable, vertices: int, field: str) -> PersonalizedQuery:
+        return replace(super().resolved(graph, keys, vertices, field), target=self.target)
+
+
+@dataclass(eq=False, slots=True)
+class PendingQuery(Generic[Answer]):
+    """Queries that are solved and answered together.
+
+    timeout  seconds that the answer may take, waiting included
+    answer   cancelled by a client that does not want it any more
+    """
+
+    queries: Sequence[WatchedQuery]
+    timeout: float
+    submitted: float = field(default_factory=perf_counter, kw_only=True)
+    answer: Future[Answer] = field(default_factory=Future, kw_only=True)
 
     @property
-    def _field(self) -> str:
-        return "vertex" if self.place is None else f"{self.place}seeds"
+    def nbytes(self) -> int:
+        """Bytes of the seeds."""
+        return sum(len(seed) + 8 for query in self.queries for seed in query.seeds)
+
+    def resolved(self, graph: str, keys: KeyTable, vertices: int) -> list[PersonalizedQuery]:
+        """The queries by ids. Raises UnknownVertex, InvalidValue."""
+        return [
+            query.resolved(graph, keys, vertices, f"{self.prefix(index)}seeds")
+            for index, query in enumerate(self.queries)
+        ]
+
+    def prefix(self, index: int) -> str:  # noqa: ARG002
+        """What precedes the fields of one of the queries where an error names them."""
+        return ""
+
+    def is_over(self) -> bool:
+        """Whether it is answered, cancelled or, which this sees to, out of time."""
+        if self.answer.done():
+            return True
+        if perf_counter() - self.submitted > self.timeout:
+            self.fail(NotAnsweredInTime(self.timeout))
+            return True
+        return False
+
+    def fail(self, error: Exception) -> None:
+        if self.answer.set_running_or_notify_cancel():
+            self.answer.set_exception(error)
+
+    def succeed(self, answer: Answer) -> None:
+        if self.answer.set_running_or_notify_cancel():
+            self.answer.set_result(answer)
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """The answers of one request, all of one version; vertices holds the keys of each."""
+class QueryResponse:
+    """The answers of one request, all of one version. vertices: the keys of each answer."""
 
     version: int
     revision: int
@@ -73,41 +151,16 @@ class Answered:
 
 
 @dataclass(eq=False, slots=True)
-class Waiting(Generic[Answer]):
-    """Who waits for queries to be solved.
+class QueryRequest(PendingQuery[QueryResponse]):
+    """Queries that are answered once, from a body."""
 
-    seconds   how long they may take, waiting included
-    answered  cancel it to give them up
-    """
-
-    queries: Sequence[KeyedQuery]
-    seconds: float
-    submitted: float = field(default_factory=perf_counter, kw_only=True)
-    answered: Future[Answer] = field(default_factory=Future, kw_only=True)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the seeds."""
-        return sum(int(query.seeds.nbytes) for query in self.queries)
-
-    def over(self) -> bool:
-        """Whether nobody waits any more, or no longer should."""
-        if self.answered.done():
-            return True
-        if perf_counter() - self.submitted > self.seconds:
-            self.fail(NotAnsweredInTime(self.seconds))
-            return True
-        return False
-
-    def fail(self, error: Exception) -> None:
-        if self.answered.set_running_or_notify_cancel():
-            self.answered.set_exception(error)
-
-    def succeed(self, answer: Answer) -> None:
-        if self.answered.set_running_or_notify_cancel():
-            self.answered.set_result(answer)
+    def prefix(self, index: int) -> str:
+        return f"queries[{index}]."
 
 
 @dataclass(eq=False, slots=True)
-class Request(Waiting[Answered]):
-    """Queries that are answered together, once."""
+class VertexQueryRequest(PendingQuery[QueryResponse]):
+    """A query that is answered once, for the vertex in a path."""
+
+    def resolved(self, graph: str, keys: KeyTable, vertices: int) -> list[PersonalizedQuery]:
+        return [self.queries[0].resolved(graph, keys, vertices, "vertex")]

@@ -1,150 +1,166 @@
-"""Personalized queries take turns: they wait together, are solved together, and in slices.
+"""When personalized queries are solved: together, and in time slices between batches.
 
-They walk the live graph, so they are made on the pipeline's thread: between two groups of batches,
-for SLICE_SECONDS at most (or one sweep over the graph, where that takes longer). What waits when a
-job begins is solved by it (gpu.job), in shared passes over the graph, and each request is answered
-as soon as its own queries are. A query to be watched is solved in the same way before it is kept,
-one at a time. Jobs take turns, so that a request with thousands of queries does not hold up those
-that come after it.
+They are solved on the live graph, so on the writer's thread: between two groups of batches, for
+SLICE_SECONDS at most (or one sweep over the graph, where that takes longer). All queries that wait
+when a solve begins share it (gpu.QueryBatch) and its passes over the graph; each request is
+answered as soon as its own queries are. A query to be watched is solved in the same way before it
+is kept, one at a time. Running solves take turns, so that a request with thousands of queries does
+not delay those that arrive after it.
 
-A batch between two slices perturbs what is at work, which goes on. Batches that come again and
-again could keep a job from ever ending: one that had to begin anew for a batch, or that has seen
-MOST_BATCHES, is made to the end at once, and the batches wait for it.
+A batch between two slices perturbs the running solves, which continue. A steady stream of batches
+could keep one from ever ending: a solve that a batch made start over, or that has followed
+MAX_BATCHES, is completed at once while the batches wait.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
-from gpu import DeviceLost, Engine, InvalidValue, PersonalizedQuery
-from gpu.job import Job
-from gpu.watched import Registration
-from service.queries.model import Answered, KeyedQuery, Request, Waiting
+from gpu import DeviceLost, Engine, InvalidValue, PersonalizedQuery, QueryBatch, Registration
+from service.queries.model import PendingQuery, QueryResponse
 from service.queries.view import View
-from service.queries.watched import Definition
-from service.vertex_keys.table import KeyTable
+from service.vertex_keys import KeyTable
 
 SLICE_SECONDS = 0.005
 
-MOST_BATCHES = 16
-"""Batches that a job follows before it is made to the end at once."""
+MAX_BATCHES = 16
+"""Batches that a solve follows before it is completed at once."""
 
 GATHERING_SECONDS = 0.002
-"""How long a job may wait for those who asked together the last time."""
+"""How long the next solve may wait for clients that were answered together before."""
 
-_ALONE_SECONDS = 0.1
-"""A job that has been at work for so long no longer keeps others from beginning."""
+_EXCLUSIVE_SECONDS = 0.1
+"""How long a solve keeps another one from beginning."""
 
-_JOBS = 2
-_QUERIES_OF_A_JOB = 64
-"""A job takes no further request once it has so many queries."""
+_MAX_SOLVES = 2
+_MAX_QUERIES = 64
+"""A solve takes no further request once it has so many queries."""
 
 
 @dataclass(eq=False, slots=True)
-class Watch(Waiting[tuple[bool, View]]):
-    """A query to be kept fresh. Answered by whether its name is new, and a view that has it."""
+class WatchRequest(PendingQuery[tuple[bool, View]]):
+    """A query to be watched. The answer: whether its name is new, and a view that has it."""
 
     name: str
-    definition: Definition
+
+
+class QueryQueue:
+    """Requests that no solve has begun for. Any thread may call `put`, with `changed` held; all
+    else is for the writer's thread.
+
+    changed  notified of every arrival
+    """
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self.changed = changed
+        self.requests: deque[PendingQuery[QueryResponse]] = deque()
+        self.watches: deque[WatchRequest] = deque()
+
+    def put(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
+        if isinstance(request, WatchRequest):
+            self.watches.append(request)
+        else:
+            self.requests.append(request)
+
+    def __bool__(self) -> bool:
+        return bool(self.requests or self.watches)
+
+    def refuse(self, error: Exception) -> None:
+        """Fails all of them."""
+        for waiting in (self.requests, self.watches):
+            while waiting:
+                waiting.popleft().fail(error)
 
 
 @dataclass(eq=False, slots=True)
-class _Asking:
-    """Requests at work, each with the places of its queries in the job."""
+class _Solve:
+    """Requests that share a solve, each with the range of its queries in it."""
 
-    job: Job
-    waiting: list[tuple[Request, range]]
+    job: QueryBatch
+    members: list[tuple[PendingQuery[QueryResponse], range]]
     began: float
 
-    @property
-    def requests(self) -> list[Request]:
-        return [request for request, _ in self.waiting]
+    def is_over(self) -> bool:
+        # not `all`: every request must be checked, for its timeout
+        return sum(request.is_over() for request, _ in self.members) == len(self.members)
+
+    def fail(self, error: Exception) -> None:
+        for request, _ in self.members:
+            request.fail(error)
 
 
 @dataclass(eq=False, slots=True)
-class _Watching:
+class _FirstSolve:
+    """Of a query to be watched."""
+
     job: Registration
-    watch: Watch
+    watch: WatchRequest
 
-    @property
-    def requests(self) -> list[Watch]:
-        return [self.watch]
+    def is_over(self) -> bool:
+        return self.watch.is_over()
+
+    def fail(self, error: Exception) -> None:
+        self.watch.fail(error)
 
 
-class Queries:
-    """The queries of one graph. `add` may be called from any thread, all else on the pipeline's."""
+class QueryScheduler:
+    """The queries of one graph, on its writer's thread."""
 
-    def __init__(self, graph: str) -> None:
-        self._graph = graph
-        self._waiting: deque[Request] = deque()
-        self._to_watch: deque[Watch] = deque()
-        self._at_work: deque[_Asking | _Watching] = deque()
-        self._arrived = threading.Condition()
-        self._expected = 0
-        self._engine: Engine
-        self._keys: KeyTable
-        self._newest: Callable[[], tuple[int, int]]
-        self._keep: Callable[[Watch, Registration], tuple[bool, View]]
-        self._ending: Callable[[], bool]
-
-    def open(
+    def __init__(
         self,
+        graph: str,
+        queue: QueryQueue,
         engine: Engine,
         keys: KeyTable,
         newest: Callable[[], tuple[int, int]],
-        keep: Callable[[Watch, Registration], tuple[bool, View]],
-        ending: Callable[[], bool],
+        keep: Callable[[WatchRequest, Registration], tuple[bool, View]],
+        closing: Callable[[], bool],
     ) -> None:
-        """newest  the version and the revision that an answer is of
-        keep    watches a query that is solved
-        ending  whether no more should be done than is at work now
+        """newest  the version and the revision of an answer
+        keep     keeps a watched query that is solved
+        closing  whether the graph is being closed, so that no solve is completed any more
         """
-        self._engine, self._keys, self._newest = engine, keys, newest
-        self._keep, self._ending = keep, ending
-
-    def add(self, asked: Waiting[Any]) -> None:
-        """Takes a Request or a Watch."""
-        if isinstance(asked, Watch):
-            self._to_watch.append(asked)
-            return
-        assert isinstance(asked, Request)
-        with self._arrived:
-            self._waiting.append(asked)
-            self._arrived.notify()
+        self._graph = graph
+        self._queue = queue
+        self._engine = engine
+        self._keys = keys
+        self._newest = newest
+        self._keep = keep
+        self._closing = closing
+        self._running: deque[_Solve | _FirstSolve] = deque()
+        self._expected = 0
 
     def __bool__(self) -> bool:
-        return bool(self._waiting or self._to_watch or self._at_work)
+        """Whether there is anything to solve."""
+        return bool(self._queue or self._running)
 
     def advance(self, seconds: float = SLICE_SECONDS) -> None:
-        """Works on them for about so long, and makes one step at least."""
+        """Works for about so long, and takes one step at least."""
         end = perf_counter() + seconds
         while self:
-            self._begin_watching()
-            self._begin_asking()
-            if self._at_work:
+            self._begin_watch()
+            self._begin_solve()
+            if self._running:
                 self._step()
             if perf_counter() >= end:
                 return
 
     def refuse(self, error: Exception) -> None:
-        """Ends all of them with an error."""
-        for group in self._at_work:
-            for asked in group.requests:
-                asked.fail(error)
-        for waiting in (self._waiting, self._to_watch):
-            while waiting:
-                waiting.popleft().fail(error)
+        """Fails all requests."""
+        for solve in self._running:
+            solve.fail(error)
+        self._queue.refuse(error)
 
-    def _begin_watching(self) -> None:
-        if not self._to_watch or any(isinstance(group, _Watching) for group in self._at_work):
+    def _begin_watch(self) -> None:
+        waiting = self._queue.watches
+        if not waiting or any(isinstance(solve, _FirstSolve) for solve in self._running):
             return
-        watch = self._to_watch.popleft()
-        if watch.over():
+        watch = waiting.popleft()
+        if watch.is_over():
             return
         try:
             (query,) = self._resolved(watch)
@@ -154,98 +170,95 @@ class Queries:
         except Exception as error:
             watch.fail(error)
             return
-        self._at_work.append(_Watching(registration, watch))
+        self._running.append(_FirstSolve(registration, watch))
 
-    def _begin_asking(self) -> None:
-        asking = [group for group in self._at_work if isinstance(group, _Asking)]
-        if not self._waiting or len(asking) >= _JOBS:
+    def _begin_solve(self) -> None:
+        solves = [solve for solve in self._running if isinstance(solve, _Solve)]
+        waiting = self._queue.requests
+        if not waiting or len(solves) >= _MAX_SOLVES:
             return
-        if asking and perf_counter() - asking[0].began < _ALONE_SECONDS:
+        if solves and perf_counter() - solves[0].began < _EXCLUSIVE_SECONDS:
             return
-        if not self._at_work:
+        if not self._running:
             self._gather()
-        waiting: list[tuple[Request, range]] = []
-        resolved: list[PersonalizedQuery] = []
-        while self._waiting and len(resolved) < _QUERIES_OF_A_JOB:
-            request = self._waiting.popleft()
-            if request.over():
+        members: list[tuple[PendingQuery[QueryResponse], range]] = []
+        queries: list[PersonalizedQuery] = []
+        while waiting and len(queries) < _MAX_QUERIES:
+            request = waiting.popleft()
+            if request.is_over():
                 continue
             try:
-                queries = self._resolved(request)
-                self._engine.check(queries)
+                resolved = self._resolved(request)
+                self._engine.check(resolved)
             except DeviceLost:
                 raise
             except Exception as error:
-                request.fail(_named(error, request.queries))
+                request.fail(_named(error, request))
                 continue
-            waiting.append((request, range(len(resolved), len(resolved) + len(queries))))
-            resolved += queries
-        self._expected = len(waiting)
-        if waiting:
-            self._at_work.append(_Asking(self._engine.ask(resolved), waiting, perf_counter()))
+            members.append((request, range(len(queries), len(queries) + len(resolved))))
+            queries += resolved
+        self._expected = len(members)
+        if members:
+            self._running.append(_Solve(self._engine.ask(queries), members, perf_counter()))
 
     def _gather(self) -> None:
-        """Waits a moment for clients that asked together before, and were answered just now: what
-        one of them asks alone costs the others as much as if all were answered by it.
+        """Waits a moment for clients that sent requests together before and were just answered:
+        solving for one of them alone delays the others as much as solving for all.
         """
-        expected = min(self._expected, _QUERIES_OF_A_JOB)
-        with self._arrived:
-            self._arrived.wait_for(lambda: len(self._waiting) >= expected, GATHERING_SECONDS)
+        expected = min(self._expected, _MAX_QUERIES)
+        with self._queue.changed:
+            self._queue.changed.wait_for(
+                lambda: len(self._queue.requests) >= expected, GATHERING_SECONDS
+            )
 
-    def _resolved(self, asked: Request | Watch) -> list[PersonalizedQuery]:
-        return [
-            query.resolved(self._graph, self._keys, self._engine.vertices)
-            for query in asked.queries
-        ]
+    def _resolved(
+        self, request: PendingQuery[QueryResponse] | WatchRequest
+    ) -> list[PersonalizedQuery]:
+        return request.resolved(self._graph, self._keys, self._engine.vertices)
 
     def _step(self) -> None:
-        group = self._at_work[0]
-        self._at_work.rotate(-1)
-        job = group.job
+        solve = self._running[0]
+        self._running.rotate(-1)
+        job = solve.job
         try:
-            while not _all_over(group):
+            while not solve.is_over():
                 if not job.done:
                     self._engine.step(job)
-                self._answer(group)
-                hurried = job.restarts > 0 or job.batches >= MOST_BATCHES
-                if not hurried or self._ending():
+                self._answer(solve)
+                urgent = job.restarts > 0 or job.batches >= MAX_BATCHES
+                if not urgent or self._closing():
                     break
         except DeviceLost:
             raise
         except Exception as error:
-            for asked in group.requests:
-                asked.fail(error)
-        if _all_over(group):
-            self._at_work.remove(group)
+            solve.fail(error)
+        if solve.is_over():
+            self._running.remove(solve)
             self._engine.close(job)
-            # those who asked meanwhile are likely to ask together with those answered now
-            self._expected += len(self._waiting)
+            # requests that arrived meanwhile will probably come with those answered now
+            self._expected += len(self._queue.requests)
 
-    def _answer(self, group: _Asking | _Watching) -> None:
-        """Answers who is waiting for nothing else."""
-        if isinstance(group, _Watching):
-            if group.job.done:
-                group.watch.succeed(self._keep(group.watch, group.job))
+    def _answer(self, solve: _Solve | _FirstSolve) -> None:
+        """Answers the requests whose queries are all solved."""
+        if isinstance(solve, _FirstSolve):
+            if solve.job.done:
+                solve.watch.succeed(self._keep(solve.watch, solve.job))
             return
-        for request, places in group.waiting:
-            if request.answered.done():
+        for request, places in solve.members:
+            if request.answer.done():
                 continue
-            answers = group.job.take(places)
+            answers = solve.job.take(places)
             if answers is None:
                 continue
             version, revision = self._newest()
             vertices = [self._keys.keys(answer.vertices).to_pylist() for answer in answers]
-            request.succeed(Answered(version, revision, answers, vertices))
+            request.succeed(QueryResponse(version, revision, answers, vertices))
 
 
-def _all_over(group: _Asking | _Watching) -> bool:
-    # every one is looked at: each may just have come to its end
-    return sum(asked.over() for asked in group.requests) == len(group.requests)
-
-
-def _named(error: Exception, queries: Sequence[KeyedQuery]) -> Exception:
-    """An error of the engine's check as the request names it: a list of one is a list too."""
-    place = queries[0].place or ""
+def _named(error: Exception, request: PendingQuery[QueryResponse]) -> Exception:
+    """An error of the engine's check, with its field named as in the request: the engine does not
+    number the queries of a list of one.
+    """
     if isinstance(error, InvalidValue) and not error.field.startswith("queries["):
-        return InvalidValue(place + error.field, error.value, error.requirement)
+        return InvalidValue(request.prefix(0) + error.field, error.value, error.requirement)
     return error

@@ -1,21 +1,19 @@
-"""API keys: what one may do, and the file that keeps their hashes.
+"""API keys: what each allows, and the file with their hashes.
 
     DATA/keys.json  {"format": 1, "keys": [{"id", "name", "scope", "graphs", "created", "sha256"}]}
 
-A key is ``lvr_<id>_<secret>``: the id finds its row, the secret proves it. The secret is 256 random
-bits, so one round of SHA-256 keeps it: there is no dictionary to try, and a slow hash, made for
-passwords that people choose, would only make every request slow. The file is replaced whole
-(written aside, fsynced, renamed), and only its owner may read it.
+A key is ``lvr_<id>_<secret>``: the id selects its row, the secret proves it. The secret has 256
+random bits, so one round of SHA-256 protects it: no dictionary attack applies, and a slow hash,
+made for passwords that people choose, would only slow down every request. The file is replaced as a
+whole (written to a temporary file, fsynced, renamed), and only its owner may read it.
 
-The key in LIVERANK_API_KEY is an administrator's for as long as the server runs with it; it is on
-no disk.
+The key in LIVERANK_API_KEY has scope admin while the server runs with it; it is never on disk.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 import threading
 from collections.abc import Sequence
@@ -26,8 +24,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from gpu import InvalidValue
-from service.errors import LastKey, StorageFailed, UnknownKey
-from service.storage.files import storage_errors, sync_directory
+from service.errors import LastApiKey, StorageFailed, UnknownApiKey
+from service.storage.files import replace_file
 
 Scope = Literal["read", "write", "admin"]
 """Each includes those before it."""
@@ -36,20 +34,20 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 FILE = "keys.json"
 FILE_FORMAT = 1
 ENVIRONMENT_ID = "environment"
-"""The id of the key in LIVERANK_API_KEY, where keys are listed."""
+"""The id that the key in LIVERANK_API_KEY is listed with."""
 
-_PREFIX = "lvr_"  # so that scanners for leaked secrets can know one
+_PREFIX = "lvr_"  # scanners for leaked secrets recognise it
 _ID_BYTES = 6
 _SECRET_BYTES = 32
 _ID_LENGTH = 2 * _ID_BYTES
-_LONGEST_NAME = 100
+_MAX_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     """One key, without its secret.
 
-    graphs   the graphs it is for; None: all, those to come too
+    graphs   the graphs it is for; None: all, present and future
     created  RFC 3339, in UTC
     sha256   of the whole key, in hexadecimal
     """
@@ -64,7 +62,7 @@ class ApiKey:
     def includes(self, scope: Scope) -> bool:
         return SCOPES.index(scope) <= SCOPES.index(self.scope)
 
-    def sees(self, graph: str) -> bool:
+    def allows(self, graph: str) -> bool:
         return self.graphs is None or graph in self.graphs
 
 
@@ -72,11 +70,11 @@ def digest_of(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-class KeyStore:
-    """The keys of one data directory. Any thread may call any method."""
+class ApiKeyStore:
+    """The API keys of one data directory. Any thread may call any method."""
 
     def __init__(self, data: Path, environment_key: str | None = None) -> None:
-        """Reads DATA/keys.json, where there is one. Raises StorageFailed."""
+        """Reads DATA/keys.json, if it exists. Raises StorageFailed."""
         self.path = data / FILE
         self._changing = threading.Lock()
         self._keys = _read(self.path)
@@ -91,11 +89,13 @@ class KeyStore:
         return bool(self._keys) or self._environment is not None
 
     def listed(self) -> list[ApiKey]:
-        """All keys, the oldest first; that of the environment before them."""
+        """All keys: that of the environment, then the others, the oldest first."""
         return [*([self._environment] if self._environment else []), *self._keys.values()]
 
     def find(self, key: str) -> ApiKey | None:
-        """The key that the text is; None where it is none. Takes as long for a wrong secret."""
+        """The key with this text, None where there is none. A wrong secret takes as long as a right
+        one.
+        """
         digest = digest_of(key)
         if self._environment and compare_digest(digest, self._environment.sha256):
             return self._environment
@@ -105,20 +105,22 @@ class KeyStore:
         return named if same else None
 
     def create(self, name: str, scope: Scope, graphs: Sequence[str] | None) -> tuple[ApiKey, str]:
-        """A new key, and its text, which is nowhere kept. Raises InvalidValue, StorageFailed."""
-        if not (1 <= len(name) <= _LONGEST_NAME and name.isprintable()):
-            raise InvalidValue("name", name, f"1 to {_LONGEST_NAME} printable characters")
+        """A new key, and its text, which is not stored. Raises InvalidValue, StorageFailed."""
+        if not (1 <= len(name) <= _MAX_NAME and name.isprintable()):
+            raise InvalidValue("name", name, f"1 to {_MAX_NAME} printable characters")
         if scope not in SCOPES:
             raise InvalidValue("scope", scope, "one of " + ", ".join(SCOPES))
         if graphs is not None and not graphs:
-            raise InvalidValue("graphs", [], "the names of one or more graphs; left out: all")
+            raise InvalidValue("graphs", [], "the names of one or more graphs, or omitted for all")
         with self._changing:
             if not any(map(_is_administrator, self.listed())) and (scope, graphs) != (
                 "admin",
                 None,
             ):
-                # With the first key, keys are asked for: without this one nobody could make more.
-                raise InvalidValue("scope", scope, "admin, for all graphs: it is the first key")
+                # The first key makes keys required: without this one, nobody could create more.
+                raise InvalidValue(
+                    "scope", scope, "admin, for all graphs, since it is the first key"
+                )
             identity = secrets.token_hex(_ID_BYTES)
             text = f"{_PREFIX}{identity}_{secrets.token_urlsafe(_SECRET_BYTES)}"
             for_graphs = None if graphs is None else tuple(dict.fromkeys(graphs))
@@ -127,32 +129,23 @@ class KeyStore:
         return key, text
 
     def revoke(self, identity: str) -> ApiKey:
-        """Ends a key at once. Raises UnknownKey, StorageFailed.
-
-        Raises LastKey for the last one that can make others: nobody could undo that.
+        """Removes a key; it takes effect at once. Raises UnknownApiKey, StorageFailed, and
+        LastApiKey for the last one that can create others, which nobody could undo.
         """
         with self._changing:
             key = self._keys.get(identity)
             if key is None:
-                raise UnknownKey(identity)
+                raise UnknownApiKey(identity)
             rest = {other: row for other, row in self._keys.items() if other != identity}
             if not (self._environment or any(map(_is_administrator, rest.values()))):
-                raise LastKey(identity)
+                raise LastApiKey(identity)
             self._replace(rest)
         return key
 
     def _replace(self, keys: dict[str, ApiKey]) -> None:
-        aside = self.path.with_suffix(".aside")
         rows = [asdict(key) for key in keys.values()]
-        with storage_errors(self.path):
-            aside.unlink(missing_ok=True)
-            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"format": FILE_FORMAT, "keys": rows}, file, indent=2)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.rename(self.path)
-            sync_directory(self.path.parent)
+        document = json.dumps({"format": FILE_FORMAT, "keys": rows}, indent=2)
+        replace_file(self.path, document.encode(), 0o600)
         self._keys = keys
 
 
@@ -169,18 +162,18 @@ def _read(path: Path) -> dict[str, ApiKey]:
         document = json.loads(path.read_text("utf-8"))
         if document["format"] != FILE_FORMAT:
             found = document["format"]
-            raise StorageFailed(path, f"has format {found}; this version reads {FILE_FORMAT}")
-        keys = [_key_of(row) for row in document["keys"]]
-    except (FileNotFoundError, NotADirectoryError):  # a data directory that is none is told later
+            raise StorageFailed(path, f"has format {found}, expected {FILE_FORMAT}")
+        keys = [_api_key_of(row) for row in document["keys"]]
+    except (FileNotFoundError, NotADirectoryError):  # the catalog reports a wrong data directory
         return {}
     except OSError as error:
         raise StorageFailed(path, error) from error
     except (ValueError, TypeError, KeyError) as error:
-        raise StorageFailed(path, f"is no file of API keys: {error!r}") from error
+        raise StorageFailed(path, f"is not a file of API keys: {error!r}") from error
     return {key.id: key for key in keys}
 
 
-def _key_of(row: dict[str, object]) -> ApiKey:
+def _api_key_of(row: dict[str, object]) -> ApiKey:
     graphs = row["graphs"]
     if row["scope"] not in SCOPES or not (graphs is None or isinstance(graphs, list)):
         raise ValueError(f"key {row['id']}: scope {row['scope']!r}, graphs {graphs!r}")

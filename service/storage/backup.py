@@ -1,9 +1,9 @@
-"""A data directory copied while a server uses it, and put back.
+"""Backup and restore of a data directory, also while a server uses it.
 
 A backup is a data directory: the API keys, and each graph with its newest checkpoint, the batches
-after it, the idempotency keys and the watched queries. It is consistent by itself, because the
-journal is copied after the checkpoint and the watched queries, which name vertices of earlier
-batches, by SQLite, as of one moment; and every byte of it is checked before it is called done.
+after it, the idempotency keys and the watched queries. It is consistent, because SQLite copies the
+journal as of one moment, after the checkpoint and the watched queries, which name vertices of
+earlier batches; and every byte of it is verified before it is complete.
 """
 
 from __future__ import annotations
@@ -17,21 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.errors import StorageFailed
-from service.queries import watched
-from service.storage import api_keys as security
+from service.storage import api_keys, journal, watched_file
 from service.storage import checkpoint as checkpoints
-from service.storage.api_keys import KeyStore
+from service.storage.api_keys import ApiKeyStore
 from service.storage.checkpoint import Checkpoint
 from service.storage.files import storage_errors, sync_directory
+from service.storage.graph_store import MANIFEST
 from service.storage.head import Head
 from service.storage.journal import Journal, head_path
 from service.storage.verification import fault_of
 
-MANIFEST = "graph.json"
-JOURNAL = "journal.db"
-
 _ATTEMPTS = 5
-"""At copying a graph: a checkpoint may be replaced while it is copied."""
+"""To copy a graph: a checkpoint may be replaced while it is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +43,14 @@ class Copied:
 def backup(data: Path, target: Path) -> list[Copied]:
     """Copies the graphs of the data directory `data` to the new directory `target`.
 
-    Raises StorageFailed; then there is no `target`.
+    Raises StorageFailed; then `target` does not exist.
     """
     with storage_errors(data):
         names = sorted(path.name for path in _graphs(data))
 
-    def copy_all(aside: Path) -> list[Copied]:
-        _copy_api_keys(data, aside)
-        return [_copy(data / "graphs" / name, aside, name) for name in names]
+    def copy_all(temporary: Path) -> list[Copied]:
+        _copy_api_keys(data, temporary)
+        return [_copy(data / "graphs" / name, temporary, name) for name in names]
 
     return _whole(target, copy_all)
 
@@ -61,8 +58,8 @@ def backup(data: Path, target: Path) -> list[Copied]:
 def restore(source: Path, data: Path) -> list[Copied]:
     """Copies the backup `source` to the data directory `data`, which must be new or empty.
 
-    Raises StorageFailed for a backup that is damaged, before anything is written, and where the
-    copy fails; then there is nothing in `data`.
+    Raises StorageFailed for a damaged backup, before anything is written, and where the copy fails;
+    then `data` is unchanged.
     """
     with storage_errors(source):
         graphs = sorted(_graphs(source), key=lambda path: path.name)
@@ -72,11 +69,11 @@ def restore(source: Path, data: Path) -> list[Copied]:
         if data.is_dir() and not any(data.iterdir()):
             data.rmdir()
 
-    def copy_all(aside: Path) -> list[Copied]:
-        _copy_api_keys(source, aside)
+    def copy_all(temporary: Path) -> list[Copied]:
+        _copy_api_keys(source, temporary)
         for graph in graphs:
-            shutil.copytree(graph, aside / "graphs" / graph.name)
-        return [_verify(aside / "graphs" / graph.name) for graph in graphs]
+            shutil.copytree(graph, temporary / "graphs" / graph.name)
+        return [_verify(temporary / "graphs" / graph.name) for graph in graphs]
 
     return _whole(data, copy_all)
 
@@ -84,51 +81,51 @@ def restore(source: Path, data: Path) -> list[Copied]:
 def _graphs(data: Path) -> list[Path]:
     graphs = data / "graphs"
     if not graphs.is_dir():
-        raise StorageFailed(data, "is no data directory of liverank: it has no folder `graphs`")
+        raise StorageFailed(data, "is not a data directory of liverank: it has no folder `graphs`")
     return [path for path in graphs.iterdir() if not path.name.startswith(".")]
 
 
 def _whole(target: Path, write: Callable[[Path], list[Copied]]) -> list[Copied]:
-    """Lets a directory be written beside `target`, and renames it when all is on disk."""
+    """Writes a directory beside `target`, and renames it once all of it is on disk."""
     if target.exists():
-        raise StorageFailed(target, "is there already; a new directory is due")
-    aside = target.with_name(f".{target.name}.partial")
+        raise StorageFailed(target, "exists already; expected a new directory")
+    temporary = target.with_name(f".{target.name}.partial")
     with storage_errors(target):
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         try:
-            (aside / "graphs").mkdir(parents=True)
-            copied = write(aside)
-            _sync_all(aside)
-            aside.rename(target)
+            (temporary / "graphs").mkdir(parents=True)
+            copied = write(temporary)
+            _sync_all(temporary)
+            temporary.rename(target)
             sync_directory(target.parent)
         except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
     return copied
 
 
-def _copy_api_keys(data: Path, aside: Path) -> None:
-    _copy_if_there(data / security.FILE, aside)
-    KeyStore(aside)  # which reads them
+def _copy_api_keys(data: Path, temporary: Path) -> None:
+    _copy_if_exists(data / api_keys.FILE, temporary)
+    ApiKeyStore(temporary)  # reads and so verifies them
 
 
-def _copy_if_there(source: Path, directory: Path) -> None:
-    """Copies a file with its mode. Files that are replaced by renaming are copied whole."""
+def _copy_if_exists(source: Path, directory: Path) -> None:
+    """Copies a file with its mode. It is replaced only by renaming, so the copy is complete."""
     if source.exists():
         shutil.copy(source, directory)
 
 
-def _copy(source: Path, aside: Path, name: str) -> Copied:
-    target = aside / "graphs" / name
+def _copy(source: Path, temporary: Path, name: str) -> Copied:
+    target = temporary / "graphs" / name
     for attempt in range(1, _ATTEMPTS + 1):
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
         try:
             shutil.copyfile(source / MANIFEST, target / MANIFEST)
-            _copy_if_there(source / watched.FILE, target)
-            for path in checkpoints.stored(source / "checkpoints")[:1]:
-                shutil.copytree(path, target / "checkpoints" / path.name)
-            _copy_journal(source / JOURNAL, target / JOURNAL)
+            _copy_if_exists(source / watched_file.FILE, target)
+            for path in checkpoints.stored(source / checkpoints.DIRECTORY)[:1]:
+                shutil.copytree(path, target / checkpoints.DIRECTORY / path.name)
+            _copy_journal(source / journal.FILE, target / journal.FILE)
             return _verify(target)
         except (FileNotFoundError, shutil.Error, StorageFailed):
             if attempt == _ATTEMPTS:
@@ -143,32 +140,32 @@ def _copy_journal(source: Path, target: Path) -> None:
         closing(sqlite3.connect(target)) as new,
     ):
         old.backup(new)
-    journal = Journal(target)
+    copied = Journal(target)
     head = Head(head_path(target))
     # both slots
-    head.write(journal.version, journal.chain)
-    head.write(journal.version, journal.chain)
+    head.write(copied.version, copied.chain)
+    head.write(copied.version, copied.chain)
     head.close()
-    journal.close()
+    copied.close()
 
 
 def _verify(graph: Path) -> Copied:
-    """Raises StorageFailed where the files of a graph would not bring it back."""
-    stored = checkpoints.stored(graph / "checkpoints")
+    """Raises StorageFailed where the graph could not be recovered from its files."""
+    stored = checkpoints.stored(graph / checkpoints.DIRECTORY)
     newest: Checkpoint | None = checkpoints.read(stored[0]) if stored else None
-    watched.definitions_in(graph / watched.FILE)
-    journal = Journal(graph / JOURNAL)
+    watched_file.read_watched(graph / watched_file.FILE)
+    opened = Journal(graph / journal.FILE)
     try:
-        fault = fault_of(journal, newest)
+        fault = fault_of(opened, newest)
         if fault is not None:
-            raise StorageFailed(journal.path, fault)
-        if journal.retired > (newest.version if newest else 0):
+            raise StorageFailed(opened.path, fault)
+        if opened.retired > (newest.version if newest else 0):
             raise StorageFailed(
-                journal.path, f"begins after batch {journal.retired}, and no checkpoint is there"
+                opened.path, f"begins after batch {opened.retired}, and there is no checkpoint"
             )
-        version = journal.version
+        version = opened.version
     finally:
-        journal.close()
+        opened.close()
     size = sum(path.stat().st_size for path in graph.rglob("*") if path.is_file())
     return Copied(graph.name, version, size)
 

@@ -1,4 +1,4 @@
-"""A checkpoint: a directory of arrays from which a graph comes back warm.
+"""A checkpoint: a directory of arrays from which a graph is restored with its ranks.
 
     checkpoints/<version>-<revision>/
         <array>.bin      the numbers of one array, little-endian
@@ -6,8 +6,8 @@
                          revision, chain of the journal at that version, numbers, and for each array
                          its dtype, length and SHA-256
 
-It is written aside, synced and renamed, so that it is whole or not there; the newest *valid* one
-counts. One that is not valid is set aside as ``damaged-<name>``, and said.
+It is written under another name, synced and renamed, so that it is complete or absent; the newest
+*valid* one counts. An invalid one is renamed to ``damaged-<name>``, and logged.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from service.storage.files import storage_errors, sync_directory, write_synced
 
 log = logging.getLogger("liverank.checkpoint")
 
+DIRECTORY = "checkpoints"
 FORMAT = 1
 RETAINED = 2
 
@@ -43,14 +44,14 @@ _NAME = re.compile(r"(\d+)-(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What is kept of a graph at one version.
+    """A graph at one version.
 
     version   every batch up to it is in the arrays, or was rejected
     revision  of the ranks
     chain     of the journal at that version
-    numbers   what is no array, as JSON has it
-    arrays    host arrays by name; of a checkpoint that was read, mapped from its files: what is
-              written to them is written to memory only
+    numbers   everything that is not an array, as JSON
+    arrays    host arrays by name; those of a checkpoint on disk are mapped from its files, and
+              writing to them changes memory only
     """
 
     version: int
@@ -69,7 +70,7 @@ class Checkpoint:
 
 
 def write(directory: Path, checkpoint: Checkpoint) -> None:
-    """Writes the checkpoint below `directory`. Raises StorageFailed; then it is not there."""
+    """Writes the checkpoint below `directory`. Raises StorageFailed; then it does not exist."""
     target = directory / checkpoint.name
     aside = directory / f"{_WRITING}{checkpoint.name}"
     with storage_errors(target):
@@ -91,7 +92,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
             aside.rename(target)
             sync_directory(directory)
         except OSError:
-            # what is left would take the room that the next attempt needs
+            # the rest would take space that the next attempt needs
             shutil.rmtree(aside, ignore_errors=True)
             raise
 
@@ -110,9 +111,9 @@ def _manifest(checkpoint: Checkpoint, arrays: dict[str, Any]) -> bytes:
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint in `path`, every byte of it checked.
+    """The checkpoint in `path`, every byte of it verified.
 
-    Raises StorageFailed, which names the file that is missing or damaged.
+    Raises StorageFailed, which names the missing or damaged file.
     """
     manifest = path / _MANIFEST
     with storage_errors(manifest):
@@ -121,9 +122,7 @@ def read(path: Path) -> Checkpoint:
         raise StorageFailed(manifest, "is damaged: its checksum does not match")
     document = json.loads(content)
     if document["format"] != FORMAT:
-        raise StorageFailed(
-            manifest, f"has format {document['format']}; this version reads {FORMAT}"
-        )
+        raise StorageFailed(manifest, f"has format {document['format']}, expected {FORMAT}")
     files = {path / f"{name}.bin": stated for name, stated in document["arrays"].items()}
     with ThreadPoolExecutor(2) as readers:
         arrays = readers.map(_mapped, files, files.values())
@@ -137,14 +136,14 @@ def read(path: Path) -> Checkpoint:
 
 
 def _mapped(path: Path, stated: dict[str, Any]) -> NDArray[Any]:
-    """The array in the file, mapped. Raises StorageFailed where it is not the one stated."""
+    """The array in the file, mapped. Raises StorageFailed where it is damaged."""
     dtype = np.dtype(stated["dtype"])
     with storage_errors(path), open(path, "rb") as file:
         size = file.seek(0, 2)
-        due = stated["length"] * dtype.itemsize
-        if size != due:
-            raise StorageFailed(path, f"has {size:,} bytes where {due:,} are due")
-        if size == 0:  # which cannot be mapped
+        expected = stated["length"] * dtype.itemsize
+        if size != expected:
+            raise StorageFailed(path, f"has {size:,} bytes, expected {expected:,}")
+        if size == 0:  # an empty file cannot be mapped
             return np.empty(0, dtype)
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     if hashlib.sha256(content).hexdigest() != stated["sha256"]:
@@ -153,7 +152,7 @@ def _mapped(path: Path, stated: dict[str, Any]) -> NDArray[Any]:
 
 
 def stored(directory: Path) -> list[Path]:
-    """The checkpoints below `directory`, the newest first, valid or not."""
+    """The checkpoints below `directory`, newest first, valid or not."""
     names = [
         (int(match[1]), int(match[2]), path)
         for path in _entries(directory)
@@ -172,21 +171,21 @@ def _entries(directory: Path) -> Iterator[Path]:
 
 
 def newest_valid(directory: Path) -> Checkpoint | None:
-    """The newest checkpoint that can be read; None where there is none.
+    """The newest valid checkpoint; None where there is none.
 
-    Those that are damaged are set aside, and named in the log.
+    Damaged ones are set aside, and logged.
     """
     for path in stored(directory):
         try:
             return read(path)
         except StorageFailed as error:
             aside = set_aside(path)
-            log.error("%s; the checkpoint is set aside as %s", error, aside.name)
+            log.error("%s; the checkpoint was renamed to %s", error, aside.name)
     return None
 
 
 def set_aside(path: Path) -> Path:
-    """Renames a checkpoint so that it no longer counts; its new path."""
+    """Renames a checkpoint so that it no longer counts; returns the new path."""
     aside = path.with_name(f"{_DAMAGED}{path.name}")
     with storage_errors(path):
         shutil.rmtree(aside, ignore_errors=True)
@@ -196,10 +195,10 @@ def set_aside(path: Path) -> Path:
 
 
 def remove_old(directory: Path) -> None:
-    """Removes all checkpoints but the newest RETAINED, and what was half written."""
+    """Removes all checkpoints but the newest RETAINED, and incomplete ones."""
     with storage_errors(directory):
         for path in stored(directory)[RETAINED:]:
-            # renamed first: one that is removed by half must not look like a damaged one
+            # renamed first: a partly removed one must not look damaged
             doomed = path.with_name(f"{_WRITING}{path.name}")
             shutil.rmtree(doomed, ignore_errors=True)
             path.rename(doomed)

@@ -14,11 +14,11 @@ from service.errors import StorageFailed, StorageFull
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 SLICE = 8 << 20
-"""Bytes written between two syncs: what a commit of the journal may have to wait for."""
+"""Bytes written between two syncs, which a commit of the journal may have to wait for."""
 
 
 def storage_failure(path: object, error: OSError | sqlite3.Error) -> StorageFailed:
-    """The service's error for what the disk or SQLite said."""
+    """The service's error for an error of the operating system or of SQLite."""
     if isinstance(error, OSError):
         full = error.errno in _NO_SPACE
         reason: object = error.strerror or error
@@ -41,7 +41,7 @@ _NOT_THE_FILE = {
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether a failure says that the file's content is wrong, not that the disk refuses."""
+    """Whether an error means that the content of a file is wrong, not that the disk refuses."""
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
         return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & 0xFF not in _NOT_THE_FILE
@@ -50,7 +50,7 @@ def is_damage(error: BaseException | None) -> bool:
 
 @contextmanager
 def storage_errors(path: object) -> Iterator[None]:
-    """Raises StorageFailed, or StorageFull, for what goes wrong with `path`."""
+    """Raises StorageFailed, or StorageFull, for errors with `path`."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
@@ -66,13 +66,24 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def write_synced(path: Path, content: memoryview | bytes) -> None:
-    """Writes a new file, in slices that are each on disk before the next one."""
+def write_synced(path: Path, content: memoryview | bytes, mode: int = 0o666) -> None:
+    """Writes a new file, in slices that are each synced before the next one."""
     view = memoryview(content).cast("B")
-    with open(path, "xb", buffering=0) as file:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with open(descriptor, "wb", buffering=0) as file:
         for first in range(0, len(view), SLICE):
             rest = view[first : first + SLICE]
             while rest:
                 rest = rest[file.write(rest) :]
             os.fdatasync(file.fileno())
         os.fsync(file.fileno())
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Replaces the file, or creates it, as a whole. Raises StorageFailed; then it is unchanged."""
+    temporary = path.with_suffix(".writing")
+    with storage_errors(path):
+        temporary.unlink(missing_ok=True)
+        write_synced(temporary, content, mode)
+        temporary.rename(path)
+        sync_directory(path.parent)

@@ -1,9 +1,9 @@
-"""The head of a journal: a small file beside it that says how far the journal goes.
+"""The head of a journal: a small file beside it with the newest version.
 
-SQLite ends a damaged write-ahead log at the damage without a word. The head, written after each
-commit, exposes a journal that ended early. Its two slots are written in turn, so that one of them
-is whole; it is not synced, because the commit it speaks of is: after a power loss it may be behind
-the journal, never before it.
+SQLite silently ignores a damaged write-ahead log from the damage on. The head, written after each
+commit, exposes a journal that ends too early. Its two slots are written alternately, so that one is
+always valid. It is not synced, because the commit before it is: after a power loss it may be behind
+the journal, never ahead of it.
 
     slot: "LVHD", version (uint64), chain (32 bytes), CRC-32 of all that (uint32); little-endian
 """
@@ -19,14 +19,14 @@ _MAGIC = b"LVHD"
 _FIELDS = struct.Struct("<4sQ32s")
 _CHECKSUM = struct.Struct("<I")
 _SLOT = 512
-"""Bytes between the slots: a sector each, which disks write whole."""
+"""Bytes between the slots: one sector each, which disks write atomically."""
 
 
 class Head:
     """The head file of one journal, open for writing."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the file, or makes it. Raises OSError."""
+        """Opens the file, or creates it. Raises OSError."""
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._turn = 0
 
@@ -38,7 +38,7 @@ class Head:
         self._turn = 1 - self._turn
 
     def sync(self) -> None:
-        """Makes what was written survive a power loss. Raises OSError."""
+        """Makes the file survive a power loss. Raises OSError."""
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
@@ -46,7 +46,7 @@ class Head:
 
 
 def read_head(path: Path) -> tuple[int, bytes] | None:
-    """Version and chain of the newest whole slot; None where there is none, or no file."""
+    """Version and chain of the newest valid slot; None where there is none, or no file."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

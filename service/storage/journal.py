@@ -1,21 +1,22 @@
-"""The journal of one graph: what was accepted, in order, before anything else saw it.
+"""The journal of one graph: every accepted batch, in order, before anything else sees it.
 
 The tables are those of service.storage.layout. The rules:
 
 1. A batch is committed and fsynced (``synchronous=FULL``) before it is applied. Batches that wait
-   together are one transaction, one fsync. It also reserves the revisions that will publish them.
-2. A rejection is committed and fsynced before it is answered: replay has to skip exactly what was
-   skipped before.
+   together are one transaction, with one fsync. It also reserves the revisions that will publish
+   them.
+2. A rejection is committed and fsynced before it is answered: a replay must skip exactly the
+   batches that were skipped before.
 3. A receipt is committed before it is answered, without an fsync of its own
-   (``synchronous=NORMAL``, a second connection): it survives the death of the process. A power loss
-   may take the newest receipts; then recovery, which applies the same batches to the same graph,
+   (``synchronous=NORMAL``, a second connection): it survives the end of the process. A power loss
+   may destroy the newest receipts; recovery, which applies the same batches to the same graph, then
    writes them again with the same counts.
-4. A recomputation reserves its revision, fsynced, before it is published: revisions never repeat.
-5. Batches go only when two checkpoints hold them (`retire`). Their outcomes go with them, but not
-   those of batches that came with an idempotency key: key, hash and outcome stay `KEPT_SECONDS`
-   longer.
+4. A recomputation reserves its revision, fsynced, before publication: revisions never repeat.
+5. Batches are removed only when two checkpoints hold them (`retire`). Their outcomes are removed
+   with them, except those of batches with an idempotency key: key, hash and outcome stay
+   `KEPT_SECONDS` longer.
 
-The graph's pipeline writes; `retire` and `outcome` may be called from any thread.
+The graph's writer writes; `retire` and `outcome` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -39,36 +40,35 @@ from service.storage.layout import Record, State
 
 log = logging.getLogger("liverank.journal")
 
-PAYLOAD_LIMIT = 900_000_000
-"""Bytes of one payload: SQLite holds values up to 1,000,000,000."""
+FILE = "journal.db"
+
+MAX_PAYLOAD_BYTES = 900_000_000
+"""Of one payload: SQLite stores values of up to 1,000,000,000 bytes."""
 
 KEPT_SECONDS = 7 * 24 * 3600.0
-"""How long an idempotency key is known after its batch was retired."""
+"""How long an idempotency key is kept after its batch was retired."""
 
 _SLICE_ROWS, _SLICE_BYTES = 500, 4 << 20
-"""The most that one transaction of `retire` removes: commits wait for it."""
+"""The most that one transaction of `retire` removes, because commits wait for it."""
 
 Status = Literal["ranked", "rejected", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a batch ended; `body` is the JSON that was or will be answered."""
+    """How a batch ended. body: the JSON of the response."""
 
     status: Status
     body: bytes
 
 
 class Journal:
-    """An open journal. Invariant: it holds the batches `retired` + 1 … `version`, without a gap but
-    for those whose outcome is ``lost``.
-
-    chain     of the newest batch
-    revision  no revision above it was ever published
+    """An open journal. Invariant: it holds the batches `retired` + 1 … `version`, without a gap
+    except for those whose outcome is ``lost``.
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens the journal at `path`. Raises StorageFailed where it cannot be read."""
+        """Opens the journal at `path`. Raises StorageFailed."""
         self.path = path
         self._reading = threading.Lock()
         self._writing = threading.Lock()
@@ -89,7 +89,7 @@ class Journal:
         """Writes an empty journal to `path`, which must not exist, and closes it."""
         layout.create(path)
         head = Head(head_path(path))
-        # both slots, so that the file needs no more room on the disk later
+        # both slots, so that the file needs no more disk space later
         head.write(0, layout.BEGINNING)
         head.write(0, layout.BEGINNING)
         head.sync()
@@ -97,16 +97,17 @@ class Journal:
 
     @property
     def version(self) -> int:
-        """The newest batch."""
+        """Of the newest batch."""
         return self._state.version
 
     @property
     def chain(self) -> bytes:
+        """Of the newest batch."""
         return self._state.chain
 
     @property
     def retired(self) -> int:
-        """The newest batch that is gone."""
+        """The newest batch that was removed."""
         return self._state.retired
 
     @property
@@ -115,14 +116,14 @@ class Journal:
 
     @property
     def revision(self) -> int:
+        """The highest that may have been published."""
         return self._state.revision
 
     def append(self, records: Sequence[Record], revisions: int) -> list[int]:
-        """Commits `records` with one fsync, and reserves so many revisions more.
+        """Commits `records` with one fsync, and reserves `revisions` more revisions.
 
-        Returns the versions of the records.
-
-        Raises StorageFailed; then none of them is in the journal.
+        Returns the versions of the records. Raises StorageFailed; then none of them is in the
+        journal.
         """
         now = time.time()
         with self._writing:
@@ -150,20 +151,20 @@ class Journal:
         self.append([], revisions)
 
     def reject(self, version: int, problem: bytes) -> None:
-        """Commits, with an fsync, that `version` is spent and not applied."""
+        """Commits, with an fsync, that `version` is not applied."""
         with self._writing, self._transaction(self._durable):
             layout.insert_outcomes(self._durable, [(version, "rejected", problem)])
 
-    def settle(self, receipts: Iterable[tuple[int, bytes]]) -> None:
-        """Commits receipts; they survive the process, perhaps not a power loss (rule 3)."""
+    def add_receipts(self, receipts: Iterable[tuple[int, bytes]]) -> None:
+        """Commits receipts: they survive the process, but perhaps not a power loss (rule 3)."""
         with self._writing, self._transaction(self._receipts):
             layout.insert_outcomes(
                 self._receipts, ((version, "ranked", receipt) for version, receipt in receipts)
             )
 
     def blame(self, versions: Sequence[int]) -> None:
-        """Commits, with an fsync, that the device was lost over these batches: over one of them,
-        where there are more. Then each is suspect, and none blamed.
+        """Commits, with an fsync, that the device was lost while these batches were processed. With
+        several, each becomes a suspect, but none is counted as the cause.
         """
         with self._writing, self._transaction(self._durable):
             self._durable.executemany(
@@ -173,17 +174,17 @@ class Journal:
             )
 
     def deaths(self) -> dict[int, int]:
-        """How often each suspect was alone at work when the device was lost."""
+        """How often the device was lost over each suspect alone."""
         with storage_errors(self.path):
             return dict(self._durable.execute("SELECT version, count FROM deaths").fetchall())
 
     def acquit(self) -> None:
-        """Forgets the suspects: the graph is ranked with all of them."""
+        """Removes the suspects: the graph was ranked with all of them."""
         with self._writing, self._transaction(self._durable):
             self._durable.execute("DELETE FROM deaths")
 
     def holder(self, idempotency_key: str) -> tuple[int, bytes] | None:
-        """The version and the body hash of the batch that came with this key."""
+        """The version and the body hash of the batch with this key."""
         with storage_errors(self.path):
             row = self._durable.execute(
                 "SELECT version, idempotency_key, body_hash, retired_at, checksum FROM requests"
@@ -197,7 +198,7 @@ class Journal:
         return row[0], row[2]
 
     def outcome(self, version: int) -> Outcome | None:
-        """How `version` ended; None while it is pending, or where there is no such version."""
+        """How `version` ended; None while it is pending, and for an unknown version."""
         with self._reading, storage_errors(self.path):
             row = self._reader.execute(
                 "SELECT version, status, body, checksum FROM outcomes WHERE version = ?",
@@ -236,7 +237,7 @@ class Journal:
     def retire(self, version: int, chain: bytes) -> None:
         """Removes the batches up to `version`, whose chain is `chain`, in slices.
 
-        Raises StorageFailed; then some of the oldest are gone, without a gap.
+        Raises StorageFailed; then only some of the oldest are removed, without a gap.
         """
         now = time.time()
         while self.retired < version:
@@ -251,7 +252,7 @@ class Journal:
     def _remove_slice(
         self, connection: sqlite3.Connection, version: int, chain: bytes, now: float
     ) -> tuple[int, bytes]:
-        """Removes some of the oldest batches up to `version`; the newest of them, its chain."""
+        """Removes some of the oldest batches up to `version`; the newest of them, and its chain."""
         rows = connection.execute(
             "SELECT version, length(payload), idempotency_key, body_hash, chain"
             " FROM batches WHERE version > ? AND version <= ? ORDER BY version LIMIT ?",
@@ -290,7 +291,7 @@ class Journal:
                 return
 
     def sync_head(self) -> None:
-        """Makes the head file survive a power loss, now and then."""
+        """Makes the head file as it is now survive a power loss."""
         if self._head is not None:
             with storage_errors(head_path(self.path)):
                 self._head.sync()
@@ -305,7 +306,7 @@ class Journal:
 
     def _open(self) -> None:
         self._durable = self._connect("FULL")
-        layout.bring_up_to_date(self._durable, self.path)
+        layout.upgrade(self._durable, self.path)
         self._receipts = self._connect("NORMAL")
         self._reader = self._connect("NORMAL")
         self._reader.execute("PRAGMA query_only = ON")
@@ -313,7 +314,7 @@ class Journal:
         self._head = Head(head_path(self.path))
 
     def _connect(self, synchronous: Literal["FULL", "NORMAL"]) -> sqlite3.Connection:
-        # mode=rw: a journal that vanished meanwhile must not be created empty.
+        # mode=rw: a journal that has disappeared must not be created empty.
         uri = f"{self.path.absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
         self._connections.append(connection)
@@ -322,7 +323,7 @@ class Journal:
         return connection
 
     def _write_head(self) -> None:
-        """The batches are committed; a head that stays behind only tells less."""
+        """After the commit: a head that is behind merely detects less."""
         assert self._head is not None
         try:
             self._head.write(self._state.version, self._state.chain)
@@ -331,7 +332,7 @@ class Journal:
 
     @contextmanager
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-        """To be entered with `_writing` held: SQLite has one writer, and polls where it waits."""
+        """To be entered with `_writing` held: SQLite has one writer, and would wait by polling."""
         with storage_errors(self.path):
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -344,5 +345,5 @@ class Journal:
 
 
 def head_path(journal: Path) -> Path:
-    """Where the head of the journal at `journal` is."""
+    """The path of the head file of a journal."""
     return journal.with_suffix(".head")

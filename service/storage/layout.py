@@ -1,32 +1,32 @@
-"""The tables of a journal, what protects each row, and how older layouts become this one.
+"""The tables of a journal, the checksums of their rows, and the upgrade from older layouts.
 
-A SQLite database (WAL); `application_id` says that it is a journal of liverank, `user_version`
-which layout it has (2):
+A SQLite database (WAL); `application_id` marks a journal of liverank, `user_version` is its layout
+(2):
 
-    batches    version          the number of the batch; those up to state.retired are gone
+    batches    version          the number of the batch; those up to state.retired are removed
                committed_at     Unix time, seconds
                strategy         the strategy asked for
                idempotency_key  null where none was given
                body_hash        SHA-256 of the request's body
-               payload          the columns of keys (service.formats.decode.encode_batch)
+               payload          the columns of keys (service.formats.payload)
                chain            SHA-256 of all the above and of the chain of the batch before
-    requests   version          of a batch that came with an idempotency key, also of a retired one
+    requests   version          of a batch with an idempotency key, retired or not
                idempotency_key  unique
                body_hash        as above
-               retired_at       Unix time at which the batch went; null while it is there
+               retired_at       Unix time at which the batch was removed; null before
                checksum         CRC-32 of all the above
-    outcomes   version          of a batch that was settled
+    outcomes   version          of a batch that has ended
                status           ranked: body is the receipt; rejected: body is the problem document;
                                 lost: the batch could not be read back, body says why
-               body             JSON, the bytes that are answered
+               body             JSON, the body of the response
                checksum         CRC-32 of all the above
-    deaths     version          of a batch that was at work when the device was lost
-               count            how often it alone was: at 2 it is rejected
+    deaths     version          of a batch that was being processed when the device was lost
+               count            how often that was the only one: at 2 it is rejected
     state      one row: version of the newest batch and its chain; the newest retired version and
                its chain; the highest revision that may have been published; their CRC-32
 
-A chain and checksums, because SQLite has none of its own: a page that the disk returns with other
-bytes is taken as it is.
+Chain and checksums, because SQLite has none of its own: it does not notice a page that the disk
+returns with other bytes.
 
 Layout 1 (release 0.1) had no requests, chain and checksums, and `published` instead of `state`.
 """
@@ -90,12 +90,12 @@ PRAGMA user_version = {LAYOUT};
 
 
 class UnknownLayout(StorageFailed):
-    """The journal was written by a later release."""
+    """A later release wrote the journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One batch as it is journalled."""
+    """One batch as the journal keeps it."""
 
     payload: bytes
     strategy: str
@@ -105,7 +105,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The one row of `state`; see the module."""
+    """The row of `state`; see the module."""
 
     version: int = 0
     chain: bytes = BEGINNING
@@ -171,7 +171,7 @@ def write_state(connection: sqlite3.Connection, state: State) -> None:
 
 
 def read_state(connection: sqlite3.Connection, path: Path) -> State:
-    """Raises StorageFailed for a file that is no journal, sqlite3.Error for one that is damaged."""
+    """Raises StorageFailed where the row is damaged, sqlite3.Error where the file is."""
     row = connection.execute(
         "SELECT version, chain, retired, retired_chain, revision, checksum FROM state"
     ).fetchone()
@@ -180,17 +180,17 @@ def read_state(connection: sqlite3.Connection, path: Path) -> State:
     return State(*row[:-1])
 
 
-def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
-    """Makes this layout of an older one, at once or not at all.
+def upgrade(connection: sqlite3.Connection, path: Path) -> None:
+    """Upgrades an older layout to this one, in one transaction.
 
-    Raises StorageFailed for a file that is no journal, and for a layout of another release.
+    Raises StorageFailed for a file that is not a journal, UnknownLayout for a later layout.
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (layout,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise StorageFailed(path, "is a SQLite database, but no journal of liverank")
+        raise StorageFailed(path, "is a SQLite database, but not a journal of liverank")
     if layout not in (1, LAYOUT):
-        raise UnknownLayout(path, f"has layout {layout}; layouts 1 and {LAYOUT} can be read")
+        raise UnknownLayout(path, f"has layout {layout}, expected 1 to {LAYOUT}")
     if layout == 1:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -232,9 +232,7 @@ def insert_batches(
     committed_at: float,
     numbered: Sequence[tuple[int, Record, bytes]],
 ) -> None:
-    """Enters batches, each with its version and chain, and the idempotency keys of those that have
-    one.
-    """
+    """Inserts batches, each with its version and chain, and their idempotency keys."""
     connection.executemany(
         "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
@@ -267,7 +265,7 @@ def insert_request(
 
 
 def insert_outcomes(connection: sqlite3.Connection, rows: Iterable[tuple[int, str, bytes]]) -> None:
-    """Enters how batches ended: version, status and body of each."""
+    """Inserts the outcomes of batches: version, status and body of each."""
     connection.executemany(
         "INSERT INTO outcomes VALUES (?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows)
     )

@@ -12,7 +12,7 @@ from service.errors import StorageFailed
 
 
 def take_lock(data: Path) -> int:
-    """Locks the directory until the descriptor that comes back is closed. Raises StorageFailed."""
+    """Locks the directory until the returned descriptor is closed. Raises StorageFailed."""
     try:
         descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:

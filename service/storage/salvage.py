@@ -1,12 +1,12 @@
-"""A damaged journal: what can be read of it goes into a new one, the rest is said.
+"""Salvages a damaged journal: copies what can be read to a new one, and reports the rest.
 
     salvaging/             the new journal while it is written
-    salvaged/              the new journal, whole: from here on it counts
-    damaged-journal-<n>/   the old files, as they were
+    salvaged/              the new journal, complete: from here on it counts
+    damaged-journal-<n>/   the old files, unchanged
 
-A batch that cannot be read back gets the outcome ``lost``: its version stays spent, and who asks
-for it is told. Later batches are kept: each is verified by itself, and a hole takes less than the
-end would. The key of a lost batch is forgotten, so that whoever sends it again has it applied.
+A batch that cannot be read gets the outcome ``lost``: its version stays assigned, and requests for
+it are told so. Later batches are kept: each is verified on its own. The idempotency key of a lost
+batch is removed, so that the batch is applied when it is sent again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from service.errors import TYPE_PREFIX, StorageFailed, encode_problem
+from service.errors import BatchLost, StorageFailed
+from service.problems import encode_problem, problem_of
 from service.storage import layout
 from service.storage.checkpoint import Checkpoint
 from service.storage.files import storage_errors, sync_directory
@@ -33,15 +34,15 @@ from service.storage.layout import Record, State
 log = logging.getLogger("liverank.salvage")
 
 _REVISIONS_SKIPPED = 1 << 20
-"""Where the newest revision is not known, so many are skipped: none is used twice."""
+"""Revisions skipped where the newest one is unknown, so that none is used twice."""
 
 _CHUNK = 1000
 
 
 def salvage(path: Path, checkpoint: Checkpoint | None, fault: str) -> None:
-    """Replaces the journal at `path`, which has the `fault`, by what can be read of it.
+    """Replaces the journal at `path`, which has the `fault`, with what can be read of it.
 
-    Raises StorageFailed where that would leave nothing to go on from.
+    Raises StorageFailed where too little would be left to recover from.
     """
     directory = path.parent
     aside = directory / "salvaging"
@@ -59,11 +60,11 @@ def salvage(path: Path, checkpoint: Checkpoint | None, fault: str) -> None:
         sync_directory(directory)
     finish_salvage(path)
     named = "batches " + ", ".join(_ranges(lost)) if lost else "no batch"
-    log.error("%s: %s; it is set aside, and %s of %d lost", path, fault, named, end)
+    log.error("%s: %s; it was set aside; lost: %s of %d", path, fault, named, end)
 
 
 def finish_salvage(path: Path) -> None:
-    """Puts a salvaged journal into the place of the damaged one, wherever that was interrupted."""
+    """Moves a salvaged journal to the place of the damaged one; continues after an interruption."""
     directory, new = path.parent, path.parent / "salvaged"
     if not new.is_dir():
         return
@@ -93,13 +94,13 @@ def _rebuild(
     if state is not None and state.retired > start:
         raise StorageFailed(
             path,
-            f"{fault}; no checkpoint that can be read reaches batch {state.retired}, the newest "
-            "that it no longer holds: restore a backup",
+            f"{fault}; no readable checkpoint reaches batch {state.retired}, the newest one that "
+            "the journal no longer holds: restore a backup",
         )
     head = read_head(head_path(path))
     if checkpoint is None and state is None and head is None:
         raise StorageFailed(
-            path, f"{fault}; nothing says how many batches it held: restore a backup"
+            path, f"{fault}; the number of its batches is unknown: restore a backup"
         )
     known = [start, *([state.version] if state else []), *([head[0]] if head else [])]
     newest = _readable_newest(old)
@@ -123,7 +124,7 @@ def _rebuild(
             old, "requests", "version, idempotency_key, body_hash, retired_at, checksum", start
         ):
             version, key, body_hash, retired_at = row
-            # later ones come with their batches
+            # later ones are inserted with their batches
             if version <= start and layout.checksum(*row) == stated:
                 layout.insert_request(new, version, key, body_hash, retired_at or time.time())
         for version, (committed_at, record) in sorted(found.items()):
@@ -133,7 +134,8 @@ def _rebuild(
             if layout.checksum(*row) == stated and (row[0] <= start or row[0] in found):
                 layout.insert_outcomes(new, [(row[0], row[1], row[2])])
         for version in lost:
-            layout.insert_outcomes(new, [(version, "lost", _problem(version, fault))])
+            problem = encode_problem(problem_of(BatchLost(version, fault)))
+            layout.insert_outcomes(new, [(version, "lost", problem)])
         layout.write_state(new, replace(fresh, version=end, chain=chain))
         new.execute("COMMIT")
     written = Head(head_path(target))
@@ -162,26 +164,26 @@ def _readable_newest(old: sqlite3.Connection) -> int | None:
 def _verified_batches(
     old: sqlite3.Connection, after: int, chain: bytes, last: int
 ) -> Iterator[tuple[int, tuple[float, Record]]]:
-    """The batches that are as they were written; a row is proven by the chain of the one before."""
+    """The intact batches; a row is verified with the chain of the one before."""
     columns = "version, committed_at, payload, strategy, idempotency_key, body_hash, chain"
-    due, before = after + 1, chain
+    expected, before = after + 1, chain
     for version, committed_at, *fields, stated in _readable_rows(
         old, "batches", columns, last, after
     ):
         record = Record(*fields)
         try:
-            proven = layout.link(before, version, committed_at, record) == stated
-        except (AttributeError, TypeError, struct.error):  # a column came back as another type
-            proven = False
-        if proven and version == due:
+            intact = layout.link(before, version, committed_at, record) == stated
+        except (AttributeError, TypeError, struct.error):  # a column has another type
+            intact = False
+        if intact and version == expected:
             yield version, (committed_at, record)
-        due, before = version + 1, stated if isinstance(stated, bytes) else b""
+        expected, before = version + 1, stated if isinstance(stated, bytes) else b""
 
 
 def _readable_rows(
     old: sqlite3.Connection, table: str, columns: str, last: int, after: int = -1
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows of versions up to `last` that SQLite can still deliver, ascending."""
+    """The rows of versions up to `last` that SQLite can still read, ascending."""
     query = f"SELECT {columns} FROM {table} WHERE version > ? AND version <= ? ORDER BY version"
     for low in range(after, last, _CHUNK):
         high = min(low + _CHUNK, last)
@@ -193,18 +195,6 @@ def _readable_rows(
                     yield from old.execute(query, (version - 1, version)).fetchall()
                 except (sqlite3.Error, UnicodeDecodeError):
                     continue
-
-
-def _problem(version: int, fault: str) -> bytes:
-    return encode_problem(
-        {
-            "type": f"{TYPE_PREFIX}batch-lost",
-            "title": "Batch lost",
-            "status": 500,
-            "detail": f"batch {version} could not be read back from the journal ({fault}); "
-            "send it again",
-        }
-    )
 
 
 def _ranges(versions: list[int]) -> list[str]:

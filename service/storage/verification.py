@@ -1,4 +1,4 @@
-"""Whether a journal is what was written: every row of it, its end, and what belongs to it."""
+"""Whether a journal is intact: every row, its end, and its match with head and checkpoint."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from service.storage.layout import Record
 
 
 def fault_of(journal: Journal, checkpoint: Checkpoint | None) -> str | None:
-    """What is wrong with the journal, in words; None where every byte that counts is right.
+    """The first fault of the journal, in words; None where it is intact.
 
-    Raises StorageFailed where the disk does not let it be read.
+    Raises StorageFailed where the disk prevents reading it.
     """
     try:
         connection = sqlite3.connect(journal.path)
@@ -51,25 +51,25 @@ def _rows(connection: sqlite3.Connection) -> str | None:
 
 
 def _batches(connection: sqlite3.Connection, journal: Journal) -> str | None:
-    lost = lost_batches(connection)
-    chain, due = journal.retired_chain, journal.retired + 1
+    lost = _lost_batches(connection)
+    chain, expected = journal.retired_chain, journal.retired + 1
     rows = connection.execute(
         "SELECT version, committed_at, payload, strategy, idempotency_key, body_hash, chain"
         " FROM batches ORDER BY version"
     )
     for version, committed_at, *columns, stated in rows:
-        while due in lost:
-            due += 1
-        if version != due:
-            return f"batch {due} is missing"
+        while expected in lost:
+            expected += 1
+        if version != expected:
+            return f"batch {expected} is missing"
         chain = layout.link(chain, version, committed_at, Record(*columns))
         if chain != stated:
             return f"batch {version} is damaged"
-        due += 1
-    while due in lost:
-        due += 1
-    if due != journal.version + 1:
-        return f"batch {due} is missing"
+        expected += 1
+    while expected in lost:
+        expected += 1
+    if expected != journal.version + 1:
+        return f"batch {expected} is missing"
     return None if chain == journal.chain else "the chain of its batches is broken"
 
 
@@ -84,15 +84,15 @@ def _end(
         witnesses.append((f"checkpoint {checkpoint.name}", checkpoint.version, checkpoint.chain))
     for witness, version, chain in witnesses:
         if version > journal.version:
-            return f"it ends at batch {journal.version}, but {witness} says {version}"
+            return f"it ends at batch {journal.version}, but {witness} is at {version}"
         own = _chain_at(connection, journal, version)
         if own is not None and own != chain:
-            return f"{witness} is of another journal"
+            return f"{witness} belongs to another journal"
     return None
 
 
 def _chain_at(connection: sqlite3.Connection, journal: Journal, version: int) -> bytes | None:
-    """The journal's chain at a version; None where it no longer holds it."""
+    """The journal's chain at a version; None where it no longer has it."""
     if version == journal.version:
         return journal.chain
     if version == journal.retired:
@@ -101,7 +101,7 @@ def _chain_at(connection: sqlite3.Connection, journal: Journal, version: int) ->
     return None if row is None else bytes(row[0])
 
 
-def lost_batches(connection: sqlite3.Connection) -> set[int]:
-    """The batches that an earlier salvage had to give up."""
+def _lost_batches(connection: sqlite3.Connection) -> set[int]:
+    """The batches that an earlier salvage could not read."""
     rows = connection.execute("SELECT version FROM outcomes WHERE status = 'lost'")
     return {version for (version,) in rows}

@@ -30,8 +30,8 @@ READY_SECONDS = 180.0
 IMPORTED = (
     "service.app",
     "tests.crash.points",
-    "uvicorn.protocols.http.auto",
-    "uvicorn.loops.auto",
+    "service.http.server",
+    "uvicorn.loops.uvloop",
     "uvicorn.lifespan.on",
 )
 
@@ -133,10 +133,10 @@ class Nursery:
 
 def _serve(request: dict[str, Any]) -> None:
     import numba
-    import uvicorn
 
     from gpu import Engine
     from service.app import create_app
+    from service.http.server import server_of
     from service.settings import Settings
     from tests.crash.points import arm
 
@@ -151,7 +151,7 @@ def _serve(request: dict[str, Any]) -> None:
         port=request["port"],
         checkpoint_bytes=request["checkpoint_bytes"],
     )
-    uvicorn.run(create_app(settings), port=settings.port, log_level="error", access_log=False)
+    server_of(create_app(settings), settings, log_level="error").run()
 
 
 def _import_without_threads() -> None:

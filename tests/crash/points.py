@@ -30,6 +30,7 @@ def _around(function: str, what: str) -> dict[str, Point]:
 
 _JOURNAL = "service.storage.journal:Journal"
 _CHECKPOINT = "service.storage.checkpoint"
+_STORE = "service.storage.graph_store"
 
 WRITING: dict[str, Point] = {
     **_around(f"{_JOURNAL}.append", "the journal's commit"),
@@ -39,8 +40,10 @@ WRITING: dict[str, Point] = {
     "after mutate": Point("gpu.engine:Engine.apply", "after"),
     **_around("gpu.engine:Engine.update", "the solve"),
     **_around("gpu.engine:Engine.publish", "the ranks are copied"),
-    **_around(f"{_JOURNAL}.settle", "the receipts are stored"),
-    "after the view is shown": Point("service.pipeline.pipeline:Pipeline._show", "after"),
+    **_around(f"{_JOURNAL}.add_receipts", "the receipts are stored"),
+    "after the view is published": Point(
+        "service.pipeline.published:PublishedViews.publish", "after"
+    ),
 }
 """Passed by every group of batches."""
 
@@ -64,8 +67,8 @@ RECOVERING: dict[str, Point] = {
     **_around("gpu.engine:Engine.restore", "the engine is restored"),
     "before the journal is verified": Point("service.storage.recovery:fault_of", "before"),
     "while batches are replayed": Point("service.pipeline.keyed_graph:KeyedGraph.apply", "after"),
-    "before the recovered graph is shown": Point(
-        "service.pipeline.pipeline:Pipeline._show", "before"
+    "before the recovered graph is published": Point(
+        "service.pipeline.published:PublishedViews.publish", "before"
     ),
 }
 """Passed by every start of a server that has something to recover."""
@@ -73,9 +76,9 @@ RECOVERING: dict[str, Point] = {
 CATALOGUE: dict[str, Point] = {
     **_around("service.catalog:Catalog._create", "a graph is created"),
     "after its journal is created": Point(f"{_JOURNAL}.create", "after"),
-    "while a graph's directory is renamed": Point("service.catalog:sync_directory", "before"),
-    "after a graph's directory is renamed": Point("service.catalog:sync_directory", "after"),
-    **_around("service.catalog:Catalog._remove", "a graph is removed"),
+    "while a graph's directory is renamed": Point(f"{_STORE}:sync_directory", "before"),
+    "after a graph's directory is renamed": Point(f"{_STORE}:sync_directory", "after"),
+    **_around(f"{_STORE}:GraphStore.remove", "a graph is removed"),
     "before its files are removed": Point("shutil:rmtree", "before"),
 }
 """Passed when graphs come and go."""

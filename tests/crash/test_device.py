@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.pipeline.pipeline import EXIT_DEVICE_LOST
+from service.pipeline.device_loss import EXIT_DEVICE_LOST
 from service.storage.journal import Journal
 from tests.service.graphs import batch, send, working
 
@@ -16,8 +16,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from gpu import Engine
-from gpu.errors import DeviceLost
-from tests.service.graphs import batch, opened
+from gpu import DeviceLost
+from tests.service.graphs import batch, opened, submit
 
 poison = "poison"
 
@@ -30,7 +30,7 @@ def losing(original):
 
 def pipeline_keys():
     import gc
-    from service.vertex_keys.table import KeyTable
+    from service.vertex_keys import KeyTable
     import pyarrow as pa
     tables = [one for one in gc.get_objects() if isinstance(one, KeyTable)]
     return {poison} if any(table.lookup(pa.array([poison]))[0] >= 0 for table in tables) else set()
@@ -40,7 +40,7 @@ for function in {"apply": ("apply", "apply_parts"), "update": ("update",)}[sys.a
 pipeline = opened(Path(sys.argv[1]))
 if sys.argv[3] == "send":
     for one in [batch([("c", "d")]), batch([("a", "poison")]), batch([("e", "f")])]:
-        pipeline.submit(one)
+        submit(pipeline, one)
         one.durable.result()
     one.ranked.result()
 print(pipeline.view.version, pipeline.view.edges)
@@ -67,7 +67,7 @@ def test_a_batch_that_ended_the_process_twice_is_rejected(tmp_path: Path, functi
         last = ended.stderr.splitlines()[-1]
         assert last == (
             "liverank: the device is lost: cudaErrorIllegalAddress: an illegal memory access was "
-            "encountered; the process ends, to be started again"
+            "encountered; the process ends and must be started again"
         )
         deaths += 1
         assert deaths <= 3
@@ -92,12 +92,10 @@ def test_a_batch_that_ended_the_process_twice_is_rejected(tmp_path: Path, functi
 ASKING = """
 import sys
 from pathlib import Path
-import pyarrow as pa
 from gpu.personalized import Query
-from service.queries.model import KeyedQuery, Request
-from service.queries.scheduler import Watch
-from service.queries.watched import Definition
-from tests.service.graphs import batch, opened, send
+from service.queries.model import KeyedQuery, QueryRequest, WatchedQuery
+from service.queries.scheduler import WatchRequest
+from tests.service.graphs import batch, engine_of, opened, send
 
 def lost(self):
     raise RuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
@@ -105,14 +103,13 @@ def lost(self):
 pipeline = opened(Path(sys.argv[1]))
 send(pipeline, batch([("a", "b"), ("b", "a")]))
 Query.step = lost
-type(pipeline._engine._backend).is_lost = lambda self, error: "cuda" in str(error)
-query = KeyedQuery(pa.array(["a"]))
-asked = {
-    "query": Request([query], 60.0),
-    "watch": Watch([query], 60.0, "mine", Definition(("a",), (1.0,), 10, "hybrid", 1e-6)),
+type(engine_of(pipeline)._backend).is_lost = lambda self, error: "cuda" in str(error)
+request = {
+    "query": QueryRequest([KeyedQuery(seeds={"a": 1.0})], 60.0),
+    "watch": WatchRequest([WatchedQuery(seeds={"a": 1.0}, target_error=1e-6)], 60.0, "mine"),
 }[sys.argv[2]]
-pipeline.ask(asked)
-asked.answered.result(60)
+pipeline.ask(request)
+request.answer.result(60)
 """
 
 
@@ -129,7 +126,7 @@ def test_a_query_that_loses_the_device_ends_the_process(tmp_path: Path, what: st
     assert ended.returncode == EXIT_DEVICE_LOST, ended.stderr
     assert ended.stderr.splitlines()[-1] == (
         "liverank: the device is lost: cudaErrorIllegalAddress: an illegal memory access was "
-        "encountered; the process ends, to be started again"
+        "encountered; the process ends and must be started again"
     )
     # what was committed is there again, and nothing is watched that was not answered
     with working(tmp_path) as pipeline:

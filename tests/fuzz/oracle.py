@@ -18,20 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from gpu import EdgeBatch, Engine
-from service.errors import BatchTooLarge
-from service.formats.decode import (
-    EdgeColumns,
-    ExpandsTooFar,
-    FormatError,
-    UnsupportedFormat,
-    decode_batch,
-    decode_payload,
-    encode_batch,
-)
+from service.errors import BatchTooLarge, BodyTooLarge, FormatError, UnsupportedFormat
+from service.formats.columns import EdgeColumns
+from service.formats.decode import decode_batch
+from service.formats.payload import decode_payload, encode_batch
 from service.pipeline.limits import check_size
-from service.vertex_keys.table import KeyKind
+from service.vertex_keys import KeyKind
 
-REFUSALS = (FormatError, UnsupportedFormat, ExpandsTooFar, BatchTooLarge)
+REFUSALS = (FormatError, UnsupportedFormat, BodyTooLarge, BatchTooLarge)
 MOST_BYTES = 1 << 17
 MOST_EDGES = 1000
 MOST_KEY_BYTES = 4096

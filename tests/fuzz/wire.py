@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from http.client import HTTPException, HTTPResponse
 from typing import Any, get_args
 
-from service.http.access import CALLS
-from service.vertex_keys.table import KeyKind
+from service.http.access import REQUIRED_SCOPE
+from service.vertex_keys import KeyKind
 from tests.fuzz.blocks import described
 from tests.fuzz.mutations import Case, Maker
 from tests.fuzz.oracle import Model, decoded
@@ -39,7 +39,7 @@ _VERTICES = (
     "%F0%9F%98%80",
     "x" * 5000,
 )
-_CALLS = [tuple(call.split(" ")) for call in CALLS if not call.endswith("/keys")]
+_CALLS = [tuple(call.split(" ")) for call in REQUIRED_SCOPE if not call.endswith("/keys")]
 _DROP = ("DELETE", "/graphs/{graph}")
 _PATHS = (
     *("/", "//", "*", "/%", "/graphs", "/graphs/", "/graphs/{graph}", "/graphs/{graph}?"),

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
-from gpu import Options
+from gpu import Engine, Options
 from service.errors import NotReady
-from service.formats.decode import EdgeColumns
+from service.formats.columns import EdgeColumns
 from service.pipeline.batch import Batch
+from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.pipeline import Pipeline
+from service.pipeline.writer import Writer
 from service.storage.journal import Journal
 
 Pairs = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A batch, and futures for its version and its receipt."""
+
+    batch: Batch
+    durable: Future[int] = field(default_factory=Future)
+    ranked: Future[bytes] = field(default_factory=Future)
 
 
 def columns(
@@ -42,19 +55,33 @@ def batch(
     *,
     strategy: str = "auto",
     key: str | None = None,
-) -> Batch:
+) -> Sent:
     body = repr((insert, delete)).encode()
-    return Batch.of(columns(insert, delete), body, strategy, key)
+    return Sent(Batch.of(columns(insert, delete), body, strategy, key))
 
 
-def receipt(of: Batch) -> dict[str, Any]:
+def submit(pipeline: Pipeline, *batches: Sent) -> None:
+    for one in batches:
+        pipeline.submit(one.batch, durable=one.durable, ranked=one.ranked)
+
+
+def receipt(of: Sent) -> dict[str, Any]:
     answer: dict[str, Any] = orjson.loads(of.ranked.result(60))
     return answer
 
 
-def send(pipeline: Pipeline, one: Batch) -> dict[str, Any]:
-    pipeline.submit(one)
+def send(pipeline: Pipeline, one: Sent) -> dict[str, Any]:
+    submit(pipeline, one)
     return receipt(one)
+
+
+def writer_of(pipeline: Pipeline) -> Writer:
+    """Of a pipeline that is open."""
+    return pipeline._writer.result(0)
+
+
+def engine_of(pipeline: Pipeline) -> Engine:
+    return writer_of(pipeline).ranking._engine
 
 
 def started(
@@ -63,9 +90,8 @@ def started(
     """The pipeline of the directory, which has not begun to recover."""
     if not (directory / "journal.db").exists():
         Journal.create(directory / "journal.db")
-    return Pipeline(
-        "test", directory, Options(), "string", "cpu", checkpoint_bytes, checkpoint_seconds
-    )
+    limits = CheckpointLimits(checkpoint_bytes, checkpoint_seconds)
+    return Pipeline("test", directory, Options(), "string", "cpu", limits)
 
 
 def opened(directory: Path, **limits: Any) -> Pipeline:

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 from fastapi import FastAPI
 
 from service.app import create_app
 from service.catalog import Catalog
-from service.http.server import server_options
+from service.http.server import server_of
 from service.settings import Settings
 
 _names = itertools.count()
@@ -50,9 +49,7 @@ class Server:
 def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> Iterator[Server]:
     chosen = Settings(data=data, backend="cpu", port=0, **settings)
     app = create_app(chosen)
-    server = uvicorn.Server(
-        uvicorn.Config(app, port=0, log_level="error", **server_options(chosen))
-    )
+    server = server_of(app, chosen, log_level="error")
     thread = threading.Thread(target=server.run, name="test-server")
     thread.start()
     try:

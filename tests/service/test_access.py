@@ -17,11 +17,11 @@ import pytest
 
 from service.app import create_app
 from service.client.client import Client, ServerError
-from service.errors import LastKey, StorageFailed, UnknownKey
-from service.http.access import CALLS, LIST_OF_GRAPHS, Unprotected
-from service.http.route import DirectRoute
+from service.errors import LastApiKey, StorageFailed, UnknownApiKey, Unprotected
+from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
+from service.http.route import Route
 from service.settings import Settings
-from service.storage.api_keys import KeyStore, Scope, digest_of
+from service.storage.api_keys import ApiKeyStore, Scope, digest_of
 from tests.service.server import Server, running
 
 ENVIRONMENT_KEY = "k" * 32
@@ -104,7 +104,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 def expected_status(call: str, kind: str, graph: str) -> tuple[int, ...]:
     """What the documents say: the scopes include each other, and a key is for its graphs."""
-    due = CALLS[call]
+    due = REQUIRED_SCOPE[call]
     if due is None:
         return DONE
     scope, _, reach = kind.partition(" ")
@@ -119,7 +119,7 @@ def expected_status(call: str, kind: str, graph: str) -> tuple[int, ...]:
     return DONE
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", REQUIRED_SCOPE)
 def test_every_call_with_every_key_is_answered_as_documented(guarded: Guarded, call: str) -> None:
     kinds = ["no key", *guarded.keys]
     for kind, graph in product(kinds, (MINE, OTHER)):
@@ -146,8 +146,8 @@ def test_refusals_say_what_is_due(guarded: Guarded) -> None:
         return str(guarded.call(call, guarded.keys.get(kind), graph).json()["detail"])
 
     batches = "POST /graphs/{graph}/batches"
-    assert detail(batches, "none") == "an API key is due, as Authorization: Bearer <key>"
-    assert detail(batches, "wrong") == "the API key is wrong, or was revoked"
+    assert detail(batches, "none") == "an API key is required, as Authorization: Bearer <key>"
+    assert detail(batches, "wrong") == "the API key is wrong or was revoked"
     assert detail(batches, "revoked") == detail(batches, "wrong secret") == detail(batches, "wrong")
     assert detail(batches, "read all") == "key 'read None' has scope read; this call needs write"
     assert detail(batches, "write some", OTHER).endswith("is not for graph 'other'")
@@ -187,11 +187,11 @@ def test_a_graph_that_a_key_is_not_for_looks_the_same_whether_it_exists(guarded:
 
 def test_no_key_is_ever_logged(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        for call, key in product(CALLS, guarded.keys.values()):
+        for call, key in product(REQUIRED_SCOPE, guarded.keys.values()):
             guarded.call(call, key)
         made = guarded.admin("POST", "/keys", {"name": "n", "scope": "read"}).json()["key"]
     text = "\n".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records)
-    assert "a key is created" in text
+    assert "API key created" in text
     for key in (*guarded.keys.values(), made, ENVIRONMENT_KEY):
         if len(key) > 20:
             assert key not in text
@@ -207,7 +207,7 @@ def test_a_server_that_is_not_ready_tells_the_reason_only_to_keys(tmp_path: Path
         while "secret-name" not in server.http.get("/readyz", headers=headers).text:
             pass
         detail = server.http.get("/readyz").json()["detail"]
-    assert detail == "the server is not ready: the reason is told to API keys"
+    assert detail == "the server is not ready: the reason is shown to API keys only"
 
 
 # The file of keys
@@ -229,7 +229,7 @@ def test_keys_survive_a_restart_and_only_their_hashes_are_on_disk(tmp_path: Path
 
 
 def test_a_key_has_256_random_bits(tmp_path: Path) -> None:
-    store = KeyStore(tmp_path)
+    store = ApiKeyStore(tmp_path)
     texts = {store.create("k", "admin", None)[1] for _ in range(20)}
     assert len(texts) == 20
     assert all(re.fullmatch(r"lvr_[0-9a-f]{12}_[A-Za-z0-9_-]{43}", text) for text in texts)
@@ -243,27 +243,29 @@ def test_the_first_key_is_an_administrators(tmp_path: Path) -> None:
         ):
             answer = server.http.post("/keys", json=body)
             assert answer.status_code == 422
-            assert answer.json()["detail"].endswith("admin, for all graphs: it is the first key")
+            assert answer.json()["detail"].endswith(
+                "admin, for all graphs, since it is the first key"
+            )
         assert server.http.get("/keys").json() == {"keys": []}
 
 
 def test_the_last_administrators_key_cannot_be_revoked(tmp_path: Path) -> None:
-    store = KeyStore(tmp_path)
+    store = ApiKeyStore(tmp_path)
     first, _ = store.create("first", "admin", None)
     reader, _ = store.create("reader", "read", ["g", "g"])
     assert reader.graphs == ("g",)
     store.revoke(reader.id)
-    with pytest.raises(LastKey, match="is the last of scope admin for all graphs"):
+    with pytest.raises(LastApiKey, match="is the last one with scope admin for all graphs"):
         store.revoke(first.id)
     second, text = store.create("second", "admin", None)
     store.revoke(first.id)
     assert store.find(text) == second
-    assert [key.id for key in KeyStore(tmp_path).listed()] == [second.id]
+    assert [key.id for key in ApiKeyStore(tmp_path).listed()] == [second.id]
 
 
 def test_a_key_that_is_not_there_cannot_be_revoked(guarded: Guarded, tmp_path: Path) -> None:
-    with pytest.raises(UnknownKey):
-        KeyStore(tmp_path).revoke("abc")
+    with pytest.raises(UnknownApiKey):
+        ApiKeyStore(tmp_path).revoke("abc")
     headers = {"Authorization": f"Bearer {ENVIRONMENT_KEY}"}
     for identity in ("000000000000", "environment"):
         answer = guarded.server.http.delete(f"/keys/{identity}", headers=headers)
@@ -296,7 +298,7 @@ def test_a_key_with_a_wrong_option_is_not_made(guarded: Guarded, body: Any, fiel
 def test_a_change_that_cannot_be_written_is_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = KeyStore(tmp_path)
+    store = ApiKeyStore(tmp_path)
     store.create("first", "admin", None)
     second, _ = store.create("second", "admin", None)
 
@@ -310,7 +312,7 @@ def test_a_change_that_cannot_be_written_is_not_made(
         store.revoke(second.id)
     assert len(store.listed()) == 2
     monkeypatch.undo()
-    assert len(KeyStore(tmp_path).listed()) == 2
+    assert len(ApiKeyStore(tmp_path).listed()) == 2
 
 
 @pytest.mark.parametrize(
@@ -318,25 +320,25 @@ def test_a_change_that_cannot_be_written_is_not_made(
 )
 def test_a_file_of_keys_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "keys.json").write_text(text)
-    with pytest.raises(StorageFailed, match=r"keys\.json: is no file of API keys"):
+    with pytest.raises(StorageFailed, match=r"keys\.json: is not a file of API keys"):
         create_app(Settings(data=tmp_path))
 
 
 def test_a_file_of_keys_of_another_format_is_named(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text('{"format": 2, "keys": []}')
-    with pytest.raises(StorageFailed, match="has format 2; this version reads 1"):
-        KeyStore(tmp_path)
+    with pytest.raises(StorageFailed, match="has format 2, expected 1"):
+        ApiKeyStore(tmp_path)
 
 
 def test_a_row_with_a_scope_that_is_none_lets_nobody_in(tmp_path: Path) -> None:
-    store = KeyStore(tmp_path)
+    store = ApiKeyStore(tmp_path)
     store.create("first", "admin", None)
     path = tmp_path / "keys.json"
     document = json.loads(path.read_text())
     document["keys"][0]["scope"] = "root"
     path.write_text(json.dumps(document))
     with pytest.raises(StorageFailed, match="scope 'root'"):
-        KeyStore(tmp_path)
+        ApiKeyStore(tmp_path)
 
 
 # Servers without keys
@@ -346,11 +348,11 @@ def test_a_row_with_a_scope_that_is_none_lets_nobody_in(tmp_path: Path) -> None:
 def test_a_server_that_others_can_reach_does_not_start_without_keys(
     tmp_path: Path, host: str
 ) -> None:
-    with pytest.raises(Unprotected, match="lets other machines connect, but there is no API key"):
+    with pytest.raises(Unprotected, match="lets other machines connect, but no API key is set"):
         create_app(Settings(data=tmp_path, host=host))
     create_app(Settings(data=tmp_path, host=host, insecure=True))
     create_app(Settings(data=tmp_path, host=host, api_key=ENVIRONMENT_KEY))
-    KeyStore(tmp_path).create("first", "admin", None)
+    ApiKeyStore(tmp_path).create("first", "admin", None)
     create_app(Settings(data=tmp_path, host=host))
 
 
@@ -421,16 +423,18 @@ def test_every_call_of_the_application_is_in_the_table_or_a_page_without_data() 
         for path, calls in app.openapi()["paths"].items()
         for method in calls
     }
-    assert described == set(CALLS)
+    assert described == set(REQUIRED_SCOPE)
     # routes that are not the service's own admit everyone
-    routes = [route for route in app.routes if not isinstance(route, DirectRoute)]
+    routes = [route for route in app.routes if not isinstance(route, Route)]
     beside = {getattr(route, "path", None) for route in routes}
     assert beside == {"/docs", "/docs/oauth2-redirect", "/openapi.json", "/static-offline-docs"}
 
 
 def test_a_call_that_nobody_gave_a_scope_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(CALLS, "GET /graphs/{graph}/top")
-    with pytest.raises(LookupError, match=r"does not say who may call GET /graphs/\{graph\}/top"):
+    monkeypatch.delitem(REQUIRED_SCOPE, "GET /graphs/{graph}/top")
+    with pytest.raises(
+        LookupError, match=r"REQUIRED_SCOPE has no entry for GET /graphs/\{graph\}/top"
+    ):
         create_app(Settings())
 
 
@@ -446,7 +450,7 @@ def test_the_client_sends_its_key_and_manages_others(guarded: Guarded) -> None:
         with Client(url, api_key=made["key"]) as writer:
             assert writer.send("mine", insert=[("x", "y")])["inserted"] == 1
             client.revoke_key(made["id"])
-            with pytest.raises(ServerError, match="wrong, or was revoked"):
+            with pytest.raises(ServerError, match="wrong or was revoked"):
                 writer.send("mine", insert=[("x", "z")])
 
 
@@ -473,7 +477,7 @@ def test_pages_run_only_scripts_of_this_server_and_stand_in_no_frame(server: Ser
 def test_openapi_names_the_scope_and_the_key_of_every_call(server: Server) -> None:
     schema = server.http.get("/openapi.json").json()
     assert schema["components"]["securitySchemes"] == {"key": {"type": "http", "scheme": "bearer"}}
-    for call, scope in CALLS.items():
+    for call, scope in REQUIRED_SCOPE.items():
         method, path = call.split(" ")
         described = schema["paths"][path][method.lower()]
         if scope is None:

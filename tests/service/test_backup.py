@@ -12,7 +12,7 @@ import pytest
 
 from service.cli.main import main
 from service.errors import StorageFailed
-from service.storage.api_keys import KeyStore
+from service.storage.api_keys import ApiKeyStore
 from service.storage.backup import Copied, backup, restore
 from tests.service.graphs import batch, send, working
 from tests.service.server import running, wait_for
@@ -115,11 +115,11 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
 
 
 def test_nothing_is_written_over(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(StorageFailed, match="data: is there already; a new directory is due"):
+    with pytest.raises(StorageFailed, match="data: exists already; expected a new directory"):
         restore(saved, tmp_path / "data")
-    with pytest.raises(StorageFailed, match="saved: is there already"):
+    with pytest.raises(StorageFailed, match="saved: exists already"):
         backup(tmp_path / "data", saved)
-    with pytest.raises(StorageFailed, match="is no data directory of liverank"):
+    with pytest.raises(StorageFailed, match="is not a data directory of liverank"):
         backup(tmp_path, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "saved"]
 
@@ -152,7 +152,7 @@ def test_api_keys_are_saved_with_the_graphs_and_only_their_owner_reads_them(tmp_
     data, saved, again = (tmp_path / name for name in ("data", "saved", "again"))
     with running(data):
         pass
-    _, text = KeyStore(data).create("operator", "admin", None)
+    _, text = ApiKeyStore(data).create("operator", "admin", None)
     backup(data, saved)
     restore(saved, again)
     for directory in (saved, again):

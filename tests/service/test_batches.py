@@ -132,7 +132,9 @@ def test_a_key_with_another_body_is_refused_and_spends_no_version(server: Server
     other = server.http.post(f"{path}/batches", json={"insert": [["a", "c"]]}, headers=headers)
     assert other.status_code == 422
     problem = other.json()
-    assert problem["detail"] == "the idempotency key 'mine' belongs to batch 1, whose body differs"
+    assert problem["detail"] == (
+        "idempotency key 'mine' belongs to batch 1, which has another body"
+    )
     assert problem["field"] == "Idempotency-Key"
     assert server.http.get(path).json()["version"] == 1
 

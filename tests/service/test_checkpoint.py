@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from gpu import Engine, Options, OutOfMemory
 from service.errors import NotReady, RetiredVersion, StorageFailed
+from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.pipeline import Pipeline
 from service.storage import checkpoint as checkpoints
 from service.storage.checkpoint import Checkpoint
 from service.storage.journal import KEPT_SECONDS, Journal
-from tests.service.graphs import batch, opened, send, started, working
+from tests.service.graphs import batch, opened, send, started, submit, working, writer_of
 from tests.service.server import wait_for
 
 
@@ -91,7 +92,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_counts(
     assert found is not None
     assert found.name == "3-7"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["3-7", "damaged-20-30"]
-    assert "values.bin: has 0 bytes where 2,400 are due; the checkpoint is set aside" in caplog.text
+    assert "values.bin: has 0 bytes, expected 2,400; the checkpoint was renamed to" in caplog.text
 
 
 def test_a_checkpoint_of_a_later_release_is_refused(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_checkpoint_of_a_later_release_is_refused(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoints, "FORMAT", 2)
         checkpoints.write(tmp_path, checkpoint(4, 8))
-    with pytest.raises(StorageFailed, match="has format 2; this version reads 1"):
+    with pytest.raises(StorageFailed, match="has format 2, expected 1"):
         checkpoints.read(tmp_path / "4-8")
     assert content["format"] == 1
 
@@ -116,7 +117,7 @@ def test_a_restart_answers_from_the_checkpoint_before_the_journal_is_applied(
         send(pipeline, batch([("b", "d")], [("a", "b")]))
         new = pipeline.view
     again = started(tmp_path)
-    assert again.wait_until_readable()
+    assert again.wait_until_mapped()
     keys = pa.array(["a", "b", "c", "d"])
     assert again.view.ranks_of(keys) == old.ranks_of(keys)
     assert again.view.ranks_of(keys)[3] is None
@@ -125,7 +126,7 @@ def test_a_restart_answers_from_the_checkpoint_before_the_journal_is_applied(
     with pytest.raises(NotReady, match="graph 'test' is being recovered"):
         again.outcome(1)
     waiting = batch([("d", "a")])
-    again.submit(waiting)
+    submit(again, waiting)
     assert not waiting.durable.done()
     again.recover()
     again.wait_until_open()
@@ -170,10 +171,10 @@ def test_two_checkpoints_stay_and_the_batches_that_the_older_one_lacks(tmp_path:
             send(pipeline, batch([("a", str(number))], key=f"k{number}" if number == 1 else None))
             taken(pipeline)
         assert names(tmp_path) == ["4-5", "3-4"]
-        journal = pipeline._journal
+        journal = writer_of(pipeline).journal
         assert (journal.retired, journal.version) == (3, 4)
         assert [version for version, *_ in journal.batches(0)] == [4]
-        with pytest.raises(RetiredVersion, match="no longer knows how batch 1 ended"):
+        with pytest.raises(RetiredVersion, match=r"the outcome of batch 1 .* is no longer stored"):
             pipeline.outcome(1)
         outcome = pipeline.outcome(2)
         assert outcome is not None
@@ -193,7 +194,7 @@ def test_a_key_is_forgotten_seven_days_after_its_batch_went(
         taken(pipeline)
         pipeline.recompute("static").result(60)
         taken(pipeline)
-        journal = pipeline._journal
+        journal = writer_of(pipeline).journal
         assert journal.retired == 1
         connection = sqlite3.connect(journal.path)
         ((retired_at,),) = connection.execute("SELECT retired_at FROM requests").fetchall()
@@ -211,7 +212,7 @@ def test_versions_go_on_where_no_batch_is_left(tmp_path: Path) -> None:
         taken(pipeline)
         pipeline.recompute("static").result(60)
         taken(pipeline)
-        assert pipeline._journal.retired == 1
+        assert writer_of(pipeline).journal.retired == 1
     with working(tmp_path) as again:
         assert send(again, batch([("b", "c")]))["version"] == 2
         assert again.view.edges == 2
@@ -250,7 +251,7 @@ def test_batches_that_a_failed_solve_left_are_ranked_before_a_checkpoint(
     with working(tmp_path) as pipeline:
         monkeypatch.setattr(Engine, "update", fail)
         one = batch([("a", "b")])
-        pipeline.submit(one)
+        submit(pipeline, one)
         assert one.ranked.exception(60)
         with pytest.raises(OutOfMemory):
             pipeline.checkpoint().result(60)
@@ -282,9 +283,11 @@ def test_a_graph_of_another_kind_of_keys_is_refused(tmp_path: Path) -> None:
     with working(tmp_path) as pipeline:
         send(pipeline, batch([("a", "b")]))
         taken(pipeline)
-    other = Pipeline("test", tmp_path, Options(), "integer", "cpu", 1 << 30, 3600.0)
-    with pytest.raises(StorageFailed, match="has string keys, but the graph integer ones"):
-        other.wait_until_readable()
+    other = Pipeline(
+        "test", tmp_path, Options(), "integer", "cpu", CheckpointLimits(1 << 30, 3600.0)
+    )
+    with pytest.raises(StorageFailed, match="has string keys, but the graph has integer keys"):
+        other.wait_until_mapped()
 
 
 def test_checkpoints_without_the_batches_after_them_are_said(tmp_path: Path) -> None:
@@ -294,6 +297,6 @@ def test_checkpoints_without_the_batches_after_them_are_said(tmp_path: Path) -> 
             taken(pipeline)
     for path in checkpoints.stored(tmp_path / "checkpoints"):
         (path / "values.bin").unlink()
-    with pytest.raises(StorageFailed, match=r"no longer holds the batches 1 to 2.*a backup"):
+    with pytest.raises(StorageFailed, match=r"no longer holds batches 1 to 2.*a backup"):
         opened(tmp_path)
     assert Journal(tmp_path / "journal.db").version == 3

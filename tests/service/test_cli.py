@@ -22,8 +22,7 @@ import pyarrow.csv
 import pytest
 
 import service.client.client
-from gpu import STRATEGIES, Options
-from gpu.types import BackendName
+from gpu import STRATEGIES, BackendName, Options
 from service.cli import display
 from service.cli import generate as writing
 from service.cli import ingest as streaming
@@ -668,7 +667,7 @@ def test_serve_ends_where_a_graph_cannot_be_recovered(tmp_path: Path) -> None:
     journal.write_bytes(b"no database" * 1000)
     journal.with_suffix(".head").unlink()
     code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", "0")
-    reason = "file is not a database; nothing says how many batches it held: restore a backup"
+    reason = "file is not a database; the number of its batches is unknown: restore a backup"
     assert (code, lines) == (1, [f"liverank: {journal}: {reason}"])
 
 
@@ -691,9 +690,9 @@ def test_serve_without_keys_ends_where_others_could_connect(tmp_path: Path) -> N
     code, lines = serve_ending_by_itself("--data", str(tmp_path), "--host", "0.0.0.0")
     assert code == 1
     assert lines == [
-        "liverank: host '0.0.0.0' lets other machines connect, but there is no API key: set "
-        "LIVERANK_API_KEY, or make one with `liverank keys create --data DIR`; --insecure starts "
-        "without"
+        "liverank: host '0.0.0.0' lets other machines connect, but no API key is set: set "
+        "LIVERANK_API_KEY, create a key with `liverank keys create --data DIR`, or start with "
+        "--insecure"
     ]
 
 
@@ -723,7 +722,7 @@ def test_keys_are_made_listed_and_revoked(
         assert run("keys", "revoke", listed[1]["id"], "--url", url) == (0, "", "")
         assert len(json.loads(run("keys", "list", "--json", "--url", url)[1])) == 1
         code, _, error = run("keys", "revoke", listed[0]["id"], "--url", url)
-        assert (code, "is the last of scope admin" in error) == (1, True)
+        assert (code, "is the last one with scope admin" in error) == (1, True)
 
 
 def test_a_key_is_not_made_where_its_file_exists(run: Any, tmp_path: Path) -> None:

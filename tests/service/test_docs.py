@@ -16,17 +16,17 @@ import httpx
 import pyarrow
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.routing import Route
+from starlette.routing import Route as AnyRoute
 
 from benchmarks.tables import MARKS
-from gpu import Engine
-from gpu.types import Storage
-from service import errors
+from gpu import Engine, Storage
 from service.app import create_app
 from service.catalog import GraphOptions
-from service.http.access import CALLS, LIST_OF_GRAPHS
-from service.http.route import DirectRoute
-from service.http.schemas import LARGEST_K, Problem, Receipt, Seconds
+from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
+from service.http.route import Route
+from service.http.schemas import Problem, Receipt, Seconds
+from service.problems import problem_types
+from service.queries.model import MAX_K
 from service.settings import PREFIX, Settings
 from tests.service.server import Server, running, wait_for
 
@@ -67,8 +67,8 @@ def calls() -> set[str]:
     beside = {
         f"GET {route.path}"
         for route in app.routes
-        if isinstance(route, Route)
-        and not isinstance(route, DirectRoute)
+        if isinstance(route, AnyRoute)
+        and not isinstance(route, Route)
         and route.path != "/docs/oauth2-redirect"
     }
     return described | beside
@@ -100,13 +100,6 @@ def test_every_setting_stands_with_its_default_and_no_other() -> None:
         assert option in ("", f"`--{field.name}`")
 
 
-def problem_types() -> dict[str, HTTPStatus]:
-    due = {name: status for status, name, _ in errors._PROBLEMS.values()}
-    due |= {_name_of(status): status for status in errors._HTTP_DETAILS}
-    due[errors.INTERNAL_ERROR.removeprefix(errors.TYPE_PREFIX)] = HTTPStatus.INTERNAL_SERVER_ERROR
-    return due
-
-
 def test_every_problem_type_stands_with_its_status_and_no_other() -> None:
     problems = rows(section("Problems"))
     listed = {name: int(cells[0]) for name, cells in problems.items() if cells[0].isdecimal()}
@@ -120,8 +113,8 @@ def test_every_problem_type_says_what_to_do_and_no_other() -> None:
 
 
 def test_every_call_stands_with_its_scope() -> None:
-    listed = {call: cells[0] for call, cells in rows(TEXT).items() if call in CALLS}
-    due: dict[str, str] = {call: scope or "none" for call, scope in CALLS.items()}
+    listed = {call: cells[0] for call, cells in rows(TEXT).items() if call in REQUIRED_SCOPE}
+    due: dict[str, str] = {call: scope or "none" for call, scope in REQUIRED_SCOPE.items()}
     for call in due:
         if "{graph}" not in call and due[call] != "none" and call != LIST_OF_GRAPHS:
             due[call] += ", all graphs"
@@ -152,7 +145,7 @@ def test_every_member_of_a_problem_is_explained() -> None:
 
 
 def test_the_limit_of_k_is_named() -> None:
-    assert f"1 to {LARGEST_K}" in rows(section("Ranks"))["k"][-1]
+    assert f"1 to {MAX_K}" in rows(section("Ranks"))["k"][-1]
 
 
 def test_the_examples_are_what_a_fresh_server_answers(tmp_path: Path) -> None:
@@ -214,10 +207,6 @@ def _shown(default: object) -> str:
 def _value(cell: str) -> Any:
     text = cell.strip("`")
     return float(text) if re.fullmatch(r"[0-9.e-]+", text) else text
-
-
-def _name_of(status: HTTPStatus) -> str:
-    return status.phrase.lower().replace(" ", "-")
 
 
 def _request(command: str) -> dict[str, Any]:

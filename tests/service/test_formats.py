@@ -11,16 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.formats import decode as formats
-from service.formats.decode import (
-    EdgeColumns,
-    FormatError,
-    UnsupportedFormat,
-    decode_batch,
-    decode_payload,
-    encode_batch,
-)
-from service.vertex_keys.table import ARROW_TYPES, KeyKind
+from service.errors import FormatError, UnsupportedFormat
+from service.formats import json_body
+from service.formats.columns import EdgeColumns
+from service.formats.decode import decode_batch
+from service.formats.payload import decode_payload, encode_batch
+from service.vertex_keys import ARROW_TYPES, KeyKind
 
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"
@@ -75,35 +71,35 @@ def test_json_columns_are_taken_too() -> None:
     assert lists(decode_batch(None, body, "integer"))[:2] == [[1, -(2**63)], [2, 2**63 - 1]]
 
 
-STRING_DUE = "a non-empty string is due, got"
-INTEGER_DUE = "an integer from -2⁶³ to 2⁶³-1 is due, got"
+EXPECTED_STRING = "expected a non-empty string, got"
+EXPECTED_INTEGER = "expected an integer from -2⁶³ to 2⁶³-1, got"
 
 
 @pytest.mark.parametrize(
     ("kind", "body", "message"),
     [
-        ("string", '{"insert": [["a","b"],["c","d","e"]]}', "insert[1]: a pair [source, target] is due, got 3 items"),
-        ("string", '{"delete": [["a"]]}', "delete[0]: a pair [source, target] is due, got 1 items"),
-        ("string", '{"delete": ["ab"]}', 'delete[0]: a pair [source, target] is due, got the string "ab"'),
-        ("string", '{"insert": [["a","b"],null]}', "insert[1]: a pair [source, target] is due, got null"),
-        ("string", '{"insert": 3}', "insert: an array of pairs [source, target] or an object of source and target is due, got the number 3"),
-        ("string", '{"insert": null}', "insert: an array of pairs [source, target] or an object of source and target is due, got null"),
-        ("string", '{"insert": [["a","b"],["c",3]]}', f"insert[1]: target: {STRING_DUE} the number 3"),
-        ("string", '{"insert": [["a","b"],["",""]]}', f'insert[1]: source: {STRING_DUE} the string ""'),
-        ("string", '{"vertices": ["a", null]}', f"vertices[1]: {STRING_DUE} null"),
-        ("string", '{"vertices": [["a"]]}', f"vertices[0]: {STRING_DUE} an array"),
-        ("string", '{"vertices": {"a": 1}}', "vertices: an array of keys is due, got an object"),
-        ("integer", '{"insert": [[1,2],[true,2]]}', f"insert[1]: source: {INTEGER_DUE} true"),
-        ("integer", '{"insert": [[1,2.0]]}', f"insert[0]: target: {INTEGER_DUE} the number 2.0"),
-        ("integer", '{"insert": [[1,"2"]]}', f'insert[0]: target: {INTEGER_DUE} the string "2"'),
-        ("integer", '{"vertices": [9223372036854775808]}', f"vertices[0]: {INTEGER_DUE} the number 9223372036854775808"),
-        ("integer", '{"vertices": [-9223372036854775809]}', f"vertices[0]: {INTEGER_DUE} the number -9.223372036854776e+18"),
-        ("string", '{"insert": {"source": ["a"], "target": []}}', "insert.target: 1 keys are due, as many as in source, got 0"),
-        ("string", '{"insert": {"source": ["a"]}}', "insert.target: an array of keys is due, got nothing"),
-        ("string", '{"insert": {"source": ["a", 1], "target": ["b", "c"]}}', f"insert.source[1]: {STRING_DUE} the number 1"),
-        ("string", '{"insert": {"sources": []}}', "insert.sources: unknown; source and target are known"),
-        ("string", '{"inserts": []}', "inserts: unknown; insert, delete and vertices are known"),
-        ("string", "[]", "body: a JSON object is due, got an array"),
+        ("string", '{"insert": [["a","b"],["c","d","e"]]}', "insert[1]: expected a pair [source, target], got 3 items"),
+        ("string", '{"delete": [["a"]]}', "delete[0]: expected a pair [source, target], got 1 items"),
+        ("string", '{"delete": ["ab"]}', 'delete[0]: expected a pair [source, target], got the string "ab"'),
+        ("string", '{"insert": [["a","b"],null]}', "insert[1]: expected a pair [source, target], got null"),
+        ("string", '{"insert": 3}', "insert: expected an array of pairs [source, target] or an object of source and target, got the number 3"),
+        ("string", '{"insert": null}', "insert: expected an array of pairs [source, target] or an object of source and target, got null"),
+        ("string", '{"insert": [["a","b"],["c",3]]}', f"insert[1]: target: {EXPECTED_STRING} the number 3"),
+        ("string", '{"insert": [["a","b"],["",""]]}', f'insert[1]: source: {EXPECTED_STRING} the string ""'),
+        ("string", '{"vertices": ["a", null]}', f"vertices[1]: {EXPECTED_STRING} null"),
+        ("string", '{"vertices": [["a"]]}', f"vertices[0]: {EXPECTED_STRING} an array"),
+        ("string", '{"vertices": {"a": 1}}', "vertices: expected an array of keys, got an object"),
+        ("integer", '{"insert": [[1,2],[true,2]]}', f"insert[1]: source: {EXPECTED_INTEGER} true"),
+        ("integer", '{"insert": [[1,2.0]]}', f"insert[0]: target: {EXPECTED_INTEGER} the number 2.0"),
+        ("integer", '{"insert": [[1,"2"]]}', f'insert[0]: target: {EXPECTED_INTEGER} the string "2"'),
+        ("integer", '{"vertices": [9223372036854775808]}', f"vertices[0]: {EXPECTED_INTEGER} the number 9223372036854775808"),
+        ("integer", '{"vertices": [-9223372036854775809]}', f"vertices[0]: {EXPECTED_INTEGER} the number -9.223372036854776e+18"),
+        ("string", '{"insert": {"source": ["a"], "target": []}}', "insert.target: expected 1 keys, as in source, got 0"),
+        ("string", '{"insert": {"source": ["a"]}}', "insert.target: expected an array of keys, got nothing"),
+        ("string", '{"insert": {"source": ["a", 1], "target": ["b", "c"]}}', f"insert.source[1]: {EXPECTED_STRING} the number 1"),
+        ("string", '{"insert": {"sources": []}}', "insert.sources: unknown member; expected source and target"),
+        ("string", '{"inserts": []}', "inserts: unknown member; expected insert, delete and vertices"),
+        ("string", "[]", "body: expected a JSON object, got an array"),
         ("string", "", "body: malformed JSON at line 1, column 1: Input is a zero-length, empty document"),
         ("string", '{"insert":\n []]}', "body: malformed JSON at line 2, column 4: unexpected character"),
         ("string", '{"vertices": ["\\ud800"]}', "body: malformed JSON at line 1, column 16: no low surrogate in string"),
@@ -127,7 +123,7 @@ LARGE = 20_000
 def test_a_large_body_becomes_the_same_columns_as_a_small_one() -> None:
     pairs = [[f"a{i}", f"é{i}"] for i in range(LARGE)]
     body = orjson.dumps({"insert": pairs, "delete": pairs[:3], "vertices": ["x"]})
-    assert len(body) > formats._LARGE_BODY
+    assert len(body) > json_body.LARGE_BODY
     sources, targets = ([pair[end] for pair in pairs] for end in (0, 1))
     columns = decode_batch(None, body, "string")
     assert lists(columns) == [sources, targets, sources[:3], targets[:3], ["x"]]
@@ -136,12 +132,12 @@ def test_a_large_body_becomes_the_same_columns_as_a_small_one() -> None:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (["a", 3], f"insert[{LARGE}]: target: {STRING_DUE} the number 3"),
-        (["a", ""], f'insert[{LARGE}]: target: {STRING_DUE} the string ""'),
-        (["a", None], f"insert[{LARGE}]: target: {STRING_DUE} null"),
-        (["a"], f"insert[{LARGE}]: a pair [source, target] is due, got 1 items"),
-        (None, f"insert[{LARGE}]: a pair [source, target] is due, got null"),
-        ({}, f"insert[{LARGE}]: a pair [source, target] is due, got an object"),
+        (["a", 3], f"insert[{LARGE}]: target: {EXPECTED_STRING} the number 3"),
+        (["a", ""], f'insert[{LARGE}]: target: {EXPECTED_STRING} the string ""'),
+        (["a", None], f"insert[{LARGE}]: target: {EXPECTED_STRING} null"),
+        (["a"], f"insert[{LARGE}]: expected a pair [source, target], got 1 items"),
+        (None, f"insert[{LARGE}]: expected a pair [source, target], got null"),
+        ({}, f"insert[{LARGE}]: expected a pair [source, target], got an object"),
     ],
 )
 def test_the_one_fault_of_a_large_body_is_found(fault: Any, message: str) -> None:
@@ -171,7 +167,7 @@ def test_both_parsers_of_json_agree(kind: KeyKind, monkeypatch: pytest.MonkeyPat
     )
 
     def outcome(body: bytes, threshold: int) -> object:
-        monkeypatch.setattr(formats, "_LARGE_BODY", threshold)
+        monkeypatch.setattr(json_body, "LARGE_BODY", threshold)
         try:
             return lists(decode_batch(None, body, kind))
         except FormatError as error:
@@ -199,17 +195,17 @@ def test_ndjson_lines_are_edges_and_an_absent_operation_inserts() -> None:
 @pytest.mark.parametrize(
     ("kind", "line", "message"),
     [
-        ("string", '{"source":"a","target":1}', f"target[1]: {STRING_DUE} the number 1"),
-        ("string", '{"source":"","target":"b"}', f'source[1]: {STRING_DUE} the string ""'),
-        ("string", '{"source":"a"}', f"target[1]: {STRING_DUE} null"),
-        ("string", '{"source":"a","target":"b","weight":1}', "weight[1]: unknown; source, target and operation are known"),
-        ("string", '{"source":"a","target":"b","operation":"upsert"}', 'operation[1]: "insert" or "delete" is due, got the string "upsert"'),
-        ("string", '["a","b"]', "body[1]: a JSON object is due, got an array"),
+        ("string", '{"source":"a","target":1}', f"target[1]: {EXPECTED_STRING} the number 1"),
+        ("string", '{"source":"","target":"b"}', f'source[1]: {EXPECTED_STRING} the string ""'),
+        ("string", '{"source":"a"}', f"target[1]: {EXPECTED_STRING} null"),
+        ("string", '{"source":"a","target":"b","weight":1}', "weight[1]: unknown member; expected source, target and operation"),
+        ("string", '{"source":"a","target":"b","operation":"upsert"}', 'operation[1]: expected "insert" or "delete", got the string "upsert"'),
+        ("string", '["a","b"]', "body[1]: expected a JSON object, got an array"),
         ("string", '{"source":"a" "target":"b"}', "body[1]: malformed JSON at line 2, column 15"),
         ("string", '{"source":"a","source":"b","target":"c"}', "body: not NDJSON: JSON parse error: Column(/source) was specified twice"),
-        ("integer", '{"source":1.5,"target":1}', f"source[1]: {INTEGER_DUE} the number 1.5"),
-        ("integer", '{"source":true,"target":1}', f"source[1]: {INTEGER_DUE} true"),
-        ("integer", '{"source":1,"target":9223372036854775808}', f"target[1]: {INTEGER_DUE} the number 9223372036854775808"),
+        ("integer", '{"source":1.5,"target":1}', f"source[1]: {EXPECTED_INTEGER} the number 1.5"),
+        ("integer", '{"source":true,"target":1}', f"source[1]: {EXPECTED_INTEGER} true"),
+        ("integer", '{"source":1,"target":9223372036854775808}', f"target[1]: {EXPECTED_INTEGER} the number 9223372036854775808"),
     ],
 )  # fmt: skip
 def test_ndjson_that_is_wrong_is_refused_by_field_and_line(
@@ -238,21 +234,21 @@ def test_csv_rows_are_edges() -> None:
 @pytest.mark.parametrize(
     ("kind", "body", "message"),
     [
-        ("string", b"", "body: a header line source,target[,operation] is due, got none"),
-        ("string", b"a,b\nc,d\n", "a: unknown column; source, target and operation are known"),
-        ("string", b"source\na\n", "target: this column is due, got source"),
-        ("string", b"source,target,source\na,b,c\n", "source: one column is due, got 2"),
-        ("string", b"source,target\na,b\nc\n", "body[1]: 2 columns are due, as in the header, got 1"),
-        ("string", b"source,target\na,b\nc,\n", f'target[1]: {STRING_DUE} the string ""'),
+        ("string", b"", "body: expected a header source,target[,operation], got nothing"),
+        ("string", b"a,b\nc,d\n", "a: unknown column; expected source, target and operation"),
+        ("string", b"source\na\n", "target: missing column; got source"),
+        ("string", b"source,target,source\na,b,c\n", "source: expected one column, got 2"),
+        ("string", b"source,target\na,b\nc\n", "body[1]: expected 2 columns, as in the header, got 1"),
+        ("string", b"source,target\na,b\nc,\n", f'target[1]: {EXPECTED_STRING} the string ""'),
         ("string", b"source,target\na,\xff\n", "body: not UTF-8 at line 2, byte 3: invalid start byte"),
-        ("string", b"source,target,operation\na,b,\n", 'operation[0]: "insert" or "delete" is due, got the string ""'),
-        ("integer", b"source,target\n1,2\n3,0x1\n", f'target[1]: {INTEGER_DUE} the string "0x1"'),
-        ("integer", b"source,target\n1,\x1c2\n", f'target[0]: {INTEGER_DUE} the string "\\u001c2"'),
-        ("integer", b"source,target\n1\xc2\xa0,2\n", f'source[0]: {INTEGER_DUE} the string "1\xa0"'),
-        ("integer", b"source,target\n1,2\n-0XFF,1\n", f'source[1]: {INTEGER_DUE} the string "-0XFF"'),
-        ("integer", b"source,target\n1,2\n3,x\n", f'target[1]: {INTEGER_DUE} the string "x"'),
-        ("integer", b"source,target\n1.0,2\n", f'source[0]: {INTEGER_DUE} the string "1.0"'),
-        ("integer", b"source,target\n,2\n", f'source[0]: {INTEGER_DUE} the string ""'),
+        ("string", b"source,target,operation\na,b,\n", 'operation[0]: expected "insert" or "delete", got the string ""'),
+        ("integer", b"source,target\n1,2\n3,0x1\n", f'target[1]: {EXPECTED_INTEGER} the string "0x1"'),
+        ("integer", b"source,target\n1,\x1c2\n", f'target[0]: {EXPECTED_INTEGER} the string "\\u001c2"'),
+        ("integer", b"source,target\n1\xc2\xa0,2\n", f'source[0]: {EXPECTED_INTEGER} the string "1\xa0"'),
+        ("integer", b"source,target\n1,2\n-0XFF,1\n", f'source[1]: {EXPECTED_INTEGER} the string "-0XFF"'),
+        ("integer", b"source,target\n1,2\n3,x\n", f'target[1]: {EXPECTED_INTEGER} the string "x"'),
+        ("integer", b"source,target\n1.0,2\n", f'source[0]: {EXPECTED_INTEGER} the string "1.0"'),
+        ("integer", b"source,target\n,2\n", f'source[0]: {EXPECTED_INTEGER} the string ""'),
     ],
 )  # fmt: skip
 def test_csv_that_is_wrong_is_refused_by_column_and_row(
@@ -282,15 +278,15 @@ def test_arrow_columns_of_any_integer_type_are_edges(arrow_type: pa.DataType) ->
 @pytest.mark.parametrize(
     ("kind", "columns", "message"),
     [
-        ("string", {"source": pa.array(["a", None]), "target": pa.array(["b", "c"])}, f"source[1]: {STRING_DUE} null"),
-        ("string", {"source": pa.array(["a", ""]), "target": pa.array(["b", "c"])}, f'source[1]: {STRING_DUE} the string ""'),
-        ("string", {"source": pa.array([1]), "target": pa.array(["b"])}, "source: a column of strings is due, got int64"),
-        ("integer", {"source": pa.array([1.0]), "target": pa.array([1])}, "source: a column of integers is due, got double"),
-        ("integer", {"source": pa.array([True]), "target": pa.array([1])}, "source: a column of integers is due, got bool"),
-        ("integer", {"source": pa.array([1, 2**63], pa.uint64()), "target": pa.array([1, 2])}, f"source[1]: {INTEGER_DUE} the number 9223372036854775808"),
-        ("integer", {"source": pa.array([1])}, "target: this column is due, got source"),
-        ("integer", {"source": pa.array([1]), "target": pa.array([1]), "operation": pa.array([1])}, 'operation: a column of "insert" or "delete" is due, got int64'),
-        ("integer", {"source": pa.array([1]), "target": pa.array([1]), "operation": pa.array([None], pa.string())}, 'operation[0]: "insert" or "delete" is due, got null'),
+        ("string", {"source": pa.array(["a", None]), "target": pa.array(["b", "c"])}, f"source[1]: {EXPECTED_STRING} null"),
+        ("string", {"source": pa.array(["a", ""]), "target": pa.array(["b", "c"])}, f'source[1]: {EXPECTED_STRING} the string ""'),
+        ("string", {"source": pa.array([1]), "target": pa.array(["b"])}, "source: expected a column of strings, got int64"),
+        ("integer", {"source": pa.array([1.0]), "target": pa.array([1])}, "source: expected a column of integers, got double"),
+        ("integer", {"source": pa.array([True]), "target": pa.array([1])}, "source: expected a column of integers, got bool"),
+        ("integer", {"source": pa.array([1, 2**63], pa.uint64()), "target": pa.array([1, 2])}, f"source[1]: {EXPECTED_INTEGER} the number 9223372036854775808"),
+        ("integer", {"source": pa.array([1])}, "target: missing column; got source"),
+        ("integer", {"source": pa.array([1]), "target": pa.array([1]), "operation": pa.array([1])}, 'operation: expected a column of "insert" or "delete", got int64'),
+        ("integer", {"source": pa.array([1]), "target": pa.array([1]), "operation": pa.array([None], pa.string())}, 'operation[0]: expected "insert" or "delete", got null'),
     ],
 )  # fmt: skip
 def test_arrow_that_is_wrong_is_refused_by_column_and_row(
@@ -301,13 +297,15 @@ def test_arrow_that_is_wrong_is_refused_by_column_and_row(
 
 def test_arrow_with_damaged_bytes_is_refused() -> None:
     whole = arrow_stream(source=pa.array(["abc"] * 9), target=pa.array(["def"] * 9))
-    assert refusal(ARROW, b"junk").startswith("body: an Arrow IPC stream is due: ")
-    assert refusal(ARROW, whole[: len(whole) // 2]).startswith("body: an Arrow IPC stream is due: ")
+    assert refusal(ARROW, b"junk").startswith("body: expected an Arrow IPC stream: ")
+    assert refusal(ARROW, whole[: len(whole) // 2]).startswith(
+        "body: expected an Arrow IPC stream: "
+    )
     not_text = whole.replace(b"abcabc", b"ab\xffabc")
-    assert refusal(ARROW, not_text).startswith("body: an Arrow IPC stream is due: ")
+    assert refusal(ARROW, not_text).startswith("body: expected an Arrow IPC stream: ")
     negative_offset = whole.replace(b"\x03\0\0\0\x06\0\0\0", b"\x03\0\0\0\xff\xff\xff\xff", 1)
     assert negative_offset != whole
-    assert refusal(ARROW, negative_offset).startswith("body: an Arrow IPC stream is due: ")
+    assert refusal(ARROW, negative_offset).startswith("body: expected an Arrow IPC stream: ")
 
 
 @pytest.mark.parametrize(
@@ -319,8 +317,8 @@ def test_other_formats_and_charsets_are_refused_with_what_is_accepted(content_ty
     assert caught.value.content_type == content_type
     assert caught.value.accepted == ("application/json", NDJSON, "text/csv", ARROW)
     assert str(caught.value) == (
-        f"'{content_type}' cannot be read; in UTF-8, application/json, application/x-ndjson, "
-        "text/csv, application/vnd.apache.arrow.stream can"
+        f"content type '{content_type}' is not supported; expected one of application/json, "
+        "application/x-ndjson, text/csv, application/vnd.apache.arrow.stream, in UTF-8"
     )
 
 
@@ -356,9 +354,11 @@ def test_a_small_payload_that_is_none_is_refused(payload: bytes) -> None:
 
 
 def test_a_payload_that_is_none_is_refused() -> None:
-    with pytest.raises(FormatError, match=r"^payload: an Arrow IPC stream is due: "):
+    with pytest.raises(FormatError, match=r"^payload: expected an Arrow IPC stream: "):
         decode_payload(b"junk")
-    with pytest.raises(FormatError, match=r"^payload: one row of insert_sources, insert_targets, "):
+    with pytest.raises(
+        FormatError, match=r"^payload: expected one row of insert_sources, insert_targets, "
+    ):
         decode_payload(arrow_stream(source=pa.array(["a"])))
 
 

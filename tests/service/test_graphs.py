@@ -38,7 +38,7 @@ def test_graphs_that_wait_to_be_created_hold_up_no_read(server: Server) -> None:
     with ThreadPoolExecutor(len(waiting)) as clients:
         with server.catalog._changing:  # as while another graph recovers
             put = [clients.submit(httpx.put, one, timeout=60) for one in waiting]
-            wait_for(lambda: server.app.state.capacity.at_work["other"] >= len(waiting))
+            wait_for(lambda: server.app.state.limit.in_progress["other"] >= len(waiting))
             answer = server.http.post(f"{path}/ranks", json={"vertices": ["a"]})
             assert answer.status_code == 200
             assert not any(one.done() for one in put)

@@ -48,7 +48,7 @@ def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
 def test_outcomes_are_the_bytes_that_were_settled(path: Path) -> None:
     journal = Journal(path)
     journal.append([record(), record(), record()], 1)
-    journal.settle([(1, b'{"receipt": 1}')])
+    journal.add_receipts([(1, b'{"receipt": 1}')])
     journal.reject(2, b'{"problem": 2}')
     journal.close()
     again = Journal(path)
@@ -84,8 +84,8 @@ def test_a_missing_journal_is_not_created(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("PRAGMA application_id = 7", "is a SQLite database, but no journal of liverank"),
-        ("PRAGMA user_version = 99", "has layout 99; layouts 1 and 2 can be read"),
+        ("PRAGMA application_id = 7", "is a SQLite database, but not a journal of liverank"),
+        ("PRAGMA user_version = 99", "has layout 99, expected 1 to 2"),
         ("UPDATE state SET version = 7", "the row of `state` is damaged"),
     ],
 )

@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import httpx
@@ -18,10 +17,11 @@ import pytest
 
 from service.client.client import Client
 from service.errors import QueueFull, TooBusy
-from service.formats.arrow_limits import decompressed_bytes, written_out_bytes
-from service.http.limits import BEGIN_TOGETHER, Capacity, Exchange, Turns
-from service.http.server import LONGEST_HEAD
+from service.formats.arrow_limits import decoded_bytes, decompressed_bytes
+from service.http.limits import STARTS_PER_ROUND, ConcurrencyLimit, FairStart, RequestContext
+from service.http.server import MAX_HEAD_BYTES
 from service.pipeline.admission import Admission, QueueLimits
+from service.problems import headers_of
 from service.settings import Settings
 from tests.service.server import Server, running, wait_for
 
@@ -65,7 +65,7 @@ def busy(server: Server, graph: str) -> Iterator[None]:
     """The graph's pipeline does nothing meanwhile."""
     pipeline = server.catalog.get(graph).pipeline
     gate = threading.Event()
-    done = pipeline._enqueue_task(lambda: gate.wait(60))
+    done = pipeline.call(lambda _: gate.wait(60))
     try:
         yield
     finally:
@@ -92,33 +92,31 @@ def head(path: str, length: int) -> bytes:
 
 def test_jobs_count_until_they_end_and_then_others_are_admitted() -> None:
     admission = Admission("g", QueueLimits(jobs=2, bytes=100))
-    first, second, third = Future[None](), Future[None](), Future[None]()
-    admission.admit(first, 60)
-    admission.admit(second, 40)
+    end_first = admission.admit(60)
+    end_second = admission.admit(40)
     assert (admission.jobs, admission.bytes) == (2, 100)
     with pytest.raises(QueueFull) as caught:
-        admission.admit(third, 0)
+        admission.admit(0)
     assert str(caught.value) == (
-        "graph 'g' is behind: 2 batches and computations of 100 bytes wait or are at work; "
-        "ask again in 1 s"
+        "the queue of graph 'g' is full: it holds 2 batches and computations, 100 bytes; "
+        "retry after 1 s"
     )
-    first.set_exception(RuntimeError("it failed, and ended"))
-    admission.admit(third, 60)
+    end_first()
+    end_third = admission.admit(60)
     with pytest.raises(QueueFull):
         admission.check(1)
     assert admission.refused == 2
-    second.set_result(None)
-    third.set_result(None)
+    end_second()
+    end_third()
     assert (admission.jobs, admission.bytes) == (0, 0)
 
 
 def test_a_job_larger_than_the_queue_is_admitted_when_it_is_alone() -> None:
     admission = Admission("g", QueueLimits(jobs=2, bytes=100))
-    large: Future[None] = Future()
-    admission.admit(large, 1000)
+    end_large = admission.admit(1000)
     with pytest.raises(QueueFull):
         admission.check(0)
-    large.set_result(None)
+    end_large()
     admission.check(1000)
 
 
@@ -126,18 +124,17 @@ def test_retry_after_is_the_time_that_the_last_job_took(monkeypatch: pytest.Monk
     now = [100.0]
     monkeypatch.setattr("service.pipeline.admission.monotonic", lambda: now[0])
     admission = Admission("g", QueueLimits(jobs=1))
-    for taken, due in ((7.2, "8"), (0.1, "1"), (1000.0, "60")):
-        job: Future[None] = Future()
-        admission.admit(job, 0)
+    for taken, expected in ((7.2, 8), (0.1, 1), (1000.0, 60)):
+        end_job = admission.admit(0)
         now[0] += taken
-        job.set_result(None)
-        waiting: Future[None] = Future()
-        admission.admit(waiting, 0)
+        end_job()
+        end_waiting = admission.admit(0)
         with pytest.raises(QueueFull) as caught:
             admission.check(0)
-        assert caught.value.headers == {"Retry-After": due}
+        assert caught.value.retry_after == expected
+        assert headers_of(caught.value) == {"Retry-After": str(expected)}
         now[0] += taken
-        waiting.set_result(None)
+        end_waiting()
 
 
 def test_many_threads_leave_the_count_as_it_was() -> None:
@@ -145,10 +142,8 @@ def test_many_threads_leave_the_count_as_it_was() -> None:
 
     def work() -> None:
         for size in range(500):
-            job: Future[None] = Future()
             with contextlib.suppress(QueueFull):
-                admission.admit(job, size)
-                job.set_result(None)
+                admission.admit(size)()
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -241,21 +236,21 @@ def test_the_client_waits_for_a_full_queue(small: Server) -> None:
 
 
 def test_places_are_counted_by_kind_and_given_back() -> None:
-    capacity = Capacity(Settings(max_concurrent_requests=1))
-    reader, writer, late = Exchange("1"), Exchange("2"), Exchange("3")
+    capacity = ConcurrencyLimit(Settings(max_concurrent_requests=1))
+    reader, writer, late = RequestContext("1"), RequestContext("2"), RequestContext("3")
     capacity.enter(reader, "read")
     capacity.enter(writer, "other")
-    with pytest.raises(TooBusy, match="too many reads are at work: 1 is the limit"):
+    with pytest.raises(TooBusy, match="too many concurrent reads; the limit is 1"):
         capacity.enter(late, "read")
     capacity.leave(late)
-    assert capacity.at_work == {"read": 1, "other": 1}
+    assert capacity.in_progress == {"read": 1, "other": 1}
     capacity.leave(reader)
     capacity.enter(late, "read")
 
 
 def test_bytes_of_bodies_are_counted_over_all_requests() -> None:
-    capacity = Capacity(Settings(max_receiving_bytes=100))
-    first, second = Exchange("1"), Exchange("2")
+    capacity = ConcurrencyLimit(Settings(max_receiving_bytes=100))
+    first, second = RequestContext("1"), RequestContext("2")
     capacity.hold(first, 500)  # alone: never too much
     with pytest.raises(TooBusy, match="too many bytes of bodies"):
         capacity.hold(second, 1)
@@ -273,27 +268,27 @@ def test_calls_begin_in_order_and_a_reader_comes_between() -> None:
     began: list[str] = []
 
     async def main() -> None:
-        turns = Turns()
+        turns = FairStart()
 
         async def write(number: int) -> None:
-            await turns.take()
+            await turns.wait()
             began.append(str(number))
 
         async def read() -> None:
             began.append("read")
 
-        writers = [asyncio.create_task(write(number)) for number in range(5 * BEGIN_TOGETHER)]
+        writers = [asyncio.create_task(write(number)) for number in range(5 * STARTS_PER_ROUND)]
         await asyncio.sleep(0)
         reader = asyncio.create_task(read())
         writers[given_up].cancel()
         await asyncio.gather(reader, *writers, return_exceptions=True)
-        await asyncio.wait_for(turns.take(), 10)
+        await asyncio.wait_for(turns.wait(), 10)
 
-    given_up = BEGIN_TOGETHER + 1
+    given_up = STARTS_PER_ROUND + 1
     asyncio.run(main())
-    assert began.index("read") <= 2 * BEGIN_TOGETHER
+    assert began.index("read") <= 2 * STARTS_PER_ROUND
     began.remove("read")
-    assert began == [str(number) for number in range(5 * BEGIN_TOGETHER) if number != given_up]
+    assert began == [str(number) for number in range(5 * STARTS_PER_ROUND) if number != given_up]
 
 
 def test_more_writers_than_there_are_places_are_refused_and_readers_are_not(small: Server) -> None:
@@ -302,12 +297,12 @@ def test_more_writers_than_there_are_places_are_refused_and_readers_are_not(smal
         for _ in range(4):  # a body that does not come holds its place
             connection = stack.enter_context(connection_to(small))
             connection.sendall(head("/graphs/g/batches", 10))
-        wait_for(lambda: small.app.state.capacity.at_work["other"] == 4)
+        wait_for(lambda: small.app.state.limit.in_progress["other"] == 4)
         answer = httpx.post(url, json={})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert answer.json()["type"] == "urn:liverank:problem:too-busy"
         assert small.http.get("/graphs/g/top").status_code == 200
-    wait_for(lambda: small.app.state.capacity.at_work["other"] == 0)
+    wait_for(lambda: small.app.state.limit.in_progress["other"] == 0)
     assert httpx.post(url, json={}).status_code == 200
 
 
@@ -315,9 +310,7 @@ def test_too_many_edges_are_refused(small: Server) -> None:
     edges = [["a", str(i)] for i in range(101)]
     answer = small.http.post("/graphs/g/batches", json={"insert": edges})
     assert answer.status_code == 413
-    assert answer.json()["detail"] == (
-        "the batch has 101 edges and vertices; 100 are taken at once"
-    )
+    assert answer.json()["detail"] == ("batch has 101 edges and vertices; the limit is 100")
     assert small.http.post("/graphs/g/batches", json={"insert": edges[:100]}).status_code == 200
 
 
@@ -329,14 +322,16 @@ def test_a_key_that_is_too_long_is_refused_by_field_and_index(small: Server, fie
     assert answer.status_code == 422
     problem = answer.json()
     assert (problem["field"], problem["index"]) == (field, 1)
-    assert problem["detail"].endswith("a key of at most 16 bytes is due, got 17")
+    assert problem["detail"].endswith("expected a key of at most 16 bytes, got 17")
 
 
 def test_too_many_graphs_are_refused(small: Server) -> None:
     small.http.put("/graphs/third")
     answer = small.http.put("/graphs/fourth")
     assert answer.status_code == 507
-    assert answer.json()["detail"] == "there are 3 graphs, and no more are taken; drop one first"
+    assert (
+        answer.json()["detail"] == "the server holds 3 graphs, which is its limit; drop one first"
+    )
     assert small.http.put("/graphs/third").status_code == 200
     small.http.delete("/graphs/third")
     assert small.http.put("/graphs/fourth").status_code == 201
@@ -371,7 +366,7 @@ def test_a_member_that_stands_twice_is_refused(
     answer = small.http.post("/graphs/g/batches", content=body + b" " * padding)
     assert answer.status_code == 422
     assert answer.json()["field"] == field
-    assert answer.json()["detail"] == f"{field}: stands twice in one object"
+    assert answer.json()["detail"] == f"{field}: duplicate member"
 
 
 @pytest.mark.parametrize("key", ['a":b', 'a\\": ', '"', '":', "insert", 'x":"y":'])
@@ -406,7 +401,7 @@ def test_columns_are_measured_as_they_will_be_written_out(text: pa.DataType, enc
         column = pa.DictionaryArray.from_arrays(pa.array([3, 3, 0, None], pa.int8()), column)
     # of all but the first, so that offsets are looked at
     lengths = [100, 2, 0] if encoded else [0, 3, 100]
-    assert written_out_bytes(pa.table({"source": column.slice(1)})) == sum(lengths)
+    assert decoded_bytes(pa.table({"source": column.slice(1)})) == sum(lengths)
 
 
 def test_a_stream_that_decompresses_to_too_much_is_refused(small: Server) -> None:
@@ -415,7 +410,7 @@ def test_a_stream_that_decompresses_to_too_much_is_refused(small: Server) -> Non
     assert len(body) < 2_000
     answer = small.http.post("/graphs/g/batches", content=body, headers=ARROW)
     assert answer.status_code == 413
-    assert "bytes once it is decompressed" in answer.json()["detail"]
+    assert answer.json()["detail"].startswith("body decodes to ")
     answer = small.http.post("/graphs/g/ranks", content=body, headers=ARROW)
     assert answer.status_code == 413
 
@@ -427,7 +422,9 @@ def test_a_stream_whose_dictionary_is_used_too_often_is_refused(small: Server) -
     body = arrow(pa.table({"source": column, "target": column}))
     answer = small.http.post("/graphs/g/batches", content=body, headers=ARROW)
     assert answer.status_code == 413
-    assert answer.json()["detail"].startswith("the body holds 1,800,000 bytes once")
+    assert answer.json()["detail"] == (
+        "body decodes to 1,800,000 bytes, which exceeds the 100,000-byte limit"
+    )
 
 
 def test_a_length_that_is_a_lie_is_refused_before_memory_is_taken(small: Server) -> None:
@@ -491,7 +488,7 @@ def test_a_head_without_end_is_refused(impatient: Server) -> None:
         connection.sendall(b"GET /livez HTTP/1.1\r\n")
         line = b"X-Fill: " + b"x" * 1000 + b"\r\n"
         with contextlib.suppress(OSError):
-            for _ in range(2 * LONGEST_HEAD // len(line)):
+            for _ in range(2 * MAX_HEAD_BYTES // len(line)):
                 connection.sendall(line)
         with contextlib.suppress(ConnectionResetError):
             assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
@@ -503,7 +500,7 @@ def test_a_body_that_does_not_come_is_answered_and_changes_nothing(impatient: Se
         connection.sendall(head("/graphs/default/batches", 50) + b"{")
         answer = connection.recv(2000)
         assert answer.startswith(b"HTTP/1.1 408 ")
-        assert b"only 1 bytes of the body came within" in answer
+        assert b"received only 1 bytes of the body within" in answer
         assert seconds_until_closed(connection) < PATIENCE * 8
     assert impatient.http.get("/graphs/default").json() == before
 

@@ -8,19 +8,23 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import UnknownGraph, answer_of
-from service.http.limits import Capacity
+from service.errors import UnknownGraph
+from service.http.limits import ConcurrencyLimit
 from service.http.metrics import HttpMetrics
-from service.http.middleware import Exchanges
+from service.http.middleware import RequestMiddleware
+from service.http.responses import EXCEPTION_HANDLERS
 from service.settings import Settings
 
 
 def answered(app: ASGIApp, path: str = "/") -> list[Message]:
-    exchanges = Exchanges(app, Capacity(Settings()), HttpMetrics(CollectorRegistry()), answer_of)
+    metrics = HttpMetrics(CollectorRegistry())
+    handled = ExceptionMiddleware(app, EXCEPTION_HANDLERS)  # as in FastAPI's stack
+    middleware = RequestMiddleware(handled, ConcurrencyLimit(Settings()), metrics)
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -30,7 +34,7 @@ def answered(app: ASGIApp, path: str = "/") -> list[Message]:
         sent.append(message)
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": []}
-    asyncio.run(exchanges(scope, receive, send))
+    asyncio.run(middleware(scope, receive, send))
     return sent
 
 

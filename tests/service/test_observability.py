@@ -110,7 +110,7 @@ def test_what_waits_and_what_is_refused_is_counted(tmp_path: Path) -> None:
     with running(tmp_path, max_queue_batches=1) as server:
         pipeline = server.catalog.get("default").pipeline
         gate = threading.Event()
-        pipeline._enqueue_task(lambda: gate.wait(60))
+        pipeline.call(lambda _: gate.wait(60))
         sent = threading.Thread(target=lambda: server.http.post("/graphs/default/batches", json={}))
         sent.start()
         while not pipeline.batches.jobs:
@@ -256,7 +256,7 @@ def test_a_batch_that_is_not_slow_is_not_logged(
 def test_who_was_not_let_in_is_logged(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     server.http.get("/graphs", headers={"Host": "attacker.example"})
     (record,) = [record for record in caplog.records if record.name == "liverank.access"]
-    assert record.getMessage().startswith("not let in: Host 'attacker.example' is no name")
+    assert record.getMessage().startswith("access denied: Host 'attacker.example' is not a")
     assert record.__dict__["call"] == "GET /graphs"
     assert record.__dict__["client"] == "127.0.0.1"
 

@@ -20,12 +20,12 @@ def test_the_server_lives_at_once_and_is_ready_once_the_kernels_are_compiled(
     monkeypatch.setattr(Engine, "warm_up", lambda _engine: compiled.wait(60))
     with running(tmp_path, wait_until_ready=False) as server:
         assert server.http.get("/livez").json() == {"status": "alive"}
-        wait_for(lambda: "compiled" in server.http.get("/readyz").text)
+        wait_for(lambda: "compiling" in server.http.get("/readyz").text)
         for path in ("/readyz", "/graphs", "/graphs/default", "/graphs/default/top"):
             answer = server.http.get(path)
             assert answer.status_code == 503
             assert answer.headers["retry-after"] == "1"
-            expected = "the server is not ready: the kernels are being compiled"
+            expected = "the server is not ready: compiling kernels"
             assert answer.json()["detail"] == expected
         assert server.http.put("/graphs/early").status_code == 503
         compiled.set()
@@ -40,7 +40,7 @@ def test_a_graph_that_cannot_be_recovered_is_named_and_nothing_is_served(tmp_pat
     with running(tmp_path, wait_until_ready=False) as server:
         wait_for(lambda: "failed" in server.http.get("/readyz").text)
         detail = server.http.get("/readyz").json()["detail"]
-        assert "graph 'default' is being recovered, and that failed" in detail
+        assert "recovering graph 'default' failed" in detail
         assert "journal.db: file is not a database; there is nothing to recover from" in detail
         assert server.http.get("/livez").status_code == 200
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import pytest
 from service.errors import NotAnsweredInTime, StorageFailed
 from service.http.schemas import PersonalizedAnswer, PersonalizedAnswers, Receipt, WatchedAnswer
 from service.pipeline.pipeline import Pipeline
-from service.pipeline.promise import Promise
-from service.queries.model import KeyedQuery, Request
+from service.pipeline.writer import Writer
+from service.queries.model import KeyedQuery, QueryRequest
+from tests.service.graphs import engine_of, writer_of
 from tests.service.server import Server, running, wait_for
 from tests.service.test_problems import problem
 
@@ -152,15 +153,15 @@ def test_answers_are_of_one_version_while_batches_come(server: Server) -> None:
     assert len(seen) > 1
 
 
-def held_up(pipeline: Pipeline) -> tuple[Promise[None], threading.Event]:
-    """Keeps the pipeline's thread until the event is set; the promise says that it went on."""
+def held_up(pipeline: Pipeline) -> tuple[Future[None], threading.Event]:
+    """Blocks the writer's thread until the event is set; the future completes once it goes on."""
     held, free = threading.Event(), threading.Event()
 
-    def hold() -> None:
+    def hold(_: Writer) -> None:
         held.set()
         free.wait(30)
 
-    task = pipeline._enqueue_task(hold)
+    task = pipeline.call(hold)
     assert held.wait(30)
     return task, free
 
@@ -168,24 +169,22 @@ def held_up(pipeline: Pipeline) -> tuple[Promise[None], threading.Event]:
 def test_a_query_has_its_time_and_no_more(server: Server, path: str) -> None:
     pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
     task, free = held_up(pipeline)
-    late = Request([_keyed("v0")], 0.05)
-    given_up = Request([_keyed("v1")], 30.0)
+    late = QueryRequest([_keyed("v0")], 0.05)
+    given_up = QueryRequest([_keyed("v1")], 30.0)
     pipeline.ask(late)
     pipeline.ask(given_up)
-    assert given_up.answered.cancel()
+    assert given_up.answer.cancel()
     threading.Timer(0.2, free.set).start()
     with pytest.raises(NotAnsweredInTime, match=r"the query was not solved within 0\.05 s"):
-        late.answered.result(30)
+        late.answer.result(30)
     task.result(30)
     # both are gone, and nothing is left over
-    wait_for(lambda: not pipeline._queries)
-    assert pipeline._engine._jobs == []
+    wait_for(lambda: not writer_of(pipeline)._scheduler)
+    assert engine_of(pipeline)._jobs == []
 
 
 def _keyed(key: str) -> KeyedQuery:
-    import pyarrow as pa
-
-    return KeyedQuery(pa.array([key]))
+    return KeyedQuery(seeds={key: 1.0})
 
 
 def test_a_client_that_goes_away_gives_its_queries_up(server: Server, path: str) -> None:
@@ -194,12 +193,12 @@ def test_a_client_that_goes_away_gives_its_queries_up(server: Server, path: str)
     address = ("127.0.0.1", int(server.http.base_url.port or 0))
     with socket.create_connection(address) as client:
         client.sendall(f"GET {path}/personalized/v0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        wait_for(lambda: bool(pipeline._queries))
-        (request,) = pipeline._queries._waiting
-    wait_for(request.answered.cancelled)
+        wait_for(lambda: bool(pipeline._queue.queries))
+        (request,) = pipeline._queue.queries.requests
+    wait_for(request.answer.cancelled)
     free.set()
     task.result(30)
-    wait_for(lambda: not pipeline._queries)
+    wait_for(lambda: not writer_of(pipeline)._scheduler)
 
 
 def test_dropping_a_graph_ends_its_queries(server: Server) -> None:
@@ -209,9 +208,9 @@ def test_dropping_a_graph_ends_its_queries(server: Server) -> None:
     _, free = held_up(pipeline)
     with ThreadPoolExecutor(2) as clients:
         asked = clients.submit(server.http.get, f"{path}/personalized/a")
-        wait_for(lambda: bool(pipeline._queries))
+        wait_for(lambda: bool(pipeline._queue.queries))
         dropped = clients.submit(server.http.delete, path)
-        wait_for(lambda: pipeline._closed is not None)
+        wait_for(lambda: pipeline._queue.closed is not None)
         free.set()
         assert dropped.result().status_code == 204
         assert problem(asked.result(), 404)["field"] == "graph"
@@ -274,7 +273,7 @@ def test_what_cannot_be_watched_is_named(
 def test_what_does_not_fit_is_refused_with_figures(
     server: Server, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = server.catalog.get(path.rsplit("/", 1)[1]).pipeline._engine._backend
+    backend = engine_of(server.catalog.get(path.rsplit("/", 1)[1]).pipeline)._backend
     monkeypatch.setattr(backend, "memory_available", lambda: 100)
     answer = server.http.put(f"{path}/watched/large", json={"seeds": {"v0": 1}})
     detail = problem(answer, 507)["detail"]
@@ -295,22 +294,22 @@ def test_a_registration_that_nobody_waits_for_leaves_what_was_watched(
             f"PUT {path}/watched/kept HTTP/1.1\r\nHost: localhost\r\n"
             f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
         )
-        wait_for(lambda: bool(pipeline._queries))
-        (watch,) = pipeline._queries._to_watch
+        wait_for(lambda: bool(pipeline._queue.queries))
+        (watch,) = pipeline._queue.queries.watches
         late = clients.submit(
             server.http.put, f"{path}/watched/kept", content=body, params={"timeout": 0.1}
         )
-        wait_for(lambda: len(pipeline._queries._to_watch) == 2)
+        wait_for(lambda: len(pipeline._queue.queries.watches) == 2)
         client.close()
-        wait_for(watch.answered.cancelled)
+        wait_for(watch.answer.cancelled)
         threading.Timer(0.2, free.set).start()
         document = problem(late.result(), 504)
     assert document["detail"] == "the query was not solved within 0.1 s"
     task.result(30)
-    wait_for(lambda: not pipeline._queries)
+    wait_for(lambda: not writer_of(pipeline)._scheduler)
     kept = server.http.get(f"{path}/watched/kept").json()
     assert (kept["seeds"], len(kept["ranks"])) == ({"v0": 1.0}, 2)
-    assert pipeline._engine._jobs == []
+    assert engine_of(pipeline)._jobs == []
 
 
 def test_watched_queries_survive_a_restart(tmp_path: Path) -> None:
@@ -335,7 +334,7 @@ def test_watched_queries_survive_a_restart(tmp_path: Path) -> None:
     failures: list[Exception] = []
     _fail_to_open(tmp_path, failures)
     assert isinstance(failures[0], StorageFailed)
-    assert str(failures[0]).endswith("watched.json: has format 9; this version reads 1")
+    assert str(failures[0]).endswith("watched.json: has format 9, expected 1")
 
 
 def _fail_to_open(data: Path, failures: list[Exception]) -> None:

@@ -23,10 +23,11 @@ from service.errors import (
     StorageFailed,
     UnknownVersion,
 )
-from service.pipeline.batch import Batch
+from service.pipeline.batch import PendingBatch
+from service.pipeline.completions import Completions
 from service.pipeline.pipeline import Pipeline
 from service.storage.journal import Journal
-from tests.service.graphs import batch, opened, receipt, send
+from tests.service.graphs import Sent, batch, opened, receipt, send, submit, writer_of
 from tests.service.server import wait_for
 
 
@@ -44,12 +45,11 @@ def pipeline(path: Path) -> Iterator[Pipeline]:
     pipeline.close(NotReady("the test ends"))
 
 
-def together(pipeline: Pipeline, batches: list[Batch]) -> None:
+def together(pipeline: Pipeline, batches: list[Sent]) -> None:
     """Submits `batches` so that they wait together."""
     gate = threading.Event()
-    pipeline._enqueue_task(lambda: gate.wait(60))
-    for one in batches:
-        pipeline.submit(one)
+    pipeline.call(lambda _: gate.wait(60))
+    submit(pipeline, *batches)
     gate.set()
 
 
@@ -102,7 +102,7 @@ def test_one_key_in_one_group_is_one_batch(pipeline: Pipeline) -> None:
     together(pipeline, [first, repeat, other])
     assert repeat.ranked.result(60) == first.ranked.result(60)
     assert repeat.durable.result(0) == 1
-    with pytest.raises(IdempotencyConflict, match="belongs to another batch that is in flight"):
+    with pytest.raises(IdempotencyConflict, match="belongs to a batch in flight"):
         other.ranked.result(60)
     assert pipeline.view.version == 1
 
@@ -135,8 +135,8 @@ def test_a_batch_that_cannot_be_applied_is_rejected_and_the_next_goes_on(
     with pytest.raises(BatchRejected) as caught:
         bad.ranked.result(60)
     assert caught.value.version == 2
-    assert caught.value.problem["status"] == 507
-    assert caught.value.problem["detail"] == "the batch needs 1,000 bytes; 10 are available"
+    assert caught.value.reason["status"] == 507
+    assert caught.value.reason["detail"] == "the batch needs 1,000 bytes; 10 are available"
     assert receipt(next_one)["new_vertices"] == 1
     assert receipt(good)["ranked_version"] == 3
     # Its keys are forgotten, and "c" has the id that "lost" would have had.
@@ -149,7 +149,7 @@ def test_a_batch_that_cannot_be_applied_is_rejected_and_the_next_goes_on(
     # The same key gets the same answer, before and after a restart, though it would apply now.
     monkeypatch.undo()
     repeat = batch([("b", "lost"), ("lost", "too")], key="bad")
-    pipeline.submit(repeat)
+    submit(pipeline, repeat)
     with pytest.raises(BatchRejected, match="batch 2 was rejected: the batch needs"):
         repeat.ranked.result(60)
     pipeline.close(NotReady("restart"))
@@ -164,7 +164,7 @@ def test_a_batch_that_memory_has_no_room_for_is_refused_before_the_journal(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = batch([("a", "b")])
-    pipeline.submit(first)
+    submit(pipeline, first)
     receipt(first)
     asked: list[tuple[int, int]] = []
 
@@ -179,7 +179,7 @@ def test_a_batch_that_memory_has_no_room_for_is_refused_before_the_journal(
     too_large = batch([("c", "d"), ("d", "e")], key="large")
     repeat = batch([("c", "d"), ("d", "e")], key="large")
     next_one = batch([("c", "a")])
-    pipeline.submit(fitting)
+    submit(pipeline, fitting)
     assert receipt(fitting)["version"] == 2
     together(pipeline, [too_large, repeat, next_one])
     for refused in (too_large, repeat):
@@ -198,7 +198,7 @@ def test_a_rejected_batch_alone_still_moves_the_version(
     waiting: Future[Any] = pipeline.published(1)
     before = pipeline.view
     bad = batch([("a", "b")])
-    pipeline.submit(bad)
+    submit(pipeline, bad)
     assert waiting.result(60).version == 1
     assert pipeline.view.revision == before.revision
     with pytest.raises(BatchRejected):
@@ -215,8 +215,8 @@ def test_a_solve_that_fails_keeps_the_batch_and_the_next_solve_writes_its_receip
 
     monkeypatch.setattr(Engine, "update", fail)
     first = batch([("a", "b")], key="k")
-    pipeline.submit(first)
-    with pytest.raises(RankingFailed, match="version 1 is committed and applied, but not ranked"):
+    submit(pipeline, first)
+    with pytest.raises(RankingFailed, match="version 1 is committed and applied, but could not be"):
         first.ranked.result(60)
     assert first.durable.result(0) == 1
     assert pipeline.outcome(1) is None
@@ -225,7 +225,7 @@ def test_a_solve_that_fails_keeps_the_batch_and_the_next_solve_writes_its_receip
     receipt_of_recompute = orjson.loads(pipeline.recompute("static").result(60))
     assert receipt_of_recompute["version"] == 1
     repeat = batch([("a", "b")], key="k")
-    pipeline.submit(repeat)
+    submit(pipeline, repeat)
     assert receipt(repeat)["inserted"] == 1
     assert pipeline.view.version == 1
     pipeline.close(NotReady("the test ends"))
@@ -239,24 +239,33 @@ def test_a_batch_that_cannot_be_committed_is_not_applied(
 
     monkeypatch.setattr(Journal, "append", full)
     lost = batch([("a", "b")])
-    pipeline.submit(lost)
+    submit(pipeline, lost)
     for future in (lost.durable, lost.ranked):
         with pytest.raises(StorageFailed, match=r"journal\.db: database or disk is full"):
             future.result(60)
     monkeypatch.undo()
     following = batch([("b", "c")])
-    pipeline.submit(following)
+    submit(pipeline, following)
     assert receipt(following)["version"] == 1
     assert pipeline.view.edges == 1
 
 
 def test_a_repeat_may_fail_with_its_group_before_the_batch_that_it_repeats_is_ranked() -> None:
-    first, repeat = batch([("a", "b")], key="k"), batch([("a", "b")], key="k")
-    repeat.follow_receipt(first)
-    repeat.fail(StorageFailed("journal.db", sqlite3.OperationalError("database or disk is full")))
-    first.ranked.set_result(b"{}")
+    sent = [batch([("a", "b")], key="k"), batch([("a", "b")], key="k")]
+    released: list[int] = []
+    first, repeat = (
+        PendingBatch(one.batch, one.durable, one.ranked, lambda: released.append(1)) for one in sent
+    )
+    first.followers.append(repeat)
+    completions = Completions()
+    error = sqlite3.OperationalError("database or disk is full")
+    repeat.fail(StorageFailed("journal.db", error), completions)
+    first.set_ranked(b"{}", completions)
+    completions.deliver()
+    assert sent[0].ranked.result(0) == b"{}"
     with pytest.raises(StorageFailed, match="disk is full"):
-        repeat.ranked.result(0)
+        sent[1].ranked.result(0)
+    assert len(released) == 2
 
 
 def test_a_fault_of_the_pipeline_ends_it_and_leaves_nobody_waiting(
@@ -267,7 +276,7 @@ def test_a_fault_of_the_pipeline_ends_it_and_leaves_nobody_waiting(
     def faulty(*_arguments: Any) -> None:
         raise ZeroDivisionError("a fault")
 
-    monkeypatch.setattr(pipeline, "_apply_group", faulty)
+    monkeypatch.setattr(writer_of(pipeline), "_apply", faulty)
     batches = [batch([("a", "b")]), batch([("b", "c")])]
     reader = pipeline.published(1)
     together(pipeline, batches)
@@ -276,7 +285,7 @@ def test_a_fault_of_the_pipeline_ends_it_and_leaves_nobody_waiting(
             one.result(60)
     pipeline._thread.join(60)
     with pytest.raises(ZeroDivisionError):
-        pipeline.submit(batch([("c", "d")]))
+        submit(pipeline, batch([("c", "d")]))
     assert "its pipeline failed and has ended" in caplog.text
     assert pipeline.view.version == 0
     pipeline.close(NotReady("the test ends"))
@@ -298,7 +307,7 @@ def test_recovery_writes_the_receipts_that_a_power_loss_took(path: Path) -> None
     pipeline = opened(path.parent)
     batches = [batch([("a", "b"), ("b", "c")]), batch([("c", "a")], [("a", "b"), ("x", "y")])]
     for one in batches:
-        pipeline.submit(one)
+        submit(pipeline, one)
         receipt(one)
     revision = pipeline.view.revision
     pipeline.close(NotReady("power loss"))
@@ -326,7 +335,7 @@ def test_recovery_stops_where_an_answered_batch_no_longer_applies(
 ) -> None:
     pipeline = opened(path.parent)
     answered = batch([("a", "b")])
-    pipeline.submit(answered)
+    submit(pipeline, answered)
     receipt(answered)
     pipeline.close(NotReady("restart"))
     refuse(monkeypatch, lambda _: True)
@@ -336,7 +345,7 @@ def test_recovery_stops_where_an_answered_batch_no_longer_applies(
 
 def test_recovery_names_a_payload_that_cannot_be_read(path: Path) -> None:
     pipeline = opened(path.parent)
-    pipeline.submit(one := batch([("a", "b")]))
+    submit(pipeline, one := batch([("a", "b")]))
     receipt(one)
     pipeline.close(NotReady("restart"))
     connection = sqlite3.connect(path)
@@ -348,7 +357,7 @@ def test_recovery_names_a_payload_that_cannot_be_read(path: Path) -> None:
 
 
 def test_a_version_that_was_never_assigned_is_unknown(pipeline: Pipeline) -> None:
-    with pytest.raises(UnknownVersion, match="has no batch yet; it has no batch 1"):
+    with pytest.raises(UnknownVersion, match="has no batch 1; it has no batches yet"):
         pipeline.outcome(1)
 
 
@@ -401,7 +410,7 @@ def test_the_ranking_of_an_earlier_batch_is_time_of_others(pipeline: Pipeline) -
 def test_the_stages_of_a_recomputation_add_up_too(pipeline: Pipeline) -> None:
     send(pipeline, batch([("a", "b")]))
     gate = threading.Event()
-    pipeline._enqueue_task(lambda: gate.wait(60))
+    pipeline.call(lambda _: gate.wait(60))
     asked = pipeline.recompute("static")
     sleep(0.02)
     gate.set()
@@ -413,19 +422,19 @@ def test_the_stages_of_a_recomputation_add_up_too(pipeline: Pipeline) -> None:
 
 def test_closing_fails_what_waits(pipeline: Pipeline) -> None:
     gate = threading.Event()
-    pipeline._enqueue_task(lambda: gate.wait(60))
+    pipeline.call(lambda _: gate.wait(60))
     waiting, reader = batch([("a", "b")]), pipeline.published(1)
-    pipeline.submit(waiting)
+    submit(pipeline, waiting)
     closing = threading.Thread(target=pipeline.close, args=(NotReady("it stops"),))
     closing.start()
-    wait_for(lambda: pipeline._closed is not None)
+    wait_for(lambda: pipeline._queue.closed is not None)
     gate.set()
     closing.join()
     for future in (waiting.durable, waiting.ranked, reader):
         with pytest.raises(NotReady, match="it stops"):
             future.result(60)
     with pytest.raises(NotReady):
-        pipeline.submit(batch([("a", "b")]))
+        submit(pipeline, batch([("a", "b")]))
 
 
 def test_small_batches_that_wait_together_are_applied_as_one(

@@ -98,9 +98,9 @@ def test_a_batch_that_is_wrong_anywhere_changes_nothing(
         (
             b'{"dampening": 0.5}',
             "dampening",
-            "known are damping, dangling, strategy, target_error, ",
+            "known members are damping, dangling, strategy, target_error, ",
         ),
-        (b'{"damping": 0.5, "damping": 0.6}', "damping", "stands twice"),
+        (b'{"damping": 0.5, "damping": 0.6}', "damping", "duplicate member"),
         (b"[0.5]", "body", "object"),
         (b'{"damping": ', "body", "not JSON"),
     ],
@@ -204,7 +204,7 @@ BODY_LIMIT = 100_000  # of the fixture `server`
 def test_a_body_over_the_limit_is_refused_by_its_length(server: Server, path: str) -> None:
     answer = server.http.post(f"/graphs/default/{path}", content=b" " * (BODY_LIMIT + 1))
     document = problem(answer, 413)
-    assert document["detail"] == "the body is longer than the 100,000 bytes that are taken"
+    assert document["detail"] == "body exceeds the 100,000-byte limit"
 
 
 def test_a_body_over_the_limit_is_refused_while_it_streams(server: Server) -> None:
@@ -234,7 +234,7 @@ def test_an_unforeseen_failure_is_a_problem_that_gives_nothing_away(
     answer = server.http.get("/graphs/default/ranks/a")
     document = problem(answer, 500)
     assert answer.headers["connection"] == "close"
-    assert document["detail"] == "the server failed with RuntimeError; its log says more"
+    assert document["detail"] == "the server failed with RuntimeError; see its log"
 
 
 def test_a_query_parameter_that_a_call_does_not_have_is_refused(server: Server) -> None:

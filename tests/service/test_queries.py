@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,14 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import EdgeBatch, Engine, Options
-from gpu.watched import Registration
+from gpu import EdgeBatch, Engine, Options, Registration
 from service.errors import NotAnsweredInTime
-from service.queries.model import KeyedQuery, Request
-from service.queries.scheduler import MOST_BATCHES, Queries, Watch
+from service.queries.model import KeyedQuery, QueryRequest, WatchedQuery
+from service.queries.scheduler import MAX_BATCHES, QueryQueue, QueryScheduler, WatchRequest
 from service.queries.view import View
-from service.queries.watched import Definition
-from service.vertex_keys.table import KeyTable
+from service.vertex_keys import KeyTable
 
 VERTICES = 300
 TURN = 0.0
@@ -29,21 +28,27 @@ class Graph:
     """An engine whose ids are its keys, and the queries that take turns on it."""
 
     engine: Engine = field(default_factory=lambda: Engine(Options(), "cpu"))
-    queries: Queries = field(default_factory=lambda: Queries("test"))
+    queue: QueryQueue = field(default_factory=lambda: QueryQueue(threading.Condition()))
     kept: list[str] = field(default_factory=list)
     version: int = 0
-    ending: bool = False
+    closing: bool = False
 
     def __post_init__(self) -> None:
         keys = KeyTable("integer")
         keys.assign(pa.array(range(VERTICES), pa.int64()))
         self.generator = np.random.default_rng(1)
-        self.queries.open(
-            self.engine, keys, lambda: (self.version, 0), self._keep, lambda: self.ending
+        self.scheduler = QueryScheduler(
+            "test",
+            self.queue,
+            self.engine,
+            keys,
+            lambda: (self.version, 0),
+            self._keep,
+            lambda: self.closing,
         )
         self.batch(3000)
 
-    def _keep(self, watch: Watch, registration: Registration) -> tuple[bool, View]:
+    def _keep(self, watch: WatchRequest, registration: Registration) -> tuple[bool, View]:
         self.engine.keep(registration)
         self.kept.append(watch.name)
         return True, cast(View, SimpleNamespace())
@@ -53,26 +58,31 @@ class Graph:
         self.engine.apply(EdgeBatch(edges[0], edges[1], vertices=VERTICES))
         self.version += 1
 
-    def turns(self, asked: Request | Watch, batches: bool) -> int:
+    def turns(self, asked: QueryRequest | WatchRequest, batches: bool) -> int:
         """How many turns it takes, each after a batch."""
-        self.queries.add(asked)
+        self.queue.put(asked)
         for turn in range(1, 1000):
             if batches:
                 self.batch()
-            self.queries.advance(TURN)
-            if asked.answered.done():
+            self.scheduler.advance(TURN)
+            if asked.answer.done():
                 return turn
         raise AssertionError("never answered")
 
 
 def _keyed(vertex: int, target_error: float = 1e-6, method: str = "pull") -> KeyedQuery:
-    return KeyedQuery(pa.array([vertex]), None, VERTICES, method, target_error)
+    return KeyedQuery(
+        seeds={str(vertex): 1.0}, k=VERTICES, method=method, target_error=target_error
+    )
 
 
-def _watch(name: str, vertex: int, target_error: float = 1e-6, seconds: float = 60.0) -> Watch:
-    definition = Definition((vertex,), (1.0,), VERTICES, "pull", target_error)
-    query = KeyedQuery(pa.array([vertex]), (1.0,), VERTICES, "pull", target_error, place="watched.")
-    return Watch([query], seconds, name, definition)
+def _watch(
+    name: str, vertex: int, target_error: float = 1e-6, timeout: float = 60.0
+) -> WatchRequest:
+    query = WatchedQuery(
+        seeds={str(vertex): 1.0}, k=VERTICES, method="pull", target_error=target_error
+    )
+    return WatchRequest([query], timeout, name)
 
 
 def _error(graph: Graph, vertex: int, answer: Any) -> float:
@@ -86,9 +96,9 @@ def _error(graph: Graph, vertex: int, answer: Any) -> float:
 
 def test_a_block_under_a_stream_of_batches_is_answered_at_its_second_turn() -> None:
     graph = Graph()
-    request = Request([_keyed(vertex) for vertex in range(40)], 60.0)
+    request = QueryRequest([_keyed(vertex) for vertex in range(40)], 60.0)
     assert graph.turns(request, batches=True) == 2
-    answered = request.answered.result()
+    answered = request.answer.result()
     assert answered.version == graph.version
     for vertex in (0, 39):
         answer = answered.answers[vertex]
@@ -99,62 +109,62 @@ def test_a_block_under_a_stream_of_batches_is_answered_at_its_second_turn() -> N
 
 def test_one_query_under_a_stream_of_batches_follows_so_many_and_no_more() -> None:
     graph = Graph()
-    request = Request([_keyed(7, 1e-10)], 60.0)
+    request = QueryRequest([_keyed(7, 1e-10)], 60.0)
     # the job begins in the first turn, after its batch
-    assert graph.turns(request, batches=True) == MOST_BATCHES + 1
-    (answer,) = request.answered.result().answers
+    assert graph.turns(request, batches=True) == MAX_BATCHES + 1
+    (answer,) = request.answer.result().answers
     assert answer.error_bound <= 1e-10
     assert _error(graph, 7, answer) <= answer.error_bound + 1e-11
 
 
 def test_who_is_answered_does_not_wait_for_others_of_the_job() -> None:
     graph = Graph()
-    quick, slow = Request([_keyed(3, 0.1)], 60.0), Request([_keyed(4, 1e-12)], 60.0)
-    graph.queries.add(quick)
-    graph.queries.add(slow)
-    while not quick.answered.done():
-        graph.queries.advance(TURN)
+    quick, slow = QueryRequest([_keyed(3, 0.1)], 60.0), QueryRequest([_keyed(4, 1e-12)], 60.0)
+    graph.queue.put(quick)
+    graph.queue.put(slow)
+    while not quick.answer.done():
+        graph.scheduler.advance(TURN)
         assert len(graph.engine._jobs) == 1
-    assert not slow.answered.done()
+    assert not slow.answer.done()
     # what was answered does not make the rest begin anew with a batch
     graph.batch()
     assert [job.restarts for job in graph.engine._jobs] == [0]
-    while not slow.answered.done():
-        graph.queries.advance(TURN)
-    (answer,) = slow.answered.result().answers
+    while not slow.answer.done():
+        graph.scheduler.advance(TURN)
+    (answer,) = slow.answer.result().answers
     assert _error(graph, 4, answer) <= answer.error_bound + 1e-11
 
 
 def test_what_is_made_at_once_has_its_time_and_no_more() -> None:
     graph = Graph()
-    request = Request([_keyed(vertex, 1e-7) for vertex in range(64)], 60.0)
-    graph.queries.add(request)
-    graph.queries.advance(TURN)
+    request = QueryRequest([_keyed(vertex, 1e-7) for vertex in range(64)], 60.0)
+    graph.queue.put(request)
+    graph.scheduler.advance(TURN)
     graph.batch()
-    request.seconds = 0.0
-    graph.queries.advance(TURN)
+    request.timeout = 0.0
+    graph.scheduler.advance(TURN)
     with pytest.raises(NotAnsweredInTime):
-        request.answered.result(0)
+        request.answer.result(0)
     assert graph.engine._jobs == []
-    assert not graph.queries
+    assert not graph.scheduler
 
 
 def test_a_graph_that_ends_waits_for_no_job() -> None:
     graph = Graph()
-    request = Request([_keyed(vertex) for vertex in range(40)], 60.0)
-    graph.queries.add(request)
-    graph.queries.advance(TURN)
+    request = QueryRequest([_keyed(vertex) for vertex in range(40)], 60.0)
+    graph.queue.put(request)
+    graph.scheduler.advance(TURN)
     graph.batch()
-    graph.ending = True
-    graph.queries.advance(TURN)
-    assert not request.answered.done()
+    graph.closing = True
+    graph.scheduler.advance(TURN)
+    assert not request.answer.done()
 
 
 def test_a_watched_query_is_solved_in_turns_and_follows_batches_between_them() -> None:
     graph = Graph()
     watch = _watch("mine", 5)
     turns = graph.turns(watch, batches=True)
-    assert 3 < turns <= MOST_BATCHES + 1
+    assert 3 < turns <= MAX_BATCHES + 1
     assert graph.kept == ["mine"]
     answer = graph.engine.watched("mine")
     assert answer.error_bound <= 1e-6
@@ -166,37 +176,37 @@ def test_a_watched_query_that_nobody_waits_for_any_more_is_given_up() -> None:
     graph = Graph()
     gone, late = _watch("gone", 5), _watch("late", 6)
     for watch in (gone, late):
-        graph.queries.add(watch)
-        graph.queries.advance(TURN)
+        graph.queue.put(watch)
+        graph.scheduler.advance(TURN)
         assert len(graph.engine._jobs) == 1
         if watch is gone:
-            assert watch.answered.cancel()
+            assert watch.answer.cancel()
         else:
-            watch.seconds = 0.0
-        graph.queries.advance(TURN)
+            watch.timeout = 0.0
+        graph.scheduler.advance(TURN)
         assert graph.engine._jobs == []
         with pytest.raises(KeyError):
             graph.engine.watched(watch.name)
     with pytest.raises(NotAnsweredInTime):
-        late.answered.result(0)
+        late.answer.result(0)
     assert graph.kept == []
-    assert not graph.queries
+    assert not graph.scheduler
 
 
 def test_many_watched_queries_and_others_do_not_keep_each_other_waiting() -> None:
     graph = Graph()
     watches = [_watch(f"w{number}", number) for number in range(10)]
     for watch in watches:
-        graph.queries.add(watch)
-    request = Request([_keyed(20)], 60.0)
+        graph.queue.put(watch)
+    request = QueryRequest([_keyed(20)], 60.0)
     graph.turns(request, batches=False)
     # in turns with the first of them, not after all ten
     assert len(graph.kept) <= 1
-    others: list[Request] = []
-    while not watches[-1].answered.done():
-        if not others or others[-1].answered.done():
-            others.append(Request([_keyed(30)], 60.0))
-            graph.queries.add(others[-1])
-        graph.queries.advance(TURN)
+    others: list[QueryRequest] = []
+    while not watches[-1].answer.done():
+        if not others or others[-1].answer.done():
+            others.append(QueryRequest([_keyed(30)], 60.0))
+            graph.queue.put(others[-1])
+        graph.scheduler.advance(TURN)
     assert graph.kept == [watch.name for watch in watches]
     assert len(others) > 3

@@ -11,17 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import Engine, Options
-from gpu.types import Storage
+from gpu import Engine, Options, Storage
 from service.errors import NotReady, QueueFull, StorageFailed, UnknownVertex
 from service.pipeline.admission import QueueLimits
+from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.pipeline import Pipeline
-from service.queries.scheduler import Watch
-from service.queries.watched import Definition, definitions_in
+from service.queries.model import WatchedQuery
+from service.queries.scheduler import WatchRequest
 from service.storage.journal import Journal
-from tests.service.graphs import batch, send, started
+from service.storage.watched_file import read_watched
+from tests.service.graphs import batch, engine_of, send, started, submit
 from tests.service.server import running, wait_for
 
+NEVER = CheckpointLimits(1 << 30, 3600.0)
 RING = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "c"), ("e", "c")]
 
 
@@ -43,7 +45,7 @@ def answers(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def restarted(directory: Path, options: Options) -> Pipeline:
-    pipeline = Pipeline("test", directory, options, "string", "cpu", 1 << 30, 3600.0)
+    pipeline = Pipeline("test", directory, options, "string", "cpu", NEVER)
     pipeline.recover()
     pipeline.wait_until_open()
     return pipeline
@@ -58,10 +60,10 @@ def test_order_storage_and_watched_queries_survive_a_restart_from_a_checkpoint(
     Journal.create(tmp_path / "journal.db")
     pipeline = restarted(tmp_path, options)
     send(pipeline, batch(RING))
-    definition = Definition(("a",), (1.0,), 5, "hybrid", 1e-5)
-    watch = Watch([definition.keyed("string")], 60.0, "from a", definition)
+    query = WatchedQuery(seeds={"a": 1.0}, k=5, target_error=1e-5)
+    watch = WatchRequest([query], 60.0, "from a")
     pipeline.ask(watch)
-    assert watch.answered.result(60)[0]
+    assert watch.answer.result(60)[0]
     pipeline.checkpoint().result(60)
     if later:
         send(pipeline, batch([("c", "f")], [("b", "c")]))
@@ -80,8 +82,8 @@ def test_order_storage_and_watched_queries_survive_a_restart_from_a_checkpoint(
     slack = before.error_bound + view.error_bound if later else 0.0
     assert np.abs(view.ranks.to_numpy() - ranks).sum() <= slack
     assert answers(again)["from a"] == pytest.approx(watched["from a"], abs=2e-5)
-    assert again._engine._state.values.dtype == np.dtype(storage)
-    assert not again._engine._graph.numbering.given
+    assert engine_of(again)._state.values.dtype == np.dtype(storage)
+    assert not engine_of(again)._graph.numbering.given
     # and it is kept fresh from here on
     send(again, batch([("a", "g")]))
     assert "g" in answers(again)["from a"]
@@ -119,13 +121,11 @@ def test_reads_of_watched_queries_wait_for_recovery_and_say_so(tmp_path: Path) -
 def test_a_checkpoint_needs_no_place_among_the_computations(tmp_path: Path) -> None:
     Journal.create(tmp_path / "journal.db")
     limits = QueueLimits(1, 1 << 30)
-    pipeline = Pipeline(
-        "test", tmp_path, Options(), "string", "cpu", 1 << 30, 3600.0, limits=limits
-    )
+    pipeline = Pipeline("test", tmp_path, Options(), "string", "cpu", NEVER, limits)
     pipeline.recover()
     pipeline.wait_until_open()
     gate = threading.Event()
-    held = pipeline._enqueue_task(lambda: gate.wait(60))
+    held = pipeline.call(lambda _: gate.wait(60))
     with pytest.raises(QueueFull):
         pipeline.recompute("auto")
     asked = pipeline.checkpoint()
@@ -139,10 +139,9 @@ def test_batches_sent_while_a_graph_recovers_are_admitted_up_to_the_limit(tmp_pa
     pipeline = started(tmp_path)
     pipeline.batches._limits = QueueLimits(2, 1 << 30)
     waiting = [batch([("a", "b")]), batch([("b", "c")])]
-    for one in waiting:
-        pipeline.submit(one)
+    submit(pipeline, *waiting)
     with pytest.raises(QueueFull):
-        pipeline.submit(batch([("c", "d")]))
+        submit(pipeline, batch([("c", "d")]))
     pipeline.recover()
     assert [one.durable.result(60) for one in waiting] == [1, 2]
     pipeline.close(NotReady("the test ends"))
@@ -157,7 +156,7 @@ def test_a_watched_query_whose_seed_is_lost_says_so_until_the_seed_is_back(tmp_p
     pipeline = restarted(tmp_path, Options())
     assert answers(pipeline) == {}
     assert pipeline.view.watched is not None
-    problem = pipeline.view.watched["one"].problem
+    problem = pipeline.view.watched["one"].error
     assert isinstance(problem, UnknownVertex)
     assert "'lost'" in str(problem)
     send(pipeline, batch(RING))
@@ -173,5 +172,5 @@ def test_a_watched_query_whose_seed_is_lost_says_so_until_the_seed_is_back(tmp_p
 def test_what_lists_no_watched_queries_is_named(tmp_path: Path, watched: str) -> None:
     file = tmp_path / "watched.json"
     file.write_text(f'{{"format": 1, "watched": {watched}}}')
-    with pytest.raises(StorageFailed, match=r"watched\.json: lists no watched queries"):
-        definitions_in(file)
+    with pytest.raises(StorageFailed, match=r"watched\.json: is not a file of watched queries"):
+        read_watched(file)

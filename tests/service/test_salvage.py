@@ -18,7 +18,7 @@ from service.storage.head import read_head
 from service.storage.journal import Journal, Outcome, head_path
 from service.storage.layout import BEGINNING, Record
 from service.storage.recovery import verified_journal
-from tests.service.graphs import batch, opened, send, working
+from tests.service.graphs import batch, opened, send, working, writer_of
 
 BATCHES = 40
 SAMPLES = 100
@@ -74,7 +74,7 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             journal.reject(version, b'{"problem": %d}' % version)
             outcomes[version] = Outcome("rejected", b'{"problem": %d}' % version)
         else:
-            journal.settle([(version, b'{"receipt": %d}' % version)])
+            journal.add_receipts([(version, b'{"receipt": %d}' % version)])
             outcomes[version] = Outcome("ranked", b'{"receipt": %d}' % version)
         records[version], chains[version] = record, journal.chain
     if request.param == "in the database":
@@ -118,7 +118,7 @@ def test_every_damaged_byte_is_harmless_or_found_and_said(
             lost = original.check(journal)
             journal.close()
             if lost:
-                assert "it is set aside, and batches" in caplog.text
+                assert "it was set aside; lost: batches" in caplog.text
                 assert (path.parent / "damaged-journal-1" / "journal.db").exists()
                 salvaged += 1
     assert salvaged >= SAMPLES // 10
@@ -214,7 +214,7 @@ def test_a_checkpoint_of_another_journal_is_not_taken_for_its_beginning(
     path = original.copy(tmp_path / "graph")
     other = Checkpoint(10, 10, bytes(32), {}, {})
     verified_journal(path, other).close()
-    assert "checkpoint 10-10 is of another journal" in caplog.text
+    assert "checkpoint 10-10 belongs to another journal" in caplog.text
 
 
 def test_a_graph_goes_on_without_the_batch_it_lost_and_takes_it_again(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_data_directory_of_the_last_release_opens(tmp_path: Path) -> None:
     assert outcome.body.startswith(b'{"version":1,"ranked_version":1,"revision":2,"inserted":3')
     seconds = Receipt.model_validate_json(outcome.body).seconds
     assert (seconds.watched, seconds.others) == (0.0, 0.0)  # it does not say
-    assert pipeline._journal.holder("first") is not None
+    assert writer_of(pipeline).journal.holder("first") is not None
     assert send(pipeline, batch([("edsger", "alan")]))["version"] == 3
     pipeline.checkpoint().result(60)
     pipeline.close(StorageFailed("test", "ends"))

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from service.http.unread_bodies import LONGEST_REST, QUIET_SECONDS
+from service.http.server import MAX_DISCARDED_BYTES, QUIET_SECONDS
 from tests.service.server import Server, running, wait_for
 
 PATIENCE = 1.0
@@ -89,7 +89,7 @@ def chunks(body: bytes, size: int = 50_000) -> bytes:
     ("path", "length", "status"),
     [
         ("/graphs/none/batches", 200_000, 404),
-        ("/graphs/default/batches?wait=never", LONGEST_REST, 422),
+        ("/graphs/default/batches?wait=never", MAX_DISCARDED_BYTES, 422),
         ("/graphs/default/top", 100_000, 405),
         ("/nowhere", 1, 404),
     ],
@@ -210,8 +210,8 @@ def test_a_rest_that_is_read_and_forgotten_holds_no_place(one: Server) -> None:
         connection.post("/graphs/default/batches", f"Content-Length: {LIMIT + 1}")
         assert connection.answer()[0] == 413
         connection.send(b" " * 1000)
-        capacity = one.app.state.capacity
-        wait_for(lambda: (capacity.at_work["other"], capacity.receiving) == (0, 0), 10)
+        capacity = one.app.state.limit
+        wait_for(lambda: (capacity.in_progress["other"], capacity.receiving) == (0, 0), 10)
 
 
 @pytest.mark.parametrize(("piece", "pause"), [(b" ", PATIENCE / 20), (b" " * 100_000, 0.0)])

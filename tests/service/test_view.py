@@ -12,13 +12,13 @@ import service.queries.view
 from gpu import EdgeBatch, Engine
 from gpu.ranks import Ranks
 from service.queries.view import View
-from service.vertex_keys.table import KeyTable
+from service.vertex_keys import KeyTable
 
 
 @pytest.fixture
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The (count, offset) of each walk over all ranks; a view keeps 4 to 16 places here."""
-    monkeypatch.setattr(service.queries.view, "KEPT_PLACES", (4, 16))
+    monkeypatch.setattr(service.queries.view, "CACHED_PLACES", (4, 16))
     seen: list[tuple[int, int]] = []
     original = Ranks.top
 

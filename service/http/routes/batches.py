@@ -1,4 +1,4 @@
-"""Batches of edges: send one, see how one went, rank again."""
+"""Batches of edges: send one, look up its outcome, rank again."""
 
 from __future__ import annotations
 
@@ -14,16 +14,11 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from gpu import STRATEGIES
 from service.catalog import check_strategy
 from service.formats.decode import decode_batch
-from service.http.parameters import (
-    OpenGraph,
-    body_of,
-    json_answer,
-    problems,
-    read_body,
-    release_body,
-    stored_answer,
-)
-from service.http.route import DirectRoute
+from service.http.body import announced_length, read_body, release_body
+from service.http.dependencies import OpenGraph
+from service.http.openapi import body_of, problems
+from service.http.responses import encoded_response, json_response
+from service.http.route import Route
 from service.http.schemas import (
     ONE_OF_STRATEGIES,
     BatchRequest,
@@ -35,24 +30,23 @@ from service.http.schemas import (
 from service.pipeline.batch import Batch
 from service.pipeline.limits import check_size
 from service.settings import Settings
-from service.vertex_keys.table import KeyKind
+from service.vertex_keys import KeyKind
 
-router = APIRouter(tags=["batches"], route_class=DirectRoute)
+router = APIRouter(tags=["batches"], route_class=Route)
 
 Strategy = Annotated[
     str | None,
     Query(description="one of " + ", ".join(STRATEGIES), json_schema_extra=ONE_OF_STRATEGIES),
 ]
 
-
 SMALL_BODY = 4096
-"""Bytes of a body that is decoded at once: sending it to another thread takes longer."""
+"""Bytes of a body that is decoded on the event loop: passing it to a thread would take longer."""
 
-# Readers use the loop's own threads; writers who send a lot must not keep them waiting.
+# Reads use the loop's default threads; writers of large batches must not occupy those.
 _DECODERS = ThreadPoolExecutor(2, thread_name_prefix="liverank-decode")
 
 
-def _prepare(
+def _decode(
     settings: Settings,
     content_type: str | None,
     body: bytes,
@@ -78,9 +72,7 @@ async def send_batch(
     request: Request,
     graph: OpenGraph,
     strategy: Strategy = None,
-    wait: Annotated[
-        Literal["ranked", "durable"], Query(description="what to wait for before the answer")
-    ] = "ranked",
+    wait: Annotated[Literal["ranked", "durable"], Query(description="when to respond")] = "ranked",
     idempotency_key: Annotated[
         str | None,
         Header(
@@ -91,38 +83,37 @@ async def send_batch(
         ),
     ] = None,
 ) -> Response:
-    """Deletes, then inserts. Taken whole or not at all; it survives a crash from the answer on."""
+    """Deletes, then inserts; all or nothing. Once answered, the batch survives a crash."""
     chosen = graph.options.strategy if strategy is None else strategy
     check_strategy(chosen)
-    announced = request.headers.get("content-length", "0")
-    graph.pipeline.batches.check(int(announced) if announced.isdecimal() else 0)
+    graph.pipeline.batches.check(announced_length(request))
     body = await read_body(request)
-    content_type = request.headers.get("content-type")
-    small = len(body) <= SMALL_BODY
-    prepare = partial(
-        _prepare,
+    decode = partial(
+        _decode,
         request.app.state.settings,
-        content_type,
+        request.headers.get("content-type"),
         body,
         graph.options.keys,
         chosen,
         idempotency_key,
     )
-    del body
-    if small:
-        batch = prepare()
+    if len(body) <= SMALL_BODY:
+        batch = decode()
     else:
-        # The context goes along: what is logged for the batch carries the request's id.
-        run = partial(copy_context().run, prepare)
+        # with the context, so that what is logged for the batch carries the request's id
+        run = partial(copy_context().run, decode)
         batch = await asyncio.get_running_loop().run_in_executor(_DECODERS, run)
         del run
-    del prepare
+    del body, decode  # not needed while the batch waits
     release_body(request)
-    graph.pipeline.submit(batch)
+    loop = asyncio.get_running_loop()
     if wait == "durable":
-        version = await batch.durable.arrival()
-        return json_answer({"version": version, "status": "durable"}, 202)
-    return stored_answer(await batch.ranked.arrival())
+        durable: asyncio.Future[int] = loop.create_future()
+        graph.pipeline.submit(batch, durable=durable)
+        return json_response({"version": await durable, "status": "durable"}, 202)
+    ranked: asyncio.Future[bytes] = loop.create_future()
+    graph.pipeline.submit(batch, ranked=ranked)
+    return encoded_response(await ranked)
 
 
 @router.get(
@@ -131,21 +122,21 @@ async def send_batch(
     responses=problems(404, 410, 422),
 )
 async def describe_batch(graph: OpenGraph, version: int) -> Response:
-    """The receipt of a batch, why it was rejected, or that it is pending."""
+    """The receipt of a batch, the reason of its rejection, or that it is pending."""
     outcome = await asyncio.to_thread(graph.pipeline.outcome, version)
     if outcome is None:
-        return json_answer({"version": version, "status": "pending"})
+        return json_response({"version": version, "status": "pending"})
     if outcome.status != "ranked":
         problem: dict[str, Any] = orjson.loads(outcome.body)
-        return json_answer({"version": version, "status": outcome.status, "problem": problem})
-    return stored_answer(outcome.body)
+        return json_response({"version": version, "status": outcome.status, "problem": problem})
+    return encoded_response(outcome.body)
 
 
 @router.post(
     "/graphs/{graph}/recompute", response_model=Receipt, responses=problems(404, 422, 429, 507)
 )
 async def recompute(graph: OpenGraph, strategy: Strategy = "static") -> Response:
-    """Ranks again: the same version, the next revision."""
+    """Ranks again: same version, next revision."""
     chosen = graph.options.strategy if strategy is None else strategy
     check_strategy(chosen)
-    return stored_answer(await graph.pipeline.recompute(chosen).arrival())
+    return encoded_response(await asyncio.wrap_future(graph.pipeline.recompute(chosen)))

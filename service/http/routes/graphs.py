@@ -1,4 +1,4 @@
-"""Named graphs: create, list, describe, drop."""
+"""Named graphs: create, list, describe, checkpoint, drop."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from service.catalog import NAME, Catalog, Graph
-from service.http.parameters import (
-    OpenCatalog,
-    OpenGraph,
-    body_of,
-    json_answer,
-    parse_body,
-    problems,
-    read_body,
-)
-from service.http.route import DirectRoute
+from service.http.body import parse_body, read_body
+from service.http.dependencies import OpenCatalog, OpenGraph
+from service.http.openapi import body_of, problems
+from service.http.responses import json_response
+from service.http.route import Route
 from service.http.schemas import CheckpointTaken, GraphInfo, GraphList, GraphRequest
 from service.storage.api_keys import ApiKey
 
-router = APIRouter(tags=["graphs"], route_class=DirectRoute)
+router = APIRouter(tags=["graphs"], route_class=Route)
 
 NewName = Annotated[
     str,
@@ -31,9 +26,9 @@ NewName = Annotated[
 ]
 
 
-async def _in_turn(catalog: Catalog, change: Callable[..., Any], *arguments: object) -> Any:
+async def _in_order(catalog: Catalog, change: Callable[..., Any], *arguments: object) -> Any:
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(catalog.changing_thread, change, *arguments)
+    return await loop.run_in_executor(catalog.changes, change, *arguments)
 
 
 def _describe(graph: Graph) -> dict[str, Any]:
@@ -67,35 +62,35 @@ async def create_graph(request: Request, graph: NewName, catalog: OpenCatalog) -
     """
     body = await read_body(request)
     given = parse_body(GraphRequest, body).model_dump(exclude_unset=True) if body else {}
-    created, is_new = await _in_turn(catalog, catalog.create, graph, given)
-    return json_answer(_describe(created), 201 if is_new else 200)
+    created, is_new = await _in_order(catalog, catalog.create, graph, given)
+    return json_response(_describe(created), 201 if is_new else 200)
 
 
 @router.get("/graphs", response_model=GraphList, responses=problems())
 async def list_graphs(request: Request, catalog: OpenCatalog) -> Response:
     """All graphs that the API key is for, by name."""
     key: ApiKey | None = request.state.key
-    seen = (graph for graph in catalog.graphs() if key is None or key.sees(graph.name))
-    return json_answer({"graphs": [_describe(graph) for graph in seen]})
+    allowed = (graph for graph in catalog.graphs() if key is None or key.allows(graph.name))
+    return json_response({"graphs": [_describe(graph) for graph in allowed]})
 
 
 @router.get("/graphs/{graph}", response_model=GraphInfo, responses=problems(404, 422))
 async def describe_graph(graph: OpenGraph) -> Response:
     """Size, options, error bound and memory of the newest published version."""
-    return json_answer(_describe(graph))
+    return json_response(_describe(graph))
 
 
 @router.post(
     "/graphs/{graph}/checkpoint", response_model=CheckpointTaken, responses=problems(404, 422, 507)
 )
 async def take_checkpoint(graph: OpenGraph) -> Response:
-    """Writes all that is committed to disk, so that a restart has nothing to apply."""
+    """Writes all that is committed to disk, so that a restart has nothing to replay."""
     taken = await asyncio.wrap_future(graph.pipeline.checkpoint())
-    return json_answer(asdict(taken))
+    return json_response(asdict(taken))
 
 
 @router.delete("/graphs/{graph}", status_code=204, responses=problems(404, 422))
 async def drop_graph(graph: str, catalog: OpenCatalog) -> Response:
-    """Ends the graph and removes its files."""
-    await _in_turn(catalog, catalog.drop, graph)
+    """Closes the graph and removes its files."""
+    await _in_order(catalog, catalog.drop, graph)
     return Response(status_code=204)

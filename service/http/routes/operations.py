@@ -1,4 +1,4 @@
-"""Whether the server lives, whether it can be used, and how it fares."""
+"""Liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ from fastapi import APIRouter, Request, Response
 
 from service.errors import NotReady
 from service.http.access import access_of
+from service.http.dependencies import OpenCatalog
 from service.http.metrics import CONTENT_TYPE, Metrics
-from service.http.parameters import OpenCatalog, json_answer, problems
-from service.http.route import DirectRoute
+from service.http.openapi import problems
+from service.http.responses import json_response
+from service.http.route import Route
 from service.http.schemas import Status
 
-router = APIRouter(tags=["operations"], route_class=DirectRoute)
+router = APIRouter(tags=["operations"], route_class=Route)
 
 
 @router.get("/livez", response_model=Status)
 async def alive() -> Response:
-    """200 as soon as the process answers."""
-    return json_answer({"status": "alive"})
+    """200 as soon as the process responds."""
+    return json_response({"status": "alive"})
 
 
 @router.get("/readyz", response_model=Status, responses=problems())
 async def ready(request: Request, catalog: OpenCatalog) -> Response:
     """200 once kernels are compiled and graphs recovered; 503 with the reason before.
 
-    Where keys are in use, the reason, which names graphs and files, is told only to holders of one.
+    With API keys in use, the reason, which names graphs and files, is shown to their holders only.
     """
     if catalog.not_ready is not None:
         trusted = access_of(request).trusts(request)
-        raise NotReady(catalog.not_ready if trusted else "the reason is told to API keys")
-    return json_answer({"status": "ready"})
+        raise NotReady(catalog.not_ready if trusted else "the reason is shown to API keys only")
+    return json_response({"status": "ready"})
 
 
 @router.get(

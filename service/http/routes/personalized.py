@@ -1,4 +1,4 @@
-"""PageRank as seen from a few vertices: one query in the path, or many in a body."""
+"""Personalized PageRank: one query in the path, or many in a body."""
 
 from __future__ import annotations
 
@@ -6,45 +6,28 @@ import asyncio
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Query, Response
-from fastapi import Request as HttpRequest
+from fastapi import APIRouter, Query, Request, Response
 
-from gpu import Personalized
-from gpu.personalized import METHODS, TARGETS
-from service.catalog import Graph
-from service.http.parameters import (
-    OpenGraph,
-    PublishedView,
-    Seconds,
-    Vertex,
-    body_of,
-    json_answer,
-    key_of,
-    parse_body,
-    problems,
-    read_body,
-    seeds_of,
-    stored_answer,
-)
-from service.http.route import DirectRoute
-from service.http.routes.ranks import K, ranked_vertices
-from service.http.schemas import (
-    AN_ERROR,
+from gpu import METHODS, TARGETS, Personalized
+from service.http.body import parse_body, read_body
+from service.http.dependencies import K, OpenGraph, PublishedView, Timeout, Vertex, result_of
+from service.http.openapi import body_of, problems
+from service.http.responses import encoded_response, json_response
+from service.http.route import Route
+from service.http.routes.ranks import ranked_vertices
+from service.http.schemas import PersonalizedAnswer, PersonalizedAnswers, PersonalizedRequest
+from service.queries.model import (
+    L1_ERROR,
     ONE_OF_METHODS,
     ONE_OF_TARGETS,
-    PersonalizedAnswer,
-    PersonalizedAnswers,
-    PersonalizedRequest,
+    KeyedQuery,
+    QueryRequest,
+    QueryResponse,
+    VertexQueryRequest,
 )
-from service.queries.model import Answer, Answered, KeyedQuery, Request, Waiting
+from service.vertex_keys import key_from_text
 
-router = APIRouter(tags=["personalized"], route_class=DirectRoute)
-
-_GONE_SECONDS = 0.1
-"""How often it is looked whether who asked is still there."""
-
-UNREAD = Response(status_code=499)
-"""For a client that is gone: 499, as nginx has it in its log."""
+router = APIRouter(tags=["personalized"], route_class=Route)
 
 
 @router.get(
@@ -53,7 +36,7 @@ UNREAD = Response(status_code=499)
     responses=problems(404, 422, 429, 504, 507),
 )
 async def personalized(
-    http: HttpRequest,
+    request: Request,
     graph: OpenGraph,
     vertex: Vertex,
     _view: PublishedView,
@@ -64,23 +47,24 @@ async def personalized(
     target_error: Annotated[
         float | None,
         Query(
-            description="L1 error to reach; the graph's own where omitted",
-            json_schema_extra=AN_ERROR,
+            description="L1 error to reach; the graph's where omitted", json_schema_extra=L1_ERROR
         ),
     ] = None,
     target: Annotated[
         str, Query(description="one of " + ", ".join(TARGETS), json_schema_extra=ONE_OF_TARGETS)
     ] = "error",
-    timeout: Seconds = 10.0,
+    timeout: Timeout = 10.0,
 ) -> Response:
-    """The vertices that rank highest when every walk restarts at this one, best first."""
-    key = key_of(vertex, graph.options.keys)
-    query = KeyedQuery(key, None, k, method, target_error, target)
-    found = await answered(http, graph, Request([query], timeout))
-    if found is None:
-        return UNREAD
-    head = {"vertex": key[0].as_py(), "version": found.version, "revision": found.revision}
-    return json_answer({**head, **answer_body(found.vertices[0], found.answers[0])})
+    """The vertices of highest rank when every walk restarts at this one, best first."""
+    key = key_from_text(vertex, graph.options.keys)
+    query = KeyedQuery(
+        seeds={vertex: 1.0}, k=k, method=method, target_error=target_error, target=target
+    )
+    pending = VertexQueryRequest([query], timeout)
+    graph.pipeline.ask(pending)
+    found = await result_of(pending.answer, request)
+    head = {"vertex": key, "version": found.version, "revision": found.revision}
+    return json_response({**head, **answer_body(found.vertices[0], found.answers[0])})
 
 
 @router.post(
@@ -90,31 +74,18 @@ async def personalized(
     openapi_extra=body_of(PersonalizedRequest),
 )
 async def personalized_many(
-    http: HttpRequest, graph: OpenGraph, _view: PublishedView, timeout: Seconds = 10.0
+    request: Request, graph: OpenGraph, _view: PublishedView, timeout: Timeout = 10.0
 ) -> Response:
     """Queries with weighted seeds, answered together and in order, all of one version."""
-    body = await read_body(http)
-    queries = await asyncio.to_thread(_parsed, body, graph)
-    found = await answered(http, graph, Request(queries, timeout))
-    if found is None:
-        return UNREAD
-    return stored_answer(await asyncio.to_thread(_encoded, found))
+    body = await read_body(request)
+    queries = (await asyncio.to_thread(parse_body, PersonalizedRequest, body)).queries
+    pending = QueryRequest(queries, timeout)
+    graph.pipeline.ask(pending)
+    found = await result_of(pending.answer, request)
+    return encoded_response(await asyncio.to_thread(_encoded, found))
 
 
-def _parsed(body: bytes, graph: Graph) -> list[KeyedQuery]:
-    queries = []
-    for place, asked in enumerate(parse_body(PersonalizedRequest, body).queries):
-        name = f"queries[{place}]."
-        seeds, weights = seeds_of(asked.seeds, graph.options.keys, f"{name}seeds")
-        queries.append(
-            KeyedQuery(
-                seeds, weights, asked.k, asked.method, asked.target_error, asked.target, name
-            )
-        )
-    return queries
-
-
-def _encoded(found: Answered) -> bytes:
+def _encoded(found: QueryResponse) -> bytes:
     answers = [
         answer_body(vertices, answer)
         for vertices, answer in zip(found.vertices, found.answers, strict=True)
@@ -130,18 +101,3 @@ def answer_body(vertices: list[Any], answer: Personalized) -> dict[str, Any]:
         "method": answer.method,
         "iterations": answer.iterations,
     }
-
-
-async def answered(http: HttpRequest, graph: Graph, request: Waiting[Answer]) -> Answer | None:
-    """Waits for an answer; None, and the request is given up, where the client has gone away."""
-    graph.pipeline.ask(request)
-    answer = asyncio.wrap_future(request.answered)
-    try:
-        while not (await asyncio.wait({answer}, timeout=_GONE_SECONDS))[0]:
-            if await http.is_disconnected():
-                break
-        else:
-            return answer.result()
-    finally:
-        answer.cancel()
-    return None

@@ -1,33 +1,26 @@
-"""Ranks of the newest published version: one, many, the best."""
+"""Ranks of the newest published version: of one vertex, of many, and the highest."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Annotated, Any
 
+import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
 from gpu import InvalidValue
 from service.errors import UnknownVertex
 from service.formats.decode import decode_batch
-from service.http.parameters import (
-    OpenGraph,
-    PublishedView,
-    Vertex,
-    body_of,
-    json_answer,
-    key_of,
-    problems,
-    read_body,
-)
-from service.http.route import DirectRoute
-from service.http.schemas import LARGEST_K, RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
+from service.http.body import read_body
+from service.http.dependencies import K, OpenGraph, PublishedView, Vertex
+from service.http.openapi import body_of, problems
+from service.http.responses import json_response
+from service.http.route import Route
+from service.http.schemas import RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
 from service.queries.view import View
-from service.vertex_keys.table import KeyKind
+from service.vertex_keys import ARROW_TYPES, KeyKind, key_from_text
 
-router = APIRouter(tags=["ranks"], route_class=DirectRoute)
-
-K = Annotated[int, Query(ge=1, le=LARGEST_K, description="how many; fewer where the graph ends")]
+router = APIRouter(tags=["ranks"], route_class=Route)
 
 
 def published(view: View) -> dict[str, Any]:
@@ -45,12 +38,13 @@ def ranked_vertices(vertices: list[Any], ranks: list[float]) -> list[dict[str, A
     responses=problems(404, 422, 504),
 )
 async def rank_of_vertex(graph: OpenGraph, vertex: Vertex, view: PublishedView) -> Response:
-    """The rank of one vertex; the key may hold slashes."""
-    key = key_of(vertex, graph.options.keys)
-    rank = view.rank(key)
+    """The rank of one vertex; the key may contain slashes."""
+    kind = graph.options.keys
+    key = key_from_text(vertex, kind)
+    rank = view.rank(pa.array([key], ARROW_TYPES[kind]))
     if rank is None:
-        raise UnknownVertex(graph.name, key[0].as_py())
-    return json_answer({"vertex": key[0].as_py(), "rank": rank, **published(view)})
+        raise UnknownVertex(graph.name, key)
+    return json_response({"vertex": key, "rank": rank, **published(view)})
 
 
 @router.post(
@@ -60,22 +54,22 @@ async def rank_of_vertex(graph: OpenGraph, vertex: Vertex, view: PublishedView) 
     openapi_extra=body_of(VerticesRequest),
 )
 async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
-    """The ranks of many vertices, in order; null for a vertex never seen."""
+    """The ranks of many vertices, in order; null for an unknown vertex."""
     body = await read_body(request)
     content_type = request.headers.get("content-type")
     limit = request.app.state.settings.max_body_bytes
     ranks = await asyncio.to_thread(_ranks_of, view, content_type, body, graph.options.keys, limit)
-    return json_answer({**published(view), "ranks": ranks})
+    return json_response({**published(view), "ranks": ranks})
 
 
 def _ranks_of(
     view: View, content_type: str | None, body: bytes, kind: KeyKind, limit: int
 ) -> list[float | None]:
-    # A question about vertices is written as a batch that names only vertices: one parser for keys.
+    # The vertices are written like a batch that names only vertices: one parser for keys.
     columns = decode_batch(content_type, body, kind, limit)
     for field, edges in (("insert", columns.insert_sources), ("delete", columns.delete_sources)):
         if len(edges):
-            raise InvalidValue(field, f"{len(edges)} edges", "absent: this asks about vertices")
+            raise InvalidValue(field, f"{len(edges)} edges", "absent: this call takes vertices")
     return view.ranks_of(columns.vertices)
 
 
@@ -91,4 +85,4 @@ async def top(
         places = view.top(k, offset)
     else:
         places = await asyncio.to_thread(view.top, k, offset)
-    return json_answer({**published(view), "ranks": ranked_vertices(*places)})
+    return json_response({**published(view), "ranks": ranked_vertices(*places)})

@@ -1,0 +1,43 @@
+"""Batches as Arrow IPC streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from service.errors import DecodedTooLarge, FormatError
+from service.formats.arrow_limits import decoded_bytes, decompressed_bytes
+from service.formats.columns import EdgeColumns
+from service.formats.tables import batch_of
+from service.vertex_keys import KeyKind
+
+
+def decode_arrow(body: bytes, kind: KeyKind, limit: int) -> EdgeColumns:
+    """Raises FormatError, and DecodedTooLarge for more than `limit` bytes, before they are used."""
+    _check_size(lambda: decompressed_bytes(body), limit)
+    table = arrow_table(body, "body")
+    _check_size(lambda: decoded_bytes(table), limit)
+    return batch_of(table, kind)
+
+
+def arrow_table(body: bytes, field: str) -> pa.Table:
+    """The table in a stream, every byte of it checked: a crafted offset must not reach a kernel.
+
+    Raises FormatError.
+    """
+    try:
+        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FormatError(field, None, f"expected an Arrow IPC stream: {error}") from error
+    return table
+
+
+def _check_size(measure: Callable[[], int], limit: int) -> None:
+    try:
+        size = measure()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FormatError("body", None, f"expected an Arrow IPC stream: {error}") from error
+    if size > limit:
+        raise DecodedTooLarge(size, limit)

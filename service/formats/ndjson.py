@@ -1,0 +1,73 @@
+"""Batches in NDJSON: an edge per line."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from service.errors import FormatError
+from service.formats.columns import EdgeColumns
+from service.formats.tables import batch_of, json_table
+from service.formats.values import (
+    COLUMNS,
+    ENDS,
+    EXPECTED_KEY,
+    EXPECTED_OPERATION,
+    OPERATIONS,
+    described,
+    is_key,
+    listed,
+    parse_json,
+)
+from service.vertex_keys import ARROW_TYPES, KeyKind
+
+_BLANK_LINE = re.compile(rb"\n\s*\n")
+
+
+def decode_ndjson(body: bytes, kind: KeyKind) -> EdgeColumns:
+    """Raises FormatError."""
+    schema = pa.schema([(name, ARROW_TYPES[kind]) for name in ENDS] + [("operation", pa.string())])
+    if not body.strip():
+        return batch_of(schema.empty_table(), kind)
+    if b"null" in body:  # pyarrow's reader crashes at a null that is not the member of an object
+        _find_error(body, kind)
+    try:
+        table = json_table(body, schema, newlines_in_values=False)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        _find_error(body, kind)
+        raise FormatError("body", None, f"not NDJSON: {error}") from error
+    if table.num_rows != _count_lines(body):  # the reader accepts several objects per line
+        _find_error(body, kind)
+        raise FormatError("body", None, "not NDJSON: expected one JSON object per line")
+    operation = pc.fill_null(table["operation"], "insert")
+    return batch_of(table.set_column(2, "operation", operation), kind)
+
+
+def _count_lines(body: bytes) -> int:
+    """The number of lines that are not blank."""
+    lines = body.strip()
+    if _BLANK_LINE.search(lines):
+        return sum(1 for line in lines.split(b"\n") if line.strip())
+    return lines.count(b"\n") + 1
+
+
+def _find_error(body: bytes, kind: KeyKind) -> None:
+    """Raises FormatError for the first line that is not an edge, if there is one."""
+    lines = ((n, line) for n, line in enumerate(body.split(b"\n"), 1) if line.strip())
+    for index, (number, line) in enumerate(lines):
+        row = parse_json(line, "body", index, number)
+        if not isinstance(row, dict):
+            raise FormatError("body", index, f"expected a JSON object, got {described(row)}")
+        for name in row:
+            if name not in COLUMNS:
+                raise FormatError(name, index, f"unknown member; expected {listed(COLUMNS)}")
+        for name in ENDS:
+            if not is_key(row.get(name), kind):
+                got = described(row[name]) if name in row else "nothing"
+                raise FormatError(name, index, f"expected {EXPECTED_KEY[kind]}, got {got}")
+        operation = row.get("operation", "insert")
+        if operation not in (*OPERATIONS, None):
+            message = f"expected {EXPECTED_OPERATION}, got {described(operation)}"
+            raise FormatError("operation", index, message)

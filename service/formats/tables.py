@@ -1,0 +1,122 @@
+"""Arrow tables of edges: columns source, target and, optionally, operation."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from service.errors import FormatError
+from service.formats.columns import EdgeColumns
+from service.formats.values import (
+    COLUMNS,
+    ENDS,
+    EXPECTED_KEY,
+    EXPECTED_OPERATION,
+    OPERATIONS,
+    described,
+    listed,
+)
+from service.vertex_keys import ARROW_TYPES, KeyKind
+
+_MAX_BLOCK = 2**31 - 1
+
+
+def batch_of(table: pa.Table, kind: KeyKind) -> EdgeColumns:
+    """The batch in the table. Raises FormatError."""
+    try:
+        names = table.column_names
+    except UnicodeDecodeError as error:
+        raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
+    check_names(names)
+    sources, targets = (_keys(table[name], kind, name) for name in ENDS)
+    if "operation" not in names:
+        nothing = sources.slice(0, 0)
+        return EdgeColumns(sources, targets, nothing, nothing, nothing)
+    operation = table["operation"]
+    if not _holds_strings(operation.type):
+        message = f"expected a column of {EXPECTED_OPERATION}, got {operation.type}"
+        raise FormatError("operation", None, message)
+    operation = combined(operation.cast(pa.string()))
+    known = pc.fill_null(pc.is_in(operation, pa.array(OPERATIONS)), False)
+    index = known.index(False).as_py()
+    if index >= 0:
+        message = f"expected {EXPECTED_OPERATION}, got {described(operation[index].as_py())}"
+        raise FormatError("operation", index, message)
+    inserts = pc.equal(operation, "insert")
+    deletes = pc.invert(inserts)
+    return EdgeColumns(
+        sources.filter(inserts),
+        targets.filter(inserts),
+        sources.filter(deletes),
+        targets.filter(deletes),
+        sources.slice(0, 0),
+    )
+
+
+def check_names(names: list[str]) -> None:
+    """Raises FormatError for column names that are unknown, duplicate or missing."""
+    for name in names:
+        if name not in COLUMNS:
+            raise FormatError(name, None, f"unknown column; expected {listed(COLUMNS)}")
+        if names.count(name) > 1:
+            raise FormatError(name, None, f"expected one column, got {names.count(name)}")
+    for name in ENDS:
+        if name not in names:
+            raise FormatError(name, None, f"missing column; got {listed(names)}")
+
+
+def first_invalid(keys: pa.Array, kind: KeyKind) -> int | None:
+    """The position of the first key that is null or empty."""
+    invalid = keys.is_null()
+    if kind == "string":
+        invalid = pc.or_(invalid, pc.fill_null(pc.equal(pc.binary_length(keys), 0), False))
+    index: int = invalid.index(True).as_py()
+    return index if index >= 0 else None
+
+
+def combined(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def json_table(body: bytes, schema: pa.Schema, newlines_in_values: bool) -> pa.Table:
+    """JSON objects as a table. Raises pa.ArrowException, UnicodeDecodeError."""
+    # one block, since a value must not be longer than a block
+    table = pyarrow.json.read_json(
+        pa.BufferReader(body),
+        read_options=pyarrow.json.ReadOptions(block_size=min(len(body) + 1, _MAX_BLOCK)),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=schema,
+            unexpected_field_behavior="error",
+            newlines_in_values=newlines_in_values,
+        ),
+    )
+    table.validate(full=True)
+    return table
+
+
+def _keys(column: pa.ChunkedArray, kind: KeyKind, field: str) -> pa.Array:
+    fits = _holds_strings(column.type) if kind == "string" else pa.types.is_integer(column.type)
+    if not fits:
+        expected = "strings" if kind == "string" else "integers"
+        raise FormatError(field, None, f"expected a column of {expected}, got {column.type}")
+    column = combined(column)
+    try:
+        keys = column.cast(ARROW_TYPES[kind])
+    except pa.ArrowInvalid as error:
+        if kind == "string":
+            raise FormatError(field, None, f"too many bytes of keys: {error}") from error
+        too_large = pc.greater(column, pa.scalar(2**63 - 1, column.type))
+        keys, index = None, too_large.index(True).as_py()
+    else:
+        index = first_invalid(keys, kind)
+    if index is not None:
+        message = f"expected {EXPECTED_KEY[kind]}, got {described(column[index].as_py())}"
+        raise FormatError(field, index, message)
+    return keys
+
+
+def _holds_strings(arrow_type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    return arrow_type in (pa.string(), pa.large_string(), pa.string_view())

@@ -1,0 +1,94 @@
+"""The body of a request: received within limits, and parsed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar, cast
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from gpu import InvalidValue
+from service.errors import BodyTooLarge, FormatError, SlowClient, UnsupportedEncoding
+from service.formats.duplicate_members import duplicate_member
+from service.http.limits import ConcurrencyLimit, RequestContext
+from service.http.validation import invalid
+from service.settings import Settings
+
+Model = TypeVar("Model", bound=BaseModel)
+
+MIN_BYTES_PER_SECOND = 16 * 1024
+"""A body that arrives more slowly on average is refused after `slow_client_seconds`."""
+
+
+def context_of(request: Request) -> RequestContext:
+    return cast(RequestContext, request.scope["request_context"])
+
+
+def limit_of(request: Request) -> ConcurrencyLimit:
+    return cast(ConcurrencyLimit, request.app.state.limit)
+
+
+def announced_length(request: Request) -> int:
+    """The body's Content-Length, 0 where there is none."""
+    announced = request.headers.get("content-length", "0")
+    return int(announced) if announced.isdecimal() else 0
+
+
+async def read_body(request: Request) -> bytes:
+    """The whole body.
+
+    Raises BodyTooLarge as soon as it is known to exceed the limit, TooBusy, SlowClient,
+    UnsupportedEncoding.
+    """
+    settings = cast(Settings, request.app.state.settings)
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise UnsupportedEncoding(encoding)
+    if announced_length(request) > settings.max_body_bytes:
+        raise BodyTooLarge(settings.max_body_bytes)
+    context, limit = context_of(request), limit_of(request)
+    chunks = []
+    length = 0
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    try:
+        async with asyncio.timeout(settings.slow_client_seconds) as timeout:
+            async for chunk in request.stream():
+                length += len(chunk)
+                if length > settings.max_body_bytes:
+                    raise BodyTooLarge(settings.max_body_bytes)
+                limit.hold(context, len(chunk))
+                chunks.append(chunk)
+                if length >= MIN_BYTES_PER_SECOND:
+                    allowed = settings.slow_client_seconds + length / MIN_BYTES_PER_SECOND
+                    timeout.reschedule(started + allowed)
+    except TimeoutError:
+        raise SlowClient(length, loop.time() - started) from None
+    return b"".join(chunks)
+
+
+def release_body(request: Request) -> None:
+    """Stops counting the body among those being received: it has been parsed."""
+    limit_of(request).release_body(context_of(request))
+
+
+def parse_body(model: type[Model], body: bytes) -> Model:
+    """The JSON `body` as `model`.
+
+    Raises InvalidField, InvalidValue for an unknown member, and FormatError for malformed JSON and
+    for a duplicate member.
+    """
+    try:
+        parsed = model.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            known = ", ".join(model.model_fields)
+            requirement = f"absent; known members are {known}"
+            raise InvalidValue(str(first["loc"][0]), first["input"], requirement) from None
+        raise invalid(first) from None
+    name = duplicate_member(body)
+    if name is not None:
+        raise FormatError(name, None, "duplicate member")
+    return parsed

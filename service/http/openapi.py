@@ -1,0 +1,94 @@
+"""The OpenAPI document: what FastAPI cannot see, because endpoints read their bodies themselves and
+answer problem documents.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from service.http.access import REQUIRED_SCOPE
+from service.http.schemas import (
+    ApiKeyRequest,
+    BatchRequest,
+    GraphRequest,
+    PersonalizedRequest,
+    Problem,
+    VerticesRequest,
+)
+from service.problems import MEDIA_TYPE
+from service.queries.model import WatchedQuery
+
+_UNDECLARED: tuple[type[BaseModel], ...] = (
+    BatchRequest,
+    GraphRequest,
+    ApiKeyRequest,
+    PersonalizedRequest,
+    Problem,
+    VerticesRequest,
+    WatchedQuery,
+)
+"""Models that no endpoint declares."""
+
+_MEANINGS = {
+    401: "An API key is required",
+    403: "The API key does not allow the call, or a page of another site made it",
+    404: "Unknown graph, vertex, version or watched query",
+    408: "The body arrived too slowly",
+    409: "Conflict with what exists",
+    410: "The journal no longer holds the outcome of that batch",
+    413: "The body exceeds the limit",
+    415: "The content type is not supported",
+    421: "Without API keys, the server answers only to loopback names",
+    422: "A field, named in the problem, is invalid",
+    429: "Too much work waits for this graph; Retry-After says when to retry",
+    500: "The batch is committed and applied, but could not be ranked",
+    503: "The server is not ready or too busy, or its disk failed",
+    504: "Timeout",
+    507: "Not enough memory or disk space",
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The responses of an endpoint that are problem documents; 503 is always among them."""
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        status: {"description": _MEANINGS[status], "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in (*statuses, 503)
+    }
+
+
+def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """The JSON body of an endpoint that reads the request itself."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {
+        "requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}
+    }
+
+
+def openapi_of(app: FastAPI) -> dict[str, Any]:
+    """The document of the app, with scopes, and with the models that no endpoint declares."""
+    if app.openapi_schema is None:
+        schema = get_openapi(
+            title=app.title, version=app.version, summary=app.summary, routes=app.routes
+        )
+        _, definitions = models_json_schema(
+            [(model, "validation") for model in _UNDECLARED],
+            ref_template="#/components/schemas/{model}",
+        )
+        schema["components"]["schemas"].update(definitions["$defs"])
+        schema["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        for path, calls in schema["paths"].items():
+            for method, call in calls.items():
+                scope = REQUIRED_SCOPE[f"{method.upper()} {path}"]
+                if scope is not None:
+                    call["security"] = [{"key": []}]
+                    call["description"] = f"{call['description']}\n\nScope: {scope}."
+                    for status, response in problems(401, 403, 421).items():
+                        call["responses"].setdefault(str(status), response)
+        app.openapi_schema = schema
+    return app.openapi_schema

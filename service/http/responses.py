@@ -1,0 +1,71 @@
+"""Responses: JSON, and problem documents for every error."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from gpu import EngineError
+from service import problems
+from service.errors import ServiceError
+
+
+def json_response(content: Any, status: int = 200) -> Response:
+    return encoded_response(orjson.dumps(content), status)
+
+
+def encoded_response(body: bytes, status: int = 200) -> Response:
+    """JSON that is encoded already. It ends with a line break, for the sake of terminals."""
+    return Response(body + b"\n", status, media_type="application/json")
+
+
+def problem_response(error: Exception, path: str) -> Response:
+    """The response to a request for `path` that ended in `error`."""
+    return _response(problems.problem_of(error), problems.headers_of(error), path)
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    return problem_response(error, request.scope["path"])
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    """The response to what the router raises: an unknown path, or a wrong method."""
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    headers = dict(error.headers or {})
+    path = request.scope["path"]
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = _allowed_methods(request, path)
+    return _response(problems.problem_of_status(status, error.detail), headers, path)
+
+
+EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
+    ServiceError: _answer_error,
+    EngineError: _answer_error,
+    HTTPException: _answer_http_error,
+}
+"""For FastAPI. All other errors are faults, which RequestMiddleware logs and answers."""
+
+
+def _allowed_methods(request: Request, path: str) -> str:
+    """Of all routes with the path: Starlette names those of the first one only."""
+    methods = {
+        method
+        for route in request.app.routes
+        if isinstance(route, Route) and route.path_regex.match(path)
+        for method in route.methods or ()
+    }
+    return ", ".join(sorted(methods))
+
+
+def _response(document: dict[str, Any], headers: Mapping[str, str], path: str) -> Response:
+    # escaped again: what would end the path in a URI
+    instance = path.replace("?", "%3F").replace("#", "%23").replace("\\", "%5C")
+    body = problems.encode_problem({**document, "instance": instance}) + b"\n"
+    return Response(body, document["status"], headers, problems.MEDIA_TYPE)

@@ -1,0 +1,153 @@
+"""Makes batches durable: recognises repeats, refuses what memory has no room for, and commits the
+rest with one fsync.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from time import perf_counter
+
+import orjson
+
+from service.errors import BatchRejected, IdempotencyConflict, RankingFailed
+from service.pipeline.batch import PendingBatch
+from service.pipeline.checkpointer import Checkpointer
+from service.pipeline.completions import Completions
+from service.pipeline.keyed_graph import KeyedGraph
+from service.pipeline.observer import Observer
+from service.pipeline.ranking import Ranking
+from service.storage.journal import Journal
+
+log = logging.getLogger("liverank.pipeline")
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedGroup:
+    """Batches of one strategy, with their versions, that were committed together.
+
+    began, seconds  of the commit, by `perf_counter`, with telling those who wait for no more
+    """
+
+    batches: Sequence[tuple[int, PendingBatch]]
+    began: float
+    seconds: float
+
+    @property
+    def strategy(self) -> str:
+        return self.batches[0][1].record.strategy
+
+    @property
+    def version(self) -> int:
+        """Of the last batch."""
+        return self.batches[-1][0]
+
+
+class Committer:
+    """For one thread, that of the writer."""
+
+    def __init__(
+        self,
+        graph: str,
+        journal: Journal,
+        keyed: KeyedGraph,
+        ranking: Ranking,
+        checkpointer: Checkpointer,
+        observer: Observer,
+    ) -> None:
+        self._graph = graph
+        self._journal = journal
+        self._keyed = keyed
+        self._ranking = ranking
+        self._checkpointer = checkpointer
+        self._observer = observer
+
+    def commit(self, batches: Sequence[PendingBatch]) -> list[CommittedGroup]:
+        """Commits the batches that are new and fit into memory, and answers all the others.
+
+        The batches must be applied and ranked in the order of the groups.
+        """
+        completions = Completions()
+        try:
+            new = self._fitting(self._without_repeats(batches, completions), completions)
+            began = perf_counter()
+            groups = [list(group) for _, group in groupby(new, lambda one: one.record.strategy)]
+            if new:
+                versions = self._journal.append([one.record for one in new], len(groups))
+        except Exception as error:
+            log.exception("graph %s: batches were not committed", self._graph)
+            for batch in batches:
+                batch.fail(error, completions)
+            completions.deliver()
+            self._observer.failed(len(batches))
+            return []
+        if not new:
+            completions.deliver()
+            return []
+        self._checkpointer.journal_grew(sum(len(batch.record.payload) for batch in new))
+        for version, batch in zip(versions, new, strict=True):
+            batch.set_durable(version, completions)
+        completions.deliver()
+        seconds = perf_counter() - began
+        numbered = iter(zip(versions, new, strict=True))
+        return [CommittedGroup([next(numbered) for _ in group], began, seconds) for group in groups]
+
+    def _without_repeats(
+        self, batches: Sequence[PendingBatch], completions: Completions
+    ) -> list[PendingBatch]:
+        """The batches that are new; a repeat gets the results of its first."""
+        new: list[PendingBatch] = []
+        first_of: dict[str, PendingBatch] = {}
+        for batch in batches:
+            key = batch.record.idempotency_key
+            if key is None:
+                new.append(batch)
+            elif key in first_of:
+                first = first_of[key]
+                if first.record.body_hash == batch.record.body_hash:
+                    first.followers.append(batch)
+                else:
+                    batch.fail(IdempotencyConflict(key, None), completions)
+            elif (holder := self._journal.holder(key)) is not None:
+                self._answer_repeat(batch, key, *holder, completions)
+            else:
+                first_of[key] = batch
+                new.append(batch)
+        return new
+
+    def _answer_repeat(
+        self,
+        batch: PendingBatch,
+        key: str,
+        version: int,
+        body_hash: bytes,
+        completions: Completions,
+    ) -> None:
+        """Answers a repeat of a batch that is committed."""
+        if body_hash != batch.record.body_hash:
+            batch.fail(IdempotencyConflict(key, version), completions)
+            return
+        batch.set_durable(version, completions)
+        outcome = self._journal.outcome(version)
+        if outcome is not None and outcome.status == "ranked":
+            batch.set_ranked(outcome.body, completions)
+        elif outcome is not None:
+            batch.fail(BatchRejected(version, orjson.loads(outcome.body)), completions)
+        else:
+            for applied in self._ranking.unranked:
+                if applied.version == version and applied.pending is not None:
+                    applied.pending.followers.append(batch)
+                    return
+            error = RankingFailed(version, "the first request for it failed")
+            batch.fail(error, completions)
+
+    def _fitting(self, batches: list[PendingBatch], completions: Completions) -> list[PendingBatch]:
+        """The batches that memory has room for; the others are refused."""
+        errors = self._keyed.check_memory([batch.batch.columns for batch in batches])
+        for batch, error in zip(batches, errors, strict=True):
+            if error is not None:
+                log.warning("graph %s: batch refused: %s", self._graph, error)
+                batch.fail(error, completions)
+        return [batch for batch, error in zip(batches, errors, strict=True) if error is None]

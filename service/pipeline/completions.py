@@ -1,0 +1,72 @@
+"""Results that the writer's thread delivers to futures, a group at a time.
+
+Clients of the HTTP server wait with futures of its event loop, which one `call_soon_threadsafe`
+completes for a whole group of batches: waking the loop for each would be a good part of what a
+small batch costs. Code that waits in threads uses futures of `concurrent.futures`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections import deque
+from contextlib import suppress
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+Waiter = asyncio.Future[Value] | concurrent.futures.Future[Value]
+
+COMPLETIONS_PER_ROUND = 8
+"""Futures completed in one round of an event loop: in between it serves readers."""
+
+_Completion = tuple[Any, Any, BaseException | None]
+"""Of a future: its result, or its error."""
+
+
+class Completions:
+    """Results and errors, until `deliver`. A future that is done already stays as it is."""
+
+    def __init__(self) -> None:
+        self._local: list[_Completion] = []
+        self._by_loop: dict[asyncio.AbstractEventLoop, deque[_Completion]] = {}
+
+    def set_result(self, future: Waiter[Value] | None, value: Value) -> None:
+        """None: nobody waits."""
+        self._add(future, value, None)
+
+    def set_exception(self, future: Waiter[Any] | None, error: BaseException) -> None:
+        self._add(future, None, error)
+
+    def _add(self, future: Waiter[Any] | None, value: Any, error: BaseException | None) -> None:
+        if isinstance(future, asyncio.Future):
+            group = self._by_loop.setdefault(future.get_loop(), deque())
+            group.append((future, value, error))
+        elif future is not None:
+            self._local.append((future, value, error))
+
+    def deliver(self) -> None:
+        """Completes all of them; wakes each event loop once."""
+        local, self._local = self._local, []
+        by_loop, self._by_loop = self._by_loop, {}
+        for completion in local:
+            _complete(*completion)
+        for loop, group in by_loop.items():
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(_complete_some, loop, group)
+
+
+def _complete_some(loop: asyncio.AbstractEventLoop, group: deque[_Completion]) -> None:
+    for _ in range(min(COMPLETIONS_PER_ROUND, len(group))):
+        _complete(*group.popleft())
+    if group:
+        loop.call_soon(_complete_some, loop, group)
+
+
+def _complete(future: Any, value: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)

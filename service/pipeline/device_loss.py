@@ -1,0 +1,37 @@
+"""The end of a process whose device is lost. Its supervisor starts it again, and recovery applies
+what was committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from gpu import DeviceLost
+from service.errors import StorageFailed
+from service.storage.journal import Journal
+
+log = logging.getLogger("liverank.pipeline")
+
+EXIT_DEVICE_LOST = 70
+"""EX_SOFTWARE of sysexits.h."""
+
+
+def end_process(error: DeviceLost) -> NoReturn:
+    """Ends the process at once: with the device lost, an orderly shutdown could wait forever."""
+    message = f"{error}; the process ends and must be started again"
+    log.critical(message)
+    print(f"liverank: {message}", file=sys.stderr, flush=True)
+    os._exit(EXIT_DEVICE_LOST)
+
+
+def blame(journal: Journal, versions: Sequence[int], error: DeviceLost) -> NoReturn:
+    """Records the batches that were being processed, and ends the process."""
+    try:
+        journal.blame(versions)
+    except StorageFailed as storage_error:
+        log.error("%s: batches %s were not recorded as suspects", storage_error, versions)
+    end_process(error)

@@ -1,0 +1,62 @@
+"""The published versions of one graph."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+from service.errors import NotReady
+from service.queries.view import View
+
+
+class PublishedViews:
+    """The newest view, and readers that wait for a later one. Any thread may call any method."""
+
+    def __init__(self, graph: str) -> None:
+        self._graph = graph
+        self._changing = threading.Lock()
+        self._newest: View | None = None
+        self._waiting: list[tuple[int, Future[View]]] = []
+        self._closed: Exception | None = None
+
+    @property
+    def newest(self) -> View:
+        """Raises NotReady before the first publication."""
+        if self._newest is None:
+            raise NotReady(f"graph {self._graph!r} is being recovered")
+        return self._newest
+
+    def publish(self, view: View) -> None:
+        with self._changing:
+            self._newest = view
+            ready = [future for version, future in self._waiting if version <= view.version]
+            self._waiting = [waiter for waiter in self._waiting if waiter[0] > view.version]
+        for future in ready:
+            if future.set_running_or_notify_cancel():
+                future.set_result(view)
+
+    def at_least(self, version: int) -> Future[View]:
+        """The first view with at least that version; the future may be cancelled.
+
+        Raises what `close` was given.
+        """
+        future: Future[View] = Future()
+        with self._changing:
+            view = self.newest
+            if view.version < version:
+                if self._closed is not None:
+                    raise self._closed
+                self._waiting = [waiter for waiter in self._waiting if not waiter[1].cancelled()]
+                self._waiting.append((version, future))
+                return future
+        future.set_result(view)
+        return future
+
+    def close(self, reason: Exception) -> None:
+        """Fails the readers that wait, and those that would."""
+        with self._changing:
+            self._closed = reason
+            waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(reason)

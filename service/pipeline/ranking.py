@@ -1,0 +1,217 @@
+"""Ranks what was applied: solves, writes the receipts, publishes, and answers those who wait."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+from gpu import Change, DeviceLost, Engine, Registration, Result, StagingBuffer
+from service.errors import RankingFailed, StorageFailed
+from service.pipeline.capture import Captured
+from service.pipeline.completions import Completions
+from service.pipeline.device_loss import blame
+from service.pipeline.observer import Observer, RankedBatch, StageSeconds
+from service.pipeline.published import PublishedViews
+from service.pipeline.receipts import AppliedBatch, RankedView, receipt_of
+from service.queries.scheduler import WatchRequest
+from service.queries.view import View
+from service.queries.watched import WatchedQueries
+from service.storage.journal import Journal
+from service.storage.watched_file import write_watched
+from service.vertex_keys import KeyTable
+
+log = logging.getLogger("liverank.pipeline")
+
+RECOVERY_STRATEGY = "auto"
+"""Where there are no earlier ranks to start from: only `auto` guarantees the target error then."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnrankedGroup:
+    """Batches up to `version` are applied but not ranked, the first `since` (`perf_counter`)."""
+
+    strategy: str
+    version: int
+    since: float
+
+
+class Ranking:
+    """The ranks of one graph. For one thread, that of its writer.
+
+    unranked  batches that are applied and have no receipt
+    group     those of them that the next `rank_group` is for
+    """
+
+    def __init__(
+        self,
+        graph: str,
+        engine: Engine,
+        keys: KeyTable,
+        journal: Journal,
+        watched: WatchedQueries,
+        watched_file: Path,
+        views: PublishedViews,
+        observer: Observer,
+        unranked: list[AppliedBatch],
+    ) -> None:
+        self._graph = graph
+        self._engine = engine
+        self._keys = keys
+        self._journal = journal
+        self._watched = watched
+        self._watched_file = watched_file
+        self._views = views
+        self._observer = observer
+        self._revision = journal.revision
+        self.unranked = unranked
+        self.group: UnrankedGroup | None = None
+
+    def newest(self) -> tuple[int, int]:
+        """The newest version, ranked or not, and the newest revision."""
+        return self._journal.version, self._revision
+
+    def add_group(self, strategy: str, version: int, since: float) -> None:
+        """Batches up to `version` were applied; they join a group of the same strategy."""
+        since = since if self.group is None else self.group.since
+        self.group = UnrankedGroup(strategy, version, since)
+
+    def rank_group(self) -> None:
+        """Ranks the group, if there is one."""
+        group, self.group = self.group, None
+        if group is None:
+            return
+        if not self.unranked:  # all were rejected
+            self._views.publish(replace(self._views.newest, version=group.version))
+            return
+        try:
+            self.rank(group.strategy, group.version)
+        except Exception as error:
+            log.exception("graph %s: version %d is not ranked", self._graph, group.version)
+            self._fail_unranked(error)
+
+    def rank(self, strategy: str, version: int) -> RankedView:
+        """Ranks, writes all receipts, then publishes the view and answers those who wait.
+
+        The revision must be reserved in the journal.
+        """
+        ranked = self._solve(strategy, version)
+        receipts = [
+            receipt_of(one, ranked, one.pending.submitted if one.pending else None)
+            for one in self.unranked
+        ]
+        self._journal.add_receipts(
+            (applied.version, receipt)
+            for applied, receipt in zip(self.unranked, receipts, strict=True)
+        )
+        answered, self.unranked = self.unranked, []
+        self._views.publish(ranked.view)
+        completions = Completions()
+        for applied, receipt in zip(answered, receipts, strict=True):
+            if applied.pending is not None:
+                applied.pending.set_ranked(receipt, completions)
+        completions.deliver()
+        self._observer.ranked(
+            [
+                RankedBatch(one.version, one.change, one.seconds, one.pending.request_id)
+                for one in answered
+                if one.pending is not None
+            ],
+            ranked.result,
+        )
+        return ranked
+
+    def recompute(self, strategy: str, submitted: float) -> bytes:
+        """Ranks again; the receipt, with the same version and the next revision."""
+        began = perf_counter()
+        self._journal.reserve(1)
+        seconds = StageSeconds(queue=began - submitted, journal=perf_counter() - began)
+        version = self._journal.version
+        ranked = self.rank(strategy, version)
+        nothing = Change(0, 0, 0, 0, 0, 0.0)
+        return receipt_of(AppliedBatch(version, nothing, seconds), ranked, submitted)
+
+    def capture(self, buffer: StagingBuffer) -> Captured:
+        """The graph as it is, for a checkpoint."""
+        begin = perf_counter()
+        if self.unranked:
+            # A ranking failed; a checkpoint cannot store what it left undone.
+            self.rank(RECOVERY_STRATEGY, self._journal.version)
+        captured = self._engine.cut(buffer)
+        seconds = perf_counter() - begin
+        return Captured(
+            self._views.newest, self._journal.chain, captured, self._keys.capture(), seconds
+        )
+
+    def watch(self, request: WatchRequest, registration: Registration) -> tuple[bool, View]:
+        """Keeps a watched query that is solved: whether its name is new, and a view that has it.
+
+        Raises StorageFailed; then nothing is changed.
+        """
+        # it was solved on the graph as it is now, so it is published with ranks of the same
+        self.rank_group()
+        name, (query,) = request.name, request.queries
+        is_new = name not in self._watched.queries
+        queries = self._watched.with_query(name, query)
+        write_watched(self._watched_file, queries, self._keys.kind)
+        self._watched.keep(queries, registration)
+        self.publish_watched()
+        return is_new, self._views.newest
+
+    def unwatch(self, name: str) -> None:
+        """Raises UnknownWatched, StorageFailed."""
+        queries = self._watched.without_query(name)
+        write_watched(self._watched_file, queries, self._keys.kind)
+        self._watched.remove(queries, name)
+        self.publish_watched()
+
+    def publish_watched(self) -> None:
+        """Publishes the newest view again, with the watched queries as they are now."""
+        self._views.publish(replace(self._views.newest, watched=self._watched.results))
+
+    def _solve(self, strategy: str, version: int) -> RankedView:
+        try:
+            result = self._engine.update(strategy)
+            self._watched.refresh()
+            self._engine.end_stage("watched")
+            view = self._next_view(version, result)
+            self._engine.end_stage("publish")
+            return RankedView(result, view, self._engine.stage_seconds(), perf_counter())
+        except DeviceLost as error:
+            blame(self._journal, [applied.version for applied in self.unranked], error)
+
+    def _next_view(self, version: int, result: Result) -> View:
+        self._revision += 1
+        return View(
+            version=version,
+            revision=self._revision,
+            error_bound=result.error_bound,
+            vertices=self._engine.vertices,
+            edges=self._engine.edges,
+            memory={**self._engine.memory(), "keys": self._keys.nbytes()},
+            ranks=self._engine.publish(),
+            keys=self._keys,
+            watched=self._watched.results,
+        )
+
+    def _fail_unranked(self, error: Exception) -> None:
+        """Those who wait are told; the batches are ranked, and get receipts, with the next ones."""
+        completions = Completions()
+        for applied in self.unranked:
+            if applied.pending is not None:
+                failure = error
+                if not isinstance(error, StorageFailed):
+                    failure = RankingFailed(applied.version, str(error))
+                applied.pending.fail(failure, completions)
+                applied.pending = None
+                self._observer.failed(1)
+        completions.deliver()
+
+    def refuse(self, reason: Exception) -> None:
+        """Fails those who still wait: the graph is closed."""
+        completions = Completions()
+        for applied in self.unranked:
+            if applied.pending is not None:
+                applied.pending.fail(reason, completions)
+        completions.deliver()

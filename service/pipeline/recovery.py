@@ -1,0 +1,157 @@
+"""How a graph is recovered: the newest valid checkpoint, then the journal's later batches.
+
+Ids follow from the order of the batches, so a replay through the `apply` that was used the first
+time gives every key the id that it had. Rejected batches are skipped, and so are lost ones (see
+service.storage.salvage). A batch without an outcome was committed but not answered, or a power loss
+took its receipt: it is applied or rejected now, and gets its receipt with the next ranking. A batch
+that has a receipt must apply again; where it does not, the graph would not be the one that its
+readers saw, and recovery stops instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from gpu import BackendName, Change, DeviceLost, Engine, EngineError, Options
+from service.errors import FormatError, StorageFailed
+from service.formats.columns import EdgeColumns
+from service.formats.payload import decode_payload
+from service.pipeline.capture import keys_of, snapshot_of, view_of
+from service.pipeline.keyed_graph import KeyedGraph
+from service.pipeline.observer import StageSeconds
+from service.pipeline.ranking import RECOVERY_STRATEGY
+from service.pipeline.receipts import AppliedBatch
+from service.problems import encode_problem, problem_of
+from service.queries.view import View
+from service.storage import checkpoint as checkpoints
+from service.storage.checkpoint import Checkpoint
+from service.storage.journal import Journal
+from service.storage.recovery import verified_journal
+from service.vertex_keys import KeyKind, KeyTable
+
+log = logging.getLogger("liverank.recovery")
+
+MAX_DEATHS = 2
+"""A batch over which the device was lost so often is not tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedGraph:
+    """A graph whose newest checkpoint can be read, and whose journal is still to be replayed.
+
+    checkpoint, view  None where there is no checkpoint
+    """
+
+    engine: Engine
+    keys: KeyTable
+    checkpoint: Checkpoint | None
+    view: View | None
+
+
+def map_checkpoint(
+    directory: Path, options: Options, kind: KeyKind, backend: BackendName
+) -> MappedGraph:
+    """Makes the engine, and maps the newest valid checkpoint of the graph in `directory`."""
+    engine = Engine(options, backend)
+    checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY)
+    if checkpoint is None:
+        return MappedGraph(engine, KeyTable(kind), None, None)
+    keys = keys_of(checkpoint, kind)
+    return MappedGraph(engine, keys, checkpoint, view_of(checkpoint, engine, keys))
+
+
+def restored_journal(path: Path, graph: MappedGraph) -> Journal:
+    """The journal at `path`, verified while the engine restores the checkpoint: each takes seconds
+    and one processor, and neither needs the other.
+    """
+    with ThreadPoolExecutor(1, "liverank-verify") as beside:
+        journal = beside.submit(verified_journal, path, graph.checkpoint)
+        try:
+            if graph.checkpoint is not None:
+                graph.engine.restore(snapshot_of(graph.checkpoint))
+        except BaseException:
+            journal.result().close()
+            raise
+        return journal.result()
+
+
+def replayed(journal: Journal, after: int, keyed: KeyedGraph, engine: Engine) -> list[AppliedBatch]:
+    """Applies the batches of the journal later than `after`; those without a receipt."""
+    unanswered = replay(
+        journal,
+        after,
+        lambda columns: keyed.apply(columns)[0],
+        lambda: engine.update(RECOVERY_STRATEGY),
+    )
+    return [
+        AppliedBatch(version, change, StageSeconds(mutate=change.seconds))
+        for version, change in unanswered.items()
+    ]
+
+
+def replay(
+    journal: Journal,
+    after: int,
+    apply: Callable[[EdgeColumns], Change],
+    rank: Callable[[], object],
+) -> dict[int, Change]:
+    """Applies every batch of `journal` later than `after` that was not rejected, in order.
+
+    Returns what each batch without a receipt did, by version. A batch over which the device may
+    have been lost before is ranked alone, so that it is known to be the one if that happens again;
+    one over which it was lost `MAX_DEATHS` times is rejected.
+
+    Raises StorageFailed for a payload that cannot be read, and for a batch with a receipt that no
+    longer applies; DeviceLost, which is recorded in the journal.
+    """
+    unanswered: dict[int, Change] = {}
+    deaths = journal.deaths()
+    for version, _, record, _ in journal.batches(after):
+        outcome = journal.outcome(version)
+        if outcome is not None and outcome.status != "ranked":
+            continue
+        try:
+            columns = decode_payload(record.payload)
+        except (FormatError, pa.ArrowException, ValueError, KeyError) as error:
+            raise StorageFailed(journal.path, f"batch {version} cannot be read: {error}") from error
+        try:
+            if deaths.get(version, 0) >= MAX_DEATHS:
+                raise DeviceLost(f"batch {version} has ended the process {deaths[version]} times")
+            change = _applied(journal, version, partial(apply, columns), rank, version in deaths)
+        except (EngineError, MemoryError) as error:
+            if isinstance(error, DeviceLost) and deaths.get(version, 0) < MAX_DEATHS:
+                raise
+            if outcome is not None:
+                raise StorageFailed(
+                    journal.path, f"batch {version} was applied before, but not now: {error}"
+                ) from error
+            journal.reject(version, encode_problem(problem_of(error)))
+            log.warning("%s: batch %d is rejected: %s", journal.path, version, error)
+            continue
+        if outcome is None:
+            unanswered[version] = change
+    return unanswered
+
+
+def _applied(
+    journal: Journal,
+    version: int,
+    apply: Callable[[], Change],
+    rank: Callable[[], object],
+    suspect: bool,
+) -> Change:
+    try:
+        change = apply()
+        if suspect:
+            rank()
+    except DeviceLost:
+        journal.blame([version])
+        raise
+    return change

@@ -1,0 +1,158 @@
+"""The only writer of one graph: commits batches, applies them, has them ranked, on one thread."""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter
+
+from gpu import DeviceLost
+from service.errors import BatchRejected
+from service.pipeline.batch import PendingBatch
+from service.pipeline.checkpointer import Checkpointer
+from service.pipeline.commit import CommittedGroup, Committer
+from service.pipeline.completions import Completions
+from service.pipeline.device_loss import blame
+from service.pipeline.keyed_graph import KeyedGraph
+from service.pipeline.observer import Observer, StageSeconds
+from service.pipeline.ranking import Ranking
+from service.pipeline.receipts import AppliedBatch
+from service.pipeline.work_queue import Task, WorkQueue
+from service.problems import encode_problem, problem_of
+from service.queries.scheduler import QueryScheduler
+from service.storage.journal import Journal
+
+log = logging.getLogger("liverank.pipeline")
+
+MAX_JOINING_SECONDS = 0.05
+"""How long further batches may delay the ranking of those before them."""
+
+
+class Writer:
+    """Batches that wait together are committed together (one fsync), applied one by one, each
+    deletions first, and ranked once; another strategy ends such a group. Batches that arrive
+    meanwhile are made durable and join it, for a short time. Queries are solved in between.
+    """
+
+    def __init__(
+        self,
+        graph: str,
+        queue: WorkQueue,
+        journal: Journal,
+        keyed: KeyedGraph,
+        ranking: Ranking,
+        scheduler: QueryScheduler,
+        checkpointer: Checkpointer,
+        observer: Observer,
+    ) -> None:
+        self.journal = journal
+        self.ranking = ranking
+        self.checkpointer = checkpointer
+        self._graph = graph
+        self._queue = queue
+        self._keyed = keyed
+        self._scheduler = scheduler
+        self._observer = observer
+        self._committer = Committer(graph, journal, keyed, ranking, checkpointer, observer)
+
+    def run(self) -> None:
+        """Works until the queue is closed; ranks what is applied, then fails who still waits."""
+        try:
+            while (work := self._queue.take(block=not self._scheduler)) is not None:
+                if isinstance(work, Task):
+                    work.run()
+                else:
+                    self._process(work)
+                del work  # would keep its columns in memory until the next one arrives
+                if self._queue.closed is None:
+                    self._scheduler.advance()
+            self.ranking.rank_group()
+        except DeviceLost:
+            raise
+        except Exception as error:
+            self._refuse(error)
+            raise
+        assert self._queue.closed is not None
+        self._refuse(self._queue.closed)
+
+    def close(self, reason: Exception) -> None:
+        """Releases the files, once the thread has ended."""
+        self.checkpointer.close(reason)
+        self.journal.close()
+
+    def _refuse(self, reason: Exception) -> None:
+        self.ranking.refuse(reason)
+        self._scheduler.refuse(reason)
+
+    def _process(self, batches: list[PendingBatch]) -> None:
+        """Commits and applies batches, and ranks them unless more are waiting to join."""
+        try:
+            began = perf_counter()
+            for group in self._committer.commit(batches):
+                unranked = self.ranking.group
+                if unranked is not None and unranked.strategy != group.strategy:
+                    self.ranking.rank_group()
+                self._apply(group)
+                self.ranking.add_group(group.strategy, group.version, began)
+            if not self._more_can_join():
+                self.ranking.rank_group()
+        except DeviceLost:
+            raise
+        except Exception as error:  # a fault of this code: all else is handled below
+            completions = Completions()
+            for batch in batches:
+                batch.fail(error, completions)
+            completions.deliver()
+            raise
+
+    def _more_can_join(self) -> bool:
+        group = self.ranking.group
+        if group is None or perf_counter() - group.since >= MAX_JOINING_SECONDS:
+            return False
+        return self._queue.batch_is_next()
+
+    def _apply(self, group: CommittedGroup) -> None:
+        versions = [version for version, _ in group.batches]
+        columns = [pending.batch.columns for _, pending in group.batches]
+        try:
+            coalesced = self._keyed.apply_coalesced(columns)
+        except DeviceLost as error:
+            blame(self.journal, versions, error)
+        if coalesced is None:
+            for version, pending in group.batches:
+                self._apply_one(group, version, pending)
+            return
+        changes, keys_seconds = coalesced
+        for (version, pending), change in zip(group.batches, changes, strict=True):
+            seconds = _stages_before(group, pending)
+            seconds.keys, seconds.mutate = keys_seconds, change.seconds
+            self.ranking.unranked.append(AppliedBatch(version, change, seconds, pending))
+
+    def _apply_one(self, group: CommittedGroup, version: int, pending: PendingBatch) -> None:
+        seconds = _stages_before(group, pending)
+        try:
+            change, seconds.keys = self._keyed.apply(pending.batch.columns)
+        except DeviceLost as error:
+            blame(self.journal, [version], error)
+        except Exception as error:
+            self._reject(version, pending, error)
+        else:
+            seconds.mutate = change.seconds
+            self.ranking.unranked.append(AppliedBatch(version, change, seconds, pending))
+
+    def _reject(self, version: int, pending: PendingBatch, error: Exception) -> None:
+        log.warning("graph %s: batch %d is rejected: %s", self._graph, version, error)
+        problem = problem_of(error)
+        completions = Completions()
+        try:
+            self.journal.reject(version, encode_problem(problem))
+        except Exception as storage_error:
+            pending.fail(storage_error, completions)
+        else:
+            pending.fail(BatchRejected(version, problem), completions)
+            self._observer.rejected()
+        completions.deliver()
+
+
+def _stages_before(group: CommittedGroup, pending: PendingBatch) -> StageSeconds:
+    """With the stages that a batch is through once it is committed."""
+    return StageSeconds(queue=group.began - pending.submitted, journal=group.seconds)

@@ -1,0 +1,116 @@
+"""The graphs of one data directory, as directories of files.
+
+    DATA/lock                        held by the server that uses the directory
+    DATA/keys.json                   see service.storage.api_keys
+    DATA/graphs/<name>/graph.json    the manifest: format version and options
+    DATA/graphs/<name>/journal.db    see service.storage.layout
+    DATA/graphs/<name>/checkpoints   see service.storage.checkpoint
+    DATA/graphs/<name>/watched.json  see service.storage.watched_file
+    DATA/graphs/.<anything>          a graph partly created or dropped; removed at the next start
+
+A graph is created and dropped by renaming its whole directory: after a crash it is complete or
+absent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from service.errors import StorageFailed
+from service.storage import journal
+from service.storage.files import storage_errors, storage_failure, sync_directory, write_synced
+from service.storage.journal import Journal
+from service.storage.lock import take_lock
+
+log = logging.getLogger("liverank.catalog")
+
+MANIFEST = "graph.json"
+MANIFEST_FORMAT = 1
+
+
+class GraphStore:
+    """One process at a time has a data directory open."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._graphs = data / "graphs"
+        self._numbers = itertools.count()
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Locks the data directory, or creates it; removes what a crash left incomplete.
+
+        Raises StorageFailed.
+        """
+        with storage_errors(self._data):
+            self._graphs.mkdir(parents=True, exist_ok=True)
+            sync_directory(self._data)
+        self._lock = take_lock(self._data)
+        for leftover in self._graphs.glob(".*"):
+            log.warning("%s was partly created or dropped: removed", leftover)
+            shutil.rmtree(leftover)
+
+    def close(self) -> None:
+        """Releases the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def directories(self) -> list[Path]:
+        """Of all graphs, by name."""
+        return sorted(self._graphs.iterdir())
+
+    def create(self, name: str, options: Mapping[str, Any]) -> Path:
+        """The directory of a new graph without batches. Raises StorageFailed."""
+        temporary = self._temporary(f".creating-{name}")
+        directory = self._graphs / name
+        manifest = {"format": MANIFEST_FORMAT, "options": dict(options)}
+        try:
+            temporary.mkdir()
+            Journal.create(temporary / journal.FILE)
+            write_synced(temporary / MANIFEST, json.dumps(manifest, indent=2).encode())
+            sync_directory(temporary)
+            temporary.rename(directory)
+            sync_directory(self._graphs)
+        except (OSError, sqlite3.Error) as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise storage_failure(directory, error) from error
+        return directory
+
+    def remove(self, name: str) -> None:
+        """Raises StorageFailed."""
+        directory = self._graphs / name
+        temporary = self._temporary(f".dropped-{name}")
+        with storage_errors(directory):
+            directory.rename(temporary)
+            sync_directory(self._graphs)
+        # Where this fails, the next start removes the rest.
+        shutil.rmtree(temporary, ignore_errors=True)
+
+    def _temporary(self, prefix: str) -> Path:
+        # numbered: one that was dropped before may still be there
+        return self._graphs / f"{prefix}-{next(self._numbers)}"
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The options of the graph in `directory`. Raises StorageFailed."""
+    path = directory / MANIFEST
+    try:
+        with storage_errors(path):
+            manifest = json.loads(path.read_text("utf-8"))
+        if manifest["format"] != MANIFEST_FORMAT:
+            raise StorageFailed(
+                path, f"has format {manifest['format']}, expected {MANIFEST_FORMAT}"
+            )
+        options: dict[str, Any] = manifest["options"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise StorageFailed(path, f"is not the manifest of a graph: {error!r}") from error
+    return options
