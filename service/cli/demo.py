@@ -141,7 +141,7 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
     """
     listener = _listen(port)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
-    settings = Settings.from_environment(
+    settings = Settings(
         data=directory,
         host=HOST,
         port=listener.getsockname()[1],

@@ -129,9 +129,7 @@ def serve(
     gc.freeze()
     gc.enable()
     serving.serve(
-        Settings.from_environment(
-            data=data, backend=backend, host=host, port=port, insecure=insecure or None
-        )
+        Settings(data=data, backend=backend, host=host, port=port, insecure=insecure or None)
     )
 
 
@@ -550,7 +548,7 @@ def _load(client: Client, graph: str, edges: EdgeList) -> Any:
 def _settings_data(data: str | None) -> Path:
     from service.settings import Settings
 
-    return Settings.from_environment(data=data).data
+    return Settings(data=data).data
 
 
 def _print_copied(copied: Sequence[Copied], target: Path, as_json: bool) -> None:

@@ -93,11 +93,11 @@ def test_every_option_of_a_graph_stands_with_its_default() -> None:
 def test_every_setting_stands_with_its_default_and_no_other() -> None:
     settings = rows(section("Settings", REFERENCE))
     named = {name for name in settings if name.startswith(PREFIX)}
-    assert named == {PREFIX + field.name.upper() for field in fields(Settings)}
-    for field in fields(Settings):
-        option, default, _ = settings[PREFIX + field.name.upper()]
+    assert named == {PREFIX + name.upper() for name in Settings.model_fields}
+    for name, field in Settings.model_fields.items():
+        option, default, _ = settings[PREFIX + name.upper()]
         assert default == _shown(field.default)
-        assert option in ("", f"`--{field.name}`")
+        assert option in ("", f"`--{name}`")
 
 
 def test_every_problem_type_stands_with_its_status_and_no_other() -> None:

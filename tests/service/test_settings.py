@@ -1,27 +1,47 @@
 from __future__ import annotations
 
+import os
+import traceback
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from service.settings import InvalidSetting, Settings
+from service.settings import PREFIX, InvalidSetting, Settings
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.upper().startswith(PREFIX):
+            monkeypatch.delenv(name)
 
 
 def test_defaults() -> None:
-    assert Settings.from_environment({}) == Settings(
-        Path("liverank-data"), "127.0.0.1", 8080, "auto", 268_435_456
+    settings = Settings()
+    assert (settings.data, settings.host, settings.port) == (
+        Path("liverank-data"),
+        "127.0.0.1",
+        8080,
     )
+    assert (settings.backend, settings.max_body_bytes) == ("auto", 268_435_456)
 
 
-def test_the_environment_comes_before_the_defaults_and_arguments_before_it() -> None:
-    environment = {
-        "LIVERANK_DATA": "/srv/ranks",
-        "LIVERANK_PORT": "9000",
-        "LIVERANK_BACKEND": "cpu",
-        "LIVERANK_MAX_BODY_BYTES": "1000",
-    }
-    settings = Settings.from_environment(environment, port=7000, host=None)
-    assert settings == Settings(Path("/srv/ranks"), "127.0.0.1", 7000, "cpu", 1000)
+def test_the_environment_comes_before_the_defaults_and_arguments_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LIVERANK_DATA", "/srv/ranks")
+    monkeypatch.setenv("LIVERANK_PORT", "9000")
+    monkeypatch.setenv("LIVERANK_BACKEND", "cpu")
+    monkeypatch.setenv("LIVERANK_MAX_BODY_BYTES", "1000")
+    settings = Settings(port=7000, host=None)
+    assert (settings.data, settings.host, settings.port) == (Path("/srv/ranks"), "127.0.0.1", 7000)
+    assert (settings.backend, settings.max_body_bytes) == ("cpu", 1000)
+
+
+def test_a_setting_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Settings().port = 1
 
 
 @pytest.mark.parametrize(
@@ -50,16 +70,23 @@ def test_the_environment_comes_before_the_defaults_and_arguments_before_it() -> 
         ("LIVERANK_BACKEND", "tpu", "LIVERANK_BACKEND: 'tpu' must be one of auto, cpu, cuda"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_named(name: str, value: str, message: str) -> None:
+def test_a_setting_that_cannot_be_used_is_named(
+    name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
     with pytest.raises(InvalidSetting) as caught:
-        Settings.from_environment({name: value})
+        Settings()
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("key", ["short", "x" * 31, "with a space" * 5, "schlüssel" * 5])
-def test_a_weak_key_is_refused_without_being_repeated(key: str) -> None:
+def test_a_weak_key_is_refused_without_being_repeated(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVERANK_API_KEY", key)
     with pytest.raises(InvalidSetting) as caught:
-        Settings.from_environment({"LIVERANK_API_KEY": key})
+        Settings()
+    assert key not in "".join(traceback.format_exception(caught.value))
     assert str(caught.value) == (
         f"LIVERANK_API_KEY: '{len(key)} characters' must be 32 or more visible ASCII characters, "
         "drawn at random"
@@ -71,8 +98,9 @@ def test_a_key_does_not_show_in_the_settings() -> None:
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("TRUE", True), ("0", False)])
-def test_a_switch_is_on_or_off(text: str, value: bool) -> None:
-    assert Settings.from_environment({"LIVERANK_INSECURE": text}).insecure is value
+def test_a_switch_is_on_or_off(text: str, value: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIVERANK_INSECURE", text)
+    assert Settings().insecure is value
 
 
 @pytest.mark.parametrize(
