@@ -34,7 +34,8 @@ from service.cli import display
 from service.cli import ingest as streaming
 from service.cli.errors import CommandError
 from service.client.client import Client, Key, RankedVertex
-from service.formats.edge_files import EdgeList, read_edge_list
+from service.formats.edge_files import read_edge_list
+from service.formats.edge_list import EdgeList
 from service.http.server import server_of
 from service.settings import Settings
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from service.cli.errors import CommandError
 from service.client.client import Client, Receipt, ServerError
-from service.formats.edge_files import EdgeList
+from service.formats.edge_list import EdgeList
 
 if TYPE_CHECKING:
     from service.vertex_keys import KeyKind

@@ -14,7 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from service.client.client import Client
-    from service.formats.edge_files import EdgeList
+    from service.formats.edge_list import EdgeList
     from service.storage.backup import Copied
 
 app = typer.Typer(
@@ -80,7 +80,7 @@ _FORESEEN = {
     "gpu.errors": "EngineError",
     "service.client.client": "ClientError",
     "service.cli.errors": "CommandError",
-    "service.formats.edge_files": "EdgeListError",
+    "service.formats.edge_list": "EdgeListError",
     "service.errors": "ServiceError",
     "service.settings": "InvalidSetting",
 }

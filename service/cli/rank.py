@@ -12,7 +12,7 @@ from gpu.engine import Engine
 from gpu.types import BackendName, EdgeBatch, Options
 from service.cli.ingest import final_graph
 from service.client.client import RankedVertex
-from service.formats.edge_files import EdgeList
+from service.formats.edge_list import EdgeList
 from service.vertex_keys.table import KeyTable
 
 

@@ -31,7 +31,8 @@ from service.cli.demo import Board, made_replay, running_service
 from service.cli.errors import CommandError
 from service.cli.rank import rank_edges
 from service.client.client import Client
-from service.formats.edge_files import EdgeList, read_edge_list
+from service.formats.edge_files import read_edge_list
+from service.formats.edge_list import EdgeList
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 

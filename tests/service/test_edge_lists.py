@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from service.formats.edge_files import EdgeList, EdgeListError, read_edge_list
+from service.formats.edge_files import read_edge_list
+from service.formats.edge_list import EdgeList, EdgeListError
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -125,7 +126,7 @@ def test_rows_by_time_keep_the_order_of_equal_times(read: Read) -> None:
     assert edges.times.tolist() == [0.0, 1.0, 1.0, 2.0, 2.0]
     assert edges.operations is not None
     assert edges.operations.tolist() == [True, True, False, False, True]
-    with pytest.raises(ValueError, match=r"^these edges have no times to sort them by$"):
+    with pytest.raises(ValueError, match=r"^the edges have no times$"):
         read("1 2\n").by_time()
 
 
@@ -211,31 +212,31 @@ BANNER = "%%MatrixMarket matrix coordinate pattern general\n"
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "", "a.txt: the file is empty; text edge lists, CSV, "),
+        ("a.txt", "", "a.txt: the file is empty; expected a text edge list, "),
         ("a.txt", " \n\n", "a.txt: the file is empty; "),
-        ("a.txt", "# only\n", "a.txt: the file holds comments and no edges; "),
-        ("a.txt", "# only", "a.txt: the file holds comments and no edges; "),
-        ("a.csv", "source,target\n", "a.csv: the file holds a header and no edges; "),
-        ("a.txt", "# one\n\nword\n", "a.txt, line 3: a source and a target are due, got one column: 'word'; "),
-        ("a.txt", "# c\n1 2\n# c\n3 4\n5\n", "a.txt, line 5: 2 columns are due, as in the first row, got 1: '5'"),
-        ("a.txt", "1 2\n3 4 5\n", "a.txt, line 2: 2 columns are due, as in the first row, got 3: '3 4 5'"),
-        ("a.csv", "from,to,t\n1,2,3\n1,2\n", "a.csv, line 3: 3 columns are due, as in the first row, got 2: '1,2'"),
-        ("a.csv", "from,to,t\n1,2,3\n1,2,soon\n", "a.csv, line 3: a number, the time, is due in column 3, got 'soon'"),
-        ("a.csv", "from,to,t\n1,2,nan\n", "a.csv, line 2: a number, the time, is due in column 3, got 'nan'"),
-        ("a.csv", "from,to\n1,2\n,2\n", "a.csv, line 3: a key is due in column 1, got ''"),
-        ("a.txt", b"1 2\n\xff 4\n", "a.txt, line 2: this is not UTF-8: "),
-        ("a.txt", b"\x7fELF\0\0\1", "a.txt: this is binary, and in no known format; "),
-        ("a.txt", "0 + 1 2\n1 * 1 2\n", "a.txt, line 2: + or - is due in column 2, got '*'"),
-        ("a.txt", "0 + 1 2\nx + 1 2\n", "a.txt, line 2: a number, the snapshot, is due in column 1, got 'x'"),
-        ("a.mtx", "%%MatrixMarket matrix array real general\n2 2\n", "a.mtx, line 1: a matrix `coordinate pattern|real|integer general|symmetric` is due, got 'array real general'"),
-        ("a.mtx", BANNER + "% c\n2 3 1\n1 1\n", "a.mtx, line 3: the size of a square matrix, `rows columns entries`, is due, got '2 3 1'"),
-        ("a.mtx", BANNER + "2 2 2\n1 1\n% c\n1 3\n", "a.mtx, line 5: an index from 1 to 2 is due in column 2, got '3'"),
-        ("a.mtx", BANNER + "2 2 2\n1 1\nx 2\n", "a.mtx, line 4: an index from 1 to 2 is due in column 1, got 'x'"),
-        ("a.mtx", BANNER + "2 2 2\n1 1\n", "a.mtx: 2 entries are due, got 1"),
-        ("a.mtx", BANNER + "2 2 1\n1 1 5\n", "a.mtx, line 3: 2 columns are due, as in the first row, got 3: '1 1 5'"),
-        ("a.gr.bin", b"\1\0\0\0", "a.gr.bin: pairs of int32 are due; 4 bytes are none"),
-        ("a.links.bin", b"\1\0\0", "a.links.bin: int32 values are due; 3 bytes are none"),
-        ("a.links.bin", b"\1\0\0\0", "a.links.bin: values other than 0 are due, and a negative one first"),
+        ("a.txt", "# only\n", "a.txt: the file has comments but no edges; "),
+        ("a.txt", "# only", "a.txt: the file has comments but no edges; "),
+        ("a.csv", "source,target\n", "a.csv: the file has a header but no edges; "),
+        ("a.txt", "# one\n\nword\n", "a.txt, line 3: expected a source and a target, got one column: 'word'; "),
+        ("a.txt", "# c\n1 2\n# c\n3 4\n5\n", "a.txt, line 5: expected 2 columns, as in the first row, got 1: '5'"),
+        ("a.txt", "1 2\n3 4 5\n", "a.txt, line 2: expected 2 columns, as in the first row, got 3: '3 4 5'"),
+        ("a.csv", "from,to,t\n1,2,3\n1,2\n", "a.csv, line 3: expected 3 columns, as in the first row, got 2: '1,2'"),
+        ("a.csv", "from,to,t\n1,2,3\n1,2,soon\n", "a.csv, line 3: expected a number, the time, in column 3, got 'soon'"),
+        ("a.csv", "from,to,t\n1,2,nan\n", "a.csv, line 2: expected a number, the time, in column 3, got 'nan'"),
+        ("a.csv", "from,to\n1,2\n,2\n", "a.csv, line 3: expected a key in column 1, got ''"),
+        ("a.txt", b"1 2\n\xff 4\n", "a.txt, line 2: not UTF-8: "),
+        ("a.txt", b"\x7fELF\0\0\1", "a.txt: unknown binary format; "),
+        ("a.txt", "0 + 1 2\n1 * 1 2\n", "a.txt, line 2: expected + or - in column 2, got '*'"),
+        ("a.txt", "0 + 1 2\nx + 1 2\n", "a.txt, line 2: expected a number, the snapshot, in column 1, got 'x'"),
+        ("a.mtx", "%%MatrixMarket matrix array real general\n2 2\n", "a.mtx, line 1: expected a matrix `coordinate pattern|real|integer general|symmetric`, got 'array real general'"),
+        ("a.mtx", BANNER + "% c\n2 3 1\n1 1\n", "a.mtx, line 3: expected the size of a square matrix, `rows columns entries`, got '2 3 1'"),
+        ("a.mtx", BANNER + "2 2 2\n1 1\n% c\n1 3\n", "a.mtx, line 5: expected an index from 1 to 2 in column 2, got '3'"),
+        ("a.mtx", BANNER + "2 2 2\n1 1\nx 2\n", "a.mtx, line 4: expected an index from 1 to 2 in column 1, got 'x'"),
+        ("a.mtx", BANNER + "2 2 2\n1 1\n", "a.mtx: expected 2 entries, got 1"),
+        ("a.mtx", BANNER + "2 2 1\n1 1 5\n", "a.mtx, line 3: expected 2 columns, as in the first row, got 3: '1 1 5'"),
+        ("a.gr.bin", b"\1\0\0\0", "a.gr.bin: expected pairs of int32, got 4 bytes"),
+        ("a.links.bin", b"\1\0\0", "a.links.bin: expected int32 values, got 3 bytes"),
+        ("a.links.bin", b"\1\0\0\0", "a.links.bin: expected values other than 0, starting with a negative one"),
         ("a.parquet", b"PAR1 junk", "a.parquet: cannot be read: "),
         ("a.arrow", b"ARROW1 junk", "a.arrow: cannot be read: "),
     ],
@@ -247,7 +248,7 @@ def test_a_file_that_is_wrong_is_refused_by_line(
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(EdgeListError, match=r"/absent.txt: there is no such file$"):
+    with pytest.raises(EdgeListError, match=r"/absent.txt: the file does not exist$"):
         read_edge_list(tmp_path / "absent.txt")
     with pytest.raises(EdgeListError, match=r": cannot be read: .*Is a directory"):
         read_edge_list(tmp_path)
@@ -261,14 +262,14 @@ def test_a_table_without_keys_or_times_is_refused(tmp_path: Path) -> None:
         return caught.value.message
 
     one, word = pa.array([1]), pa.array(["a"])
-    assert message(source=one) == "two columns and a row are due at least, got 1 and 1"
+    assert message(source=one) == "expected at least two columns and one row, got 1 and 1"
     assert message(source=word, target=pa.array([""])) == "column 'target' has a row without a key"
     none = pa.array([None], pa.int64())
     assert message(source=none, target=one) == "column 'source' has a row without a key"
     nested = message(source=one, target=pa.array([[1]]))
-    assert nested.startswith("column 'target' holds no keys: ")
+    assert nested.startswith("column 'target' does not hold keys: ")
     times = message(source=one, target=one, time=word)
-    assert times == "column 'time' must be times: finite numbers or timestamps"
+    assert times == "expected times, finite numbers or timestamps, in column 'time'"
 
 
 # file, vertices in edges, rows, distinct edges, has times: the counts of the data's README

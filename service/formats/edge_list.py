@@ -1,0 +1,117 @@
+"""Edges read from a file, and what all readers of files share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+SOURCE_NAMES = ("source", "src", "from", "srcid", "fromnodeid", "source_id", "from_id")
+TARGET_NAMES = ("target", "dst", "to", "dstid", "tonodeid", "target_id", "to_id", "destination")
+_TIME_NAMES = ("t", "time", "timestamp")
+
+ACCEPTED = (
+    "expected a text edge list, CSV, event list, Matrix Market, Parquet, Arrow, .gr.bin or "
+    ".links.bin file, plain or compressed as gzip, zstd, bzip2, xz or lz4"
+)
+
+
+class EdgeListError(ValueError):
+    """The file cannot be read as edges.
+
+    line     the line with the error, from 1; None where it is not in one line
+    message  what was found, and what is accepted
+    """
+
+    def __init__(self, path: Path, line: int | None, message: str) -> None:
+        self.path = path
+        self.line = line
+        self.message = message
+        super().__init__(f"{path}{'' if line is None else f', line {line}'}: {message}")
+
+
+@dataclass(frozen=True)
+class EdgeList:
+    """The edges of a file, in its order, with repeats and self-loops.
+
+    sources, targets  pa.int64() or pa.string(), one row per edge, without nulls
+    times             float64[rows], finite, in the file's unit; None where there are no times
+    operations        bool[rows], True to insert, False to delete; None where all are insertions
+    vertices          keys of all vertices, isolated ones too, where the format states them
+    """
+
+    sources: pa.Array
+    targets: pa.Array
+    times: NDArray[np.float64] | None = None
+    operations: NDArray[np.bool_] | None = None
+    vertices: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def by_time(self) -> EdgeList:
+        """The same rows in order of time; rows of the same time keep their order.
+
+        Raises ValueError where there are no times.
+        """
+        if self.times is None:
+            raise ValueError("the edges have no times")
+        order = np.argsort(self.times, kind="stable")
+        return EdgeList(
+            self.sources.take(pa.array(order)),
+            self.targets.take(pa.array(order)),
+            self.times[order],
+            None if self.operations is None else self.operations[order],
+            self.vertices,
+        )
+
+
+def end_columns(header: list[str] | None) -> tuple[int, int]:
+    """The columns of source and target: by name if both are named, otherwise the first two."""
+    for source, name in enumerate(header or []):
+        if name in SOURCE_NAMES:
+            for target, other in enumerate(header or []):
+                if other in TARGET_NAMES:
+                    return source, target
+    return 0, 1
+
+
+def time_column_of(
+    path: Path, header: list[str] | None, columns: int, wanted: str | int | None
+) -> int | None:
+    if isinstance(wanted, int):
+        if not 1 <= wanted <= columns:
+            message = f"there is no column {wanted} for the time; the file has {columns}"
+            raise EdgeListError(path, None, message)
+        return wanted - 1
+    if wanted is not None:
+        if header is None or wanted.lower() not in header:
+            named = "no header" if header is None else f"the columns {', '.join(header)}"
+            message = f"there is no column {wanted!r} for the time; the file has {named}"
+            raise EdgeListError(path, None, message)
+        return header.index(wanted.lower())
+    named_times = [n for n, name in enumerate(header or []) if name in _TIME_NAMES]
+    return named_times[-1] if named_times else None
+
+
+def has_empty(keys: pa.Array) -> bool:
+    return bool(keys.type == pa.string() and pc.min(pc.binary_length(keys)).as_py() == 0)
+
+
+def numbers_of(column: pa.Array) -> NDArray[np.float64] | None:
+    """The column as finite numbers, timestamps as Unix seconds; None where that is impossible."""
+    scale = 1.0
+    try:
+        if pa.types.is_timestamp(column.type):
+            column, scale = column.cast(pa.timestamp("us")).cast(pa.int64()), 1e6
+        numbers = column.cast(pa.float64(), safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    if numbers.null_count:
+        return None
+    values: NDArray[np.float64] = numbers.to_numpy() / scale
+    return values if np.isfinite(values).all() else None

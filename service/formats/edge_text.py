@@ -1,0 +1,295 @@
+"""Edge lists as text, event lists and Matrix Market files → edges."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from service.formats.edge_list import (
+    ACCEPTED,
+    SOURCE_NAMES,
+    TARGET_NAMES,
+    EdgeList,
+    EdgeListError,
+    end_columns,
+    has_empty,
+    numbers_of,
+    time_column_of,
+)
+
+_EARLIEST_UNIX_TIME = 1e8
+# Blank lines and comments, up to the first line that is neither.
+_PREAMBLE = re.compile(rb"(?:[ \t\r]*(?:[#%][^\n]*)?\n)*(?:[ \t]*[#%][^\n]*\Z)?")
+_COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*\n?")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The part of a text file that holds edges.
+
+    content    the whole file
+    start      position of the first row
+    separator  of columns; a blank means any run of blanks and tabs
+    columns    number of columns in each row
+    """
+
+    path: Path
+    content: bytes
+    start: int
+    separator: str
+    columns: int
+
+    def read(self, types: dict[int, pa.DataType]) -> list[pa.Array]:
+        """The columns with these numbers; as strings where not all values have the type."""
+        rows = self.content[self.start :]
+        if b"#" in rows or b"%" in rows:
+            rows = _COMMENT.sub(b"", rows)
+        if self.separator == " ":
+            rows = _with_single_blanks(rows)
+        strings = dict.fromkeys(types, pa.string())
+        if b"0x" in rows or b"0X" in rows:  # Arrow would read hexadecimal numbers
+            types = types | {n: pa.string() for n, column in types.items() if column == pa.int64()}
+        try:
+            return self._parsed(rows, types)
+        except pa.ArrowInvalid:
+            pass
+        try:
+            columns = self._parsed(rows, strings)
+        except pa.ArrowInvalid as error:
+            raise self._ragged(error) from error
+        for place, (column, wanted) in enumerate(zip(columns, types.values(), strict=True)):
+            try:
+                columns[place] = column.cast(wanted)
+            except pa.ArrowInvalid:
+                continue
+        return columns
+
+    def _parsed(self, rows: bytes, types: dict[int, pa.DataType]) -> list[pa.Array]:
+        names = [f"f{number}" for number in types]
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(rows),
+            read_options=pyarrow.csv.ReadOptions(
+                column_names=[f"f{number}" for number in range(self.columns)]
+            ),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=self.separator, quote_char='"' if self.separator in ",;" else False
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict(zip(names, types.values(), strict=True)),
+                include_columns=names,
+                null_values=[],
+                strings_can_be_null=False,
+            ),
+        )
+        return [column.combine_chunks() for column in table.columns]
+
+    def split(self, line: bytes) -> list[str]:
+        text = line.decode("utf-8", "replace").strip("\r\n")
+        if self.separator == " ":
+            return text.split()
+        if self.separator == "\t":
+            return text.split("\t")
+        return next(csv.reader([text], delimiter=self.separator), [])
+
+    def numbered(self) -> Iterator[tuple[int, bytes]]:
+        """Line number and line of every row. Slow: for the place of an error only."""
+        first = self.content.count(b"\n", 0, self.start) + 1
+        for number, line in enumerate(self.content[self.start :].split(b"\n"), first):
+            if line.strip() and not line.lstrip().startswith((b"#", b"%")):
+                yield number, line
+
+    def bad_cell(self, column: int, expected: str, is_good: Callable[[str], bool]) -> EdgeListError:
+        """The error that names the first row with a bad cell."""
+        for number, line in self.numbered():
+            cell = self.split(line)[column]
+            if not is_good(cell):
+                message = f"expected {expected} in column {column + 1}, got {_shown(cell)}"
+                return EdgeListError(self.path, number, message)
+        return EdgeListError(self.path, None, f"expected {expected} in column {column + 1}")
+
+    def _ragged(self, error: Exception) -> EdgeListError:
+        """The error that names the first row with a wrong number of columns, or not in UTF-8."""
+        for number, line in self.numbered():
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as reason:
+                return EdgeListError(self.path, number, f"not UTF-8: {reason}; {ACCEPTED}")
+            got = len(self.split(line))
+            if got != self.columns:
+                message = f"expected {self.columns} columns, as in the first row, got {got}"
+                return EdgeListError(self.path, number, f"{message}: {_shown(text)}")
+        return EdgeListError(self.path, None, f"cannot be read: {error}; {ACCEPTED}")
+
+
+def read_text(path: Path, content: bytes, time_column: str | int | None) -> EdgeList:
+    start = _first_row(content, 0)
+    first, _, rest = content[start:].partition(b"\n")
+    if not first.strip():
+        raise EdgeListError(path, None, f"the file has comments but no edges; {ACCEPTED}")
+    rows = _Rows(path, content, start, _separator(first), 0)
+    cells = rows.split(first)
+    rows = replace(rows, columns=len(cells))
+    if len(cells) < 2:
+        line = next(rows.numbered())[0]
+        message = f"expected a source and a target, got one column: {_shown(cells[0])}"
+        raise EdgeListError(path, line, f"{message}; {ACCEPTED}")
+    if len(cells) == 4 and cells[1] in ("+", "-"):
+        return _read_events(rows)
+
+    header = None
+    second = rest[_first_row(rest, 0) :].partition(b"\n")[0]
+    if _is_header(cells, rows.split(second) if second.strip() else []):
+        header = [cell.strip().lower() for cell in cells]
+        rows = replace(rows, start=start + len(first) + 1)
+        if not second.strip():
+            raise EdgeListError(path, None, f"the file has a header but no edges; {ACCEPTED}")
+    ends = end_columns(header)
+    time = time_column_of(path, header, len(cells), time_column)
+    guessed = time is None and header is None and len(cells) >= 3
+    if guessed:
+        time = len(cells) - 1
+    types = dict.fromkeys(ends, pa.int64())
+    if time is not None:
+        types[time] = pa.float64()
+    sources, targets, *others = rows.read(types)
+    sources, targets = _keys(rows, ends, sources, targets)
+    if time is None:
+        return EdgeList(sources, targets)
+    times = numbers_of(others[0])
+    if guessed:
+        return EdgeList(sources, targets, times if _look_like_times(times) else None)
+    if times is None:
+        raise rows.bad_cell(time, "a number, the time,", _is_number)
+    return EdgeList(sources, targets, times)
+
+
+def _read_events(rows: _Rows) -> EdgeList:
+    types = {2: pa.int64(), 3: pa.int64(), 0: pa.float64(), 1: pa.string()}
+    sources, targets, snapshots, signs = rows.read(types)
+    sources, targets = _keys(rows, (2, 3), sources, targets)
+    times = numbers_of(snapshots)
+    if times is None:
+        raise rows.bad_cell(0, "a number, the snapshot,", _is_number)
+    operations = pc.equal(signs, "+").to_numpy(zero_copy_only=False)
+    if not pc.all(pc.is_in(signs, pa.array(["+", "-"]))).as_py():
+        raise rows.bad_cell(1, "+ or -", lambda cell: cell in ("+", "-"))
+    return EdgeList(sources, targets, times, operations)
+
+
+def read_matrix_market(path: Path, content: bytes) -> EdgeList:
+    banner = content.partition(b"\n")[0]
+    words = banner.decode("utf-8", "replace").lower().split()[2:]
+    if (
+        len(words) != 3
+        or words[0] != "coordinate"
+        or words[1] not in ("pattern", "real", "integer")
+        or words[2] not in ("general", "symmetric")
+    ):
+        expected = "a matrix `coordinate pattern|real|integer general|symmetric`"
+        raise EdgeListError(path, 1, f"expected {expected}, got {_shown(' '.join(words))}")
+    start = _first_row(content, len(banner) + 1)
+    size_line = content[start:].partition(b"\n")[0]
+    sizes = [int(cell) for cell in size_line.split() if cell.isdigit()]
+    if len(sizes) != 3 or len(size_line.split()) != 3 or sizes[0] != sizes[1]:
+        line = content.count(b"\n", 0, start) + 1
+        expected = "the size of a square matrix, `rows columns entries`"
+        got = _shown(size_line.decode("utf-8", "replace"))
+        raise EdgeListError(path, line, f"expected {expected}, got {got}")
+    count, _, entries = sizes
+    vertices = pa.array(np.arange(1, count + 1))
+    start += len(size_line) + 1
+    if not content[_first_row(content, start) :].strip():
+        sources = targets = vertices.slice(0, 0)
+    else:
+        rows = _Rows(path, content, start, " ", 2 if words[1] == "pattern" else 3)
+        sources, targets = rows.read({0: pa.int64(), 1: pa.int64()})
+        for number, ends in enumerate((sources, targets)):
+            whole = ends.type == pa.int64()
+            if not whole or pc.min(ends).as_py() < 1 or pc.max(ends).as_py() > count:
+                raise rows.bad_cell(
+                    number,
+                    f"an index from 1 to {count}",
+                    lambda cell: cell.isdigit() and 1 <= int(cell) <= count,
+                )
+    if len(sources) != entries:
+        raise EdgeListError(path, None, f"expected {entries} entries, got {len(sources)}")
+    if words[2] == "symmetric":
+        mirrored = pc.not_equal(sources, targets)
+        sources, targets = (
+            pa.concat_arrays([sources, targets.filter(mirrored)]),
+            pa.concat_arrays([targets, sources.filter(mirrored)]),
+        )
+    return EdgeList(sources, targets, vertices=vertices)
+
+
+def _first_row(content: bytes, position: int) -> int:
+    """The position of the first line from `position` on that is neither blank nor a comment."""
+    match = _PREAMBLE.match(content, position)
+    return match.end() if match else position
+
+
+def _separator(line: bytes) -> str:
+    if b"\t" in line and b" \t" not in line and b"\t " not in line:
+        return "\t"
+    if b"," in line:
+        return ","
+    return ";" if b";" in line else " "
+
+
+def _with_single_blanks(rows: bytes) -> bytes:
+    rows = rows.replace(b"\t", b" ").replace(b"\r", b"")
+    while b"  " in rows:
+        rows = rows.replace(b"  ", b" ")
+    return rows.replace(b"\n ", b"\n").replace(b" \n", b"\n").strip(b" ")
+
+
+def _is_header(first: list[str], second: list[str]) -> bool:
+    """Whether the first row is a header: it names source and target, or only it has no numbers."""
+    named = [cell.strip().lower() for cell in first[:2]]
+    if named[0] in SOURCE_NAMES and named[1] in TARGET_NAMES:
+        return True
+    numbers_follow = len(second) >= 2 and all(map(_is_number, second[:2]))
+    return numbers_follow and not any(map(_is_number, first[:2]))
+
+
+def _look_like_times(times: NDArray[np.float64] | None) -> bool:
+    if times is None:
+        return False
+    if times.min() >= _EARLIEST_UNIX_TIME:
+        return True
+    return bool(times[0] >= 0 and times[0] < times[-1] and (np.diff(times) >= 0).all())
+
+
+def _keys(
+    rows: _Rows, ends: tuple[int, int], sources: pa.Array, targets: pa.Array
+) -> tuple[pa.Array, pa.Array]:
+    """Both as integers or both as strings."""
+    if sources.type == targets.type == pa.int64():
+        return sources, targets
+    if pa.int64() in (sources.type, targets.type):
+        # Not cast back from integers: as strings, 007 and 7 are different keys.
+        sources, targets = rows.read(dict.fromkeys(ends, pa.string()))
+    for number, keys in zip(ends, (sources, targets), strict=True):
+        if has_empty(keys):
+            raise rows.bad_cell(number, "a key", lambda cell: cell != "")
+    return sources, targets
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return bool(np.isfinite(float(cell)))
+    except ValueError:
+        return False
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:60]}…")
