@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import RESULTS, record
 from gpu.generate import rmat
-from service.client.client import Client
+from service.client import Client
 
 SCALE = 16
 EDGES_PER_VERTEX = 16

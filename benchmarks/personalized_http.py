@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.harness import RESULTS, record
 from benchmarks.overload import SCALE, fill, percentiles, serving
-from service.client.client import Client
+from service.client import Client
 
 CLIENTS = (1, 4, 16)
 K = 10

@@ -1,9 +1,8 @@
-"""`liverank demo`: a service, a changing graph, its ranks as they move; one machine, one minute.
+"""`liverank demo`: a service, a changing graph and its ranks as they move, in one minute.
 
-The service runs in a thread of this process, on a real socket and in a directory of its own that
-is removed at the end. The made graph is R-MAT with string keys; its batches insert edges of a
-second R-MAT graph whose hubs are other vertices, and delete edges of the first at random:
-attention shifts, and the places with it.
+The service runs in a thread of this process, on a real socket and in a temporary directory. The
+generated graph is R-MAT with string keys; its batches insert edges of a second R-MAT graph with
+other hubs, and delete random edges of the first, so that the top places change.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import socket
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,17 +21,13 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
-from rich.console import Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from gpu.generate import rmat, update_stream
 from service.app import create_app
-from service.cli import display
-from service.cli import ingest as streaming
+from service.cli import display, ingest
+from service.cli.board import Board
 from service.cli.errors import CommandError
-from service.client.client import Client, Key, RankedVertex
+from service.client import Client, Key
 from service.formats.edge_files import read_edge_list
 from service.formats.edge_list import EdgeList
 from service.http.server import server_of
@@ -43,33 +37,27 @@ HOST = "127.0.0.1"
 USUAL_PORT = 8080
 GRAPH = "default"
 PLACES = 10
-RECENT_BATCHES = 8
 
 SCALE = 14
 EDGES_PER_VERTEX = 16
 BATCH_EDGES = 2_000
-FILE_BATCH_SHARE = 1e-3
-"""Of the edges of a file: the size of each batch of its replay."""
+BATCH_SHARE = 1e-3
+"""Size of a batch, as a fraction of the edges of a file."""
 SEED = 8
 
 READY_SECONDS = 300.0
 """The first start on a machine compiles the kernels."""
 
-VIEWING_SECONDS = 0.4
-"""How long a terminal shows each batch: the service is done with it too soon to be watched."""
-
-STAGES = ("journal", "mutate", "solve")
-
 
 def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -> None:
-    """Runs the demo; with `stay` it leaves the service up until it is interrupted.
+    """Runs the demo; with `stay` the service then runs until it is interrupted.
 
-    port  None: 8080, or any free one where that is taken; 0: any free one.
-    Raises CommandError where the service does not come up, or the port is taken.
+    port  None: 8080, or a free one where that is in use; 0: a free one
+    Raises CommandError where the service does not start or the port is in use.
     """
     console = display.output()
-    with display.working("making a graph" if file is None else f"reading {file.name}"):
-        plan = made_replay(batches) if file is None else file_replay(file, batches)
+    with display.working("generating a graph" if file is None else f"reading {file.name}"):
+        plan = generated_replay(batches) if file is None else file_replay(file, batches)
     with (
         tempfile.TemporaryDirectory(prefix="liverank-demo-") as directory,
         _stoppable(),
@@ -80,18 +68,18 @@ def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -
         edges = len(plan.initial)
         started = time.perf_counter()
         with display.working(f"loading {edges:,} edges"):
-            kind = streaming.prepare_graph(client, GRAPH, plan.initial)
-            initial = streaming.with_keys(plan.initial, kind)
-            streaming.load(client, GRAPH, initial, sent=lambda _: None)
+            kind = ingest.prepare_graph(client, GRAPH, plan.initial)
+            initial = ingest.with_keys(plan.initial, kind)
+            ingest.load(client, GRAPH, initial, sent=lambda _: None)
         information = client.graph(GRAPH)
         console.print(
             f"loaded {information['vertices']:,} vertices, {information['edges']:,} edges "
             f"and ranked them in {time.perf_counter() - started:.1f} s "
             f"on backend {information['backend']}"
         )
-        later = [streaming.with_keys(batch, kind) for batch in plan.batches]
+        later = [ingest.with_keys(batch, kind) for batch in plan.batches]
         with Board(len(later), client.top(GRAPH, PLACES)["ranks"]) as board:
-            for batch in streaming.replay(client, GRAPH, later, None):
+            for batch in ingest.replay(client, GRAPH, later, None):
                 board.add(batch, client.top(GRAPH, PLACES)["ranks"])
         board.print_summary()
         if stay:
@@ -99,8 +87,8 @@ def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -
             _wait_for_interrupt()
 
 
-def made_replay(batches: int) -> streaming.Replay:
-    """A graph of 2^14 vertices and about 228,000 edges, and batches that shift its hubs."""
+def generated_replay(batches: int) -> ingest.Replay:
+    """A graph of 2^14 vertices and about 228,000 edges, and batches that move its hubs."""
     sources, targets = rmat(SCALE, EDGES_PER_VERTEX, seed=SEED)
     needed = max(1, -(-batches * BATCH_EDGES // (2**SCALE)))
     arrivals = rmat(SCALE, needed, seed=SEED + 1)
@@ -123,22 +111,22 @@ def made_replay(batches: int) -> streaming.Replay:
         for batch in stream
     ]
     initial = EdgeList(names.take(pa.array(sources)), names.take(pa.array(targets)))
-    return streaming.Replay(initial, changes)
+    return ingest.Replay(initial, changes)
 
 
-def file_replay(file: Path, batches: int) -> streaming.Replay:
-    """The temporal edge list: the replay of `liverank replay`, its size made to fit the file."""
+def file_replay(file: Path, batches: int) -> ingest.Replay:
+    """The temporal edge list, as `liverank replay` does, with batches that fit its size."""
     edges = read_edge_list(file)
-    size = max(1, round(len(edges) * FILE_BATCH_SHARE))
-    return streaming.plan_replay(edges, size, batches)
+    size = max(1, round(len(edges) * BATCH_SHARE))
+    return ingest.plan_replay(edges, size, batches)
 
 
 @contextmanager
 def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
-    """The service on a thread of its own, ready for requests; its address.
+    """The service on a thread of its own, once it is ready; its address.
 
-    port  None: 8080, or any free one where that is taken; 0: any free one.
-    Raises CommandError where the port is taken or the service does not become ready.
+    port  None: 8080, or a free one where that is in use; 0: a free one
+    Raises CommandError where the port is in use or the service does not become ready.
     """
     listener = _listen(port)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
@@ -146,7 +134,7 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
         data=directory,
         host=HOST,
         port=listener.getsockname()[1],
-        # what a batch costs is on the screen anyway
+        # the screen shows the time of each batch
         slow_batch_seconds=3600.0,
     )
     server = server_of(create_app(settings), settings, log_level="warning")
@@ -155,7 +143,7 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
     )
     thread.start()
     try:
-        with display.working("starting the service (the first time, kernels are compiled)"):
+        with display.working("starting the service (the first start compiles kernels)"):
             _wait_until_ready(url, thread)
         yield url
     finally:
@@ -166,8 +154,8 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
 
 def _listen(port: int | None) -> socket.socket:
     for candidate in (USUAL_PORT, 0) if port is None else (port,):
-        # The protocol is named because asyncio sets TCP_NODELAY only then: without it, each answer
-        # waits 40 ms for a delayed acknowledgement.
+        # asyncio sets TCP_NODELAY only where the protocol is named: without it, each response would
+        # wait 40 ms for a delayed acknowledgement.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -177,7 +165,7 @@ def _listen(port: int | None) -> socket.socket:
             listener.close()
             refusal = error
     raise CommandError(
-        f"port {port} of {HOST} cannot be used: {refusal.strerror}; --port 0 finds a free one"
+        f"cannot listen on port {port} of {HOST}: {refusal.strerror}; --port 0 picks a free one"
     )
 
 
@@ -186,7 +174,7 @@ def _wait_until_ready(url: str, thread: threading.Thread) -> None:
     with Client(url) as client:
         while time.monotonic() < deadline:
             if not thread.is_alive():
-                raise CommandError("the service stopped while starting; its log is above")
+                raise CommandError("the service stopped while starting, see the log above")
             if client.ready():
                 return
             time.sleep(0.05)
@@ -195,7 +183,7 @@ def _wait_until_ready(url: str, thread: threading.Thread) -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Within, SIGTERM ends the program as Ctrl-C does: the service stops, its directory goes."""
+    """SIGTERM ends the program like Ctrl-C: the service stops, and its directory is removed."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -219,116 +207,10 @@ def _print_farewell(url: str, vertex: Key) -> None:
     console = display.output()
     graph = f"{url}/graphs/{GRAPH}"
     insertion = json.dumps({"insert": [["you", vertex]]}, ensure_ascii=False)
-    console.print(f"\nThe service is still up: {url}/docs")
-    console.print("Ask it, from another terminal:\n")
+    console.print(f"\nThe service is still running: {url}/docs")
+    console.print("Try it from another terminal:\n")
     console.print(f"    curl '{graph}/top?k=3'")
     console.print(f"    curl '{graph}/ranks/{quote(str(vertex), safe='')}'")
     header = "-H 'Content-Type: application/json'"
     console.print(f"    curl '{graph}/batches' {header} -d {shlex.quote(insertion)}")
     console.print("\nCtrl-C stops it and removes its data.")
-
-
-class Board:
-    """The first places as they move, and the newest batches: live, or lines without a terminal."""
-
-    def __init__(self, total: int, places: list[RankedVertex]) -> None:
-        self._total = total
-        self._places = places
-        self._before: dict[Key, int] = {}
-        self._batches: deque[streaming.ReplayedBatch] = deque(maxlen=RECENT_BATCHES)
-        self._latencies: list[float] = []
-        self._bounds: list[float] = []
-        self._console = display.output()
-        self._live = Live(console=self._console) if self._console.is_terminal else None
-
-    def __enter__(self) -> Board:
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
-
-    def add(self, batch: streaming.ReplayedBatch, places: list[RankedVertex]) -> None:
-        """Shows the batch and the places that its receipt stands for."""
-        self._before = {entry["vertex"]: place for place, entry in enumerate(self._places)}
-        self._places = places
-        self._batches.append(batch)
-        self._latencies.append(batch.latency)
-        self._bounds.append(batch.receipt["error_bound"])
-        if self._live:
-            self._live.update(Group(self._place_table(), Text(), self._batch_table()), refresh=True)
-            time.sleep(VIEWING_SECONDS)
-        else:
-            self._print_line(batch)
-
-    def print_summary(self) -> None:
-        """The figures over all batches."""
-        if not self._latencies:
-            return
-        median, slowest = np.median(self._latencies), max(self._latencies)
-        self._console.print(
-            f"{len(self._latencies)} batches: "
-            f"median latency {display.milliseconds(float(median))}, "
-            f"slowest {display.milliseconds(slowest)}; "
-            f"L1 error proven at most {max(self._bounds):.1e}"
-        )
-
-    def movement(self, place: int) -> str:
-        """How the vertex at this place (from 0) came there: ↑2, ↓1, new, or nothing."""
-        before = self._before.get(self._places[place]["vertex"])
-        if before is None:
-            return "new" if self._before else ""
-        if before == place:
-            return ""
-        return f"↑{before - place}" if before > place else f"↓{place - before}"
-
-    def _place_table(self) -> Table:
-        table = Table("place", "", "vertex", "rank", box=None, title_justify="left")
-        table.columns[0].justify = table.columns[3].justify = "right"
-        for place, entry in enumerate(self._places):
-            movement = self.movement(place)
-            style = "red" if movement.startswith("↓") else "green"
-            table.add_row(
-                str(place + 1),
-                Text(f"{movement:<3}", style=style),
-                Text(display.printable(entry["vertex"])),
-                f"{entry['rank']:.6f}",
-            )
-        return table
-
-    def _batch_table(self) -> Table:
-        table = Table("batch", "+", "−", "latency", *STAGES, "touched", "error bound", box=None)
-        for column in table.columns:
-            column.justify = "right"
-        for batch in self._batches:
-            receipt = batch.receipt
-            table.add_row(
-                f"{batch.number}/{self._total}",
-                f"{receipt['inserted']:,}",
-                f"{receipt['deleted']:,}",
-                display.milliseconds(batch.latency),
-                *(display.milliseconds(receipt["seconds"][stage]) for stage in STAGES),
-                f"{receipt['touched_vertices']:,}",
-                f"{receipt['error_bound']:.1e}",
-            )
-        return table
-
-    def _print_line(self, batch: streaming.ReplayedBatch) -> None:
-        receipt = batch.receipt
-        stages = ", ".join(
-            f"{stage} {display.milliseconds(receipt['seconds'][stage])}" for stage in STAGES
-        )
-        moved = ", ".join(
-            f"{entry['vertex']} {self.movement(place)} to {place + 1}"
-            for place, entry in enumerate(self._places)
-            if self.movement(place).startswith(("↑", "new"))
-        )
-        print(
-            f"batch {batch.number}/{self._total}: "
-            f"+{receipt['inserted']:,} -{receipt['deleted']:,} edges, "
-            f"latency {display.milliseconds(batch.latency)} ({stages}), "
-            f"error bound {receipt['error_bound']:.1e}" + (f"; {moved}" if moved else ""),
-            flush=True,
-        )

@@ -1,4 +1,4 @@
-"""How the commands print: tables for people on stdout, JSON for machines, progress on stderr."""
+"""Output of the commands: tables or JSON on stdout, progress and notices on stderr."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from service.cli.ingest import ReplayedBatch
-    from service.client.client import Key, RankedVertex
+    from service.client import Key, RankedVertex
 
 LIVE_ROWS = 15
-"""How many of the newest batches the live table shows."""
+"""The newest batches that the live table shows."""
 
 UNBOUNDED_WIDTH = 10_000
 
@@ -37,7 +37,7 @@ def print_json(document: Any) -> None:
 
 
 def printable(key: Key) -> str:
-    """The key as a terminal may show it: what would steer the terminal is escaped."""
+    """The key for a terminal, with control characters escaped."""
     text = str(key)
     return text if text.isprintable() else json.dumps(text)[1:-1]
 
@@ -58,7 +58,7 @@ def rank_table(places: Sequence[RankedVertex], offset: int = 0) -> Table:
 
 
 def key_table(keys: Iterable[dict[str, Any]]) -> Table:
-    """API keys, one a row."""
+    """API keys, one per row."""
     table = Table("id", "scope", "graphs", "created", "name", box=None)
     for key in keys:
         graphs = "all" if key["graphs"] is None else ", ".join(key["graphs"])
@@ -68,7 +68,7 @@ def key_table(keys: Iterable[dict[str, Any]]) -> Table:
 
 
 def figures(values: Iterable[tuple[str, str]]) -> Table:
-    """Named figures, one a line."""
+    """Named figures, one per line."""
     table = Table.grid(padding=(0, 2))
     for name, value in values:
         table.add_row(Text(name, style="dim"), Text(value))
@@ -76,7 +76,7 @@ def figures(values: Iterable[tuple[str, str]]) -> Table:
 
 
 def output() -> Console:
-    """The console of what was asked for. A pipe or a file has no width: nothing is cut there."""
+    """The console of results. A pipe or a file has no width: nothing is cut there."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = UNBOUNDED_WIDTH
@@ -90,7 +90,7 @@ def notices() -> Console:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner on stderr for work whose length is not known."""
+    """A spinner on stderr, for work of unknown length."""
     with notices().status(Text(what)):
         yield
 
@@ -109,7 +109,7 @@ def edge_progress() -> Progress:
 
 
 class ReplayTable:
-    """The batches of a replay: a live table of the newest on a terminal, plain lines elsewhere."""
+    """The batches of a replay: a live table on a terminal, plain lines elsewhere."""
 
     HEADINGS = (
         "batch",

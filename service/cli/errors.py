@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class CommandError(Exception):
-    """The command cannot do what was asked, for a reason that its user can act on."""
+    """The command failed for a reason that its user can act on."""

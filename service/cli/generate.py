@@ -1,4 +1,4 @@
-"""Edge lists to files: what `liverank generate` writes and `service.formats.edge_files` reads."""
+"""Writes edge lists, in formats that service.formats.edge_files reads."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PIECE_EDGES = 1 << 18
 
 
 def write_edge_list(path: Path, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-    """Writes the edges in the format that the suffix of the path names.
+    """Writes the edges in the format of the path's suffix.
 
-    `.txt` (two columns and a tab), `.csv` (with a header), `.parquet`, `.arrow`; the two texts
-    also compressed: `.gz`, `.zst`, `.bz2`. Raises CommandError for another suffix, OSError where
-    writing fails. A file that was not written to its end is removed.
+    `.txt` (two columns separated by a tab), `.csv` (with a header), `.parquet`, `.arrow`; text also
+    compressed: `.gz`, `.zst`, `.bz2`. Raises CommandError for another suffix, OSError where writing
+    fails. An incomplete file is removed.
     """
     check_suffix(path)
     table = pa.table({"source": sources, "target": targets})
     try:
         _write(path, table)
     except BaseException:
-        # Its beginning alone would read as a smaller graph. A device is left where it is.
+        # An incomplete file would be read as a smaller graph. Devices are not removed.
         if path.is_file():
             path.unlink()
         raise
@@ -51,13 +51,13 @@ def _write(path: Path, table: pa.Table) -> None:
             pa.output_stream(str(path), compression=compression) as stream,
             pyarrow.csv.CSVWriter(stream, table.schema, write_options=options) as writer,
         ):
-            # Piece by piece: between two of them, Ctrl-C is heard.
+            # in pieces: Ctrl-C takes effect between two of them
             for piece in table.to_batches(max_chunksize=PIECE_EDGES):
                 writer.write_batch(piece)
 
 
 def check_suffix(path: Path) -> None:
-    """Raises CommandError for a path that `write_edge_list` cannot take: before the work."""
+    """Raises CommandError for a path that `write_edge_list` does not accept."""
     kind, compression = _suffixes(path)
     if kind not in (".txt", ".csv", ".parquet", ".arrow"):
         raise CommandError(
@@ -65,12 +65,12 @@ def check_suffix(path: Path) -> None:
             ".txt and .csv may be compressed: .gz, .zst or .bz2"
         )
     if compression and kind in (".parquet", ".arrow"):
-        raise CommandError(f"{path}: {kind} files are compressed inside; leave out {path.suffix}")
+        raise CommandError(f"{path}: {kind} files are compressed internally; omit {path.suffix}")
     if not path.parent.is_dir():
-        raise CommandError(f"{path}: there is no folder {path.parent}")
+        raise CommandError(f"{path}: there is no directory {path.parent}")
 
 
 def _suffixes(path: Path) -> tuple[str, str | None]:
-    """The suffix that names the format, and the compression around it."""
+    """The suffix of the format, and the compression."""
     compression = COMPRESSIONS.get(path.suffix)
     return (path.with_suffix("").suffix if compression else path.suffix), compression

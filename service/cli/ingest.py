@@ -1,4 +1,4 @@
-"""Edge lists as batches to a server: `liverank load` and `liverank replay`."""
+"""Edge lists sent to a server in batches: `liverank load` and `liverank replay`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.cli.errors import CommandError
-from service.client.client import Client, Receipt, ServerError
+from service.client import Client, Receipt, ServerError
 from service.formats.edge_list import EdgeList
 
 if TYPE_CHECKING:
     from service.vertex_keys import KeyKind
 
 LOAD_BATCH_EDGES = 200_000
-"""Few enough to stay far below the server's body limit, enough that fixed costs vanish."""
+"""Few enough to stay far below the server's body limit, enough for fixed costs not to matter."""
 
 LOAD_STRATEGY = "dynamic-frontier-prune"
-"""For all batches of a load but the last: their ranks are overtaken at once."""
+"""For all batches of a load but the last, whose ranks replace theirs at once."""
 
-LOADED_SHARE = 0.9
-"""Of a temporal edge list, before the rest is replayed (Sahu, DF-P PageRank, section 5.1.4)."""
+INITIAL_SHARE = 0.9
+"""Of a temporal edge list, loaded before the rest is replayed (Sahu, DF-P PageRank, 5.1.4)."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """An edge list as a graph to begin with and the batches that change it."""
+    """An edge list as an initial graph and the batches that change it."""
 
     initial: EdgeList
     batches: list[EdgeList]
@@ -39,7 +39,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class ReplayedBatch:
-    """One batch of a replay: its number from 1, the seconds until its answer, and the receipt."""
+    """One batch of a replay: its number from 1, the seconds to its response, and the receipt."""
 
     number: int
     latency: float
@@ -47,7 +47,7 @@ class ReplayedBatch:
 
 
 def window(edges: EdgeList, start: int, stop: int) -> EdgeList:
-    """Edges start … stop-1, without the isolated vertices."""
+    """Edges start … stop-1, without isolated vertices."""
     return dataclasses.replace(
         edges,
         sources=edges.sources[start:stop],
@@ -58,17 +58,17 @@ def window(edges: EdgeList, start: int, stop: int) -> EdgeList:
     )
 
 
-def cut(edges: EdgeList, size: int) -> Iterator[EdgeList]:
+def windows(edges: EdgeList, size: int) -> Iterator[EdgeList]:
     """The edge list in windows of `size` edges; the last may be shorter."""
     for start in range(0, len(edges), size):
         yield window(edges, start, start + size)
 
 
-def settle(edges: EdgeList) -> EdgeList:
-    """Of each edge only its last operation.
+def last_operations(edges: EdgeList) -> EdgeList:
+    """Only the last operation on each edge.
 
-    A batch deletes before it inserts; a list of events is in its own order. Of a batch that holds
-    one event an edge the outcome is the same.
+    A batch deletes before it inserts, but events are in order of time; with one event per edge the
+    result is the same.
     """
     if edges.operations is None:
         return edges
@@ -90,33 +90,32 @@ def settle(edges: EdgeList) -> EdgeList:
 def final_graph(edges: EdgeList) -> EdgeList:
     """The edges that are present after all events; the list itself where it has no operations.
 
-    A vertex that has lost its edges stays one, as in the service.
+    A vertex that has lost all its edges remains, as in the service.
     """
-    settled = settle(edges)
-    if settled.operations is None:
-        return settled
-    present = pa.array(settled.operations)
+    reduced = last_operations(edges)
+    if reduced.operations is None:
+        return reduced
+    present = pa.array(reduced.operations)
     return dataclasses.replace(
-        settled,
-        sources=settled.sources.filter(present),
-        targets=settled.targets.filter(present),
+        reduced,
+        sources=reduced.sources.filter(present),
+        targets=reduced.targets.filter(present),
         times=None,
         operations=None,
-        vertices=pa.concat_arrays([settled.sources, settled.targets]),
+        vertices=pa.concat_arrays([reduced.sources, reduced.targets]),
     )
 
 
 def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay:
-    """How to replay the list: in the order of its times.
+    """How to replay the list, in order of time.
 
-    Insertions only: 90 % to begin with, then up to `batches` windows of `batch_size` edges. A list
-    with operations: the events of its first time to begin with, then one batch for each later
-    time, or windows of `batch_size` of them. Raises CommandError for a list without times, or
-    without a size where one is due.
+    With insertions only: 90 % first, then up to `batches` windows of `batch_size` edges. With
+    operations: the events of the first time first, then a batch for each later time, or windows of
+    `batch_size` events. Raises CommandError for a list without times, and for a missing size.
     """
     if edges.times is None:
         raise CommandError(
-            "the file has no times, so it has no order to be replayed in; try `liverank load`"
+            "the file has no times, so there is no order to replay it in; try `liverank load`"
         )
     ordered = edges.by_time()
     times = ordered.times
@@ -127,7 +126,7 @@ def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay
             raise CommandError(
                 "a file of insertions needs --batch-size, the number of edges in a batch"
             )
-        start = int(count * LOADED_SHARE)
+        start = int(count * INITIAL_SHARE)
         stop = min(count, start + batches * batch_size)
         bounds = list(range(start, stop, batch_size))
     else:
@@ -147,9 +146,9 @@ def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay
 
 
 def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
-    """The kind of the graph's keys; creates the graph if the server lacks it, with the file's kind.
+    """The kind of the graph's keys; a graph that does not exist is created with the file's kind.
 
-    Raises CommandError where the graph cannot take the keys of the edges.
+    Raises CommandError where the graph does not accept the keys of the edges.
     """
     integers = pa.types.is_integer(edges.sources.type)
     try:
@@ -160,14 +159,12 @@ def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
         information = client.create(graph, keys="integer" if integers else "string")
     kind: KeyKind = information["options"]["keys"]
     if kind == "integer" and not integers:
-        raise CommandError(
-            f"graph {graph!r} has integer keys, but the file names vertices by strings"
-        )
+        raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
     return kind
 
 
 def with_keys(edges: EdgeList, kind: KeyKind) -> EdgeList:
-    """The same edges between keys of that kind: integers become strings where strings are due."""
+    """The same edges with keys of that kind: integers become strings for a graph of strings."""
     if kind == "integer" or not pa.types.is_integer(edges.sources.type):
         return edges
     return dataclasses.replace(
@@ -184,27 +181,27 @@ def load(
     edges: EdgeList,
     sent: Callable[[int], object],
 ) -> Receipt:
-    """Sends the whole list; the receipt of the last batch, whose ranks are those of all of it.
+    """Sends the whole list; returns the receipt of the last batch, whose ranks are for all of it.
 
-    All batches but the last wait only for the journal. `sent` is told the edges of each batch that
-    is on disk.
+    All other batches wait only for the journal. `sent` is called with the number of edges of each
+    batch that is on disk.
     """
     if edges.vertices is not None:
         for start in range(0, len(edges.vertices), LOAD_BATCH_EDGES):
             names = edges.vertices[start : start + LOAD_BATCH_EDGES].to_pylist()
             client.add_vertices(graph, names)
-    batches = list(cut(edges, LOAD_BATCH_EDGES))
+    batches = list(windows(edges, LOAD_BATCH_EDGES))
     for batch in batches[:-1]:
-        settled = settle(batch)
+        reduced = last_operations(batch)
         client.append_columns(
             graph,
-            settled.sources,
-            settled.targets,
-            operation_names(settled),
+            reduced.sources,
+            reduced.targets,
+            operation_names(reduced),
             strategy=LOAD_STRATEGY,
         )
         sent(len(batch))
-    last = settle(batches[-1]) if batches else edges
+    last = last_operations(batches[-1]) if batches else edges
     receipt = client.send_columns(graph, last.sources, last.targets, operation_names(last))
     sent(len(batches[-1]) if batches else 0)
     return receipt
@@ -213,22 +210,22 @@ def load(
 def replay(
     client: Client, graph: str, batches: list[EdgeList], strategy: str | None
 ) -> Iterator[ReplayedBatch]:
-    """Sends one batch after the other, each when the ranks of the one before are published."""
+    """Sends one batch after the other, each once the ranks of the one before are published."""
     for number, batch in enumerate(batches, start=1):
-        settled = settle(batch)
+        reduced = last_operations(batch)
         started = time.perf_counter()
         receipt = client.send_columns(
             graph,
-            settled.sources,
-            settled.targets,
-            operation_names(settled),
+            reduced.sources,
+            reduced.targets,
+            operation_names(reduced),
             strategy=strategy,
         )
         yield ReplayedBatch(number, time.perf_counter() - started, receipt)
 
 
 def operation_names(edges: EdgeList) -> pa.Array | None:
-    """`insert` or `delete` for each edge, as the client takes it; None where all are inserted."""
+    """`insert` or `delete` for each edge, for the client; None where all are inserted."""
     if edges.operations is None:
         return None
     return pa.array(np.where(edges.operations, "insert", "delete"))

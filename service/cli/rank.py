@@ -8,20 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from gpu.engine import Engine
-from gpu.types import BackendName, EdgeBatch, Options
+from gpu import BackendName, EdgeBatch, Engine, Options
 from service.cli.ingest import final_graph
-from service.client.client import RankedVertex
+from service.client import RankedVertex
 from service.formats.edge_list import EdgeList
-from service.vertex_keys.table import KeyTable
+from service.vertex_keys import KeyTable
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The first places of a file's graph, and how they came about.
+    """The first places of a file's graph, and how they were computed.
 
     build_seconds   time for keys and graph
-    solve_seconds   time of the solve and its certificate, kernels compiled
+    solve_seconds   time of the solve and its certificate, with compiled kernels
     """
 
     places: list[RankedVertex]
@@ -35,7 +34,7 @@ class Ranking:
     solve_seconds: float
 
     def document(self) -> dict[str, Any]:
-        """The ranking as JSON, with the names of the server's answers."""
+        """The ranking as JSON, with the names of the server's responses."""
         document = asdict(self)
         return {"ranks": document.pop("places"), **document}
 
@@ -43,10 +42,7 @@ class Ranking:
 def rank_edges(
     edges: EdgeList, options: Options, strategy: str, backend: BackendName, top: int
 ) -> Ranking:
-    """Ranks the graph of the edge list; where it has operations, what is left after all of them.
-
-    Raises EngineError.
-    """
+    """Ranks the graph of the edge list, after all its operations. Raises EngineError."""
     engine = Engine(options, backend)
     engine.warm_up()
     started = time.perf_counter()

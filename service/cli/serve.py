@@ -1,4 +1,4 @@
-"""The service until it is told to stop: `liverank serve`."""
+"""Runs the service until it is stopped: `liverank serve`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from service.http.server import server_of
 from service.settings import Settings
 
 SWITCH_SECONDS = 0.001
-"""For how long a thread that parses or applies a batch may keep one that reads waiting for the
-interpreter. Python's own 5 ms would be most of a read; with less than this, those who write pay.
+"""How long a thread that parses or applies a batch may keep the interpreter from a read. Python's
+default of 5 ms would be most of a read; less than this would slow down writers.
 """
 
 
 def serve(settings: Settings) -> None:
-    """Runs the service; returns after SIGINT, is ended by SIGTERM.
+    """Returns after SIGINT; SIGTERM ends the process.
 
-    Raises what stopped the data directory from being opened, Unprotected where other machines could
-    connect without a key, and CommandError where the address
-    cannot be listened on: a supervisor sees the end of a process sooner than a server that is never
-    ready.
+    Raises the error that prevented opening the data directory, Unprotected where other machines
+    could connect without a key, and CommandError where the server cannot listen: a supervisor
+    notices the end of a process sooner than a server that never becomes ready.
     """
     failures: list[Exception] = []
 
@@ -40,8 +39,8 @@ def serve(settings: Settings) -> None:
         pass
     except SystemExit:
         raise CommandError(
-            f"port {settings.port} of {settings.host} cannot be used, for the reason logged above; "
-            "--port 0 finds a free one"
+            f"cannot listen on port {settings.port} of {settings.host}, see the log above; "
+            "--port 0 picks a free one"
         ) from None
     if failures:
         raise failures[0]

@@ -32,7 +32,7 @@ _ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedGraph:
     """A graph in a backup. bytes: of its files."""
 
     graph: str
@@ -40,7 +40,7 @@ class Copied:
     bytes: int
 
 
-def backup(data: Path, target: Path) -> list[Copied]:
+def backup(data: Path, target: Path) -> list[CopiedGraph]:
     """Copies the graphs of the data directory `data` to the new directory `target`.
 
     Raises StorageFailed; then `target` does not exist.
@@ -48,14 +48,14 @@ def backup(data: Path, target: Path) -> list[Copied]:
     with storage_errors(data):
         names = sorted(path.name for path in _graphs(data))
 
-    def copy_all(temporary: Path) -> list[Copied]:
+    def copy_all(temporary: Path) -> list[CopiedGraph]:
         _copy_api_keys(data, temporary)
         return [_copy(data / "graphs" / name, temporary, name) for name in names]
 
     return _whole(target, copy_all)
 
 
-def restore(source: Path, data: Path) -> list[Copied]:
+def restore(source: Path, data: Path) -> list[CopiedGraph]:
     """Copies the backup `source` to the data directory `data`, which must be new or empty.
 
     Raises StorageFailed for a damaged backup, before anything is written, and where the copy fails;
@@ -69,7 +69,7 @@ def restore(source: Path, data: Path) -> list[Copied]:
         if data.is_dir() and not any(data.iterdir()):
             data.rmdir()
 
-    def copy_all(temporary: Path) -> list[Copied]:
+    def copy_all(temporary: Path) -> list[CopiedGraph]:
         _copy_api_keys(source, temporary)
         for graph in graphs:
             shutil.copytree(graph, temporary / "graphs" / graph.name)
@@ -85,7 +85,7 @@ def _graphs(data: Path) -> list[Path]:
     return [path for path in graphs.iterdir() if not path.name.startswith(".")]
 
 
-def _whole(target: Path, write: Callable[[Path], list[Copied]]) -> list[Copied]:
+def _whole(target: Path, write: Callable[[Path], list[CopiedGraph]]) -> list[CopiedGraph]:
     """Writes a directory beside `target`, and renames it once all of it is on disk."""
     if target.exists():
         raise StorageFailed(target, "exists already; expected a new directory")
@@ -115,7 +115,7 @@ def _copy_if_exists(source: Path, directory: Path) -> None:
         shutil.copy(source, directory)
 
 
-def _copy(source: Path, temporary: Path, name: str) -> Copied:
+def _copy(source: Path, temporary: Path, name: str) -> CopiedGraph:
     target = temporary / "graphs" / name
     for attempt in range(1, _ATTEMPTS + 1):
         shutil.rmtree(target, ignore_errors=True)
@@ -149,7 +149,7 @@ def _copy_journal(source: Path, target: Path) -> None:
     copied.close()
 
 
-def _verify(graph: Path) -> Copied:
+def _verify(graph: Path) -> CopiedGraph:
     """Raises StorageFailed where the graph could not be recovered from its files."""
     stored = checkpoints.stored(graph / checkpoints.DIRECTORY)
     newest: Checkpoint | None = checkpoints.read(stored[0]) if stored else None
@@ -167,7 +167,7 @@ def _verify(graph: Path) -> Copied:
     finally:
         opened.close()
     size = sum(path.stat().st_size for path in graph.rglob("*") if path.is_file())
-    return Copied(graph.name, version, size)
+    return CopiedGraph(graph.name, version, size)
 
 
 def _sync_all(directory: Path) -> None:

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from service.app import create_app
-from service.client.client import Client, ServerError
+from service.client import Client, ServerError
 from service.errors import LastApiKey, StorageFailed, UnknownApiKey, Unprotected
 from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from service.http.route import Route

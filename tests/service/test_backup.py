@@ -13,7 +13,7 @@ import pytest
 from service.cli.main import main
 from service.errors import StorageFailed
 from service.storage.api_keys import ApiKeyStore
-from service.storage.backup import Copied, backup, restore
+from service.storage.backup import CopiedGraph, backup, restore
 from tests.service.graphs import batch, send, working
 from tests.service.server import running, wait_for
 
@@ -128,7 +128,7 @@ def test_an_empty_directory_can_be_restored_to(saved: Path, tmp_path: Path) -> N
     (tmp_path / "again").mkdir()
     (copied,) = restore(saved, tmp_path / "again")
     assert (copied.graph, copied.version) == ("default", 1)
-    assert copied == Copied("default", 1, copied.bytes)
+    assert copied == CopiedGraph("default", 1, copied.bytes)
 
 
 def test_the_commands_say_what_they_copied(

@@ -21,16 +21,16 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-import service.client.client
+import service.client.connection
 from gpu import STRATEGIES, BackendName, Options
-from service.cli import display
-from service.cli import generate as writing
-from service.cli import ingest as streaming
+from service.cli import display, generate, ingest
 from service.cli import main as cli
-from service.cli.demo import Board, made_replay, running_service
+from service.cli.board import Board
+from service.cli.commands import options
+from service.cli.demo import generated_replay, running_service
 from service.cli.errors import CommandError
 from service.cli.rank import rank_edges
-from service.client.client import Client
+from service.client import Client
 from service.formats.edge_files import read_edge_list
 from service.formats.edge_list import EdgeList
 
@@ -108,8 +108,8 @@ def test_what_asks_a_server_imports_neither_engine_nor_web_framework_even_when_i
     assert done.stderr.endswith("\n1 set()\n")
 
 
-@pytest.mark.parametrize(("module", "name"), cli._FORESEEN.items())
-def test_foreseen_errors_are_named_as_they_are_called(module: str, name: str) -> None:
+@pytest.mark.parametrize(("module", "name"), cli._EXPECTED.items())
+def test_expected_errors_are_named_as_they_are_called(module: str, name: str) -> None:
     assert issubclass(getattr(importlib.import_module(module), name), Exception)
 
 
@@ -123,9 +123,9 @@ def test_the_module_runs_as_the_command_does() -> None:
 
 
 def test_choices_are_those_of_the_engine_and_the_address_that_of_the_client() -> None:
-    assert set(get_args(cli.Strategy)) == set(STRATEGIES)
-    assert set(get_args(cli.Backend)) == set(get_args(BackendName))
-    assert service.client.client.DEFAULT_URL == cli.DEFAULT_URL
+    assert set(get_args(options.Strategy)) == set(STRATEGIES)
+    assert set(get_args(options.Backend)) == set(get_args(BackendName))
+    assert service.client.DEFAULT_URL == options.DEFAULT_URL
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_an_unforeseen_error_is_one_line_that_says_where(
     monkeypatch.setattr(Client, "top", fail)
     code, out, error = run("top")
     assert (code, out) == (1, "")
-    assert error.startswith("liverank: unforeseen KeyError at ")
+    assert error.startswith("liverank: unexpected KeyError at ")
     assert "test_cli.py:" in error
     assert error.count("\n") == 1
 
@@ -201,7 +201,7 @@ def test_generate_heeds_ctrl_c_and_leaves_no_half_file(
                 signal.raise_signal(signal.SIGINT)
             super().write_batch(piece)
 
-    monkeypatch.setattr(writing, "PIECE_EDGES", 1000)
+    monkeypatch.setattr(generate, "PIECE_EDGES", 1000)
     monkeypatch.setattr(pa.csv, "CSVWriter", Interrupted)
     file = tmp_path / f"graph{suffix}"
     code, out, _ = run("generate", "rmat", "--scale", 10, "--out", file)
@@ -225,8 +225,8 @@ def test_a_generated_grid_says_its_size(run: Any, tmp_path: Path) -> None:
             "g.xls: the name must end in .txt, .csv, .parquet or .arrow; "
             ".txt and .csv may be compressed: .gz, .zst or .bz2",
         ),
-        ("g.parquet.gz", "g.parquet.gz: .parquet files are compressed inside; leave out .gz"),
-        ("no/g.txt", "no/g.txt: there is no folder {folder}/no"),
+        ("g.parquet.gz", "g.parquet.gz: .parquet files are compressed internally; omit .gz"),
+        ("no/g.txt", "no/g.txt: there is no directory {folder}/no"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_refused_first(
@@ -321,10 +321,10 @@ def test_rank_takes_real_files_as_they_are(run: Any, name: str, vertices: int, e
 def test_a_temporal_list_begins_with_90_percent_in_order_of_time() -> None:
     times = [float(time) for time in range(40)][::-1]
     edges = edge_list(list(range(40)), [0] * 40, times)
-    plan = streaming.plan_replay(edges, batch_size=1, batches=3)
+    plan = ingest.plan_replay(edges, batch_size=1, batches=3)
     assert plan.initial.sources.to_pylist() == list(range(39, 3, -1))
     assert [batch.sources.to_pylist() for batch in plan.batches] == [[3], [2], [1]]
-    rest = streaming.plan_replay(edges, batch_size=3, batches=100)
+    rest = ingest.plan_replay(edges, batch_size=3, batches=100)
     assert [batch.sources.to_pylist() for batch in rest.batches] == [[3, 2, 1], [0]]
 
 
@@ -335,18 +335,18 @@ def test_a_list_with_operations_is_replayed_by_its_snapshots() -> None:
         [0, 0, 0, 1, 1, 7],
         [True, True, True, False, True, False],
     )
-    plan = streaming.plan_replay(edges, None, 100)
+    plan = ingest.plan_replay(edges, None, 100)
     assert plan.initial.sources.to_pylist() == ["a", "b", "c"]
     assert [batch.sources.to_pylist() for batch in plan.batches] == [["a", "d"], ["c"]]
-    few = streaming.plan_replay(edges, 1, 2).batches
+    few = ingest.plan_replay(edges, 1, 2).batches
     assert [batch.sources.to_pylist() for batch in few] == [["a"], ["d"]]
 
 
 def test_what_cannot_be_replayed_is_refused() -> None:
     with pytest.raises(CommandError, match="the file has no times"):
-        streaming.plan_replay(edge_list(["a"], ["b"]), 1, 1)
+        ingest.plan_replay(edge_list(["a"], ["b"]), 1, 1)
     with pytest.raises(CommandError, match="needs --batch-size, the number of edges in a batch"):
-        streaming.plan_replay(edge_list(["a"], ["b"], [0]), None, 1)
+        ingest.plan_replay(edge_list(["a"], ["b"], [0]), None, 1)
 
 
 def test_events_as_batches_leave_the_graph_that_they_leave_in_order() -> None:
@@ -362,8 +362,8 @@ def test_events_as_batches_leave_the_graph_that_they_leave_in_order() -> None:
         (expected.add if insertion else expected.discard)((source, target))
     for size in (1, 7, 100, 2_000):
         present: set[tuple[int, int]] = set()
-        for batch in streaming.cut(edges, size):
-            settled = streaming.settle(batch)
+        for batch in ingest.windows(edges, size):
+            settled = ingest.last_operations(batch)
             assert settled.operations is not None
             pairs = list(zip(settled.sources.to_pylist(), settled.targets.to_pylist(), strict=True))
             assert len(pairs) == len(set(pairs))
@@ -372,7 +372,7 @@ def test_events_as_batches_leave_the_graph_that_they_leave_in_order() -> None:
             }
             present |= {pair for pair, kept in zip(pairs, settled.operations, strict=True) if kept}
         assert present == expected
-    final = streaming.final_graph(edges)
+    final = ingest.final_graph(edges)
     assert set(zip(final.sources.to_pylist(), final.targets.to_pylist(), strict=True)) == expected
 
 
@@ -455,7 +455,7 @@ def test_answers_of_a_server_are_tables_for_people(run: Any, url: str, triangle:
 def test_a_large_file_is_loaded_in_batches(
     run: Any, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "LOAD_BATCH_EDGES", 100)
+    monkeypatch.setattr(ingest, "LOAD_BATCH_EDGES", 100)
     file = tmp_path / "grid.txt"
     run("generate", "grid", "--rows", 10, "--columns", 10, "--out", file)
     code, out, _ = run("load", file, "--graph", "grid", "--url", url, "--json")
@@ -504,9 +504,7 @@ def test_integer_ids_become_strings_in_a_graph_of_strings(
         assert client.rank("strings", "20")["vertex"] == "20"
     code, _, error = run("load", triangle, "--graph", "integers", "--url", url)
     assert code == 1
-    assert error == (
-        "liverank: graph 'integers' has integer keys, but the file names vertices by strings\n"
-    )
+    assert error == ("liverank: graph 'integers' has integer keys, but the file has string keys\n")
 
 
 def test_replay_streams_batches_and_prints_a_line_each(run: Any, url: str, tmp_path: Path) -> None:
@@ -529,7 +527,7 @@ def test_replay_streams_batches_and_prints_a_line_each(run: Any, url: str, tmp_p
     code, out, error = run(*arguments, "--graph", "replayed")
     rows = [line.split() for line in out.splitlines()]
     assert code == 0
-    assert "graph 'replayed' has" in error
+    assert "graph 'replayed' already has" in error
     assert rows[0][:3] == ["batch", "inserted", "deleted"]
     assert [row[0] for row in rows[1:]] == ["1/3", "2/3", "3/3"]
 
@@ -572,7 +570,7 @@ def test_a_refusal_of_the_server_is_one_line(run: Any, url: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.client.client, "RETRY_PAUSES", ())
+    monkeypatch.setattr(service.client.connection, "RETRY_PAUSES", ())
     code, out, error = run("top", "--url", "http://127.0.0.1:9")
     assert (code, out) == (1, "")
     assert error.startswith("liverank: no answer from http://127.0.0.1:9 (")
@@ -676,8 +674,8 @@ def test_serve_ends_where_its_port_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", port)
-    refusal = f"liverank: port {port} of 127.0.0.1 cannot be used, for the reason logged above; "
-    assert (code, lines) == (1, [f"{refusal}--port 0 finds a free one"])
+    refusal = f"liverank: cannot listen on port {port} of 127.0.0.1, see the log above; "
+    assert (code, lines) == (1, [f"{refusal}--port 0 picks a free one"])
 
 
 def test_serve_refuses_a_setting_in_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -776,7 +774,7 @@ def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path) -> None:
 
 
 def test_the_graph_of_the_demo_is_the_same_each_time_and_large_enough() -> None:
-    plan, again = made_replay(2), made_replay(2)
+    plan, again = generated_replay(2), generated_replay(2)
     assert len(plan.initial.sources) == 262_144
     assert plan.initial.sources.equals(again.initial.sources)
     for batch, repeated in zip(plan.batches, again.batches, strict=True):
@@ -793,6 +791,6 @@ def test_the_demo_tells_how_places_moved() -> None:
         "seconds": dict.fromkeys(("journal", "keys", "mutate", "solve", "publish"), 0.001),
     }
     board = Board(1, [{"vertex": key, "rank": 0.1} for key in ("a", "b", "c")])
-    batch = streaming.ReplayedBatch(1, 0.002, receipt)
+    batch = ingest.ReplayedBatch(1, 0.002, receipt)
     board.add(batch, [{"vertex": key, "rank": 0.1} for key in ("c", "b", "x", "a")])
     assert [board.movement(place) for place in range(4)] == ["↑2", "", "new", "↓3"]

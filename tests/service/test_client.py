@@ -10,8 +10,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-import service.client.client
-from service.client.client import Client, ServerError, ServerUnreachable
+import service.client.connection
+from service.client import Client, ServerError, ServerUnreachable
 from tests.service.server import Server
 
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -44,7 +44,7 @@ def answer(document: Any, status: int = 200) -> httpx.Response:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.client.client, "RETRY_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(service.client.connection, "RETRY_PAUSES", (0.0, 0.0))
 
 
 def test_a_small_batch_goes_as_json_under_an_idempotency_key() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.client.client import Client
+from service.client import Client
 from service.errors import QueueFull, TooBusy
 from service.formats.arrow_limits import decoded_bytes, decompressed_bytes
 from service.http.limits import STARTS_PER_ROUND, ConcurrencyLimit, FairStart, RequestContext

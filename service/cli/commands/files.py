@@ -1,0 +1,216 @@
+"""`liverank load`, `replay`, `rank` and `generate`: edge lists in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from service.cli.commands.options import (
+    DEFAULT_URL,
+    Backend,
+    File,
+    Graph,
+    Json,
+    Strategy,
+    Url,
+    client_of,
+    read_edges,
+)
+
+if TYPE_CHECKING:
+    from service.client import Client
+    from service.formats.edge_list import EdgeList
+
+app = typer.Typer(rich_markup_mode=None)
+generate = typer.Typer(
+    help="Writes a generated graph: the same seed gives the same graph.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(generate, name="generate")
+
+Seed = Annotated[int, typer.Option(help="The same seed gives the same graph.")]
+Out = Annotated[
+    Path, typer.Option(help="File: .txt, .csv (also .gz, .zst, .bz2), .parquet or .arrow.")
+]
+
+
+@app.command()
+def load(
+    file: File, graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json = False
+) -> None:
+    """Sends an edge list to a server and waits until it is ranked."""
+    from service.cli import display, ingest
+
+    edges = read_edges(file)
+    with client_of(url) as client:
+        edges = ingest.with_keys(edges, ingest.prepare_graph(client, graph, edges))
+        receipt = _load(client, graph, edges)
+    if as_json:
+        display.print_json(receipt)
+        return
+    display.output().print(
+        display.figures(
+            [
+                ("edges sent", f"{len(edges):,}"),
+                ("version", f"{receipt['version']:,}"),
+                ("error bound", f"{receipt['error_bound']:.1e}"),
+                ("last batch", display.milliseconds(receipt["seconds"]["total"])),
+            ]
+        )
+    )
+
+
+@app.command()
+def replay(
+    file: File,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Edges per batch; optional for files with operations.")
+    ] = None,
+    batches: Annotated[int, typer.Option(min=1, help="Maximum number of batches.")] = 100,
+    time_column: Annotated[
+        str | None,
+        typer.Option(help="Column of the times: its name in the header, or its number from 1."),
+    ] = None,
+    strategy: Annotated[Strategy | None, typer.Option(help="Default: the graph's.")] = None,
+    graph: Graph = "default",
+    url: Url = DEFAULT_URL,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line per batch.")] = False,
+) -> None:
+    """Sends a temporal edge list as a stream: 90 % first, then batch after batch.
+
+    A file with insertions and deletions starts with the events of its first time.
+    """
+    from service.cli import display, ingest
+
+    plan = ingest.plan_replay(read_edges(file, time_column), batch_size, batches)
+    with client_of(url) as client:
+        kind = ingest.prepare_graph(client, graph, plan.initial)
+        later = [ingest.with_keys(batch, kind) for batch in plan.batches]
+        present = client.graph(graph)["edges"]
+        if present:
+            display.notices().print(
+                f"graph {graph!r} already has {present:,} edges: the figures are for the union"
+            )
+        _load(client, graph, ingest.with_keys(plan.initial, kind))
+        stream = ingest.replay(client, graph, later, strategy)
+        if as_json:
+            for batch in stream:
+                display.print_json(
+                    {"batch": batch.number, "latency_seconds": batch.latency, **batch.receipt}
+                )
+            return
+        with display.ReplayTable(len(later)) as table:
+            for batch in stream:
+                table.add(batch)
+
+
+@app.command()
+def rank(
+    file: File,
+    top: Annotated[int, typer.Option(min=1, help="Number of places to print.")] = 10,
+    strategy: Annotated[Strategy, typer.Option(help="How to solve.")] = "static",
+    damping: Annotated[float, typer.Option(help="Probability of following an edge.")] = 0.85,
+    dangling: Annotated[
+        Literal["uniform", "self-loop"], typer.Option(help="Where vertices without out-edges lead.")
+    ] = "uniform",
+    target_error: Annotated[float, typer.Option(help="L1 error at which `auto` stops.")] = 1e-6,
+    storage: Annotated[
+        Literal["float64", "float32"], typer.Option(help="float32: half the memory per vertex.")
+    ] = "float64",
+    backend: Annotated[Backend, typer.Option(help="auto: CUDA where there is a device.")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Ranks the vertices of a file; needs no server."""
+    from gpu import Options
+    from service.cli import display
+    from service.cli.rank import rank_edges
+
+    options = Options(
+        damping=damping, dangling=dangling, target_error=target_error, storage=storage
+    )
+    edges = read_edges(file)
+    with display.working("ranking"):
+        ranking = rank_edges(edges, options, strategy, backend, top)
+    if as_json:
+        display.print_json(ranking.document())
+        return
+    console = display.output()
+    console.print(display.rank_table(ranking.places))
+    console.print()
+    console.print(
+        display.figures(
+            [
+                ("vertices", f"{ranking.vertices:,}"),
+                ("edges", f"{ranking.edges:,}"),
+                ("error bound", f"{ranking.error_bound:.1e}"),
+                ("iterations", f"{ranking.iterations:,}"),
+                ("backend", ranking.backend),
+                ("build", f"{ranking.build_seconds:.3f} s"),
+                ("solve", f"{ranking.solve_seconds:.3f} s"),
+            ]
+        )
+    )
+
+
+@generate.command("rmat")
+def generate_rmat(
+    out: Out,
+    scale: Annotated[int, typer.Option(min=1, max=30, help="2^scale vertices.")] = 16,
+    edges_per_vertex: Annotated[int, typer.Option(min=1, help="Edges per vertex.")] = 16,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """A graph with hubs, like links between people or pages (R-MAT, as in Graph500)."""
+    from service.cli import display
+    from service.cli import generate as files
+
+    files.check_suffix(out)
+    with display.working("generating"):
+        from gpu.generate import rmat
+
+        sources, targets = rmat(scale, edges_per_vertex, seed=seed)
+        files.write_edge_list(out, sources, targets)
+    _print_generated(out, 2**scale, len(sources), as_json)
+
+
+@generate.command("grid")
+def generate_grid(
+    out: Out,
+    rows: Annotated[int, typer.Option(min=1)] = 256,
+    columns: Annotated[int, typer.Option(min=1)] = 256,
+    keep: Annotated[float, typer.Option(help="Fraction of the edges to keep.")] = 1.0,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """A grid of vertices connected to their four neighbours, like streets."""
+    from service.cli import display
+    from service.cli import generate as files
+
+    files.check_suffix(out)
+    with display.working("generating"):
+        from gpu.generate import grid
+
+        sources, targets = grid(rows, columns, keep=keep, seed=seed)
+        files.write_edge_list(out, sources, targets)
+    _print_generated(out, rows * columns, len(sources), as_json)
+
+
+def _load(client: Client, graph: str, edges: EdgeList) -> Any:
+    """Loads with a progress bar, which is full before the edges are ranked."""
+    from service.cli import display, ingest
+
+    with display.edge_progress() as progress:
+        task = progress.add_task("edges", total=len(edges))
+        return ingest.load(client, graph, edges, lambda count: progress.advance(task, count))
+
+
+def _print_generated(out: Path, vertices: int, edges: int, as_json: bool) -> None:
+    from service.cli import display
+
+    if as_json:
+        display.print_json({"file": str(out), "vertices": vertices, "edges": edges})
+    else:
+        display.output().print(f"{out}: {vertices:,} vertices, {edges:,} edges")

@@ -1,0 +1,140 @@
+"""`liverank serve`, `demo`, `checkpoint`, `backup` and `restore`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.commands.options import DEFAULT_URL, Backend, Data, Graph, Json, Url, client_of
+
+if TYPE_CHECKING:
+    from service.storage.backup import CopiedGraph
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def serve(
+    data: Data = None,
+    backend: Annotated[
+        Backend | None, typer.Option(help="auto: CUDA where there is a device.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let other machines connect without API keys.")
+    ] = False,
+) -> None:
+    """Starts the service.
+
+    Options that are not given are read from the environment (LIVERANK_DATA and so on).
+    """
+    import gc
+
+    # What is imported stays until the end: searching it for garbage takes a fifth of the time of
+    # the imports, and later delays reads.
+    gc.disable()
+    from service.cli import serve as server
+    from service.settings import Settings
+
+    gc.freeze()
+    gc.enable()
+    server.serve(
+        Settings(data=data, backend=backend, host=host, port=port, insecure=insecure or None)
+    )
+
+
+@app.command()
+def demo(
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="A temporal edge list instead of a generated graph."
+        ),
+    ] = None,
+    batches: Annotated[int, typer.Option(min=1, help="Number of batches to send.")] = 20,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port of the service; 0 picks a free one."),
+    ] = None,
+    leave: Annotated[
+        bool, typer.Option("--exit", help="Stop at the end instead of leaving the service running.")
+    ] = False,
+) -> None:
+    """Shows the service, a changing graph and its ranks as they move, on one machine."""
+    from service.cli.demo import run_demo
+
+    run_demo(file=file, batches=batches, port=port, stay=not leave)
+
+
+@app.command()
+def checkpoint(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Has a server write all that is committed to a checkpoint."""
+    from service.cli import display
+
+    with client_of(url) as client:
+        taken = client.checkpoint(graph)
+    if as_json:
+        display.print_json(taken)
+        return
+    display.output().print(
+        display.figures(
+            [
+                ("version", f"{taken['version']:,}"),
+                ("bytes", f"{taken['bytes']:,}"),
+                ("written in", display.milliseconds(taken["write_seconds"])),
+                ("batches waited", display.milliseconds(taken["pause_seconds"])),
+            ]
+        )
+    )
+
+
+@app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new directory.")],
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Copies all graphs of a data directory, even while a server uses it, and verifies the copy."""
+    from service.settings import Settings
+    from service.storage.backup import backup as copy
+
+    _print_copied(copy(Settings(data=data).data, target), target, as_json)
+
+
+@app.command()
+def restore(
+    source: Annotated[
+        Path, typer.Argument(metavar="BACKUP", exists=True, file_okay=False, help="A backup.")
+    ],
+    data: Annotated[
+        str | None, typer.Option(metavar="<path>", help="Directory of the graphs: new or empty.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Verifies a backup and copies it to a new data directory."""
+    from service.settings import Settings
+    from service.storage.backup import restore as copy
+
+    directory = Settings(data=data).data
+    _print_copied(copy(source, directory), directory, as_json)
+
+
+def _print_copied(copied: Sequence[CopiedGraph], target: Path, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from service.cli import display
+
+    if as_json:
+        display.print_json({"directory": str(target), "graphs": [asdict(one) for one in copied]})
+        return
+    if not copied:
+        display.output().print(f"{target}: no graphs", soft_wrap=True)
+    for one in copied:
+        display.output().print(
+            f"{target}: graph {one.graph}, version {one.version:,}, {one.bytes:,} bytes",
+            soft_wrap=True,
+        )

@@ -1,0 +1,52 @@
+"""Options and steps that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from service.client import Client
+    from service.formats.edge_list import EdgeList
+
+Strategy = Literal[
+    "auto",
+    "static",
+    "naive-dynamic",
+    "dynamic-traversal",
+    "dynamic-frontier",
+    "dynamic-frontier-prune",
+    "residual",
+]
+Backend = Literal["auto", "cpu", "cuda"]
+
+File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", exists=True, dir_okay=False, help="An edge list, compressed or not."
+    ),
+]
+Url = Annotated[str, typer.Option(help="The server.")]
+Graph = Annotated[str, typer.Option(help="The graph's name.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+Data = Annotated[str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")]
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+def client_of(url: str) -> Client:
+    from service.client import Client
+
+    return Client(url)
+
+
+def read_edges(file: Path, time_column: str | None = None) -> EdgeList:
+    from service.cli.display import working
+    from service.formats.edge_files import read_edge_list
+
+    with working(f"reading {file.name}"):
+        if time_column is not None and time_column.isdecimal():
+            return read_edge_list(file, int(time_column))
+        return read_edge_list(file, time_column)

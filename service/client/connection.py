@@ -1,0 +1,105 @@
+"""Requests to one server, with further attempts where a repeat does no harm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from service.client.errors import ServerError, ServerUnreachable
+from service.client.types import Key
+
+CONNECT_SECONDS = 5.0
+RESPONSE_SECONDS = 600.0
+"""The first ranking of a large graph takes minutes, and the receipt comes after it."""
+
+RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)
+"""Seconds before each further attempt after a lost connection."""
+
+QUEUE_SECONDS = 600.0
+"""How long to retry while the server's queue is full."""
+
+
+class Connection:
+    """Not thread-safe: a connection is kept between calls."""
+
+    def __init__(
+        self, url: str, api_key: str | None, transport: httpx.BaseTransport | None
+    ) -> None:
+        self.url = url.rstrip("/")
+        try:
+            self._http = httpx.Client(
+                base_url=self.url,
+                headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
+                timeout=httpx.Timeout(RESPONSE_SECONDS, connect=CONNECT_SECONDS),
+                transport=transport,
+            )
+        except httpx.InvalidURL as error:
+            raise ServerUnreachable(url, str(error)) from error
+
+    def close(self) -> None:
+        self._http.close()
+
+    def is_ready(self) -> bool:
+        """Whether the server is ready; one attempt, and no error."""
+        try:
+            return self._http.get("/readyz", timeout=CONNECT_SECONDS).is_success
+        except httpx.TransportError:
+            return False
+
+    def call(self, method: str, path: str, *, repeatable: bool = False, **request: Any) -> Any:
+        """The body of the response. Retries while the queue is full and, where the request is
+        repeatable, after a lost connection.
+
+        Raises ServerError, ServerUnreachable.
+        """
+        patient_until = time.monotonic() + QUEUE_SECONDS
+        while True:
+            response = self._attempt(method, path, repeatable, request)
+            if response.status_code != httpx.codes.TOO_MANY_REQUESTS:
+                break
+            # The server took nothing, and says when to retry.
+            pause = float(response.headers.get("Retry-After", "1"))
+            if time.monotonic() + pause > patient_until:
+                break
+            time.sleep(pause)
+        if response.is_success:
+            return response.json() if response.content else None
+        raise ServerError(response.status_code, _problem_of(response))
+
+    def _attempt(
+        self, method: str, path: str, repeatable: bool, request: dict[str, Any]
+    ) -> httpx.Response:
+        """Any response."""
+        for pause in (*RETRY_PAUSES, None) if repeatable else (None,):
+            try:
+                return self._http.request(method, path, **request)
+            except httpx.TransportError as error:
+                # A second timeout would take as long, and a URL without a host stays wrong.
+                hopeless = isinstance(error, httpx.ReadTimeout | httpx.UnsupportedProtocol)
+                if pause is None or hopeless:
+                    raise ServerUnreachable(self.url, str(error) or type(error).__name__) from error
+                time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def path_of(*parts: Key) -> str:
+    return "/" + "/".join(_segment(str(part)) for part in parts)
+
+
+def _segment(text: str) -> str:
+    """One segment of a path. A bare `.` or `..` would mean a directory, so it is escaped too."""
+    return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
+
+
+def _problem_of(response: httpx.Response) -> Mapping[str, Any]:
+    try:
+        document = response.json()
+    except ValueError:
+        document = None
+    if isinstance(document, dict):
+        return document
+    return {"title": response.reason_phrase, "detail": response.text[:200]}
