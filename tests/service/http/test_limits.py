@@ -16,13 +16,11 @@ import pyarrow as pa
 import pytest
 
 from service.client import Client
-from service.errors import QueueFull, TooBusy
-from service.formats.arrow_limits import decoded_bytes, decompressed_bytes
+from service.errors import TooBusy
 from service.http.limits import STARTS_PER_ROUND, ConcurrencyLimit, FairStart, RequestContext
 from service.http.server import MAX_HEAD_BYTES
-from service.pipeline.admission import Admission, QueueLimits
-from service.problems import headers_of
 from service.settings import Settings
+from tests.service.formats.test_arrow_limits import arrow
 from tests.service.server import Server, running, wait_for
 
 PATIENCE = 1.0
@@ -88,69 +86,6 @@ def head(path: str, length: int) -> bytes:
 
 
 # Queues
-
-
-def test_jobs_count_until_they_end_and_then_others_are_admitted() -> None:
-    admission = Admission("g", QueueLimits(jobs=2, bytes=100))
-    end_first = admission.admit(60)
-    end_second = admission.admit(40)
-    assert (admission.jobs, admission.bytes) == (2, 100)
-    with pytest.raises(QueueFull) as caught:
-        admission.admit(0)
-    assert str(caught.value) == (
-        "the queue of graph 'g' is full: it holds 2 batches and computations, 100 bytes; "
-        "retry after 1 s"
-    )
-    end_first()
-    end_third = admission.admit(60)
-    with pytest.raises(QueueFull):
-        admission.check(1)
-    assert admission.refused == 2
-    end_second()
-    end_third()
-    assert (admission.jobs, admission.bytes) == (0, 0)
-
-
-def test_a_job_larger_than_the_queue_is_admitted_when_it_is_alone() -> None:
-    admission = Admission("g", QueueLimits(jobs=2, bytes=100))
-    end_large = admission.admit(1000)
-    with pytest.raises(QueueFull):
-        admission.check(0)
-    end_large()
-    admission.check(1000)
-
-
-def test_retry_after_is_the_time_that_the_last_job_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("service.pipeline.admission.monotonic", lambda: now[0])
-    admission = Admission("g", QueueLimits(jobs=1))
-    for taken, expected in ((7.2, 8), (0.1, 1), (1000.0, 60)):
-        end_job = admission.admit(0)
-        now[0] += taken
-        end_job()
-        end_waiting = admission.admit(0)
-        with pytest.raises(QueueFull) as caught:
-            admission.check(0)
-        assert caught.value.retry_after == expected
-        assert headers_of(caught.value) == {"Retry-After": str(expected)}
-        now[0] += taken
-        end_waiting()
-
-
-def test_many_threads_leave_the_count_as_it_was() -> None:
-    admission = Admission("g", QueueLimits(jobs=50))
-
-    def work() -> None:
-        for size in range(500):
-            with contextlib.suppress(QueueFull):
-                admission.admit(size)()
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (admission.jobs, admission.bytes) == (0, 0)
 
 
 def test_a_full_queue_refuses_batches_and_leaves_reads_alone(small: Server) -> None:
@@ -376,32 +311,6 @@ def test_a_key_that_looks_like_a_member_is_only_a_key(small: Server, key: str) -
 
 
 # Arrow streams that become longer than they are
-
-
-def arrow(table: pa.Table, compression: str | None = None) -> bytes:
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
-@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
-def test_the_size_of_a_stream_is_told_without_decompressing_it(compression: str | None) -> None:
-    table = pa.table({"source": pa.array(np.zeros(50_000, np.int64)), "target": ["key"] * 50_000})
-    assert decompressed_bytes(arrow(table, compression)) == pytest.approx(table.nbytes, rel=0.01)
-
-
-@pytest.mark.parametrize("text", [pa.string(), pa.large_string(), pa.string_view()])
-@pytest.mark.parametrize("encoded", [False, True])
-def test_columns_are_measured_as_they_will_be_written_out(text: pa.DataType, encoded: bool) -> None:
-    column = pa.array(["é", None, "abc", "x" * 100], text)
-    if encoded:
-        column = pa.DictionaryArray.from_arrays(pa.array([3, 3, 0, None], pa.int8()), column)
-    # of all but the first, so that offsets are looked at
-    lengths = [100, 2, 0] if encoded else [0, 3, 100]
-    assert decoded_bytes(pa.table({"source": column.slice(1)})) == sum(lengths)
 
 
 def test_a_stream_that_decompresses_to_too_much_is_refused(small: Server) -> None:

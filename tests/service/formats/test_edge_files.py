@@ -16,7 +16,7 @@ import pytest
 from service.formats.edge_files import read_edge_list
 from service.formats.edge_list import EdgeList, EdgeListError
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from service.pipeline.pipeline import Pipeline
 from service.pipeline.writer import Writer
 from service.queries.model import KeyedQuery, QueryRequest
 from tests.service.graphs import engine_of, writer_of
+from tests.service.http.test_problems import problem
 from tests.service.server import Server, running, wait_for
-from tests.service.test_problems import problem
 
 EDGES = [
     [f"v{source}", f"v{target}"]

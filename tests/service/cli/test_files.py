@@ -1,19 +1,12 @@
-"""The command `liverank`, as its users meet it: arguments in, text and exit code out."""
+"""Edge lists in files: generated, ranked, loaded and replayed."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import random
-import re
 import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -22,39 +15,15 @@ import pyarrow.csv
 import pytest
 
 import service.client.connection
-from gpu import STRATEGIES, BackendName, Options
-from service.cli import display, generate, ingest
-from service.cli import main as cli
-from service.cli.board import Board
-from service.cli.commands import options
-from service.cli.demo import generated_replay, running_service
+from gpu import Options
+from service.cli import generate, ingest
 from service.cli.errors import CommandError
 from service.cli.rank import rank_edges
 from service.client import Client
 from service.formats.edge_files import read_edge_list
 from service.formats.edge_list import EdgeList
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data"
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server with an empty data directory."""
-    with running_service(tmp_path_factory.mktemp("data")) as address:
-        yield address
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs a command line in this process: its exit code, stdout and stderr."""
-
-    def run_here(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return int(end.value.code or 0), printed.out, printed.err
-
-    return run_here
+DATA = Path(__file__).parents[3].parent / "shared" / "data"
 
 
 def edge_list(
@@ -69,100 +38,6 @@ def edge_list(
         times=None if times is None else np.array(times, np.float64),
         operations=None if operations is None else np.array(operations, np.bool_),
     )
-
-
-@pytest.fixture
-def triangle(tmp_path: Path) -> Path:
-    """a → b → c → a, and d → a."""
-    file = tmp_path / "triangle.csv"
-    file.write_text("source,target\na,b\nb,c\nc,a\nd,a\n")
-    return file
-
-
-# Parsing and printing
-
-
-def imported_by(arguments: list[str], heavy: set[str]) -> subprocess.CompletedProcess[str]:
-    """Runs the command, which ends stderr with its exit status and what it imported of `heavy`."""
-    program = (
-        "import sys; from service.cli import main as cli\n"
-        f"try: cli.main({arguments!r})\n"
-        "except SystemExit as end: code = end.code\n"
-        f"print(code, set({sorted(heavy)!r}) & set(sys.modules), file=sys.stderr)"
-    )
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-
-
-def test_help_names_every_command_and_imports_nothing_heavy() -> None:
-    heavy = {"numba", "numpy", "pyarrow", "fastapi", "httpx", "uvicorn"}
-    done = imported_by(["--help"], heavy)
-    assert done.stderr == "0 set()\n"
-    for name in ("serve", "load", "replay", "rank", "top", "get", "ppr", "generate", "demo"):
-        assert f"\n  {name} " in done.stdout
-
-
-def test_what_asks_a_server_imports_neither_engine_nor_web_framework_even_when_it_fails() -> None:
-    heavy = {"numba", "numpy", "pyarrow", "fastapi", "uvicorn"}
-    done = imported_by(["top", "--url", "http://127.0.0.1:9"], heavy)
-    assert done.stderr.startswith("liverank: no answer from http://127.0.0.1:9 ")
-    assert done.stderr.endswith("\n1 set()\n")
-
-
-@pytest.mark.parametrize(("module", "name"), cli._EXPECTED.items())
-def test_expected_errors_are_named_as_they_are_called(module: str, name: str) -> None:
-    assert issubclass(getattr(importlib.import_module(module), name), Exception)
-
-
-def test_the_module_runs_as_the_command_does() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "service.cli", "generate", "--help"], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "rmat" in done.stdout
-    assert "grid" in done.stdout
-
-
-def test_choices_are_those_of_the_engine_and_the_address_that_of_the_client() -> None:
-    assert set(get_args(options.Strategy)) == set(STRATEGIES)
-    assert set(get_args(options.Backend)) == set(get_args(BackendName))
-    assert service.client.DEFAULT_URL == options.DEFAULT_URL
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["frobnicate"], "No such command 'frobnicate'"),
-        (["rank"], "Missing argument 'FILE'"),
-        (["rank", "/nowhere/at/all.txt"], "file '/nowhere/at/all.txt' does not exist"),
-        (["top", "--k", "0"], "'--k' / '-k': Input should be greater than or equal to 1"),
-        (["rank", __file__, "--strategy", "fast"], "'fast' is not one of 'auto', 'static'"),
-        (["generate", "rmat"], "Missing option '--out'"),
-    ],
-)
-def test_wrong_usage_ends_with_2(run: Any, arguments: list[str], complaint: str) -> None:
-    code, out, error = run(*arguments)
-    assert (code, out) == (2, "")
-    assert complaint in error
-
-
-def test_an_unforeseen_error_is_one_line_that_says_where(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise KeyError("a fault\nof ours")
-
-    monkeypatch.setattr(Client, "top", fail)
-    code, out, error = run("top")
-    assert (code, out) == (1, "")
-    assert error.startswith("liverank: unexpected KeyError at ")
-    assert "test_cli.py:" in error
-    assert error.count("\n") == 1
-
-
-def test_what_could_steer_the_terminal_is_escaped() -> None:
-    assert display.printable("Zoë [bold]") == "Zoë [bold]"
-    assert display.printable("a\x1b[2Jb\nc") == "a\\u001b[2Jb\\nc"
-    assert display.printable(-5) == "-5"
 
 
 # generate
@@ -605,192 +480,3 @@ def test_the_client_speaks_to_every_route(url: str) -> None:
         assert accepted == {"version": 3, "status": "durable"}
         client.drop("routes")
         assert "routes" not in [graph["graph"] for graph in client.graphs()]
-
-
-def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path) -> None:
-    arguments = ("serve", "--data", str(tmp_path), "--backend", "cpu", "--port", "0")
-    with subprocess.Popen(
-        [sys.executable, "-m", "service.cli", *arguments], stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        lines = iter(process.stderr.readline, "")
-        (address,) = next(
-            found for line in lines if (found := re.findall(r"http://[0-9.:]+", line))
-        )
-        with Client(address) as client:
-            for _ in range(600):
-                if client.ready():
-                    break
-                time.sleep(0.1)
-            assert client.send("default", insert=[("a", "b")])["version"] == 1
-        process.send_signal(signal.SIGTERM)
-        process.stderr.read()
-    assert process.returncode in (0, -signal.SIGTERM)
-
-
-def serve_ending_by_itself(*arguments: str) -> tuple[int, list[str]]:
-    """Exit code and the lines on stderr that are the command's own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "service.cli", "serve", "--backend", "cpu", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert "Traceback" not in done.stderr
-    own = [line for line in done.stderr.splitlines() if line.startswith("liverank: ")]
-    return done.returncode, own
-
-
-def test_serve_ends_where_another_server_uses_its_data(tmp_path: Path) -> None:
-    with running_service(tmp_path):
-        code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", "0")
-    assert (code, lines) == (
-        1,
-        [f"liverank: {tmp_path}: another server uses this data directory"],
-    )
-
-
-def test_serve_ends_where_its_data_cannot_be_a_directory(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    code, lines = serve_ending_by_itself("--data", str(file), "--port", "0")
-    assert (code, len(lines)) == (1, 1)
-    assert lines[0].startswith(f"liverank: {file}: ")
-    assert "Not a directory" in lines[0]
-
-
-def test_serve_ends_where_a_graph_cannot_be_recovered(tmp_path: Path) -> None:
-    with running_service(tmp_path):
-        pass
-    journal = tmp_path / "graphs" / "default" / "journal.db"
-    journal.write_bytes(b"no database" * 1000)
-    journal.with_suffix(".head").unlink()
-    code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", "0")
-    reason = "file is not a database; the number of its batches is unknown: restore a backup"
-    assert (code, lines) == (1, [f"liverank: {journal}: {reason}"])
-
-
-def test_serve_ends_where_its_port_is_taken(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
-        code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", port)
-    refusal = f"liverank: cannot listen on port {port} of 127.0.0.1, see the log above; "
-    assert (code, lines) == (1, [f"{refusal}--port 0 picks a free one"])
-
-
-def test_serve_refuses_a_setting_in_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LIVERANK_MAX_BODY_BYTES", "plenty")
-    code, out, error = run("serve")
-    assert (code, out) == (1, "")
-    assert error.startswith("liverank: LIVERANK_MAX_BODY_BYTES: 'plenty' must be an integer")
-
-
-def test_serve_without_keys_ends_where_others_could_connect(tmp_path: Path) -> None:
-    code, lines = serve_ending_by_itself("--data", str(tmp_path), "--host", "0.0.0.0")
-    assert code == 1
-    assert lines == [
-        "liverank: host '0.0.0.0' lets other machines connect, but no API key is set: set "
-        "LIVERANK_API_KEY, create a key with `liverank keys create --data DIR`, or start with "
-        "--insecure"
-    ]
-
-
-# API keys
-
-
-def test_keys_are_made_listed_and_revoked(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, file = tmp_path / "data", tmp_path / "key"
-    code, out, _ = run("keys", "create", "--scope", "admin", "--data", data, "--out", file)
-    assert (code, file.stat().st_mode & 0o777) == (0, 0o600)
-    key = file.read_text().strip()
-    assert key.startswith("lvr_")
-    assert key not in out
-    with running_service(data) as url:
-        assert run("keys", "list", "--url", url)[0] == 1
-        monkeypatch.setenv("LIVERANK_API_KEY", key)
-        arguments = ("--scope", "read", "--graph", "a", "--graph", "b", "--name", "for two")
-        code, made, _ = run("keys", "create", *arguments, "--url", url)
-        assert (code, made[:4]) == (0, "lvr_")
-        listed = json.loads(run("keys", "list", "--json", "--url", url)[1])
-        assert [row["name"] for row in listed] == ["unnamed", "for two"]
-        assert listed[1]["graphs"] == ["a", "b"]
-        code, table, _ = run("keys", "list", "--url", url)
-        assert re.search(r"read +a, b +\S+ +for two", table)
-        assert run("keys", "revoke", listed[1]["id"], "--url", url) == (0, "", "")
-        assert len(json.loads(run("keys", "list", "--json", "--url", url)[1])) == 1
-        code, _, error = run("keys", "revoke", listed[0]["id"], "--url", url)
-        assert (code, "is the last one with scope admin" in error) == (1, True)
-
-
-def test_a_key_is_not_made_where_its_file_exists(run: Any, tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.touch()
-    code, _, error = run("keys", "create", "--scope", "admin", "--data", tmp_path, "--out", file)
-    assert code == 1
-    assert error == f"liverank: {file} exists; a key is not written over another file\n"
-    assert not (tmp_path / "keys.json").exists()
-
-
-def test_a_key_that_is_not_made_leaves_no_file(run: Any, tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    code, _, error = run("keys", "create", "--scope", "read", "--data", tmp_path, "--out", file)
-    assert (code, file.exists()) == (1, False)
-    assert "it is the first key" in error
-
-
-def test_keys_of_a_data_directory_in_use_are_left_alone(run: Any, tmp_path: Path) -> None:
-    with running_service(tmp_path):
-        code, _, error = run("keys", "create", "--scope", "admin", "--data", tmp_path)
-    assert (code, error) == (
-        1,
-        f"liverank: {tmp_path}: another server uses this data directory\n",
-    )
-
-
-# demo
-
-
-def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "service.cli", "demo", "--batches", "3", "--port", "0", "--exit"],
-        capture_output=True,
-        text=True,
-        env={"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
-        timeout=300,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("liverank is up at http://127.0.0.1:")
-    assert [line.split(":")[0] for line in lines if line.startswith("batch ")] == [
-        "batch 1/3",
-        "batch 2/3",
-        "batch 3/3",
-    ]
-    assert all("error bound" in line for line in lines if line.startswith("batch "))
-    assert lines[-1].startswith("3 batches: median latency ")
-    assert list(tmp_path.glob("liverank-demo-*")) == []
-
-
-def test_the_graph_of_the_demo_is_the_same_each_time_and_large_enough() -> None:
-    plan, again = generated_replay(2), generated_replay(2)
-    assert len(plan.initial.sources) == 262_144
-    assert plan.initial.sources.equals(again.initial.sources)
-    for batch, repeated in zip(plan.batches, again.batches, strict=True):
-        assert batch.sources.equals(repeated.sources)
-        assert batch.operations is not None
-        assert (len(batch.operations), int(batch.operations.sum())) == (2_000, 1_600)
-
-
-def test_the_demo_tells_how_places_moved() -> None:
-    receipt: Any = {
-        "inserted": 1,
-        "deleted": 0,
-        "error_bound": 1e-7,
-        "seconds": dict.fromkeys(("journal", "keys", "mutate", "solve", "publish"), 0.001),
-    }
-    board = Board(1, [{"vertex": key, "rank": 0.1} for key in ("a", "b", "c")])
-    batch = ingest.ReplayedBatch(1, 0.002, receipt)
-    board.add(batch, [{"vertex": key, "rank": 0.1} for key in ("c", "b", "x", "a")])
-    assert [board.movement(place) for place in range(4)] == ["↑2", "", "new", "↓3"]

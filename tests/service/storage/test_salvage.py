@@ -233,7 +233,7 @@ def test_a_graph_goes_on_without_the_batch_it_lost_and_takes_it_again(tmp_path: 
 
 
 def test_a_data_directory_of_the_last_release_opens(tmp_path: Path) -> None:
-    stored = Path(__file__).parent / "stored" / "layout-1" / "graphs" / "default"
+    stored = Path(__file__).parents[1] / "stored" / "layout-1" / "graphs" / "default"
     directory = tmp_path / "default"
     shutil.copytree(stored, directory)
     pipeline = opened(directory)

@@ -1,0 +1,40 @@
+"""A server for the commands, the commands in this process, and a small graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.cli import main as cli
+from service.cli.demo import running_service
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server with an empty data directory."""
+    with running_service(tmp_path_factory.mktemp("data")) as address:
+        yield address
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command line in this process: its exit code, stdout and stderr."""
+
+    def run_here(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return int(end.value.code or 0), printed.out, printed.err
+
+    return run_here
+
+
+@pytest.fixture
+def triangle(tmp_path: Path) -> Path:
+    """a → b → c → a, and d → a."""
+    file = tmp_path / "triangle.csv"
+    file.write_text("source,target\na,b\nb,c\nc,a\nd,a\n")
+    return file

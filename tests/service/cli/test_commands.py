@@ -1,0 +1,102 @@
+"""The command `liverank`: parsing, printing and errors."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from typing import Any, get_args
+
+import pytest
+
+import service.client.connection
+from gpu import STRATEGIES, BackendName
+from service.cli import display
+from service.cli import main as cli
+from service.cli.commands import options
+from service.client import Client
+
+# Parsing and printing
+
+
+def imported_by(arguments: list[str], heavy: set[str]) -> subprocess.CompletedProcess[str]:
+    """Runs the command, which ends stderr with its exit status and what it imported of `heavy`."""
+    program = (
+        "import sys; from service.cli import main as cli\n"
+        f"try: cli.main({arguments!r})\n"
+        "except SystemExit as end: code = end.code\n"
+        f"print(code, set({sorted(heavy)!r}) & set(sys.modules), file=sys.stderr)"
+    )
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+def test_help_names_every_command_and_imports_nothing_heavy() -> None:
+    heavy = {"numba", "numpy", "pyarrow", "fastapi", "httpx", "uvicorn"}
+    done = imported_by(["--help"], heavy)
+    assert done.stderr == "0 set()\n"
+    for name in ("serve", "load", "replay", "rank", "top", "get", "ppr", "generate", "demo"):
+        assert f"\n  {name} " in done.stdout
+
+
+def test_what_asks_a_server_imports_neither_engine_nor_web_framework_even_when_it_fails() -> None:
+    heavy = {"numba", "numpy", "pyarrow", "fastapi", "uvicorn"}
+    done = imported_by(["top", "--url", "http://127.0.0.1:9"], heavy)
+    assert done.stderr.startswith("liverank: no answer from http://127.0.0.1:9 ")
+    assert done.stderr.endswith("\n1 set()\n")
+
+
+@pytest.mark.parametrize(("module", "name"), cli._EXPECTED.items())
+def test_expected_errors_are_named_as_they_are_called(module: str, name: str) -> None:
+    assert issubclass(getattr(importlib.import_module(module), name), Exception)
+
+
+def test_the_module_runs_as_the_command_does() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "service.cli", "generate", "--help"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "rmat" in done.stdout
+    assert "grid" in done.stdout
+
+
+def test_choices_are_those_of_the_engine_and_the_address_that_of_the_client() -> None:
+    assert set(get_args(options.Strategy)) == set(STRATEGIES)
+    assert set(get_args(options.Backend)) == set(get_args(BackendName))
+    assert service.client.DEFAULT_URL == options.DEFAULT_URL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["frobnicate"], "No such command 'frobnicate'"),
+        (["rank"], "Missing argument 'FILE'"),
+        (["rank", "/nowhere/at/all.txt"], "file '/nowhere/at/all.txt' does not exist"),
+        (["top", "--k", "0"], "'--k' / '-k': Input should be greater than or equal to 1"),
+        (["rank", __file__, "--strategy", "fast"], "'fast' is not one of 'auto', 'static'"),
+        (["generate", "rmat"], "Missing option '--out'"),
+    ],
+)
+def test_wrong_usage_ends_with_2(run: Any, arguments: list[str], complaint: str) -> None:
+    code, out, error = run(*arguments)
+    assert (code, out) == (2, "")
+    assert complaint in error
+
+
+def test_an_unforeseen_error_is_one_line_that_says_where(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("a fault\nof ours")
+
+    monkeypatch.setattr(Client, "top", fail)
+    code, out, error = run("top")
+    assert (code, out) == (1, "")
+    assert error.startswith("liverank: unexpected KeyError at ")
+    assert "test_commands.py:" in error
+    assert error.count("\n") == 1
+
+
+def test_what_could_steer_the_terminal_is_escaped() -> None:
+    assert display.printable("Zoë [bold]") == "Zoë [bold]"
+    assert display.printable("a\x1b[2Jb\nc") == "a\\u001b[2Jb\\nc"
+    assert display.printable(-5) == "-5"

@@ -1,0 +1,58 @@
+"""`liverank demo`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from service.cli import ingest
+from service.cli.board import Board
+from service.cli.demo import generated_replay
+
+# demo
+
+
+def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "service.cli", "demo", "--batches", "3", "--port", "0", "--exit"],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("liverank is up at http://127.0.0.1:")
+    assert [line.split(":")[0] for line in lines if line.startswith("batch ")] == [
+        "batch 1/3",
+        "batch 2/3",
+        "batch 3/3",
+    ]
+    assert all("error bound" in line for line in lines if line.startswith("batch "))
+    assert lines[-1].startswith("3 batches: median latency ")
+    assert list(tmp_path.glob("liverank-demo-*")) == []
+
+
+def test_the_graph_of_the_demo_is_the_same_each_time_and_large_enough() -> None:
+    plan, again = generated_replay(2), generated_replay(2)
+    assert len(plan.initial.sources) == 262_144
+    assert plan.initial.sources.equals(again.initial.sources)
+    for batch, repeated in zip(plan.batches, again.batches, strict=True):
+        assert batch.sources.equals(repeated.sources)
+        assert batch.operations is not None
+        assert (len(batch.operations), int(batch.operations.sum())) == (2_000, 1_600)
+
+
+def test_the_demo_tells_how_places_moved() -> None:
+    receipt: Any = {
+        "inserted": 1,
+        "deleted": 0,
+        "error_bound": 1e-7,
+        "seconds": dict.fromkeys(("journal", "keys", "mutate", "solve", "publish"), 0.001),
+    }
+    board = Board(1, [{"vertex": key, "rank": 0.1} for key in ("a", "b", "c")])
+    batch = ingest.ReplayedBatch(1, 0.002, receipt)
+    board.add(batch, [{"vertex": key, "rank": 0.1} for key in ("c", "b", "x", "a")])
+    assert [board.movement(place) for place in range(4)] == ["↑2", "", "new", "↓3"]

@@ -1,0 +1,105 @@
+"""`liverank serve`: it starts, stops, and says why it does not start."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.cli.demo import running_service
+from service.client import Client
+
+
+def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    arguments = ("serve", "--data", str(tmp_path), "--backend", "cpu", "--port", "0")
+    with subprocess.Popen(
+        [sys.executable, "-m", "service.cli", *arguments], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        (address,) = next(
+            found for line in lines if (found := re.findall(r"http://[0-9.:]+", line))
+        )
+        with Client(address) as client:
+            for _ in range(600):
+                if client.ready():
+                    break
+                time.sleep(0.1)
+            assert client.send("default", insert=[("a", "b")])["version"] == 1
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert process.returncode in (0, -signal.SIGTERM)
+
+
+def serve_ending_by_itself(*arguments: str) -> tuple[int, list[str]]:
+    """Exit code and the lines on stderr that are the command's own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "service.cli", "serve", "--backend", "cpu", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "Traceback" not in done.stderr
+    own = [line for line in done.stderr.splitlines() if line.startswith("liverank: ")]
+    return done.returncode, own
+
+
+def test_serve_ends_where_another_server_uses_its_data(tmp_path: Path) -> None:
+    with running_service(tmp_path):
+        code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", "0")
+    assert (code, lines) == (
+        1,
+        [f"liverank: {tmp_path}: another server uses this data directory"],
+    )
+
+
+def test_serve_ends_where_its_data_cannot_be_a_directory(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    code, lines = serve_ending_by_itself("--data", str(file), "--port", "0")
+    assert (code, len(lines)) == (1, 1)
+    assert lines[0].startswith(f"liverank: {file}: ")
+    assert "Not a directory" in lines[0]
+
+
+def test_serve_ends_where_a_graph_cannot_be_recovered(tmp_path: Path) -> None:
+    with running_service(tmp_path):
+        pass
+    journal = tmp_path / "graphs" / "default" / "journal.db"
+    journal.write_bytes(b"no database" * 1000)
+    journal.with_suffix(".head").unlink()
+    code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", "0")
+    reason = "file is not a database; the number of its batches is unknown: restore a backup"
+    assert (code, lines) == (1, [f"liverank: {journal}: {reason}"])
+
+
+def test_serve_ends_where_its_port_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", port)
+    refusal = f"liverank: cannot listen on port {port} of 127.0.0.1, see the log above; "
+    assert (code, lines) == (1, [f"{refusal}--port 0 picks a free one"])
+
+
+def test_serve_refuses_a_setting_in_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIVERANK_MAX_BODY_BYTES", "plenty")
+    code, out, error = run("serve")
+    assert (code, out) == (1, "")
+    assert error.startswith("liverank: LIVERANK_MAX_BODY_BYTES: 'plenty' must be an integer")
+
+
+def test_serve_without_keys_ends_where_others_could_connect(tmp_path: Path) -> None:
+    code, lines = serve_ending_by_itself("--data", str(tmp_path), "--host", "0.0.0.0")
+    assert code == 1
+    assert lines == [
+        "liverank: host '0.0.0.0' lets other machines connect, but no API key is set: set "
+        "LIVERANK_API_KEY, create a key with `liverank keys create --data DIR`, or start with "
+        "--insecure"
+    ]
