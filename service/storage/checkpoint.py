@@ -12,6 +12,7 @@ It is written under another name, synced and renamed, so that it is complete or 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -162,12 +163,9 @@ def stored(directory: Path) -> list[Path]:
 
 
 def _entries(directory: Path) -> Iterator[Path]:
-    try:
-        with storage_errors(directory):
-            yield from directory.iterdir()
-    except StorageFailed:
-        if directory.exists():
-            raise
+    # The first checkpoint creates the directory.
+    with storage_errors(directory), contextlib.suppress(FileNotFoundError):
+        yield from directory.iterdir()
 
 
 def newest_valid(directory: Path) -> Checkpoint | None:
