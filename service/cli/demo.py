@@ -22,7 +22,7 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from gpu.generate import rmat, update_stream
+from gpu import generate
 from service.app import create_app
 from service.cli import display, ingest
 from service.cli.board import Board
@@ -89,10 +89,10 @@ def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -
 
 def generated_replay(batches: int) -> ingest.Replay:
     """A graph of 2^14 vertices and about 228,000 edges, and batches that move its hubs."""
-    sources, targets = rmat(SCALE, EDGES_PER_VERTEX, seed=SEED)
+    sources, targets = generate.rmat(SCALE, EDGES_PER_VERTEX, seed=SEED)
     needed = max(1, -(-batches * BATCH_EDGES // (2**SCALE)))
-    arrivals = rmat(SCALE, needed, seed=SEED + 1)
-    stream = update_stream(
+    arrivals = generate.rmat(SCALE, needed, seed=SEED + 1)
+    stream = generate.update_stream(
         sources,
         targets,
         2**SCALE,

@@ -1,4 +1,4 @@
-"""Writes edge lists, in formats that service.formats.edge_files reads."""
+"""Files of generated edges, in formats that service.formats.edge_files reads."""
 
 from __future__ import annotations
 
@@ -11,20 +11,36 @@ import pyarrow.feather
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from gpu import generate
 from service.cli.errors import CommandError
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 PIECE_EDGES = 1 << 18
 
 
-def write_edge_list(path: Path, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+def write_rmat(path: Path, scale: int, edges_per_vertex: int, seed: int) -> int:
+    """Writes an R-MAT graph of 2^scale vertices; the number of edges."""
+    _check_path(path)
+    sources, targets = generate.rmat(scale, edges_per_vertex, seed=seed)
+    _write_edge_list(path, sources, targets)
+    return len(sources)
+
+
+def write_grid(path: Path, rows: int, columns: int, keep: float, seed: int) -> int:
+    """Writes a grid in which each edge is kept with probability `keep`; the number of edges."""
+    _check_path(path)
+    sources, targets = generate.grid(rows, columns, keep=keep, seed=seed)
+    _write_edge_list(path, sources, targets)
+    return len(sources)
+
+
+def _write_edge_list(path: Path, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
     """Writes the edges in the format of the path's suffix.
 
     `.txt` (two columns separated by a tab), `.csv` (with a header), `.parquet`, `.arrow`; text also
-    compressed: `.gz`, `.zst`, `.bz2`. Raises CommandError for another suffix, OSError where writing
-    fails. An incomplete file is removed.
+    compressed: `.gz`, `.zst`, `.bz2`. Raises OSError where writing fails; an incomplete file is
+    removed.
     """
-    check_suffix(path)
     table = pa.table({"source": sources, "target": targets})
     try:
         _write(path, table)
@@ -56,8 +72,8 @@ def _write(path: Path, table: pa.Table) -> None:
                 writer.write_batch(piece)
 
 
-def check_suffix(path: Path) -> None:
-    """Raises CommandError for a path that `write_edge_list` does not accept."""
+def _check_path(path: Path) -> None:
+    """Raises CommandError for a path that `_write_edge_list` cannot write."""
     kind, compression = _suffixes(path)
     if kind not in (".txt", ".csv", ".parquet", ".arrow"):
         raise CommandError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -9,12 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
+import pytest
 
 from gpu import Engine, Options
 from service.errors import NotReady
 from service.formats.columns import EdgeColumns
+from service.formats.edge_list import EdgeList
 from service.pipeline.batch import Batch
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.pipeline import Pipeline
@@ -108,3 +112,35 @@ def working(directory: Path, **limits: Any) -> Iterator[Pipeline]:
         yield pipeline
     finally:
         pipeline.close(NotReady("the test ends"))
+
+
+def together(pipeline: Pipeline, batches: list[Sent]) -> None:
+    """Submits `batches` so that they wait together."""
+    gate = threading.Event()
+    pipeline.call(lambda _: gate.wait(60))
+    submit(pipeline, *batches)
+    gate.set()
+
+
+def stages_of(answer: dict[str, Any]) -> dict[str, float]:
+    """The stages of a receipt without the total, to which they add up."""
+    seconds: dict[str, float] = dict(answer["seconds"])
+    total = seconds.pop("total")
+    # `others` is what is left of the total, but not below 0: stages that overlapped would show
+    assert sum(seconds.values()) == pytest.approx(total, rel=1e-9)
+    assert min(seconds.values()) >= 0.0
+    return seconds
+
+
+def edge_list(
+    sources: list[Any],
+    targets: list[Any],
+    times: list[float] | None = None,
+    operations: list[bool] | None = None,
+) -> EdgeList:
+    return EdgeList(
+        sources=pa.array(sources),
+        targets=pa.array(targets),
+        times=None if times is None else np.array(times, np.float64),
+        operations=None if operations is None else np.array(operations, np.bool_),
+    )

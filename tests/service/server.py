@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -37,6 +38,10 @@ class Server:
         catalog: Catalog = self.app.state.catalog
         return catalog
 
+    def url(self, path: str) -> str:
+        """The URL of `path`, which has no leading slash."""
+        return str(self.http.base_url.join("/" + path))
+
     def new_graph(self, **options: Any) -> str:
         """The path of a new graph."""
         path = f"/graphs/test-{next(_names)}"
@@ -69,3 +74,16 @@ def wait_for(condition: Any, seconds: float = PATIENCE) -> None:
     while not condition():
         assert time.monotonic() < deadline, "what was waited for did not come"
         time.sleep(0.01)
+
+
+@contextmanager
+def connection_to(server: Server) -> Iterator[socket.socket]:
+    url = server.http.base_url
+    assert url.port is not None
+    with socket.create_connection((url.host, url.port), timeout=10) as connection:
+        yield connection
+
+
+def head(path: str, length: int) -> bytes:
+    """The head of a POST with a body of `length` bytes."""
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode()

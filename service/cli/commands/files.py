@@ -165,15 +165,11 @@ def generate_rmat(
 ) -> None:
     """A graph with hubs, like links between people or pages (R-MAT, as in Graph500)."""
     from service.cli import display
-    from service.cli import generate as files
+    from service.cli.generate import write_rmat
 
-    files.check_suffix(out)
     with display.working("generating"):
-        from gpu.generate import rmat
-
-        sources, targets = rmat(scale, edges_per_vertex, seed=seed)
-        files.write_edge_list(out, sources, targets)
-    _print_generated(out, 2**scale, len(sources), as_json)
+        edges = write_rmat(out, scale, edges_per_vertex, seed)
+    _print_generated(out, 2**scale, edges, as_json)
 
 
 @generate.command("grid")
@@ -187,15 +183,11 @@ def generate_grid(
 ) -> None:
     """A grid of vertices connected to their four neighbours, like streets."""
     from service.cli import display
-    from service.cli import generate as files
+    from service.cli.generate import write_grid
 
-    files.check_suffix(out)
     with display.working("generating"):
-        from gpu.generate import grid
-
-        sources, targets = grid(rows, columns, keep=keep, seed=seed)
-        files.write_edge_list(out, sources, targets)
-    _print_generated(out, rows * columns, len(sources), as_json)
+        edges = write_grid(out, rows, columns, keep, seed)
+    _print_generated(out, rows * columns, edges, as_json)
 
 
 def _load(client: Client, graph: str, edges: EdgeList) -> Any:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,10 +16,9 @@ import pytest
 from service.client import Client
 from service.errors import TooBusy
 from service.http.limits import STARTS_PER_ROUND, ConcurrencyLimit, FairStart, RequestContext
-from service.http.server import MAX_HEAD_BYTES
 from service.settings import Settings
 from tests.service.formats.test_arrow_limits import arrow
-from tests.service.server import Server, running, wait_for
+from tests.service.server import Server, connection_to, head, running, wait_for
 
 PATIENCE = 1.0
 
@@ -46,18 +43,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that waits for no client."""
-    data = tmp_path_factory.mktemp("data")
-    with running(data, max_connections=20, slow_client_seconds=PATIENCE) as server:
-        yield server
-
-
-def url_of(server: Server, path: str) -> str:
-    return str(server.http.base_url.join("/" + path))
-
-
 @contextlib.contextmanager
 def busy(server: Server, graph: str) -> Iterator[None]:
     """The graph's pipeline does nothing meanwhile."""
@@ -72,19 +57,6 @@ def busy(server: Server, graph: str) -> Iterator[None]:
         wait_for(lambda: pipeline.batches.jobs == 0)
 
 
-@contextlib.contextmanager
-def connection_to(server: Server) -> Iterator[socket.socket]:
-    url = server.http.base_url
-    assert url.port is not None
-    with socket.create_connection((url.host, url.port), timeout=10) as connection:
-        yield connection
-
-
-def head(path: str, length: int) -> bytes:
-    """The head of a POST whose body is so long."""
-    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode()
-
-
 # Queues
 
 
@@ -95,7 +67,7 @@ def test_a_full_queue_refuses_batches_and_leaves_reads_alone(small: Server) -> N
     waiting: list[httpx.Response] = []
 
     def send() -> None:
-        waiting.append(httpx.post(url_of(small, "graphs/g/batches"), json=batch, timeout=60))
+        waiting.append(httpx.post(small.url("graphs/g/batches"), json=batch, timeout=60))
 
     with busy(small, "g"):
         threads = [threading.Thread(target=send) for _ in range(3)]
@@ -121,7 +93,7 @@ def test_a_batch_that_the_queue_has_no_bytes_for_is_refused_before_its_body(smal
     with busy(small, "g"):
         sent = threading.Thread(
             target=lambda: httpx.post(
-                url_of(small, "graphs/g/batches"), json={"vertices": ["v"]}, timeout=60
+                small.url("graphs/g/batches"), json={"vertices": ["v"]}, timeout=60
             )
         )
         sent.start()
@@ -134,7 +106,7 @@ def test_a_batch_that_the_queue_has_no_bytes_for_is_refused_before_its_body(smal
 
 def test_computations_have_a_limit_of_their_own(small: Server) -> None:
     small.http.post("/graphs/g/batches", json={"insert": [["a", "b"]]})
-    url = url_of(small, "graphs/g/personalized/a")
+    url = small.url("graphs/g/personalized/a")
     with busy(small, "g"):  # which is a computation itself
         threads = [threading.Thread(target=lambda: httpx.get(url, timeout=60)) for _ in range(2)]
         for thread in threads:
@@ -148,7 +120,7 @@ def test_computations_have_a_limit_of_their_own(small: Server) -> None:
 
 def test_the_client_waits_for_a_full_queue(small: Server) -> None:
     def send() -> None:
-        httpx.post(url_of(small, "graphs/g/batches"), json={}, timeout=60)
+        httpx.post(small.url("graphs/g/batches"), json={}, timeout=60)
 
     with Client(str(small.http.base_url)) as client:
         receipts: list[Any] = []
@@ -227,7 +199,7 @@ def test_calls_begin_in_order_and_a_reader_comes_between() -> None:
 
 
 def test_more_writers_than_there_are_places_are_refused_and_readers_are_not(small: Server) -> None:
-    url = url_of(small, "graphs/g/batches")
+    url = small.url("graphs/g/batches")
     with contextlib.ExitStack() as stack:
         for _ in range(4):  # a body that does not come holds its place
             connection = stack.enter_context(connection_to(small))
@@ -355,109 +327,6 @@ def test_every_damaged_byte_of_a_stream_is_answered(small: Server) -> None:
 
 
 # Slow clients
-
-
-def seconds_until_closed(connection: socket.socket) -> float:
-    started = time.monotonic()
-    with contextlib.suppress(ConnectionResetError):
-        while connection.recv(65536):
-            pass
-    return time.monotonic() - started
-
-
-@pytest.mark.parametrize(
-    "sent", [b"", b"GET /livez HT", b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-A: b"]
-)
-def test_a_head_that_does_not_come_ends_the_connection(impatient: Server, sent: bytes) -> None:
-    with connection_to(impatient) as connection:
-        connection.sendall(sent)
-        assert PATIENCE / 2 < seconds_until_closed(connection) < PATIENCE * 8
-
-
-def test_a_head_that_comes_byte_by_byte_ends_the_connection(impatient: Server) -> None:
-    with connection_to(impatient) as connection:
-        started = time.monotonic()
-        with contextlib.suppress(OSError):
-            for byte in b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 100:
-                connection.sendall(bytes([byte]))
-                time.sleep(PATIENCE / 10)
-        assert time.monotonic() - started < PATIENCE * 8
-
-
-def test_a_second_head_that_does_not_come_ends_the_connection(impatient: Server) -> None:
-    with connection_to(impatient) as connection:
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
-        connection.sendall(b"GET /livez HT")
-        assert PATIENCE / 2 < seconds_until_closed(connection) < PATIENCE * 8
-
-
-def test_a_head_without_end_is_refused(impatient: Server) -> None:
-    with connection_to(impatient) as connection:
-        connection.sendall(b"GET /livez HTTP/1.1\r\n")
-        line = b"X-Fill: " + b"x" * 1000 + b"\r\n"
-        with contextlib.suppress(OSError):
-            for _ in range(2 * MAX_HEAD_BYTES // len(line)):
-                connection.sendall(line)
-        with contextlib.suppress(ConnectionResetError):
-            assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
-
-
-def test_a_body_that_does_not_come_is_answered_and_changes_nothing(impatient: Server) -> None:
-    before = impatient.http.get("/graphs/default").json()
-    with connection_to(impatient) as connection:
-        connection.sendall(head("/graphs/default/batches", 50) + b"{")
-        answer = connection.recv(2000)
-        assert answer.startswith(b"HTTP/1.1 408 ")
-        assert b"received only 1 bytes of the body within" in answer
-        assert seconds_until_closed(connection) < PATIENCE * 8
-    assert impatient.http.get("/graphs/default").json() == before
-
-
-def test_the_rest_of_a_body_that_was_refused_may_come_for_a_while(impatient: Server) -> None:
-    with connection_to(impatient) as connection:
-        connection.sendall(head("/graphs/none/batches", 90_000))
-        assert connection.recv(2000).startswith(b"HTTP/1.1 404 ")
-        connection.sendall(b"x" * 90_000)
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert connection.recv(2000).startswith(b"HTTP/1.1 200 ")
-
-
-def test_a_client_that_takes_no_answer_is_cut_off(impatient: Server) -> None:
-    with connection_to(impatient) as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        connection.settimeout(PATIENCE * 20)
-
-        def ask_and_never_read() -> None:
-            for _ in range(10_000):
-                connection.sendall(request)
-                time.sleep(0.001)
-
-        with pytest.raises((ConnectionResetError, BrokenPipeError)):
-            ask_and_never_read()
-
-
-def test_one_connection_too_many_is_closed_at_once(impatient: Server) -> None:
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(connection_to(impatient)) for _ in range(25)]
-        closed = 0
-        for connection in held:
-            connection.settimeout(PATIENCE / 10)
-            with contextlib.suppress(TimeoutError):
-                try:
-                    closed += connection.recv(1) == b""
-                except ConnectionResetError:
-                    closed += 1
-        assert 5 <= closed < 25
-    wait_for(lambda: _answers(impatient))
-
-
-def _answers(server: Server) -> bool:
-    try:
-        return httpx.get(url_of(server, "livez")).status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 # Methods

@@ -1,4 +1,4 @@
-"""A body that is refused before its end: the answer arrives, and the rest is no other request."""
+"""Unread bodies: the answer arrives, and the rest of the body is not parsed as a request."""
 
 from __future__ import annotations
 

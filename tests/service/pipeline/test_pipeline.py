@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from time import perf_counter, sleep
 from typing import Any
 
 import orjson
@@ -27,30 +26,17 @@ from service.pipeline.batch import PendingBatch
 from service.pipeline.completions import Completions
 from service.pipeline.pipeline import Pipeline
 from service.storage.journal import Journal
-from tests.service.graphs import Sent, batch, opened, receipt, send, submit, writer_of
+from tests.service.graphs import (
+    batch,
+    opened,
+    receipt,
+    send,
+    stages_of,
+    submit,
+    together,
+    writer_of,
+)
 from tests.service.server import wait_for
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "journal.db"
-    Journal.create(path)
-    return path
-
-
-@pytest.fixture
-def pipeline(path: Path) -> Iterator[Pipeline]:
-    pipeline = opened(path.parent)
-    yield pipeline
-    pipeline.close(NotReady("the test ends"))
-
-
-def together(pipeline: Pipeline, batches: list[Sent]) -> None:
-    """Submits `batches` so that they wait together."""
-    gate = threading.Event()
-    pipeline.call(lambda _: gate.wait(60))
-    submit(pipeline, *batches)
-    gate.set()
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[tuple[Any, ...]]:
@@ -359,65 +345,6 @@ def test_recovery_names_a_payload_that_cannot_be_read(path: Path) -> None:
 def test_a_version_that_was_never_assigned_is_unknown(pipeline: Pipeline) -> None:
     with pytest.raises(UnknownVersion, match="has no batch 1; it has no batches yet"):
         pipeline.outcome(1)
-
-
-def stages_of(answer: dict[str, Any]) -> dict[str, float]:
-    """The stages of a receipt without the total, to which they add up."""
-    seconds: dict[str, float] = dict(answer["seconds"])
-    total = seconds.pop("total")
-    # `others` is what is left of the total, but not below 0: stages that overlapped would show
-    assert sum(seconds.values()) == pytest.approx(total, rel=1e-9)
-    assert min(seconds.values()) >= 0.0
-    return seconds
-
-
-def test_the_stages_of_a_batch_add_up_to_the_time_that_it_took(pipeline: Pipeline) -> None:
-    between = []
-    for step in range(20):
-        began = perf_counter()
-        answer = send(pipeline, batch([("a", f"b{step}"), (f"b{step}", "c")]))
-        waited = perf_counter() - began
-        seconds = stages_of(answer)
-        assert answer["seconds"]["total"] <= waited
-        between.append(seconds.pop("others"))
-        assert min(seconds.values()) > 0.0
-    # of a batch alone, the stages leave out next to nothing, unless the processor is taken away
-    assert min(between) < 1e-3
-
-
-def test_batches_ranked_together_have_each_their_share_and_the_rest_is_of_others(
-    pipeline: Pipeline,
-) -> None:
-    send(pipeline, batch([("a", "b")]))
-    count = 5
-    batches = [batch([("a", f"b{place}")]) for place in range(count)]
-    together(pipeline, batches)
-    shared: list[tuple[float, ...]] = []
-    for one in batches:
-        seconds = stages_of(receipt(one))
-        assert seconds["others"] >= (count - 1) * (seconds["keys"] + seconds["mutate"])
-        shared.append(tuple(seconds[name] for name in seconds if name not in ("queue", "others")))
-    assert shared == [shared[0]] * count
-
-
-def test_the_ranking_of_an_earlier_batch_is_time_of_others(pipeline: Pipeline) -> None:
-    first, second = batch([("a", "b")]), batch([("b", "c")], strategy="static")
-    together(pipeline, [first, second])
-    before, after = stages_of(receipt(first)), stages_of(receipt(second))
-    assert after["others"] >= before["mutate"] + before["solve"] + before["publish"]
-
-
-def test_the_stages_of_a_recomputation_add_up_too(pipeline: Pipeline) -> None:
-    send(pipeline, batch([("a", "b")]))
-    gate = threading.Event()
-    pipeline.call(lambda _: gate.wait(60))
-    asked = pipeline.recompute("static")
-    sleep(0.02)
-    gate.set()
-    seconds = stages_of(orjson.loads(asked.result(60)))
-    assert seconds["queue"] >= 0.019
-    assert (seconds["keys"], seconds["mutate"]) == (0.0, 0.0)
-    assert min(seconds[name] for name in ("journal", "solve", "publish")) > 0.0
 
 
 def test_closing_fails_what_waits(pipeline: Pipeline) -> None:

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 import service.queries.view
-from gpu import EdgeBatch, Engine
-from gpu.ranks import Ranks
+from gpu import EdgeBatch, Engine, Ranks
 from service.queries.view import View
 from service.vertex_keys import KeyTable
 

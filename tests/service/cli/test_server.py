@@ -1,0 +1,299 @@
+"""Commands that talk to a server: load, replay and questions."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+import service.client.connection
+from service.cli import ingest
+from service.cli.errors import CommandError
+from service.client import Client
+from tests.service.graphs import edge_list
+
+
+def test_a_temporal_list_begins_with_90_percent_in_order_of_time() -> None:
+    times = [float(time) for time in range(40)][::-1]
+    edges = edge_list(list(range(40)), [0] * 40, times)
+    plan = ingest.plan_replay(edges, batch_size=1, batches=3)
+    assert plan.initial.sources.to_pylist() == list(range(39, 3, -1))
+    assert [batch.sources.to_pylist() for batch in plan.batches] == [[3], [2], [1]]
+    rest = ingest.plan_replay(edges, batch_size=3, batches=100)
+    assert [batch.sources.to_pylist() for batch in rest.batches] == [[3, 2, 1], [0]]
+
+
+def test_a_list_with_operations_is_replayed_by_its_snapshots() -> None:
+    edges = edge_list(
+        ["a", "b", "c", "a", "d", "c"],
+        ["b", "c", "a", "b", "a", "a"],
+        [0, 0, 0, 1, 1, 7],
+        [True, True, True, False, True, False],
+    )
+    plan = ingest.plan_replay(edges, None, 100)
+    assert plan.initial.sources.to_pylist() == ["a", "b", "c"]
+    assert [batch.sources.to_pylist() for batch in plan.batches] == [["a", "d"], ["c"]]
+    few = ingest.plan_replay(edges, 1, 2).batches
+    assert [batch.sources.to_pylist() for batch in few] == [["a"], ["d"]]
+
+
+def test_what_cannot_be_replayed_is_refused() -> None:
+    with pytest.raises(CommandError, match="the file has no times"):
+        ingest.plan_replay(edge_list(["a"], ["b"]), 1, 1)
+    with pytest.raises(CommandError, match="needs --batch-size, the number of edges in a batch"):
+        ingest.plan_replay(edge_list(["a"], ["b"], [0]), None, 1)
+
+
+def test_events_as_batches_leave_the_graph_that_they_leave_in_order() -> None:
+    """Against a set of edges, with each edge coming and going many times within one batch."""
+    chance = random.Random(4)
+    events = [
+        (chance.randrange(6), chance.randrange(6), chance.random() < 0.6) for _ in range(2_000)
+    ]
+    sources, targets, operations = (list(column) for column in zip(*events, strict=True))
+    edges = edge_list(sources, targets, [0.0] * len(events), operations)
+    expected: set[tuple[int, int]] = set()
+    for source, target, insertion in events:
+        (expected.add if insertion else expected.discard)((source, target))
+    for size in (1, 7, 100, 2_000):
+        present: set[tuple[int, int]] = set()
+        for batch in ingest.windows(edges, size):
+            settled = ingest.last_operations(batch)
+            assert settled.operations is not None
+            pairs = list(zip(settled.sources.to_pylist(), settled.targets.to_pylist(), strict=True))
+            assert len(pairs) == len(set(pairs))
+            present -= {
+                pair for pair, kept in zip(pairs, settled.operations, strict=True) if not kept
+            }
+            present |= {pair for pair, kept in zip(pairs, settled.operations, strict=True) if kept}
+        assert present == expected
+    final = ingest.final_graph(edges)
+    assert set(zip(final.sources.to_pylist(), final.targets.to_pylist(), strict=True)) == expected
+
+
+def test_load_then_ask(run: Any, url: str, triangle: Path) -> None:
+    code, out, _ = run("load", triangle, "--graph", "triangle", "--url", url, "--json")
+    receipt = json.loads(out)
+    assert code == 0
+    assert (receipt["version"], receipt["inserted"], receipt["new_vertices"]) == (1, 4, 4)
+
+    code, out, _ = run("top", "--k", 2, "--graph", "triangle", "--url", url, "--json")
+    top = json.loads(out)
+    assert code == 0
+    assert [entry["vertex"] for entry in top["ranks"]] == ["a", "b"]
+
+    code, out, _ = run("get", "a", "--graph", "triangle", "--url", url, "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "vertex": "a",
+        "rank": top["ranks"][0]["rank"],
+        "version": 1,
+        "revision": top["revision"],
+        "error_bound": top["error_bound"],
+    }
+
+    code, out, _ = run("ppr", "b", "--k", 3, "--graph", "triangle", "--url", url, "--json")
+    answer = json.loads(out)
+    graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")])
+    expected = nx.pagerank(graph, personalization={"b": 1}, tol=1e-14, max_iter=1_000)
+    assert code == 0
+    assert [entry["vertex"] for entry in answer["ranks"]] == ["b", "c", "a"]
+    for entry in answer["ranks"]:
+        assert entry["rank"] == pytest.approx(expected[entry["vertex"]], abs=1e-5)
+
+
+def test_several_seeds_have_weights_behind_the_last_equals_sign(
+    run: Any, url: str, triangle: Path
+) -> None:
+    server = ("--graph", "weighted", "--url", url, "--json")
+    run("load", triangle, "--graph", "weighted", "--url", url)
+    code, out, _ = run(
+        "ppr", "b=3", "c", "--k", 4, "--method", "push", "--target-error", 1e-10, *server
+    )
+    answer = json.loads(out)
+    graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")])
+    expected = nx.pagerank(graph, personalization={"b": 3, "c": 1}, tol=1e-14, max_iter=1_000)
+    assert (code, answer["method"], len(answer["ranks"])) == (0, "push", 4)
+    for entry in answer["ranks"]:
+        assert entry["rank"] == pytest.approx(expected[entry["vertex"]], abs=1e-9)
+    code, out, _ = run("ppr", "b", "c", "--k", 1, "--settled", *server)
+    assert (code, json.loads(out)["settled"]) == (0, 1)
+    code, _, error = run("ppr", "b=much", "c", *server)
+    assert (code, error) == (1, "liverank: b=much: the weight 'much' is not a number\n")
+
+
+def test_answers_of_a_server_are_tables_for_people(run: Any, url: str, triangle: Path) -> None:
+    for_people = ("--graph", "people", "--url", url)
+    code, out, _ = run("load", triangle, *for_people)
+    assert code == 0
+    assert ["edges", "sent", "4"] in [line.split() for line in out.splitlines()]
+    code, out, _ = run("top", "--offset", 1, "--k", 1, *for_people)
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0] == ["place", "vertex", "rank"]
+    assert lines[1][:2] == ["2", "b"]
+    assert lines[2][:2] == ["version", "1,"]
+    code, out, _ = run("get", "d", *for_people)
+    assert out.splitlines()[0].split() == ["vertex", "d"]
+    code, out, _ = run("ppr", "d", "--k", 1, *for_people)
+    assert out.splitlines()[1].split()[:2] == ["1", "a"]
+
+
+def test_a_large_file_is_loaded_in_batches(
+    run: Any, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "LOAD_BATCH_EDGES", 100)
+    file = tmp_path / "grid.txt"
+    run("generate", "grid", "--rows", 10, "--columns", 10, "--out", file)
+    code, out, _ = run("load", file, "--graph", "grid", "--url", url, "--json")
+    assert code == 0
+    assert json.loads(out)["version"] == 4
+    with Client(url) as client:
+        information = client.graph("grid")
+        (known,) = [graph for graph in client.graphs() if graph["graph"] == "grid"]
+    assert (information["vertices"], information["edges"]) == (100, 360)
+    assert information["options"]["keys"] == "integer"
+    assert known == information
+
+
+def test_isolated_vertices_of_a_file_are_ranked_and_loaded(
+    run: Any, url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "four.mtx"
+    file.write_text("%%MatrixMarket matrix coordinate pattern general\n4 4 2\n1 2\n2 3\n")
+    code, out, _ = run("rank", file, "--top", 9, "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert (answer["vertices"], answer["edges"]) == (4, 2)
+    order = [entry["vertex"] for entry in answer["ranks"]]
+    assert order[:2] == [3, 2]
+    # nothing links to either: the same rank, as far as the bound says
+    ranks = {entry["vertex"]: entry["rank"] for entry in answer["ranks"]}
+    assert abs(ranks[1] - ranks[4]) <= answer["error_bound"]
+    assert sorted(order[2:]) == [1, 4]
+    for graph in ("four", "default"):
+        assert run("load", file, "--graph", graph, "--url", url)[0] == 0
+        with Client(url) as client:
+            assert client.graph(graph)["vertices"] == 4
+            assert client.rank(graph, 4)["rank"] == pytest.approx(ranks[4])
+
+
+def test_integer_ids_become_strings_in_a_graph_of_strings(
+    run: Any, url: str, tmp_path: Path, triangle: Path
+) -> None:
+    file = tmp_path / "numbers.txt"
+    file.write_text("10 20\n20 30\n")
+    with Client(url) as client:
+        client.create("strings", keys="string")
+        client.create("integers", keys="integer")
+    run("load", file, "--graph", "strings", "--url", url)
+    with Client(url) as client:
+        assert client.rank("strings", "20")["vertex"] == "20"
+    code, _, error = run("load", triangle, "--graph", "integers", "--url", url)
+    assert code == 1
+    assert error == ("liverank: graph 'integers' has integer keys, but the file has string keys\n")
+
+
+def test_replay_streams_batches_and_prints_a_line_each(run: Any, url: str, tmp_path: Path) -> None:
+    chance = random.Random(1)
+    file = tmp_path / "temporal.txt"
+    file.write_text(
+        "".join(f"{chance.randrange(50)} {chance.randrange(50)} {time}\n" for time in range(200))
+    )
+    arguments = ("replay", file, "--batch-size", 5, "--batches", 3, "--url", url)
+    strategy = ("--strategy", "dynamic-frontier-prune")
+    code, out, _ = run(*arguments, *strategy, "--graph", "replayed", "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [line["batch"] for line in lines] == [1, 2, 3]
+    assert [line["version"] for line in lines] == [2, 3, 4]
+    for line in lines:
+        assert line["inserted"] + line["already_present"] == 5
+        assert line["strategy"] == "dynamic-frontier-prune"
+        assert line["latency_seconds"] >= line["seconds"]["total"]
+    code, out, error = run(*arguments, "--graph", "replayed")
+    rows = [line.split() for line in out.splitlines()]
+    assert code == 0
+    assert "graph 'replayed' already has" in error
+    assert rows[0][:3] == ["batch", "inserted", "deleted"]
+    assert [row[0] for row in rows[1:]] == ["1/3", "2/3", "3/3"]
+
+
+def test_a_file_is_replayed_by_the_column_of_times_that_was_said(
+    run: Any, url: str, tmp_path: Path
+) -> None:
+    named, plain = tmp_path / "named.csv", tmp_path / "plain.txt"
+    # the edge of the latest time, which comes last, is the one with a single end
+    named.write_text("src,dst,When,w\n1,1,9,0\n3,4,5,0\n5,6,7,0\n")
+    plain.write_text("1 1 9 0\n3 4 5 0\n5 6 7 0\n")
+    for file, column in ((named, "when"), (plain, "3")):
+        arguments = ("replay", file, "--batch-size", 1, "--graph", file.stem, "--url", url)
+        code, _, error = run(*arguments)
+        assert code == 1
+        assert "has no times" in error
+        code, out, _ = run(*arguments, "--time-column", column, "--json")
+        assert code == 0
+        assert [json.loads(line)["new_vertices"] for line in out.splitlines()] == [1]
+    code, _, error = run(*arguments, "--time-column", "5")
+    assert code == 1
+    assert error.endswith("plain.txt: there is no column 5 for the time; the file has 4\n")
+
+
+def test_an_event_file_is_replayed_with_its_deletions(run: Any, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "packages.events.txt"
+    file.write_text("0 + 1 2\n0 + 2 3\n0 + 3 1\n1 - 1 2\n1 + 1 3\n2 - 3 1\n2 - 2 3\n")
+    code, out, _ = run("replay", file, "--graph", "events", "--url", url, "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [(line["inserted"], line["deleted"]) for line in lines] == [(1, 1), (0, 2)]
+    with Client(url) as client:
+        assert client.graph("events")["edges"] == 1
+
+
+def test_a_refusal_of_the_server_is_one_line(run: Any, url: str) -> None:
+    code, out, error = run("get", "nobody", "--graph", "nowhere", "--url", url)
+    assert (code, out) == (1, "")
+    assert error == "liverank: Unknown graph: there is no graph 'nowhere'\n"
+
+
+def test_a_server_that_is_not_there_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service.client.connection, "RETRY_PAUSES", ())
+    code, out, error = run("top", "--url", "http://127.0.0.1:9")
+    assert (code, out) == (1, "")
+    assert error.startswith("liverank: no answer from http://127.0.0.1:9 (")
+    assert error.endswith("); is `liverank serve` running there?\n")
+
+
+def test_any_key_comes_back_through_the_path(url: str) -> None:
+    keys = ["a/b", ".", "..", "a b", "ünï", "100%", "a?b#c", "%2E"]
+    with Client(url) as client:
+        client.create("keys")
+        client.send("keys", insert=[(key, "hub") for key in keys])
+        for key in keys:
+            assert client.rank("keys", key)["vertex"] == key
+            assert client.personalized("keys", key, k=1)["vertex"] == key
+        ranks = client.ranks("keys", [*keys, "unknown"])["ranks"]
+        assert ranks[-1] is None
+        assert None not in ranks[:-1]
+
+
+def test_the_client_speaks_to_every_route(url: str) -> None:
+    with Client(url) as client:
+        client.create("routes", damping=0.5)
+        first = client.send("routes", insert=[("a", "b")], key="once")
+        assert client.send("routes", insert=[("a", "b")], key="once") == first
+        columns = pa.array(["a", "c"]), pa.array(["b", "a"]), pa.array(["delete", "insert"])
+        second = client.send_columns("routes", *columns, strategy="static")
+        assert (second["deleted"], second["inserted"], second["version"]) == (1, 1, 2)
+        assert client.batch("routes", 2)["inserted"] == 1
+        again = client.recompute("routes")
+        assert (again["version"], again["revision"]) == (2, second["revision"] + 1)
+        accepted = client.add_vertices("routes", ["isolated"])
+        assert accepted == {"version": 3, "status": "durable"}
+        client.drop("routes")
+        assert "routes" not in [graph["graph"] for graph in client.graphs()]

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.errors import NotReady
+from service.pipeline.pipeline import Pipeline
+from service.storage.journal import Journal
+from tests.service.graphs import opened
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.db"
+    Journal.create(path)
+    return path
+
+
+@pytest.fixture
+def pipeline(path: Path) -> Iterator[Pipeline]:
+    pipeline = opened(path.parent)
+    yield pipeline
+    pipeline.close(NotReady("the test ends"))
