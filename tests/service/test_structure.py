@@ -1,0 +1,165 @@
+"""The shape of the service: which way imports go, what the engine and libraries are used for."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+import gpu
+import service.http.server
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "service").rglob("*.py"))
+
+ORDER = [
+    {"errors", "vertex_keys", "settings", "client"},
+    {"logs", "formats", "problems", "queries"},
+    {"storage"},
+    {"pipeline"},
+    {"catalog"},
+    {"http"},
+    {"app"},
+    {"cli"},
+]
+"""Modules and packages of the service, each importing only from the rows above its own."""
+
+WEB = {"fastapi", "fastapi_offline", "starlette"}
+MAX_LINES = 400
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+@cache
+def all_modules() -> frozenset[str]:
+    return frozenset(module_of(path) for path in FILES)
+
+
+def imports(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Modules that a file imports anywhere, each with the name taken from it, if one is."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Modules of the service, and packages of others."""
+    found = set()
+    for module, name in imports(path):
+        if module.split(".")[0] != "service":
+            found.add(module.split(".")[0])
+        else:
+            found.add(f"{module}.{name}" if f"{module}.{name}" in all_modules() else module)
+    return found
+
+
+def room_of(module: str) -> str:
+    """The module or package directly below `service`."""
+    return module.split(".")[1]
+
+
+def rooms_in(modules: set[str]) -> set[str]:
+    return {room_of(module) for module in modules if module.startswith("service.")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_go_one_way(path: Path) -> None:
+    if (module := module_of(path)) == "service":
+        assert not imported_modules(path)
+        return
+    room = room_of(module)
+    row = next(place for place, rooms in enumerate(ORDER) if room in rooms)
+    above = set().union(*ORDER[:row])
+    assert rooms_in(imported_modules(path)) <= above | {room}
+
+
+def test_the_order_names_what_there_is() -> None:
+    assert set().union(*ORDER) == {room_of(module) for module in all_modules() - {"service"}}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module_of(path): imported_modules(path) & all_modules() for path in FILES}
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_files_are_short(path: Path) -> None:
+    assert len(path.read_text("utf-8").splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_web_frameworks_are_imported_by_the_http_layer_only(path: Path) -> None:
+    used = imported_modules(path)
+    if not module_of(path).startswith(("service.http", "service.app")):
+        assert not used & WEB
+    if module_of(path) != "service.http.server":
+        assert "uvicorn" not in used
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_the_service_uses_the_public_names_of_the_engine(path: Path) -> None:
+    for module, name in imports(path):
+        if module.split(".")[0] == "gpu":
+            assert module == "gpu", f"imports {module}"
+            assert name in {*gpu.__all__, "generate"}
+
+
+def test_the_client_imports_nothing_else_of_this_project() -> None:
+    for path in (ROOT / "service" / "client").rglob("*.py"):
+        used = imported_modules(path)
+        assert rooms_in(used) <= {"client"}
+        others = {name for name in used if not name.startswith("service.")}
+        assert others - set(sys.stdlib_module_names) <= {"httpx", "pyarrow"}
+
+
+# uvicorn's internals
+
+
+def test_uvicorn_has_the_internals_that_connections_use() -> None:
+    config = uvicorn.Config(lambda: None, lifespan="off")
+    config.load()
+    loop = asyncio.new_event_loop()
+    try:
+        protocol = HttpToolsProtocol(config, ServerState(), {}, _loop=loop)
+    finally:
+        loop.close()
+    used = internals_used()
+    assert {"transport", "on_headers_complete", "send_400_response"} <= used
+    assert used - set(dir(protocol)) == set()
+    assert "response_complete" in RequestResponseCycle.__init__.__code__.co_names
+    documented = service.http.server.__doc__ or ""
+    assert {name for name in used if name not in documented} == set()
+
+
+def internals_used() -> set[str]:
+    """Names of uvicorn's class that `Connection` reads, calls or overrides."""
+    tree = ast.parse(Path(service.http.server.__file__).read_text("utf-8"))
+    connection = next(node for node in tree.body if getattr(node, "name", "") == "Connection")
+    used = set()
+    for node in ast.walk(connection):
+        if isinstance(node, ast.FunctionDef):
+            used.add(node.name)
+        elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self":
+            used.add(node.attr)
+    return {name for name in used if not name.startswith("_")}
+
+
+def test_the_installed_uvicorn_is_one_that_is_allowed() -> None:
+    minor = ".".join(uvicorn.__version__.split(".")[:2])
+    assert f'"uvicorn>={minor},<' in (ROOT / "pyproject.toml").read_text("utf-8")
