@@ -40,7 +40,7 @@ _ROUTES = [
     for module in (ranks, batches, personalized, graphs, watched, api_keys, operations)
     for route in module.router.routes
 ]
-"""The first match is taken: the calls made most often come first."""
+"""The first match is taken: the most frequent calls come first."""
 
 
 def _log_failure(error: Exception) -> None:
@@ -52,11 +52,11 @@ def create_app(
 ) -> FastAPI:
     """The service over the data directory of `settings`.
 
-    /livez responds at once, /readyz with 200 once every graph is recovered. Where that fails,
-    `open_failed` is called on another thread; the app stays up, and /readyz says why.
+    /livez responds at once, /readyz with 200 once every graph is recovered. If that fails,
+    `open_failed` is called on another thread; the app stays up, and /readyz gives the reason.
 
-    Raises Unprotected where other machines could connect without a key, StorageFailed where the
-    API keys cannot be read.
+    Raises Unprotected if other machines could connect without a key, StorageFailed if the API keys
+    cannot be read.
     """
     access = Access(settings, ApiKeyStore(settings.data, settings.api_key))
     app = FastAPIOffline(  # /docs must work where no other host can be reached
@@ -67,7 +67,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,  # a redirect would name the client's Host before it is checked
         exception_handlers=EXCEPTION_HANDLERS,
-        # looking for a collector takes 8 µs a request, even where there is none
+        # looking for a collector takes 8 µs per request, even if there is none
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     metrics = Metrics(app.version, settings.slow_batch_seconds)
@@ -95,7 +95,7 @@ def create_app(
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     catalog: Catalog = app.state.catalog
-    # on a thread of its own: the server answers /livez and /readyz during recovery
+    # in its own thread: the server answers /livez and /readyz during recovery
     opening = threading.Thread(target=_open, args=(app,), name="liverank-open", daemon=True)
     opening.start()
     yield

@@ -39,7 +39,7 @@ class GraphOptions:
     """What is fixed when a graph is created.
 
     damping, dangling, target_error, storage  as in gpu.Options
-    strategy                                  for batches that name none
+    strategy                                  of batches that do not name one
     keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
                                               64-bit
     """
@@ -84,8 +84,8 @@ def check_strategy(strategy: str) -> None:
 class Catalog:
     """Creates, opens and drops graphs. Any thread may call any method; most of them block.
 
-    changes  the thread for requests that create and drop graphs: only one at a time can proceed,
-             which takes minutes beside a recovery, and reads must not wait for a thread meanwhile
+    changes  the thread for requests that create and drop graphs. They run one at a time, for
+             minutes during a recovery; on the shared threads they would keep reads waiting
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class Catalog:
     def open(self) -> None:
         """Compiles the kernels and recovers every graph; afterwards the graph ``default`` exists.
 
-        Where all graphs have checkpoints they can be read before: then `not_ready` is None as soon
-        as these are mapped.
+        If all graphs have checkpoints, they can be read earlier: `not_ready` is then None as soon
+        as the checkpoints are mapped.
 
         Raises the error that prevented it; `not_ready` names it too.
         """

@@ -26,7 +26,7 @@
     ├── TooBusy                  too many concurrent requests, or bytes of bodies
     ├── SlowClient               a body arrived too slowly
     ├── IdempotencyConflict      an idempotency key was used with another body
-    ├── BatchRejected            a journalled batch could not be applied; its version is spent
+    ├── BatchRejected            a journalled batch could not be applied; its version stays assigned
     ├── BatchLost                a journalled batch could not be read back
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
     ├── RetiredVersion           the journal no longer holds the outcome of that batch
@@ -35,9 +35,9 @@
     ├── NotPublishedInTime       a version was not published within the timeout
     └── NotAnsweredInTime        a personalized query was not solved within the timeout
 
-Options, parameters and batches with an unusable value raise the engine's InvalidValue. Where an
-error has the attributes `field`, `index`, `value` or `accepted`, they say which part of the request
-is wrong, with what value, and what would be accepted.
+Invalid options, parameters and batches raise the engine's InvalidValue. The attributes `field`,
+`index`, `value` and `accepted`, if an error has them, say which part of the request is invalid, its
+value, and the accepted values.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class FormatError(ServiceError, ValueError):
     """A body does not follow its format.
 
     field    "insert", "vertices", "source", …, or "body" for the whole
-    index    the edge, vertex or row of the field, from 0; None where it is the field as a whole
+    index    the edge, vertex or row of the field, from 0; None for the field as a whole
     message  what was expected there, and what was found
     """
 
@@ -116,8 +116,9 @@ class FormatError(ServiceError, ValueError):
 
 
 class InvalidField(ServiceError, ValueError):
-    """A field of a request, or item `index` of it, has the invalid `value`; None where it cannot be
-    shown.
+    """A field of a request, or item `index` of it, has an invalid value.
+
+    value  None if it cannot be shown
     """
 
     def __init__(self, field: str, index: int | None, value: object, message: str) -> None:
@@ -148,7 +149,7 @@ class BodyTooLarge(ServiceError):
 
 
 class DecodedTooLarge(BodyTooLarge):
-    """Decompressed, and with its dictionaries decoded."""
+    """Including decompression and the decoding of dictionaries."""
 
     def __init__(self, decoded: int, limit: int) -> None:
         super(BodyTooLarge, self).__init__(

@@ -1,7 +1,7 @@
 """Logs: text for people or one JSON object a line, each with the request it belongs to.
 
-A module logs under ``liverank.``, its subject after the dot; figures go into ``extra``, from where
-both formats take them. Keys and bodies are never logged.
+Loggers are named ``liverank.<subject>``. Figures are passed in ``extra``, which both formats print.
+Keys and bodies are never logged.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import orjson
 from service.settings import LogFormat
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""Of the request at work, in the tasks and worker threads that serve it."""
+"""Of the current request, in the tasks and worker threads that serve it."""
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "color_message"}
-"""What every record has; all else came by `extra`."""
+"""Attributes that every record has; all others were passed in `extra`."""
 
 
 def set_up(log_format: LogFormat) -> None:
@@ -29,12 +29,12 @@ def set_up(log_format: LogFormat) -> None:
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(_add_request_id)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # One line a call of the client in the same process (the demo's), on the way to nobody.
+    # It would log every call of a client in the same process, as in the demo.
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def _add_request_id(record: logging.LogRecord) -> bool:
-    # Set on the record already where another thread logs for a request.
+    # Already set if another thread logs on behalf of a request.
     if "request_id" not in record.__dict__:
         record.request_id = request_id.get()
     return True
@@ -49,7 +49,7 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """One line: time, level, logger, message, what came by `extra`, and the traceback."""
+    """One line: time, level, logger, message, the fields of `extra`, and the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         document = {
@@ -68,7 +68,7 @@ class TextFormatter(logging.Formatter):
     """``time level logger: message name=value``, and the traceback below."""
 
     def format(self, record: logging.LogRecord) -> str:
-        # A message can quote what a client sent: a line break would pass for a line of the log.
+        # A message can quote a client: a line break in it would forge a line of the log.
         message = record.getMessage().encode("unicode_escape").decode()
         figures = "".join(f" {name}={value}" for name, value in _extra(record).items())
         line = f"{_time(record)} {record.levelname.lower():7} {record.name}: {message}{figures}"

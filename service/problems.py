@@ -1,6 +1,6 @@
 """Errors as problem documents (RFC 9457): the one place that knows the status of each.
 
-A document has type, title, status and detail, and where the error knows them field, index, value,
+A document has type, title, status and detail, and, if the error has them, field, index, value,
 accepted and version. FastAPI's own errors are mapped in service.http.responses.
 """
 
@@ -122,7 +122,7 @@ def problem_of(error: Exception) -> dict[str, Any]:
         return {**error.reason, "version": error.version}
     kind = _type_of(error)
     if kind is INTERNAL_ERROR:
-        # The text of an unexpected error could hold anything, so it goes to the log alone.
+        # The text of an unexpected error could hold anything, so only the log has it.
         return kind.document(f"the server failed with {type(error).__name__}; see its log")
     members = {
         member: _plain(getattr(error, member))
@@ -133,7 +133,7 @@ def problem_of(error: Exception) -> dict[str, Any]:
 
 
 def problem_of_status(status: HTTPStatus, detail: str) -> dict[str, Any]:
-    """The problem document of an HTTP error that no error of the service stands for."""
+    """The problem document of an HTTP error that is no error of the service."""
     return _type_of_status(status).document(_HTTP_DETAILS.get(status, detail))
 
 

@@ -30,7 +30,7 @@ class InvalidSetting(ValueError):
 
 
 def _not_empty(path: Any) -> Any:
-    if not str(path):  # pathlib takes it for the working directory
+    if not str(path):  # pathlib reads it as the working directory
         raise ValueError("empty")
     return path
 
@@ -53,18 +53,18 @@ class Settings(BaseSettings):
 
     data                     the directory of all graphs; one server at a time uses it
     host, port               where the server listens
-    backend                  ``auto``: CUDA where there is a device, otherwise the CPU
-    checkpoint_bytes         a checkpoint of a graph is due when its journal has grown by so many
-                             bytes, and by as many as the last checkpoint has
-    checkpoint_seconds       and at the latest so many seconds after a change
+    backend                  ``auto``: CUDA if there is a device, otherwise the CPU
+    checkpoint_bytes         a checkpoint is taken once the journal has grown by this many bytes and
+                             by the size of the last checkpoint
+    checkpoint_seconds       and at the latest this many seconds after a change
     max_body_bytes           a longer body is refused with 413; Arrow streams also when decompressed
-    api_key                  a key with scope admin for as long as the server runs with it
-    insecure                 start without API keys where other machines can connect
+    api_key                  a key with scope admin while the server runs with it
+    insecure                 start without API keys if other machines can connect
     log_format               ``text`` for people, ``json`` for machines: one object per line
     slow_batch_seconds       a slower batch is logged, with the time of each stage
     max_batch_edges          a batch with more edges and vertices is refused with 413
     max_key_bytes            a longer key of a vertex is refused with 422
-    max_queue_batches        unfinished batches, and computations, of one graph; one more is refused
+    max_queue_batches        unfinished batches and computations of one graph; one more is refused
                              with 429
     max_queue_bytes          bytes that these batches hold
     max_receiving_bytes      bytes of all bodies being received or parsed; more are refused with 503
@@ -72,7 +72,8 @@ class Settings(BaseSettings):
     max_concurrent_requests  requests in progress, for reads and for all others; one more is refused
                              with 503
     max_graphs               one more is refused with 507
-    slow_client_seconds      to send the head of a request, to start its body, to take a response
+    slow_client_seconds      for sending the head of a request, starting its body, and accepting a
+                             response
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, hide_input_in_errors=True)
@@ -99,7 +100,7 @@ class Settings(BaseSettings):
     slow_client_seconds: Annotated[Seconds, Field(ge=0.1)] = 30.0
 
     def __init__(self, **given: Any) -> None:
-        """What is given and not None, else the environment, else the defaults.
+        """Takes arguments that are not None, then the environment, then the defaults.
 
         Raises InvalidSetting.
         """

@@ -1,4 +1,4 @@
-"""The screen of `liverank demo`: the first places as they move, and the newest batches."""
+"""The screen of `liverank demo`: the first places and the newest batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECENT_BATCHES = 8
 STAGES = ("journal", "mutate", "solve")
 
 VIEWING_SECONDS = 0.4
-"""How long a terminal shows each batch: the service is too fast to be watched."""
+"""How long a terminal shows each batch: the service itself is too fast to follow."""
 
 
 class Board:

@@ -1,6 +1,6 @@
-"""`liverank demo`: a service, a changing graph and its ranks as they move, in one minute.
+"""`liverank demo`: a service, a changing graph and its ranks, in one minute.
 
-The service runs in a thread of this process, on a real socket and in a temporary directory. The
+The service runs in a thread of this process, with a real socket and a temporary directory. The
 generated graph is R-MAT with string keys; its batches insert edges of a second R-MAT graph with
 other hubs, and delete random edges of the first, so that the top places change.
 """
@@ -50,10 +50,10 @@ READY_SECONDS = 300.0
 
 
 def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -> None:
-    """Runs the demo; with `stay` the service then runs until it is interrupted.
+    """Runs the demo; with `stay` the service keeps running until it is interrupted.
 
-    port  None: 8080, or a free one where that is in use; 0: a free one
-    Raises CommandError where the service does not start or the port is in use.
+    port  None: 8080, or a free one if that is in use; 0: a free one
+    Raises CommandError if the service does not start or the port is in use.
     """
     console = display.output()
     with display.working("generating a graph" if file is None else f"reading {file.name}"):
@@ -123,10 +123,10 @@ def file_replay(file: Path, batches: int) -> ingest.Replay:
 
 @contextmanager
 def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
-    """The service on a thread of its own, once it is ready; its address.
+    """Runs the service in a thread; the address, once it is ready.
 
-    port  None: 8080, or a free one where that is in use; 0: a free one
-    Raises CommandError where the port is in use or the service does not become ready.
+    port  None: 8080, or a free one if that is in use; 0: a free one
+    Raises CommandError if the port is in use or the service does not become ready.
     """
     listener = _listen(port)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
@@ -154,7 +154,7 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
 
 def _listen(port: int | None) -> socket.socket:
     for candidate in (USUAL_PORT, 0) if port is None else (port,):
-        # asyncio sets TCP_NODELAY only where the protocol is named: without it, each response would
+        # asyncio sets TCP_NODELAY only if the protocol is given: without it, each response would
         # wait 40 ms for a delayed acknowledgement.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -183,7 +183,7 @@ def _wait_until_ready(url: str, thread: threading.Thread) -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGTERM ends the program like Ctrl-C: the service stops, and its directory is removed."""
+    """Handles SIGTERM like Ctrl-C: the service stops, and its directory is removed."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

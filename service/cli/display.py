@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from service.client import Key, RankedVertex
 
 LIVE_ROWS = 15
-"""The newest batches that the live table shows."""
+"""Maximum number of rows of the live table."""
 
 UNBOUNDED_WIDTH = 10_000
 
@@ -76,7 +76,7 @@ def figures(values: Iterable[tuple[str, str]]) -> Table:
 
 
 def output() -> Console:
-    """The console of results. A pipe or a file has no width: nothing is cut there."""
+    """The console for results. Nothing is truncated in a pipe or a file, which has no width."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = UNBOUNDED_WIDTH
@@ -84,7 +84,7 @@ def output() -> Console:
 
 
 def notices() -> Console:
-    """The console of progress and errors."""
+    """The console for progress and errors."""
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 

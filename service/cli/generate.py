@@ -19,7 +19,10 @@ PIECE_EDGES = 1 << 18
 
 
 def write_rmat(path: Path, scale: int, edges_per_vertex: int, seed: int) -> int:
-    """Writes an R-MAT graph of 2^scale vertices; the number of edges."""
+    """Writes an R-MAT graph of 2^scale vertices and returns the number of edges.
+
+    Raises CommandError for an unusable path, OSError.
+    """
     _check_path(path)
     sources, targets = generate.rmat(scale, edges_per_vertex, seed=seed)
     _write_edge_list(path, sources, targets)
@@ -27,7 +30,11 @@ def write_rmat(path: Path, scale: int, edges_per_vertex: int, seed: int) -> int:
 
 
 def write_grid(path: Path, rows: int, columns: int, keep: float, seed: int) -> int:
-    """Writes a grid in which each edge is kept with probability `keep`; the number of edges."""
+    """Writes a grid in which each edge is kept with probability `keep`; returns the number of
+    edges.
+
+    Raises CommandError for an unusable path, InvalidValue, OSError.
+    """
     _check_path(path)
     sources, targets = generate.grid(rows, columns, keep=keep, seed=seed)
     _write_edge_list(path, sources, targets)
@@ -38,7 +45,7 @@ def _write_edge_list(path: Path, sources: NDArray[np.int64], targets: NDArray[np
     """Writes the edges in the format of the path's suffix.
 
     `.txt` (two columns separated by a tab), `.csv` (with a header), `.parquet`, `.arrow`; text also
-    compressed: `.gz`, `.zst`, `.bz2`. Raises OSError where writing fails; an incomplete file is
+    compressed: `.gz`, `.zst`, `.bz2`. Raises OSError if writing fails; an incomplete file is
     removed.
     """
     table = pa.table({"source": sources, "target": targets})
@@ -67,7 +74,7 @@ def _write(path: Path, table: pa.Table) -> None:
             pa.output_stream(str(path), compression=compression) as stream,
             pyarrow.csv.CSVWriter(stream, table.schema, write_options=options) as writer,
         ):
-            # in pieces: Ctrl-C takes effect between two of them
+            # Ctrl-C takes effect between pieces
             for piece in table.to_batches(max_chunksize=PIECE_EDGES):
                 writer.write_batch(piece)
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from service.vertex_keys import KeyKind
 
 LOAD_BATCH_EDGES = 200_000
-"""Few enough to stay far below the server's body limit, enough for fixed costs not to matter."""
+"""Far below the server's body limit, but enough for fixed costs not to matter."""
 
 LOAD_STRATEGY = "dynamic-frontier-prune"
-"""For all batches of a load but the last, whose ranks replace theirs at once."""
+"""For all batches of a load but the last, whose ranks replace theirs."""
 
 INITIAL_SHARE = 0.9
 """Of a temporal edge list, loaded before the rest is replayed (Sahu, DF-P PageRank, 5.1.4)."""
@@ -88,7 +88,7 @@ def last_operations(edges: EdgeList) -> EdgeList:
 
 
 def final_graph(edges: EdgeList) -> EdgeList:
-    """The edges that are present after all events; the list itself where it has no operations.
+    """The edges that are present after all events; the list itself if it has no operations.
 
     A vertex that has lost all its edges remains, as in the service.
     """
@@ -107,10 +107,10 @@ def final_graph(edges: EdgeList) -> EdgeList:
 
 
 def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay:
-    """How to replay the list, in order of time.
+    """The list as a replay, in order of time.
 
-    With insertions only: 90 % first, then up to `batches` windows of `batch_size` edges. With
-    operations: the events of the first time first, then a batch for each later time, or windows of
+    Insertions only: the first 90 %, then up to `batches` windows of `batch_size` edges. With
+    operations: the events of the first time, then a batch for each later time, or windows of
     `batch_size` events. Raises CommandError for a list without times, and for a missing size.
     """
     if edges.times is None:
@@ -146,9 +146,9 @@ def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay
 
 
 def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
-    """The kind of the graph's keys; a graph that does not exist is created with the file's kind.
+    """The kind of the graph's keys; a new graph is created with the file's kind.
 
-    Raises CommandError where the graph does not accept the keys of the edges.
+    Raises CommandError if the graph does not accept the keys of the edges.
     """
     integers = pa.types.is_integer(edges.sources.type)
     try:
@@ -164,7 +164,7 @@ def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
 
 
 def with_keys(edges: EdgeList, kind: KeyKind) -> EdgeList:
-    """The same edges with keys of that kind: integers become strings for a graph of strings."""
+    """The same edges with keys of the graph's kind: integers are converted to strings if needed."""
     if kind == "integer" or not pa.types.is_integer(edges.sources.type):
         return edges
     return dataclasses.replace(
@@ -210,7 +210,7 @@ def load(
 def replay(
     client: Client, graph: str, batches: list[EdgeList], strategy: str | None
 ) -> Iterator[ReplayedBatch]:
-    """Sends one batch after the other, each once the ranks of the one before are published."""
+    """Sends batches in sequence, each after the ranks of the previous one are published."""
     for number, batch in enumerate(batches, start=1):
         reduced = last_operations(batch)
         started = time.perf_counter()
@@ -225,7 +225,7 @@ def replay(
 
 
 def operation_names(edges: EdgeList) -> pa.Array | None:
-    """`insert` or `delete` for each edge, for the client; None where all are inserted."""
+    """`insert` or `delete` for each edge, for the client; None if all are inserted."""
     if edges.operations is None:
         return None
     return pa.array(np.where(edges.operations, "insert", "delete"))

@@ -38,7 +38,7 @@ _EXPECTED = {
     "service.formats.edge_list": "EdgeListError",
     "service.settings": "InvalidSetting",
 }
-"""Errors that are reported by their message: classes by modules that a command may not import."""
+"""Errors reported by their message: class names by module, not imported for a fast start."""
 
 
 def _is_expected(error: Exception) -> bool:
@@ -49,7 +49,7 @@ def _is_expected(error: Exception) -> bool:
 
 
 def _place_of(error: Exception) -> str:
-    """The error and the line that raised it: what a bug report needs."""
+    """The error and the line that raised it, for a bug report."""
     import traceback
 
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -17,7 +17,7 @@ from service.vertex_keys import KeyTable
 
 @dataclass(frozen=True)
 class Ranking:
-    """The first places of a file's graph, and how they were computed.
+    """The first places of a file's graph, and figures of the computation.
 
     build_seconds   time for keys and graph
     solve_seconds   time of the solve and its certificate, with compiled kernels

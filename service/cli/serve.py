@@ -11,17 +11,17 @@ from service.http.server import server_of
 from service.settings import Settings
 
 SWITCH_SECONDS = 0.001
-"""How long a thread that parses or applies a batch may keep the interpreter from a read. Python's
-default of 5 ms would be most of a read; less than this would slow down writers.
+"""How long a thread that parses or applies a batch may delay a read by holding the interpreter
+lock. Python's default of 5 ms would dominate a read; less than this would slow down writers.
 """
 
 
 def serve(settings: Settings) -> None:
     """Returns after SIGINT; SIGTERM ends the process.
 
-    Raises the error that prevented opening the data directory, Unprotected where other machines
-    could connect without a key, and CommandError where the server cannot listen: a supervisor
-    notices the end of a process sooner than a server that never becomes ready.
+    Raises the error that prevented opening the data directory, Unprotected if other machines could
+    connect without a key, and CommandError if the server cannot listen: a supervisor notices the
+    end of a process sooner than a server that is never ready.
     """
     failures: list[Exception] = []
 

@@ -5,8 +5,8 @@
         for place in client.top("default", k=3)["ranks"]:
             print(place["vertex"], place["rank"])
 
-Every batch has an idempotency key, so that a repeat after a lost connection changes the graph once.
-While the server's queue is full, the client waits and retries.
+Every batch has an idempotency key, so that a retry after a lost connection is applied once. While
+the server's queue is full, the client waits and retries.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ _ARROW_STREAM = "application/vnd.apache.arrow.stream"
 class Client:
     """One server. Not thread-safe: a connection is kept between calls.
 
-    Calls raise ServerError where the server refuses, and ServerUnreachable where it does not
-    answer, after further attempts where a repeat does no harm: reads, and batches with their
-    idempotency key.
+    Calls raise ServerError if the server refuses, and ServerUnreachable if it does not respond.
+    Reads, and batches, which have idempotency keys, are retried first.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class Client:
         self._connection.call("DELETE", path_of("graphs", graph))
 
     def checkpoint(self, graph: str) -> dict[str, Any]:
-        """Has all that is committed written to a checkpoint: version, bytes, seconds."""
+        """Has the server write a checkpoint: its version, bytes and seconds."""
         answer = self._connection.call("POST", path_of("graphs", graph, "checkpoint"))
         return cast("dict[str, Any]", answer)
 
@@ -195,7 +194,7 @@ class Client:
     def rank(self, graph: str, vertex: Key) -> VertexRank:
         """The rank of one vertex. Raises ServerError 404 for an unknown vertex.
 
-        A path cannot hold a key with a line break: use `ranks` for it.
+        For a key with a line break use `ranks`.
         """
         return cast("VertexRank", self._get(path_of("graphs", graph, "ranks", vertex)))
 
@@ -232,7 +231,7 @@ class Client:
         return cast("PersonalizedAnswers", self._post(path, body, timeout=seconds))
 
     def watch(self, graph: str, name: str, query: PersonalizedQuery) -> WatchedRanks:
-        """Keeps a query up to date under a name, in place of another one of that name; the first
+        """Keeps a query up to date under a name, replacing a query of that name; returns its first
         answer.
         """
         path = path_of("graphs", graph, "watched", name)

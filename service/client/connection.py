@@ -1,4 +1,4 @@
-"""Requests to one server, with further attempts where a repeat does no harm."""
+"""Requests to one server, with retries if they are safe."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from service.client.types import Key
 
 CONNECT_SECONDS = 5.0
 RESPONSE_SECONDS = 600.0
-"""The first ranking of a large graph takes minutes, and the receipt comes after it."""
+"""A receipt follows the ranking, which takes minutes for a large new graph."""
 
 RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)
-"""Seconds before each further attempt after a lost connection."""
+"""Seconds before each retry after a lost connection."""
 
 QUEUE_SECONDS = 600.0
 """How long to retry while the server's queue is full."""
@@ -51,7 +51,7 @@ class Connection:
             return False
 
     def call(self, method: str, path: str, *, repeatable: bool = False, **request: Any) -> Any:
-        """The body of the response. Retries while the queue is full and, where the request is
+        """The body of the response. Retries while the queue is full and, if the request is
         repeatable, after a lost connection.
 
         Raises ServerError, ServerUnreachable.
@@ -61,7 +61,7 @@ class Connection:
             response = self._attempt(method, path, repeatable, request)
             if response.status_code != httpx.codes.TOO_MANY_REQUESTS:
                 break
-            # The server took nothing, and says when to retry.
+            # The server accepted nothing, and says when to retry.
             pause = float(response.headers.get("Retry-After", "1"))
             if time.monotonic() + pause > patient_until:
                 break
@@ -78,7 +78,7 @@ class Connection:
             try:
                 return self._http.request(method, path, **request)
             except httpx.TransportError as error:
-                # A second timeout would take as long, and a URL without a host stays wrong.
+                # A second timeout would take as long, and an invalid URL remains invalid.
                 hopeless = isinstance(error, httpx.ReadTimeout | httpx.UnsupportedProtocol)
                 if pause is None or hopeless:
                     raise ServerUnreachable(self.url, str(error) or type(error).__name__) from error

@@ -1,8 +1,8 @@
 """Errors of the client.
 
 ClientError
-├── ServerError        the server answered with a problem document
-└── ServerUnreachable  the server did not answer
+├── ServerError        the server refused, with a problem document
+└── ServerUnreachable  the server did not respond
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class ClientError(Exception):
 
 
 class ServerError(ClientError):
-    """The server refused: `status`, and the problem document (RFC 9457) with its title, detail
-    and field.
+    """The server refused: `status`, and the problem document (RFC 9457) with its title, detail and
+    field.
     """
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:

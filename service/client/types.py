@@ -1,4 +1,4 @@
-"""What the server answers, as the client returns it. docs/api.md explains every member."""
+"""Responses of the server, as the client returns them. docs/api.md explains every member."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RankedVertex(TypedDict):
 
 
 class Published(TypedDict):
-    """What every read of published ranks carries."""
+    """The members of every read of published ranks."""
 
     version: int
     revision: int
@@ -41,7 +41,7 @@ class Receipt(TypedDict):
 
 
 class Accepted(TypedDict):
-    """The answer to a batch sent with wait="durable": it is on disk, ranks follow."""
+    """The response to a batch sent with wait="durable": it is on disk, ranks follow."""
 
     version: int
     status: Literal["durable"]
@@ -52,7 +52,7 @@ class VertexRank(Published, RankedVertex):
 
 
 class RankList(Published):
-    """ranks: in the order of the vertices asked for, None for an unknown vertex."""
+    """ranks: in the order of the requested vertices, None for an unknown vertex."""
 
     ranks: list[float | None]
 

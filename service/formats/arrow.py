@@ -14,7 +14,9 @@ from service.vertex_keys import KeyKind
 
 
 def decode_arrow(body: bytes, kind: KeyKind, limit: int) -> EdgeColumns:
-    """Raises FormatError, and DecodedTooLarge for more than `limit` bytes, before they are used."""
+    """Raises FormatError, and DecodedTooLarge for more than `limit` bytes, before it allocates
+    them.
+    """
     _check_size(lambda: decompressed_bytes(body), limit)
     table = arrow_table(body, "body")
     _check_size(lambda: decoded_bytes(table), limit)
@@ -22,7 +24,7 @@ def decode_arrow(body: bytes, kind: KeyKind, limit: int) -> EdgeColumns:
 
 
 def arrow_table(body: bytes, field: str) -> pa.Table:
-    """The table in a stream, every byte of it checked: a crafted offset must not reach a kernel.
+    """The table in a stream, fully validated: a crafted offset must not reach a kernel.
 
     Raises FormatError.
     """

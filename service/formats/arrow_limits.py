@@ -1,4 +1,4 @@
-"""The size of an Arrow IPC stream once it is decoded, determined before it is.
+"""The decoded size of an Arrow IPC stream, determined before it is decoded.
 
 Two things make a short stream large: compressed buffers (each begins with its decompressed length,
 which the reader allocates), and columns that refer to the same bytes many times (dictionaries,
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _UNCOMPRESSED = -1
-"""In place of a length: this one buffer is not compressed."""
+"""In place of a length: this buffer is not compressed."""
 
 # Fields of the tables in Message.fbs, by position.
 _MESSAGE_HEADER = 2
@@ -28,7 +28,7 @@ _BATCH_COMPRESSION = 3
 
 
 def decompressed_bytes(stream: bytes) -> int:
-    """Bytes of all buffers of the stream once they are decompressed, as the stream states it.
+    """Bytes of all buffers of the stream when decompressed, as stated in the stream.
 
     Raises pa.ArrowException or ValueError for anything but a stream.
     """
@@ -63,13 +63,13 @@ def _buffer_lengths(message: pa.ipc.Message, body: memoryview) -> Iterator[int]:
 
 
 def _follow(flatbuffer: memoryview, place: int) -> int:
-    """The place that the offset at `place` refers to."""
+    """The position that the offset at `place` refers to."""
     target: int = place + struct.unpack_from("<I", flatbuffer, place)[0]
     return target
 
 
 def _member(flatbuffer: memoryview, table: int, position: int) -> int:
-    """The place of a field of a table, 0 where it is absent."""
+    """The position of a field of a table, 0 if it is absent."""
     vtable = table - struct.unpack_from("<i", flatbuffer, table)[0]
     (size,) = struct.unpack_from("<H", flatbuffer, vtable)
     if 4 + 2 * position >= size:

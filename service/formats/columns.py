@@ -1,4 +1,4 @@
-"""A batch as columns of keys: what every format is decoded to."""
+"""A batch as columns of keys, the result of decoding any format."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 class EdgeColumns:
     """A batch as columns of external keys: all pa.string() or all pa.int64(), without nulls.
 
-    `vertices` are keys that the graph has after the batch, with or without an edge. Deletions come
-    before insertions, whatever their order in the body was.
+    `vertices` are keys that the graph has after the batch, with or without an edge. Deletions are
+    applied before insertions, whatever their order in the body.
     """
 
     insert_sources: pa.Array
@@ -28,5 +28,5 @@ class EdgeColumns:
 
     @property
     def max_new_keys(self) -> int:
-        """The number of keys that it may create, in case all are different and new."""
+        """The number of keys that the batch creates if all are different and new."""
         return 2 * len(self.insert_sources) + len(self.vertices)

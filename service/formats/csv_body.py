@@ -21,7 +21,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,19}")
 def decode_csv(body: bytes, kind: KeyKind) -> EdgeColumns:
     """Raises FormatError."""
     types = dict.fromkeys(ENDS, ARROW_TYPES[kind]) | {"operation": pa.string()}
-    if kind == "integer" and (b"0x" in body or b"0X" in body):  # the reader takes 0xff for 255
+    if kind == "integer" and (b"0x" in body or b"0X" in body):  # the reader parses 0xff as 255
         _find_error(body, kind)
     try:
         table = pyarrow.csv.read_csv(
@@ -38,8 +38,8 @@ def decode_csv(body: bytes, kind: KeyKind) -> EdgeColumns:
 
 
 def _find_error(body: bytes, kind: KeyKind) -> None:
-    """Raises FormatError for a missing header, or for the first row with the wrong number of
-    columns or without a key, if there is one.
+    """Raises FormatError for a missing header, or for the first row with a wrong number of columns
+    or without a key; returns if there is none.
     """
     reader = csv.reader(io.StringIO(decode_text(body, "body"), newline=""))
     rows = (row for row in reader if row)

@@ -10,8 +10,8 @@
     application/vnd.apache.arrow.stream
         columns source, target and, optionally, operation
 
-All members of the JSON object are optional; `operation` is "insert" where it is omitted. Valid
-input becomes Arrow arrays without a Python step per key; only an invalid body is searched, value by
+All members of the JSON object are optional; `operation` is "insert" if it is omitted. Valid input
+becomes Arrow arrays without a Python step per key; only an invalid body is searched, value by
 value, for its first error.
 """
 

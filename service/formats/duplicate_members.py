@@ -1,7 +1,7 @@
-"""JSON objects with a duplicate member: parsers keep the last one and say nothing.
+"""JSON objects with a duplicate member, of which parsers silently keep the last.
 
-``{"insert": [["a", "b"]], "insert": [["c", "d"]]}`` would silently lose an edge, so it is refused.
-RFC 8259 (section 4) leaves the meaning of such an object open; RFC 7493 (section 2.3) forbids it.
+``{"insert": [["a", "b"]], "insert": [["c", "d"]]}`` would lose an edge, so it is refused. RFC 8259
+(section 4) leaves the meaning of such an object open; RFC 7493 (section 2.3) forbids it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _Duplicate(Exception):
 
 
 def duplicate_member(document: bytes) -> str | None:
-    """The first duplicate name in any object of a valid JSON document; None where there is none.
+    """The first duplicate name in any object of a valid JSON document, or None.
 
     Makes an object for every pair: not for large documents.
     """

@@ -3,16 +3,17 @@
     text             one edge per line, columns separated by blanks, tabs, commas or semicolons;
                      lines that begin with # or % are comments; a header is recognised by its words
     events           lines `snapshot +|- source target`: edges inserted and deleted
-    Matrix Market    coordinate; symmetric ones give both directions; weights are not read
+    Matrix Market    coordinate; symmetric matrices have both directions; weights are not read
     Parquet, Arrow   (file or stream) columns named source and target, otherwise the first two
     *.gr.bin         little-endian int32 pairs, source and target
     *.links.bin      little-endian int32: -(i + 1) starts source i, each j + 1 after it is a target
 
 The first bytes determine the compression (gzip, zstd, bzip2, xz, lz4) and the format; only the two
-binary formats, which have no magic number, are recognised by name. Rows are read as they are: a
-file with one row for an undirected edge, as road networks have, gives one direction.
+binary formats, which have no magic number, are recognised by name. Rows are read unchanged: one row
+for an undirected edge, as in road networks, is one direction.
 
-Keys are 64-bit integers if all values of both columns are, strings otherwise. A text file has times
+Keys are 64-bit integers if all values of both columns are integers, strings otherwise. A text file
+has times
 
 - in the last column that a header names t, time or timestamp;
 - without a header, in the last of three or more columns, if all its values are 10⁸ or more (Unix
@@ -50,7 +51,7 @@ _XZ = b"\xfd7zXZ\x00"
 
 
 def read_edge_list(path: Path, time_column: str | int | None = None) -> EdgeList:
-    """The edges of a file, which is held in memory once, uncompressed, while it is read.
+    """The edges of a file, which is held in memory uncompressed while it is read.
 
     time_column  overrides the rules above for text, Parquet and Arrow: the name of a column in the
                  header, or its number from 1

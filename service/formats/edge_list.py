@@ -1,4 +1,4 @@
-"""Edges read from a file, and what all readers of files share."""
+"""Edges read from a file, and helpers shared by the readers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACCEPTED = (
 class EdgeListError(ValueError):
     """The file cannot be read as edges.
 
-    line     the line with the error, from 1; None where it is not in one line
+    line     the line with the error, from 1; None if it is not in a single line
     message  what was found, and what is accepted
     """
 
@@ -39,9 +39,9 @@ class EdgeList:
     """The edges of a file, in its order, with repeats and self-loops.
 
     sources, targets  pa.int64() or pa.string(), one row per edge, without nulls
-    times             float64[rows], finite, in the file's unit; None where there are no times
-    operations        bool[rows], True to insert, False to delete; None where all are insertions
-    vertices          keys of all vertices, isolated ones too, where the format states them
+    times             float64[rows], finite, in the file's unit; None if there are no times
+    operations        bool[rows], True to insert, False to delete; None if all are insertions
+    vertices          keys of all vertices, including isolated ones, if the format states them
     """
 
     sources: pa.Array
@@ -56,7 +56,7 @@ class EdgeList:
     def by_time(self) -> EdgeList:
         """The same rows in order of time; rows of the same time keep their order.
 
-        Raises ValueError where there are no times.
+        Raises ValueError if there are no times.
         """
         if self.times is None:
             raise ValueError("the edges have no times")
@@ -103,7 +103,7 @@ def has_empty(keys: pa.Array) -> bool:
 
 
 def numbers_of(column: pa.Array) -> NDArray[np.float64] | None:
-    """The column as finite numbers, timestamps as Unix seconds; None where that is impossible."""
+    """The column as finite numbers, timestamps as Unix seconds; None if that is impossible."""
     scale = 1.0
     try:
         if pa.types.is_timestamp(column.type):

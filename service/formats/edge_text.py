@@ -27,7 +27,7 @@ from service.formats.edge_list import (
 )
 
 _EARLIEST_UNIX_TIME = 1e8
-# Blank lines and comments, up to the first line that is neither.
+# Blank lines and comments before the first row.
 _PREAMBLE = re.compile(rb"(?:[ \t\r]*(?:[#%][^\n]*)?\n)*(?:[ \t]*[#%][^\n]*\Z)?")
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*\n?")
 
@@ -49,7 +49,7 @@ class _Rows:
     columns: int
 
     def read(self, types: dict[int, pa.DataType]) -> list[pa.Array]:
-        """The columns with these numbers; as strings where not all values have the type."""
+        """The columns with these numbers, as strings unless all values have the type."""
         rows = self.content[self.start :]
         if b"#" in rows or b"%" in rows:
             rows = _COMMENT.sub(b"", rows)
@@ -101,7 +101,7 @@ class _Rows:
         return next(csv.reader([text], delimiter=self.separator), [])
 
     def numbered(self) -> Iterator[tuple[int, bytes]]:
-        """Line number and line of every row. Slow: for the place of an error only."""
+        """Line number and line of every row. Slow: only for the position of an error."""
         first = self.content.count(b"\n", 0, self.start) + 1
         for number, line in enumerate(self.content[self.start :].split(b"\n"), first):
             if line.strip() and not line.lstrip().startswith((b"#", b"%")):

@@ -26,8 +26,8 @@ from service.vertex_keys import ARROW_TYPES, KeyKind
 _MEMBERS = ("insert", "delete", "vertices")
 
 LARGE_BODY = 1 << 16
-"""From this size on a body goes to Arrow's parser, which makes no object per key and does not hold
-the interpreter lock; below it orjson is faster.
+"""Bodies of at least this size are parsed by Arrow, which makes no object per key and releases the
+interpreter lock; orjson is faster below.
 """
 
 
@@ -60,8 +60,8 @@ def decode_json(body: bytes, kind: KeyKind) -> EdgeColumns:
 
 
 def _large_pairs(body: bytes, kind: KeyKind) -> EdgeColumns | None:
-    """The batch, if it is written as pairs and has no errors; None leaves the verdict to orjson."""
-    if not body.startswith(b"{") or b"null" in body:  # Arrow takes a null for an absent member
+    """The batch, if it consists of pairs and is valid; None if orjson has to decide."""
+    if not body.startswith(b"{") or b"null" in body:  # Arrow reads null as an absent member
         return None
     keys = pa.list_(ARROW_TYPES[kind])
     schema = pa.schema([("insert", pa.list_(keys)), ("delete", pa.list_(keys)), ("vertices", keys)])

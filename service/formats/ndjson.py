@@ -31,7 +31,7 @@ def decode_ndjson(body: bytes, kind: KeyKind) -> EdgeColumns:
     schema = pa.schema([(name, ARROW_TYPES[kind]) for name in ENDS] + [("operation", pa.string())])
     if not body.strip():
         return batch_of(schema.empty_table(), kind)
-    if b"null" in body:  # pyarrow's reader crashes at a null that is not the member of an object
+    if b"null" in body:  # pyarrow's reader crashes at a null that is not a member of an object
         _find_error(body, kind)
     try:
         table = json_table(body, schema, newlines_in_values=False)
@@ -54,7 +54,7 @@ def _count_lines(body: bytes) -> int:
 
 
 def _find_error(body: bytes, kind: KeyKind) -> None:
-    """Raises FormatError for the first line that is not an edge, if there is one."""
+    """Raises FormatError for the first line that is not an edge; returns if there is none."""
     lines = ((n, line) for n, line in enumerate(body.split(b"\n"), 1) if line.strip())
     for index, (number, line) in enumerate(lines):
         row = parse_json(line, "body", index, number)

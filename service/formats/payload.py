@@ -1,4 +1,4 @@
-"""Batches as the journal keeps them."""
+"""Batches as the journal stores them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from service.vertex_keys import ARROW_TYPES
 _NAMES = [field.name for field in fields(EdgeColumns)]
 
 _SMALL_BATCH = 64
-"""Keys in all columns up to which a batch is kept as JSON."""
+"""Maximum number of keys of a batch that is stored as JSON."""
 
 
 def encode_batch(columns: EdgeColumns) -> bytes:
@@ -42,7 +42,7 @@ def encode_batch(columns: EdgeColumns) -> bytes:
 
 
 def decode_payload(payload: bytes) -> EdgeColumns:
-    """The batch that was encoded. Raises FormatError for other bytes."""
+    """The encoded batch. Raises FormatError for other bytes."""
     if payload.startswith(b"{"):
         return _decode_small(payload)
     table = arrow_table(payload, "payload")

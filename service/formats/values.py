@@ -1,4 +1,4 @@
-"""Checks and messages that the formats share."""
+"""Checks and messages shared by the formats."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def is_key(key: object, kind: KeyKind) -> bool:
 def check_keys(
     keys: list[Any], kind: KeyKind, place: Callable[[int], tuple[str, int, str]]
 ) -> None:
-    """Checks all keys at once, and one by one only where one of them is wrong.
+    """Checks all keys at once, and one by one only if one of them is wrong.
 
     place  field, index and prefix of the message for the key at a position
     Raises FormatError for the first key that is wrong.
     """
     expected = _PYTHON_TYPES[kind]
-    if not set(map(type, keys)) - {expected}:  # bool is a type of its own here
+    if not set(map(type, keys)) - {expected}:  # as types, bool is not int
         if expected is str and "" not in keys:
             return
         if expected is int and (not keys or (min(keys) >= -(2**63) and max(keys) < 2**63)):
@@ -85,7 +85,7 @@ def decode_text(body: bytes, field: str, index: int | None = None, line: int = 1
 
 
 def described(value: object) -> str:
-    """A JSON value as messages name it, shortened."""
+    """A JSON value for messages, shortened."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, int | float):

@@ -1,9 +1,9 @@
-"""Who may make which call.
+"""Authorization of calls.
 
 With API keys, a request needs one (``Authorization: Bearer``) with the call's scope, for its graph.
 Without keys every call is allowed, so nothing from outside may reach the server: it listens on
-loopback alone (or was started with --insecure), answers only to loopback names (a page whose name
-was rebound to 127.0.0.1 sends its own name as Host), and not to pages of other sites.
+loopback only (or was started with --insecure), answers only to loopback names (a page whose name
+was rebound to 127.0.0.1 sends its own name as Host), and refuses pages of other sites.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ REQUIRED_SCOPE: dict[str, Scope | None] = {
     "GET /graphs/{graph}/watched/{name}": "read",
     "DELETE /graphs/{graph}/watched/{name}": "write",
 }
-"""By call; None: open to all. A call that is not listed is never answered."""
+"""By call; None: open to all. The server does not start with a call that is not listed."""
 
 LIST_OF_GRAPHS = "GET /graphs"
-"""Names no graph, yet accepts keys for some graphs only: it lists those."""
+"""Names no graph, but accepts keys for some graphs, which it then lists."""
 
 
 class Access:
-    """The rules of one server."""
+    """The access rules of one server."""
 
     def __init__(self, settings: Settings, keys: ApiKeyStore) -> None:
         """Raises Unprotected."""
@@ -60,7 +60,7 @@ class Access:
             raise Unprotected(settings.host)
 
     def check(self, call: str, request: Request) -> ApiKey | None:
-        """The key of a request that is allowed; None where none is needed.
+        """The key of an allowed request; None if it needs none.
 
         Raises Unauthorized, Forbidden, HostNotAllowed, CrossOrigin.
         """

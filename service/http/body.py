@@ -1,4 +1,4 @@
-"""The body of a request: received within limits, and parsed."""
+"""Receives and parses the body of a request, within limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.settings import Settings
 Model = TypeVar("Model", bound=BaseModel)
 
 MIN_BYTES_PER_SECOND = 16 * 1024
-"""A body that arrives more slowly on average is refused after `slow_client_seconds`."""
+"""Minimum average rate of a body, from `slow_client_seconds` on."""
 
 
 def context_of(request: Request) -> RequestContext:
@@ -30,7 +30,7 @@ def limit_of(request: Request) -> ConcurrencyLimit:
 
 
 def announced_length(request: Request) -> int:
-    """The body's Content-Length, 0 where there is none."""
+    """The body's Content-Length, or 0."""
     announced = request.headers.get("content-length", "0")
     return int(announced) if announced.isdecimal() else 0
 
@@ -69,7 +69,7 @@ async def read_body(request: Request) -> bytes:
 
 
 def release_body(request: Request) -> None:
-    """Stops counting the body among those being received: it has been parsed."""
+    """Stops counting the body, which has been parsed, among those being received."""
     limit_of(request).release_body(context_of(request))
 
 

@@ -1,4 +1,4 @@
-"""What several endpoints declare: the graph, the view and the vertex that a request is about."""
+"""Dependencies of several endpoints: the graph, the view and the vertex of a request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def view_of(
     ] = 0,
     timeout: Timeout = 10.0,
 ) -> View:
-    """The newest view, or the first one that holds `min_version`."""
+    """The newest view, or the first one with at least `min_version`."""
     view = graph.pipeline.view
     if view.version >= min_version:
         return view
@@ -65,7 +65,7 @@ PublishedView = Annotated[View, Depends(view_of)]
 
 
 class _KeyConvertor(Convertor[str]):
-    """`{vertex:key}` in a path: all the rest of it. Starlette's `path` stops at a line break."""
+    """`{vertex:key}` in a path: the whole rest of it. Starlette's `path` stops at a line break."""
 
     regex = "(?s:.*)"
 
@@ -83,8 +83,8 @@ def vertex_of(
     request: Request,
     vertex: Annotated[str, Path(description="key of a vertex", json_schema_extra={"minLength": 1})],
 ) -> str:
-    """The key in a path as text. Raises InvalidValue where its bytes are not UTF-8."""
-    if "\ufffd" in vertex:  # which also stands for bytes that could not be decoded
+    """The key in a path as text. Raises InvalidValue if its bytes are not UTF-8."""
+    if "\ufffd" in vertex:  # the replacement character for bytes that are not UTF-8
         try:
             unquote_to_bytes(request.scope["raw_path"]).decode()
         except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""What all requests together may use: concurrent requests, and bytes of bodies.
+"""Limits on all requests together: their number, and the bytes of their bodies.
 
-Reads and all other calls are counted apart, so that waiting writers cannot keep readers out. Used
-by one thread, that of the event loop.
+Reads and all other calls are counted separately, so that waiting writers cannot keep readers out.
+Only for the event loop's thread.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Kind = Literal["read", "other"]
 
 STARTS_PER_ROUND = 4
 """Calls other than reads that start in one round of the event loop; each takes about as long as a
-read does.
+read.
 """
 
 
 @dataclass(eq=False, slots=True)
 class RequestContext:
-    """What the server keeps about one request.
+    """State of one request.
 
     request_id  sent in the response's X-Request-ID and logged with everything about the request
     call        method and route, like ``GET /graphs``, once they are known
-    kind        of the concurrent requests that it is counted with; None while it is not counted
+    kind        the limit that it counts towards; None while it is not counted
     held        bytes of its body that are counted
     """
 
@@ -39,9 +39,9 @@ class RequestContext:
 
 
 class FairStart:
-    """Starts a few calls in each round of the event loop. When a hundred writers are answered at
-    once, all send their next batch at once; a reader that arrives then is served between two rounds
-    instead of after all of them.
+    """Starts a few calls in each round of the event loop. When many writers are answered at once,
+    all send their next batch at once; a read that arrives then is served between two rounds instead
+    of after all of them.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class FairStart:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
-        """Returns when the call may start; in order of arrival."""
+        """Returns when the call may start, in order of arrival."""
         loop = asyncio.get_running_loop()
         if self._started < STARTS_PER_ROUND:
             if not self._started:
@@ -65,7 +65,7 @@ class FairStart:
         self._started = 0
         while self._waiting and self._started < STARTS_PER_ROUND:
             turn = self._waiting.popleft()
-            if not turn.done():  # else its client is gone
+            if not turn.done():  # else the client has disconnected
                 turn.set_result(None)
                 self._started += 1
         if self._started:
@@ -91,7 +91,9 @@ class ConcurrencyLimit:
         self.in_progress[kind] += 1
 
     def hold(self, context: RequestContext, count: int) -> None:
-        """Counts `count` more bytes of its body. Raises TooBusy, but never for the only body."""
+        """Counts `count` more bytes of the request's body. Raises TooBusy unless it is the only
+        body.
+        """
         alone = self.receiving == context.held
         if not alone and self.receiving + count > self._max_bytes:
             raise TooBusy("bytes of bodies are being received", self._max_bytes)
@@ -99,7 +101,7 @@ class ConcurrencyLimit:
         context.held += count
 
     def release_body(self, context: RequestContext) -> None:
-        """Stops counting its body, which has been parsed."""
+        """Stops counting the request's body, which has been parsed."""
         self.receiving -= context.held
         context.held = 0
 

@@ -1,8 +1,7 @@
 """Prometheus metrics: the response to GET /metrics.
 
-Counters and histograms are updated as things happen; the state of the graphs (versions, bounds,
-queues, memory) is read from the catalog at each scrape, so that it is never stale and a dropped
-graph leaves nothing behind.
+Counters and histograms are updated by events; the state of the graphs (versions, bounds, queues,
+memory) is read from the catalog at each scrape, so that it is current and has no dropped graphs.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ log = logging.getLogger("liverank.batches")
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 UNMATCHED = "unmatched"
-"""In place of method and route where no call matched: the client chooses those freely."""
+"""Label for unmatched requests: method and path are chosen freely by the client."""
 
 STAGES = tuple(stage.name for stage in fields(StageSeconds))
 CHANGES = ("inserted", "already_present", "deleted", "not_found")
@@ -67,12 +66,12 @@ class HttpMetrics:
             registry=registry,
         )
 
-        # looking these up with `labels` each time would take longer than counting
+        # calling `labels` each time would take longer than counting
         self._requests_of = cache(lambda call, status: self._requests.labels(call, str(status)))
         self._seconds_of = cache(self._seconds.labels)
 
     def count(self, call: str | None, status: int, seconds: float) -> None:
-        """Counts a response; status 0: the client disconnected before it."""
+        """Counts a response; status 0: the client disconnected first."""
         call = call or UNMATCHED
         self._requests_of(call, status).inc()
         self._seconds_of(call).observe(seconds)
@@ -119,7 +118,7 @@ class BatchMetrics:
 
 
 class _DeprecatedName(Collector):
-    """A gauge under the name that it had in the release before."""
+    """A gauge under its name in the previous release."""
 
     def __init__(self, gauge: Gauge, name: str) -> None:
         self._gauge = gauge
@@ -132,8 +131,8 @@ class _DeprecatedName(Collector):
 
 
 class StageHistograms(Collector):
-    """Seconds per batch and stage, of all graphs. Many batches are counted in one call, which the
-    library's own histogram cannot do.
+    """Seconds per batch and stage, of all graphs. Counts many batches in one call, which the
+    library's own histogram cannot.
     """
 
     def __init__(self) -> None:
@@ -177,7 +176,7 @@ class GraphObserver(Observer):
         self._metrics = metrics
         self._graph = graph
         self._slow_seconds = slow_seconds
-        # looked up once, because the lookup costs more than counting
+        # looked up once: a lookup takes longer than counting
         self._ranked = metrics.batches.labels(graph, "ranked")
         self._group_batches = metrics.group_batches.labels(graph)
         self._batch_edges = metrics.batch_edges.labels(graph)
@@ -230,14 +229,14 @@ def _edges_of(batch: RankedBatch) -> int:
 
 
 class _GraphState(Collector):
-    """The graphs at the moment of the scrape."""
+    """The state of the graphs at the time of the scrape."""
 
     def __init__(self, catalog: Catalog, limit: ConcurrencyLimit) -> None:
         self._catalog = catalog
         self._limit = limit
 
     def describe(self) -> Iterable[Metric]:
-        return []  # else the registry would collect once when this is registered
+        return []  # otherwise registration would collect once
 
     def collect(self) -> Iterator[Metric]:
         ready = self._catalog.not_ready is None

@@ -1,4 +1,4 @@
-"""Around every request: its id, its context, the headers of its response, its metrics, and errors
+"""Middleware of every request: its id and context, headers of the response, metrics, and errors
 that nothing else handles.
 """
 
@@ -32,7 +32,7 @@ _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
 class RequestMiddleware:
-    """Everything inside finds its RequestContext in ``scope["request_context"]``."""
+    """Puts a RequestContext into ``scope["request_context"]``."""
 
     def __init__(self, app: ASGIApp, limit: ConcurrencyLimit, metrics: HttpMetrics) -> None:
         self._app = app
@@ -53,7 +53,7 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 sent = message["headers"]
-                # a new list: a response object may be sent more than once
+                # a copy: a response object may be sent more than once
                 headers = [*sent, (b"x-request-id", context.request_id.encode()), _NO_SNIFFING]
                 message = {"type": "http.response.start", "status": status, "headers": headers}
                 if any(map(_is_page, sent)):
@@ -70,13 +70,13 @@ class RequestMiddleware:
         try:
             await self._app(scope, receive, respond)
         except ClientDisconnect:
-            pass  # nothing was applied, and nobody reads a response
+            pass  # nothing was applied, and no response can be read
         except Exception as error:
             log.exception("%s %s failed", scope["method"], scope["path"])
-            if status:  # the response has begun and can only be cut off
+            if status:  # the response has begun and can only be aborted
                 raise
             await problem_response(error, scope["path"])(scope, receive, respond)
-            # The error may be kept and raised again: it must not keep this request alive.
+            # An error may be stored and raised again: it must not keep this request alive.
             error.__traceback__ = None
         finally:
             self._limit.leave(context)
@@ -86,7 +86,7 @@ class RequestMiddleware:
 
 
 def _request_id(scope: Scope) -> str:
-    """The client's own, where it is fit for a log; else a new one."""
+    """The client's own if it can be logged, else a new one."""
     for name, value in scope["headers"]:
         if name == b"x-request-id":
             given: str = value.decode("latin-1")
@@ -100,7 +100,7 @@ def _is_page(header: tuple[bytes, bytes]) -> bool:
 
 
 def _protect(headers: MutableHeaders, body: bytes) -> None:
-    """Headers of a page: it runs only scripts of this server, and no other page can frame it."""
+    """Headers that let a page run only scripts of this server, and let no other page frame it."""
     scripts = "".join(
         f" 'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'"
         for script in _INLINE_SCRIPT.findall(body)

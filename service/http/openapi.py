@@ -1,5 +1,5 @@
-"""The OpenAPI document: what FastAPI cannot see, because endpoints read their bodies themselves and
-answer problem documents.
+"""The OpenAPI document: adds what FastAPI cannot see, because endpoints read their bodies
+themselves and respond with problem documents.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
 
 
 def openapi_of(app: FastAPI) -> dict[str, Any]:
-    """The document of the app, with scopes, and with the models that no endpoint declares."""
+    """The document of the app, with scopes and additional models."""
     if app.openapi_schema is None:
         schema = get_openapi(
             title=app.title, version=app.version, summary=app.summary, routes=app.routes

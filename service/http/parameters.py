@@ -1,8 +1,8 @@
 """Arguments of an endpoint, read from a request by the endpoint's own signature.
 
-FastAPI reads the same signature for OpenAPI and /docs, but its way of reading a request costs more
-than most calls of this service do. What is read here: the request, dependencies without `yield`,
-and parameters of path, query and header; those of the path are required, all others have a default.
+FastAPI reads the same signature for OpenAPI and /docs, but its own reading of a request takes
+longer than most calls of this service. Supported: the request, dependencies without `yield`, and
+parameters of path (required), query and header (with a default).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from service.http.validation import invalid
 
 
 class Endpoint:
-    """A function with the dependencies of its arguments, each of which is called once.
+    """A function with its dependencies, each of which is called once per request.
 
-    query_names  of its own query parameters, then of those of its dependencies
+    query_names  names of its query parameters, then of those of its dependencies
     """
 
     def __init__(self, function: Callable[..., Any], path_names: frozenset[str]) -> None:
@@ -35,7 +35,9 @@ class Endpoint:
         self.query_names = list(dict.fromkeys([*self._steps[own].query_names, *others]))
 
     async def __call__(self, request: Request) -> Any:
-        """Calls the function. Raises InvalidField, and what it and its dependencies raise."""
+        """Calls the function. Raises InvalidField, and what the function and its dependencies
+        raise.
+        """
         results: list[Any] = []
         for function, is_async, requests, parameters, dependencies in self._steps:
             arguments = {name: parameter.read(request) for name, parameter in parameters}
@@ -48,7 +50,9 @@ class Endpoint:
         return results[-1]
 
     def _plan(self, function: Callable[..., Any]) -> int:
-        """Adds the function's step, after those of its dependencies; the place of its result."""
+        """Adds the function's step after those of its dependencies; returns the index of its
+        result.
+        """
         if function in self._places:
             return self._places[function]
         step = _Step(function, inspect.iscoroutinefunction(function), [], [], [])
@@ -79,7 +83,7 @@ class Endpoint:
 class _Step(NamedTuple):
     """A function to call, and its arguments by their sources.
 
-    dependencies  places of earlier steps
+    dependencies  indices of earlier steps
     """
 
     function: Callable[..., Any]

@@ -21,7 +21,7 @@ def json_response(content: Any, status: int = 200) -> Response:
 
 
 def encoded_response(body: bytes, status: int = 200) -> Response:
-    """JSON that is encoded already. It ends with a line break, for the sake of terminals."""
+    """A response of encoded JSON. It ends with a line break, for terminals."""
     return Response(body + b"\n", status, media_type="application/json")
 
 
@@ -50,11 +50,11 @@ EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]
     EngineError: _answer_error,
     HTTPException: _answer_http_error,
 }
-"""For FastAPI. All other errors are faults, which RequestMiddleware logs and answers."""
+"""For FastAPI. Other errors are faults, which RequestMiddleware logs and answers."""
 
 
 def _allowed_methods(request: Request, path: str) -> str:
-    """Of all routes with the path: Starlette names those of the first one only."""
+    """The methods of all routes with the path: Starlette names those of the first one only."""
     methods = {
         method
         for route in request.app.routes
@@ -65,7 +65,7 @@ def _allowed_methods(request: Request, path: str) -> str:
 
 
 def _response(document: dict[str, Any], headers: Mapping[str, str], path: str) -> Response:
-    # escaped again: what would end the path in a URI
+    # escape again what would end the path in a URI
     instance = path.replace("?", "%3F").replace("#", "%23").replace("\\", "%5C")
     body = problems.encode_problem({**document, "instance": instance}) + b"\n"
     return Response(body, document["status"], headers, problems.MEDIA_TYPE)

@@ -1,4 +1,4 @@
-"""The routes of this service, by FastAPI's own hook: `APIRoute.get_route_handler`."""
+"""Routes of this service, through FastAPI's hook for it: `APIRoute.get_route_handler`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ log = logging.getLogger("liverank.access")
 
 
 class Route(APIRoute):
-    """Authorizes a call before anything else of the request is looked at. Then refuses query
-    parameters that the call does not have: one may be misspelt, and its default would silently be
-    taken instead.
+    """Authorizes a request before it is looked at. Then refuses unknown query parameters: for a
+    misspelt one the default would silently be used.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -41,7 +40,7 @@ class Route(APIRoute):
 
 
 def call_of(method: str, route: APIRoute) -> str:
-    """The name of a call, like ``GET /graphs/{graph}/top``: in tables, metrics and documents."""
+    """The name of a call, like ``GET /graphs/{graph}/top``, in access rules and metrics."""
     return f"{method} {route.path_format}"
 
 

@@ -1,7 +1,7 @@
 """Request and response bodies, as OpenAPI shows them.
 
-Requests are parsed with these models. Responses are encoded without them (validating what the
-server itself computed costs more than computing it); a test compares every response with its model.
+Requests are parsed with these models. Responses are encoded without them, since validating them
+would cost more than computing them; a test compares every response with its model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Body(BaseModel):
 
 
 class GraphRequest(_Body):
-    """Options of a graph. Omitted ones take their default on creation, and are not compared."""
+    """Options of a graph. Omitted ones have their defaults, and are not compared later."""
 
     damping: float = Field(
         0.85,
@@ -40,7 +40,7 @@ class GraphRequest(_Body):
         "uniform", description="what a vertex without out-edges does with its rank"
     )
     strategy: str = Field(
-        "auto", description="for batches that name none", json_schema_extra=ONE_OF_STRATEGIES
+        "auto", description="of batches that do not name one", json_schema_extra=ONE_OF_STRATEGIES
     )
     target_error: float = Field(
         1e-6,
@@ -75,7 +75,7 @@ class CheckpointTaken(_Body):
     version: int
     revision: int
     bytes: int
-    write_seconds: float = Field(description="from the request until it was on disk")
+    write_seconds: float = Field(description="from the request until the checkpoint was on disk")
     pause_seconds: float = Field(description="how long the graph's writer was blocked")
 
 
@@ -86,10 +86,10 @@ class ApiKeyRequest(_Body):
         description="its purpose; 1 to 100 printable characters",
         json_schema_extra={"minLength": 1, "maxLength": 100},
     )
-    scope: Scope = Field(description="each includes those before it")
+    scope: Scope = Field(description="each includes the ones before it")
     graphs: list[str] | None = Field(
         None,
-        description="the graphs that it is for; all where omitted",
+        description="the graphs that it is valid for; all if omitted",
         json_schema_extra={"minItems": 1},
     )
 
@@ -111,7 +111,7 @@ class ApiKeyList(_Body):
 
 
 class BatchRequest(_Body):
-    """Deletions come first. Keys are all strings or all integers, as in the graph's options."""
+    """Deletions are applied first. Keys are strings or integers, as the graph's options say."""
 
     insert: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")
     delete: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")

@@ -1,5 +1,5 @@
 """The HTTP server: uvicorn, with limits on connections, heads of requests and idle clients, and
-with a defined end for bodies that are not read.
+with defined handling of unread bodies.
 
 This is the one place that relies on uvicorn's internals, and pyproject.toml pins the minor versions
 that it was tested with. `Connection` relies on HttpToolsProtocol:
@@ -11,7 +11,7 @@ that it was tested with. `Connection` relies on HttpToolsProtocol:
 
 uvicorn's own options do not replace any of it: `limit_concurrency` answers requests of existing
 connections with 503 instead of closing new ones, `h11_max_incomplete_event_size` belongs to another
-parser, and nothing bounds the time for a head, for taking a response, or for the rest of a body.
+parser, and nothing bounds the time for a head, for accepting a response, or for the rest of a body.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from service.settings import Settings
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of a request's line and headers."""
+"""Maximum size of a request line with its headers."""
 
 MAX_DISCARDED_BYTES = 256 * 1024
-"""Unread bytes of a body that are received and discarded to keep the connection; more would cost
-more than a new connection.
+"""Up to this many unread bytes of a body are received and discarded to keep the connection; more
+would cost more than a new connection.
 """
 
 QUIET_SECONDS = 2.0
-"""A client that sends nothing for so long has stopped sending, and can read its response."""
+"""A client that sends nothing for this long has stopped sending, and can read its response."""
 
 
 def server_of(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Server:
@@ -54,7 +54,7 @@ def server_of(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Serve
         http=protocol,  # type: ignore[arg-type]
         loop="uvloop",
         ws="none",
-        access_log=False,  # a line for each read would cost more than the read
+        access_log=False,  # logging a read would take longer than the read
         server_header=False,
         proxy_headers=False,
         log_config=None,
@@ -64,8 +64,8 @@ def server_of(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Serve
 
 
 class Connection(HttpToolsProtocol):
-    """One connection; closed where it is one too many, where the head of a request is too long or
-    takes too long, and where the client does not take its response.
+    """One connection. It is closed if there are too many, if the head of a request is too long or
+    takes too long, and if the client does not accept its response.
 
     The time for a head runs from the start of the connection, or from the first byte of a later
     head, until the head is complete.
@@ -86,7 +86,7 @@ class Connection(HttpToolsProtocol):
         if len(self.connections) > self._max_connections:
             transport.abort()
             return
-        # The kernel closes a connection whose peer acknowledges nothing for so long.
+        # The kernel closes a connection whose peer acknowledges nothing for this long.
         endpoint: socket.socket = transport.get_extra_info("socket")
         milliseconds = int(self._client_seconds * 1000)
         endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
@@ -143,7 +143,7 @@ class UnreadBodies:
     client must be able to read the response (RFC 9112, sections 9.3 and 9.6):
 
     - a short rest of known length is received and discarded, and the connection is kept;
-    - any other connection is closed: the response says ``Connection: close``, and for a while what
+    - any other connection is closed: the response has ``Connection: close``, and for a while what
       still arrives is received and discarded. Closing a socket with unread bytes resets the
       connection, and a reset can destroy the response before a client that is still sending reads
       it.
@@ -152,7 +152,7 @@ class UnreadBodies:
     """
 
     def __init__(self, app: ASGIApp, client_seconds: float) -> None:
-        """client_seconds: for the rest of a body, where the connection is then closed."""
+        """client_seconds: for the rest of a body before the connection is closed."""
         self._app = app
         self._client_seconds = client_seconds
 
@@ -171,7 +171,7 @@ class UnreadBodies:
                     response_headers["Connection"] = "close"
                 closes = "close" in (response_headers.get("connection"), headers.get("connection"))
             elif closes and not message.get("more_body", False):
-                # The response is sent, but not complete: uvicorn does not close the connection yet.
+                # Not complete yet: uvicorn would close the connection.
                 message = {**message, "more_body": True}
             await send(message)
 
@@ -197,9 +197,9 @@ def _has_body(headers: Headers) -> bool:
 
 
 class _Body:
-    """The body of a request, while it is received.
+    """The body of a request while it is received.
 
-    is_read  to its end, or the client is gone
+    is_read  to its end, or the client has disconnected
     """
 
     def __init__(self, headers: Headers, receive: Receive) -> None:
@@ -212,7 +212,7 @@ class _Body:
 
     @property
     def can_be_discarded(self) -> bool:
-        """Whether the rest is short, and sure to arrive."""
+        """Whether the rest is short and certain to arrive."""
         if self.is_read:
             return True
         if self._waits_for_continue or self._length is None:

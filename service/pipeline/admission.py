@@ -1,7 +1,8 @@
 """How much work may wait for one graph: a number of jobs, and their bytes.
 
-A job counts from its admission until it ends, whether it waits or runs: only so is memory bounded,
-since the writer takes all waiting batches at once. Reads of published versions are not counted.
+A job counts from its admission until it ends, waiting or running: the writer takes all waiting
+batches at once, so counting only waiting jobs would not bound memory. Reads of published versions
+are not counted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX_RETRY_AFTER = 60
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """Of one graph: jobs that have not ended, and their bytes. Unlimited by default."""
+    """Unfinished jobs of one graph, and their bytes. Unlimited by default."""
 
     jobs: int = sys.maxsize
     bytes: int = sys.maxsize
@@ -30,7 +31,7 @@ class QueueLimits:
 class Admission:
     """Any thread may call any method.
 
-    jobs, bytes  admitted and not ended
+    jobs, bytes  admitted and unfinished
     refused      jobs refused so far
     """
 
@@ -38,21 +39,21 @@ class Admission:
         self._graph = graph
         self._limits = limits
         self._changing = threading.Lock()
-        self._last_seconds = 0.0  # from admission to end of the job that ended last
+        self._last_seconds = 0.0  # of the job that ended last, from its admission
         self.jobs = 0
         self.bytes = 0
         self.refused = 0
 
     def check(self, size: int) -> None:
-        """Raises QueueFull where a job of `size` bytes would not be admitted now.
+        """Raises QueueFull if a job of `size` bytes would not be admitted now.
 
-        The only job is always admitted, whatever its size: otherwise it never would be.
+        A job is always admitted if there is no other, or it might never be.
         """
         with self._changing:
             self._check(size)
 
     def admit(self, size: int) -> Callable[[], None]:
-        """Counts a job until the function that is returned is called, once. Raises QueueFull."""
+        """Counts a job until the returned function is called, once. Raises QueueFull."""
         with self._changing:
             self._check(size)
             self.jobs += 1

@@ -1,4 +1,4 @@
-"""A batch: as it was sent, and on its way through the pipeline."""
+"""A batch as it was sent, and in the pipeline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.storage.layout import Record
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as it was sent: as the journal keeps it, and as columns of keys."""
+    """A batch as the journal stores it, and as columns of keys."""
 
     record: Record
     columns: EdgeColumns
@@ -27,7 +27,7 @@ class Batch:
     def of(
         cls, columns: EdgeColumns, body: bytes, strategy: str, idempotency_key: str | None = None
     ) -> Batch:
-        """The batch of a request; takes time that grows with `body`. Raises BodyTooLarge."""
+        """The batch of a request; the time grows with `body`. Raises BodyTooLarge."""
         payload = encode_batch(columns)
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise BodyTooLarge(MAX_PAYLOAD_BYTES)
@@ -44,13 +44,13 @@ class Batch:
 class PendingBatch:
     """A batch in the pipeline. After its submission, only the writer's thread uses it.
 
-    durable    gets its version, once it is committed
-    ranked     gets the bytes of its receipt, once its ranks are published
-    release    called once the batch has ended, either way
+    durable    its version, once it is committed
+    ranked     the bytes of its receipt, once its ranks are published
+    release    called once, when the batch has ended
     followers  repeats of it, which get the same results
 
-    Both futures can end in StorageFailed, OutOfMemory or IdempotencyConflict, `ranked` also in
-    BatchRejected or RankingFailed; None: nobody waits for that.
+    The futures can fail with StorageFailed, OutOfMemory or IdempotencyConflict, `ranked` also with
+    BatchRejected or RankingFailed; None if nobody waits.
     """
 
     batch: Batch
@@ -79,7 +79,7 @@ class PendingBatch:
             follower.set_ranked(receipt, completions)
 
     def fail(self, error: Exception, completions: Completions) -> None:
-        """Fails what the batch and its followers still wait for."""
+        """Fails the pending futures of the batch and its followers."""
         if not self.ended:
             completions.set_exception(self.durable, error)
             completions.set_exception(self.ranked, error)

@@ -1,4 +1,4 @@
-"""What a checkpoint consists of, from a live graph and back: engine, keys, published view."""
+"""Engine, keys and published view of a graph, to a checkpoint and back."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _KEYS_PREFIX = "keys-"
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A graph between two batches, all of them ranked: taken by its writer, for another thread.
+    """A graph whose batches are all ranked: captured by its writer, for another thread.
 
-    pause_seconds  how long the writer was blocked for it
+    pause_seconds  how long this blocked the writer
     """
 
     view: View

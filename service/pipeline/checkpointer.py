@@ -1,10 +1,10 @@
-"""When a graph's checkpoints are taken, and what is removed after one.
+"""Takes a graph's checkpoints, and removes what each makes superfluous.
 
 One thread for each graph. It lets the graph's writer capture the graph, which blocks the writer for
-a copy in memory, and then writes it to disk beside the writer's work. A checkpoint is due when the
-journal has grown by a number of bytes, and by no less than the size of the last checkpoint (so that
-what is written grows with what was sent, not with the graph), or a number of seconds after a
-change.
+a copy in memory, and then writes the copy to disk while the writer continues. A checkpoint is taken
+when the journal has grown by a number of bytes, but not by less than the size of the last
+checkpoint (so that the bytes written grow with the bytes received, not with the graph), or a number
+of seconds after a change.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from service.storage.journal import Journal
 log = logging.getLogger("liverank.checkpoint")
 
 _RETRY_SECONDS = 10.0
-"""After a failure; a requested checkpoint is taken at once."""
+"""Delay after a failure; a requested checkpoint is taken at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLimits:
-    """bytes    of journal after which a checkpoint is due
-    seconds  after a change, after which one is due
+    """bytes    of journal after which a checkpoint is taken
+    seconds  after a change, until one is taken
     """
 
     bytes: int
@@ -40,7 +40,7 @@ class CheckpointLimits:
 
 @dataclass(frozen=True, slots=True)
 class TakenCheckpoint:
-    """A checkpoint on disk. write_seconds: until it was; pause_seconds: of the graph's writer."""
+    """A checkpoint on disk. write_seconds: in all; pause_seconds: of the blocked writer."""
 
     version: int
     revision: int
@@ -106,7 +106,7 @@ class Checkpointer:
             self._wake.notify()
 
     def request(self) -> Future[TakenCheckpoint]:
-        """A checkpoint of what is ranked now or later. May end in StorageFailed."""
+        """A checkpoint of the current version or a later one. May fail with StorageFailed."""
         future: Future[TakenCheckpoint] = Future()
         future.set_running_or_notify_cancel()
         with self._wake:
@@ -115,8 +115,8 @@ class Checkpointer:
         return future
 
     def close(self, reason: Exception) -> None:
-        """Waits for a checkpoint that is being written, and fails requested ones. `capture` must no
-        longer block.
+        """Waits for a checkpoint that is being written, and fails the other requests. `capture`
+        must no longer block.
         """
         with self._wake:
             self._closed = reason
@@ -145,7 +145,7 @@ class Checkpointer:
             future.set_exception(self._closed)
 
     def _seconds_left(self) -> float | None:
-        """Until a checkpoint is due; None where nothing changed."""
+        """Until the next checkpoint; None if nothing changed."""
         if self._changed_at is None:
             return None
         enough = max(self._limits.bytes, self._newest.nbytes if self._newest else 0)
@@ -186,5 +186,5 @@ class Checkpointer:
             if before is not None and before != newest:
                 self._journal.retire(before.version, before.chain)
         except Exception as error:
-            # the checkpoint is valid all the same, and the next one removes more
+            # the checkpoint is valid nevertheless, and the next one removes these too
             log.error("graph %s: old files were not removed: %s", self._graph, error)

@@ -1,5 +1,5 @@
-"""Makes batches durable: recognises repeats, refuses what memory has no room for, and commits the
-rest with one fsync.
+"""Makes batches durable: answers repeats, refuses batches that do not fit into memory, and commits
+the rest with one fsync.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("liverank.pipeline")
 class CommittedGroup:
     """Batches of one strategy, with their versions, that were committed together.
 
-    began, seconds  of the commit, by `perf_counter`, with telling those who wait for no more
+    began, seconds  of the commit, by `perf_counter`; includes completing the futures
     """
 
     batches: Sequence[tuple[int, PendingBatch]]
@@ -46,7 +46,7 @@ class CommittedGroup:
 
 
 class Committer:
-    """For one thread, that of the writer."""
+    """Only for the writer's thread."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Committer:
     def _without_repeats(
         self, batches: Sequence[PendingBatch], completions: Completions
     ) -> list[PendingBatch]:
-        """The batches that are new; a repeat gets the results of its first."""
+        """The batches that are new; a repeat gets the results of the first request."""
         new: list[PendingBatch] = []
         first_of: dict[str, PendingBatch] = {}
         for batch in batches:
@@ -144,7 +144,7 @@ class Committer:
             batch.fail(error, completions)
 
     def _fitting(self, batches: list[PendingBatch], completions: Completions) -> list[PendingBatch]:
-        """The batches that memory has room for; the others are refused."""
+        """The batches that fit into memory; the others are refused."""
         errors = self._keyed.check_memory([batch.batch.columns for batch in batches])
         for batch, error in zip(batches, errors, strict=True):
             if error is not None:

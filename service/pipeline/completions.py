@@ -1,8 +1,8 @@
 """Results that the writer's thread delivers to futures, a group at a time.
 
 Clients of the HTTP server wait with futures of its event loop, which one `call_soon_threadsafe`
-completes for a whole group of batches: waking the loop for each would be a good part of what a
-small batch costs. Code that waits in threads uses futures of `concurrent.futures`.
+completes for a whole group of batches: waking the loop for each would be a large part of the cost
+of a small batch. Code that waits in threads uses futures of `concurrent.futures`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ Value = TypeVar("Value")
 Waiter = asyncio.Future[Value] | concurrent.futures.Future[Value]
 
 COMPLETIONS_PER_ROUND = 8
-"""Futures completed in one round of an event loop: in between it serves readers."""
+"""Futures completed in one round of an event loop, which serves reads between rounds."""
 
 _Completion = tuple[Any, Any, BaseException | None]
-"""Of a future: its result, or its error."""
+"""The result or the error of a future."""
 
 
 class Completions:
-    """Results and errors, until `deliver`. A future that is done already stays as it is."""
+    """Collects results and errors until `deliver`. Futures that are done already are left
+    unchanged.
+    """
 
     def __init__(self) -> None:
         self._local: list[_Completion] = []
@@ -46,7 +48,7 @@ class Completions:
             self._local.append((future, value, error))
 
     def deliver(self) -> None:
-        """Completes all of them; wakes each event loop once."""
+        """Completes all futures; wakes each event loop once."""
         local, self._local = self._local, []
         by_loop, self._by_loop = self._by_loop, {}
         for completion in local:

@@ -1,5 +1,5 @@
-"""The end of a process whose device is lost. Its supervisor starts it again, and recovery applies
-what was committed.
+"""Ends the process when its device is lost. A supervisor starts it again, and recovery applies the
+committed batches.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ EXIT_DEVICE_LOST = 70
 
 
 def end_process(error: DeviceLost) -> NoReturn:
-    """Ends the process at once: with the device lost, an orderly shutdown could wait forever."""
-    message = f"{error}; the process ends and must be started again"
+    """Ends the process at once: an orderly shutdown could wait for the lost device forever."""
+    message = f"{error}; the process ends and must be restarted"
     log.critical(message)
     print(f"liverank: {message}", file=sys.stderr, flush=True)
     os._exit(EXIT_DEVICE_LOST)

@@ -17,11 +17,11 @@ from service.vertex_keys import KeyTable
 log = logging.getLogger("liverank.pipeline")
 
 MAX_COALESCED_EDGES = 1 << 12
-"""Edges of batches that are applied as one."""
+"""Maximum number of edges of a batch that is applied together with others."""
 
 
 class KeyedGraph:
-    """A graph whose vertices have keys. For one thread, that of its writer."""
+    """A graph whose vertices have keys. Only for the writer's thread."""
 
     def __init__(self, graph: str, engine: Engine, keys: KeyTable) -> None:
         self._graph = graph
@@ -29,10 +29,10 @@ class KeyedGraph:
         self._keys = keys
 
     def check_memory(self, batches: Sequence[EdgeColumns]) -> list[OutOfMemory | None]:
-        """For each batch None, or the error where there is no memory for it after those before."""
+        """For each batch the error if it does not fit into memory after the others, or None."""
         known = len(self._keys)
         try:
-            # as if they were one batch with only new keys, which takes no time to count
+            # first as one batch with only new keys: no keys have to be looked up
             self._engine.check_memory(
                 sum(columns.operations for columns in batches),
                 known + sum(columns.max_new_keys for columns in batches),
@@ -69,8 +69,8 @@ class KeyedGraph:
             raise
 
     def apply_coalesced(self, batches: Sequence[EdgeColumns]) -> tuple[list[Change], float] | None:
-        """Applies several small batches as one where the result is the same; also returns the
-        seconds for the keys of each. None: nothing was done, and they must be applied one by one.
+        """Applies several small batches as one if the result is the same; also returns the seconds
+        for the keys of each. None if nothing was done: apply them one by one.
 
         Raises DeviceLost.
         """
@@ -87,7 +87,7 @@ class KeyedGraph:
         except DeviceLost:
             raise
         except Exception as error:
-            # one of them caused it, and only that one is to be rejected
+            # only the batch that caused it is to be rejected
             log.info("graph %s: %s: applying batches one by one", self._graph, error)
             changes = None
         if changes is None:
@@ -99,7 +99,7 @@ class KeyedGraph:
         inserted = len(columns.insert_sources)
         ids = self._keys.assign(_keys_in_order(columns))
         # Deletions create no keys. Looked up last, so that a deletion of an edge that another of
-        # the coalesced batches inserts is noticed.
+        # the coalesced batches inserts is found.
         return EdgeBatch(
             ids[0 : 2 * inserted : 2],
             ids[1 : 2 * inserted : 2],
@@ -117,7 +117,7 @@ class KeyedGraph:
 def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
     """The columns of several small batches, one after the other.
 
-    None for a single one, for large ones, and where one adds vertices by name.
+    None for a single batch, for large ones, and if one adds vertices by key.
     """
     edges = sum(batch.operations for batch in batches)
     named = any(len(batch.vertices) for batch in batches)

@@ -1,4 +1,4 @@
-"""Limits on one batch."""
+"""Limits on a single batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None
             continue
         text = keys.buffers()[-1]
         if text is None or text.size <= max_key_bytes:
-            continue  # even all keys together are short enough
+            continue  # all keys together are short enough
         lengths = pc.binary_length(keys)
         longest = pc.max(lengths).as_py()
         if longest > max_key_bytes:

@@ -1,4 +1,4 @@
-"""What a graph's pipeline reports; service.http.metrics has an observer that counts."""
+"""Events of a graph's pipeline; service.http.metrics has an observer that counts them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gpu import Change, Result
 
 @dataclass(slots=True)
 class StageSeconds:
-    """Where a batch spent its time; the members of the receipt's `seconds`.
+    """The time of a batch by stage: the members of the receipt's `seconds`.
 
-    others  time in no other stage: see docs/api.md
-    total   the sum of all the rest
+    others  time in no other stage, see docs/api.md
+    total   the sum of the others
     """
 
     queue: float = 0.0
@@ -30,12 +30,12 @@ class StageSeconds:
     def close(self, total: float | None) -> None:
         """Sets `others` and `total`.
 
-        total  seconds from submission to ranks; None where nobody waits, and `others` is 0
+        total  seconds from submission to ranks; None if nobody waits: `others` is then 0
         """
         spent = self.queue + self.journal + self.keys + self.mutate
         spent += self.mark + self.solve + self.watched + self.publish
         self.total = spent if total is None else total
-        # not below 0: a device has its own clock, which can differ slightly
+        # not below 0: the clock of a device can differ slightly
         self.others = max(0.0, self.total - spent)
 
 
@@ -50,7 +50,7 @@ class RankedBatch:
 
 
 class Observer:
-    """Does nothing. Called on the writer's thread; must not raise."""
+    """Does nothing. Methods are called on the writer's thread and must not raise."""
 
     def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
         """These batches were ranked together."""

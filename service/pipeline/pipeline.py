@@ -1,16 +1,16 @@
-"""One graph: journal → keys → engine → view, by one writer, in order of arrival.
+"""The pipeline of one graph: journal → keys → engine → view, in order of arrival.
 
     submit ──▶ commit ──▶ apply, one by one ──▶ rank once ──▶ receipts ──▶ view ──▶ responses
                  │                │
                  ▼                ▼
               durable          rejected
 
-Everything that touches the engine, recomputations and personalized queries too, runs on the
-writer's thread; readers use the newest `View`. Batches and computations are admitted up to a limit,
-and a batch that memory has no room for is refused before it is journalled.
+Everything that uses the engine, including recomputations and personalized queries, runs on one
+thread, the writer's; readers use the newest `View`. Batches and computations are admitted up to a
+limit, and a batch that does not fit into memory is refused before it is journalled.
 
-A graph with a checkpoint can be read as soon as that is mapped, at its old version; the later
-batches are replayed and ranked meanwhile, and batches that are sent in that time wait.
+A graph with a checkpoint can be read, at the checkpoint's version, as soon as the checkpoint is
+mapped. Later batches are then replayed and ranked; batches sent during that time wait.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Result = TypeVar("Result")
 
 
 class Pipeline:
-    """One graph that is open. Any thread may call any method."""
+    """The pipeline of an open graph. Any thread may call any method."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class Pipeline:
         queue_limits: QueueLimits | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """Starts the thread, which maps the newest checkpoint in `directory`, and recovers once
-        `recover` is called.
+        """Starts the thread, which maps the newest checkpoint in `directory`, and replays the
+        journal once `recover` is called.
         """
         self.graph = graph
         self.batches = Admission(graph, queue_limits or QueueLimits())
@@ -86,19 +86,20 @@ class Pipeline:
         self._queue = WorkQueue()
         self._views = PublishedViews(graph)
         self._may_recover = threading.Event()
-        self._mapped: Future[tuple[str, bool]] = Future()  # backend, and whether it can be read
+        # name of the backend; whether the graph can be read
+        self._mapped: Future[tuple[str, bool]] = Future()
         self._writer: Future[Writer] = Future()
         self._thread = threading.Thread(target=self._run, name=f"liverank-{graph}", daemon=True)
         self._thread.start()
 
     def wait_until_mapped(self) -> bool:
-        """Blocks until the newest checkpoint is mapped; whether there is one, so that reads can
-        start. Raises the error that prevented it.
+        """Blocks until the newest checkpoint is mapped; returns whether there is one. Raises the
+        error that prevented it.
         """
         return self._mapped.result()[1]
 
     def recover(self) -> None:
-        """Lets the journal be replayed and ranked: to be called once the kernels are compiled."""
+        """Starts replaying and ranking the journal; call it once the kernels are compiled."""
         self._may_recover.set()
 
     def wait_until_open(self) -> None:
@@ -117,7 +118,7 @@ class Pipeline:
 
     @property
     def committed(self) -> int:
-        """The newest version that is known to be on disk."""
+        """The newest version known to be on disk."""
         writer = self._open_writer
         return writer.journal.version if writer else self.view.version
 
@@ -128,9 +129,9 @@ class Pipeline:
         durable: Waiter[int] | None = None,
         ranked: Waiter[bytes] | None = None,
     ) -> None:
-        """Queues a batch; the futures get its version and its receipt, see PendingBatch.
+        """Queues a batch; for the futures see PendingBatch.
 
-        Raises QueueFull, and what `close` was given.
+        Raises QueueFull, and the reason given to `close`.
         """
         release = self.batches.admit(batch.nbytes)
         try:
@@ -140,7 +141,7 @@ class Pipeline:
             raise
 
     def recompute(self, strategy: str) -> Future[bytes]:
-        """The receipt of a new ranking of the same version. Raises QueueFull."""
+        """Ranks the same version again; the future holds the receipt. Raises QueueFull."""
         submitted = perf_counter()
         return self.call(lambda writer: writer.ranking.recompute(strategy, submitted))
 
@@ -155,7 +156,7 @@ class Pipeline:
             raise
 
     def unwatch(self, name: str) -> Future[None]:
-        """Removes a watched query. Ends in UnknownWatched where there is none. Raises QueueFull."""
+        """Removes a watched query. Fails with UnknownWatched if there is none. Raises QueueFull."""
         return self.call(lambda writer: writer.ranking.unwatch(name))
 
     def call(self, function: Callable[[Writer], Result]) -> Future[Result]:
@@ -173,15 +174,15 @@ class Pipeline:
     def published(self, version: int) -> Future[View]:
         """The first view with at least that version; the future may be cancelled.
 
-        Raises what `close` was given.
+        Raises the reason given to `close`.
         """
         return self._views.at_least(version)
 
     def outcome(self, version: int) -> Outcome | None:
-        """How a batch ended; None while it is pending. Reads from disk.
+        """The outcome of a batch; None while it is pending. Reads from disk.
 
-        Raises UnknownVersion, RetiredVersion where the journal no longer has the outcome, and
-        NotReady while the journal is being recovered.
+        Raises UnknownVersion, RetiredVersion if the journal no longer has the outcome, and NotReady
+        while the journal is being recovered.
         """
         journal = self._writer_or_not_ready().journal
         if not 1 <= version <= journal.version:
@@ -196,9 +197,7 @@ class Pipeline:
         return self._writer_or_not_ready().checkpointer.request()
 
     def close(self, reason: Exception) -> None:
-        """Ends after the batches in progress; what waits, and what comes later, fails with
-        `reason`.
-        """
+        """Ends after the batches in progress; waiting and later requests fail with `reason`."""
         self._queue.close(reason)
         self._may_recover.set()
         self._thread.join()
@@ -207,7 +206,7 @@ class Pipeline:
 
     @property
     def _open_writer(self) -> Writer | None:
-        """None before the graph is recovered, and where that failed."""
+        """None before the graph is recovered, and if recovery failed."""
         recovered = self._writer.done() and self._writer.exception() is None
         return self._writer.result() if recovered else None
 
@@ -229,7 +228,7 @@ class Pipeline:
         except DeviceLost as error:
             end_process(error)
         except Exception as error:
-            if self._writer.done():  # otherwise somebody waits for it, and is told
+            if self._writer.done():  # otherwise those who wait for the writer get the error
                 log.exception("graph %s: its pipeline failed and has ended", self.graph)
             reason = error
             self._queue.close(error)
@@ -255,7 +254,7 @@ class Pipeline:
             raise
 
     def _recovered(self, mapped: MappedGraph, journal: Journal) -> Writer:
-        """Replays and ranks what the checkpoint lacks."""
+        """Replays and ranks the batches after the checkpoint."""
         engine, keys, checkpoint = mapped.engine, mapped.keys, mapped.checkpoint
         keyed = KeyedGraph(self.graph, engine, keys)
         version = checkpoint.version if checkpoint is not None else 0

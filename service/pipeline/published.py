@@ -10,7 +10,7 @@ from service.queries.view import View
 
 
 class PublishedViews:
-    """The newest view, and readers that wait for a later one. Any thread may call any method."""
+    """The newest view, and readers waiting for a later one. Any thread may call any method."""
 
     def __init__(self, graph: str) -> None:
         self._graph = graph
@@ -38,7 +38,7 @@ class PublishedViews:
     def at_least(self, version: int) -> Future[View]:
         """The first view with at least that version; the future may be cancelled.
 
-        Raises what `close` was given.
+        Raises the reason given to `close`.
         """
         future: Future[View] = Future()
         with self._changing:
@@ -53,7 +53,7 @@ class PublishedViews:
         return future
 
     def close(self, reason: Exception) -> None:
-        """Fails the readers that wait, and those that would."""
+        """Fails waiting readers, and later ones that would wait."""
         with self._changing:
             self._closed = reason
             waiting, self._waiting = self._waiting, []

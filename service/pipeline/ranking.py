@@ -1,4 +1,4 @@
-"""Ranks what was applied: solves, writes the receipts, publishes, and answers those who wait."""
+"""Ranks applied batches: solves, writes receipts, publishes the view, and completes the futures."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from service.vertex_keys import KeyTable
 log = logging.getLogger("liverank.pipeline")
 
 RECOVERY_STRATEGY = "auto"
-"""Where there are no earlier ranks to start from: only `auto` guarantees the target error then."""
+"""The strategy without earlier ranks: only `auto` then guarantees the target error."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnrankedGroup:
-    """Batches up to `version` are applied but not ranked, the first `since` (`perf_counter`)."""
+    """Applied but unranked batches up to `version`, the first since `since` (`perf_counter`)."""
 
     strategy: str
     version: int
@@ -38,10 +38,10 @@ class UnrankedGroup:
 
 
 class Ranking:
-    """The ranks of one graph. For one thread, that of its writer.
+    """The ranks of one graph. Only for the writer's thread.
 
-    unranked  batches that are applied and have no receipt
-    group     those of them that the next `rank_group` is for
+    unranked  applied batches without a receipt
+    group     the ones that `rank_group` ranks next
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Ranking:
         return self._journal.version, self._revision
 
     def add_group(self, strategy: str, version: int, since: float) -> None:
-        """Batches up to `version` were applied; they join a group of the same strategy."""
+        """Adds applied batches up to `version` to the group, which has the same strategy."""
         since = since if self.group is None else self.group.since
         self.group = UnrankedGroup(strategy, version, since)
 
@@ -92,9 +92,9 @@ class Ranking:
             self._fail_unranked(error)
 
     def rank(self, strategy: str, version: int) -> RankedView:
-        """Ranks, writes all receipts, then publishes the view and answers those who wait.
+        """Ranks, writes all receipts, then publishes the view and completes the futures.
 
-        The revision must be reserved in the journal.
+        The revision must have been reserved in the journal.
         """
         ranked = self._solve(strategy, version)
         receipts = [
@@ -123,7 +123,7 @@ class Ranking:
         return ranked
 
     def recompute(self, strategy: str, submitted: float) -> bytes:
-        """Ranks again; the receipt, with the same version and the next revision."""
+        """Ranks again; returns the receipt, with the same version and the next revision."""
         began = perf_counter()
         self._journal.reserve(1)
         seconds = StageSeconds(queue=began - submitted, journal=perf_counter() - began)
@@ -133,10 +133,10 @@ class Ranking:
         return receipt_of(AppliedBatch(version, nothing, seconds), ranked, submitted)
 
     def capture(self, buffer: StagingBuffer) -> Captured:
-        """The graph as it is, for a checkpoint."""
+        """The current graph, for a checkpoint."""
         begin = perf_counter()
         if self.unranked:
-            # A ranking failed; a checkpoint cannot store what it left undone.
+            # A ranking failed; a checkpoint cannot hold unranked batches.
             self.rank(RECOVERY_STRATEGY, self._journal.version)
         captured = self._engine.cut(buffer)
         seconds = perf_counter() - begin
@@ -145,11 +145,12 @@ class Ranking:
         )
 
     def watch(self, request: WatchRequest, registration: Registration) -> tuple[bool, View]:
-        """Keeps a watched query that is solved: whether its name is new, and a view that has it.
+        """Stores a solved watched query; returns whether its name is new, and a view with its
+        result.
 
-        Raises StorageFailed; then nothing is changed.
+        Raises StorageFailed; nothing is then changed.
         """
-        # it was solved on the graph as it is now, so it is published with ranks of the same
+        # it was solved on the current graph, so it is published with ranks of the same graph
         self.rank_group()
         name, (query,) = request.name, request.queries
         is_new = name not in self._watched.queries
@@ -167,7 +168,7 @@ class Ranking:
         self.publish_watched()
 
     def publish_watched(self) -> None:
-        """Publishes the newest view again, with the watched queries as they are now."""
+        """Publishes the newest view again, with the current watched queries."""
         self._views.publish(replace(self._views.newest, watched=self._watched.results))
 
     def _solve(self, strategy: str, version: int) -> RankedView:
@@ -196,7 +197,7 @@ class Ranking:
         )
 
     def _fail_unranked(self, error: Exception) -> None:
-        """Those who wait are told; the batches are ranked, and get receipts, with the next ones."""
+        """Fails the futures; the batches are ranked, and get receipts, with the next ones."""
         completions = Completions()
         for applied in self.unranked:
             if applied.pending is not None:
@@ -209,7 +210,7 @@ class Ranking:
         completions.deliver()
 
     def refuse(self, reason: Exception) -> None:
-        """Fails those who still wait: the graph is closed."""
+        """Fails all pending futures: the graph is closed."""
         completions = Completions()
         for applied in self.unranked:
             if applied.pending is not None:

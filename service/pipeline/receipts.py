@@ -1,4 +1,4 @@
-"""The receipt of a batch: what it changed, what that cost, and the error bound of the ranks."""
+"""The receipt of a batch: its changes, the time of each stage, and the error bound of the ranks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from service.queries.view import View
 
 @dataclass(eq=False, slots=True)
 class AppliedBatch:
-    """A batch that is applied to the graph, but has no receipt yet.
+    """An applied batch without a receipt.
 
-    pending  None where nobody waits: it was replayed, or its ranking failed
+    pending  None if nobody waits: it was replayed, or its ranking failed
     """
 
     version: int
@@ -43,7 +43,7 @@ class RankedView:
 def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | None) -> bytes:
     """The receipt of a batch with these ranks, as JSON.
 
-    submitted  by `perf_counter`; None where nobody waits
+    submitted  by `perf_counter`; None if nobody waits
     """
     change, seconds = applied.change, applied.seconds
     result, view = ranked.result, ranked.view

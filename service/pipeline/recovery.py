@@ -1,11 +1,10 @@
-"""How a graph is recovered: the newest valid checkpoint, then the journal's later batches.
+"""Recovery of a graph: the newest valid checkpoint, then the later batches of the journal.
 
-Ids follow from the order of the batches, so a replay through the `apply` that was used the first
-time gives every key the id that it had. Rejected batches are skipped, and so are lost ones (see
-service.storage.salvage). A batch without an outcome was committed but not answered, or a power loss
-took its receipt: it is applied or rejected now, and gets its receipt with the next ranking. A batch
-that has a receipt must apply again; where it does not, the graph would not be the one that its
-readers saw, and recovery stops instead.
+Ids follow from the order of the batches, so a replay through the same `apply` assigns every key the
+same id. Rejected batches are skipped, and so are lost ones (see service.storage.salvage). A batch
+without an outcome was committed but not answered, or a power loss took its receipt: it is applied
+or rejected now, and gets its receipt with the next ranking. A batch with a receipt must apply
+again; otherwise the graph would not be the one that was published, and recovery stops.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ from service.vertex_keys import KeyKind, KeyTable
 log = logging.getLogger("liverank.recovery")
 
 MAX_DEATHS = 2
-"""A batch over which the device was lost so often is not tried again."""
+"""A batch is rejected once the device was lost over it this often."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappedGraph:
-    """A graph whose newest checkpoint can be read, and whose journal is still to be replayed.
+    """A graph whose newest checkpoint is mapped, and whose journal is not replayed yet.
 
-    checkpoint, view  None where there is no checkpoint
+    checkpoint, view  None if there is no checkpoint
     """
 
     engine: Engine
@@ -58,7 +57,7 @@ class MappedGraph:
 def map_checkpoint(
     directory: Path, options: Options, kind: KeyKind, backend: BackendName
 ) -> MappedGraph:
-    """Makes the engine, and maps the newest valid checkpoint of the graph in `directory`."""
+    """Creates the engine, and maps the newest valid checkpoint of the graph in `directory`."""
     engine = Engine(options, backend)
     checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY)
     if checkpoint is None:
@@ -68,8 +67,8 @@ def map_checkpoint(
 
 
 def restored_journal(path: Path, graph: MappedGraph) -> Journal:
-    """The journal at `path`, verified while the engine restores the checkpoint: each takes seconds
-    and one processor, and neither needs the other.
+    """The journal at `path`, verified while the engine restores the checkpoint: independent steps,
+    each of which takes seconds on one processor.
     """
     with ThreadPoolExecutor(1, "liverank-verify") as beside:
         journal = beside.submit(verified_journal, path, graph.checkpoint)
@@ -83,7 +82,7 @@ def restored_journal(path: Path, graph: MappedGraph) -> Journal:
 
 
 def replayed(journal: Journal, after: int, keyed: KeyedGraph, engine: Engine) -> list[AppliedBatch]:
-    """Applies the batches of the journal later than `after`; those without a receipt."""
+    """Applies the batches of the journal after `after`; returns those without a receipt."""
     unanswered = replay(
         journal,
         after,
@@ -102,11 +101,11 @@ def replay(
     apply: Callable[[EdgeColumns], Change],
     rank: Callable[[], object],
 ) -> dict[int, Change]:
-    """Applies every batch of `journal` later than `after` that was not rejected, in order.
+    """Applies every batch of `journal` after `after` that was not rejected, in order.
 
-    Returns what each batch without a receipt did, by version. A batch over which the device may
-    have been lost before is ranked alone, so that it is known to be the one if that happens again;
-    one over which it was lost `MAX_DEATHS` times is rejected.
+    Returns the changes of each batch without a receipt, by version. A batch over which the device
+    may have been lost is ranked alone, so that it is identified if that happens again; one over
+    which it was lost `MAX_DEATHS` times is rejected.
 
     Raises StorageFailed for a payload that cannot be read, and for a batch with a receipt that no
     longer applies; DeviceLost, which is recorded in the journal.

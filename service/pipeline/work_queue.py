@@ -1,4 +1,4 @@
-"""What waits for a graph's writer."""
+"""The queue of a graph's writer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WorkQueue:
     """Batches and tasks in order of arrival, and queries. Any thread may add, one takes.
 
     queries  for the writer's QueryScheduler
-    closed   why nothing more is taken; None while it is open
+    closed   the reason; None while it is open
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class WorkQueue:
         self.closed: Exception | None = None
 
     def put(self, work: PendingBatch | Task) -> None:
-        """Raises what `close` was given."""
+        """Raises the reason given to `close`."""
         with self._changed:
             if self.closed is not None:
                 raise self.closed
@@ -57,7 +57,7 @@ class WorkQueue:
             self._changed.notify()
 
     def put_query(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
-        """Raises what `close` was given."""
+        """Raises the reason given to `close`."""
         with self._changed:
             if self.closed is not None:
                 raise self.closed
@@ -65,7 +65,7 @@ class WorkQueue:
             self._changed.notify()
 
     def close(self, reason: Exception) -> None:
-        """Lets `take` return None, and `put` raise the reason."""
+        """From now on `take` returns None, and `put` raises the reason."""
         with self._changed:
             self.closed = reason
             self._changed.notify()
@@ -73,8 +73,8 @@ class WorkQueue:
     def take(self, block: bool) -> list[PendingBatch] | Task | None:
         """The next task, or all batches before the next task; None once the queue is closed.
 
-        block  wait where there is nothing at all; otherwise an empty list is returned then, as it
-               is where only queries wait
+        block  wait if the queue is empty; otherwise, and if only queries wait, an empty list is
+               returned
         """
         with self._changed:
             if block:

@@ -1,4 +1,4 @@
-"""The only writer of one graph: commits batches, applies them, has them ranked, on one thread."""
+"""The only writer of a graph: commits, applies and ranks batches, on one thread."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from service.storage.journal import Journal
 log = logging.getLogger("liverank.pipeline")
 
 MAX_JOINING_SECONDS = 0.05
-"""How long further batches may delay the ranking of those before them."""
+"""How long further batches may delay the ranking of earlier ones."""
 
 
 class Writer:
-    """Batches that wait together are committed together (one fsync), applied one by one, each
-    deletions first, and ranked once; another strategy ends such a group. Batches that arrive
-    meanwhile are made durable and join it, for a short time. Queries are solved in between.
+    """Batches that wait together are committed together (one fsync), applied one by one, deletions
+    first, and ranked once; a different strategy ends such a group. For a short time, batches that
+    arrive in between are committed and join the group. Queries are solved between groups.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class Writer:
         self._committer = Committer(graph, journal, keyed, ranking, checkpointer, observer)
 
     def run(self) -> None:
-        """Works until the queue is closed; ranks what is applied, then fails who still waits."""
+        """Works until the queue is closed; ranks the applied batches, then fails all other work."""
         try:
             while (work := self._queue.take(block=not self._scheduler)) is not None:
                 if isinstance(work, Task):
                     work.run()
                 else:
                     self._process(work)
-                del work  # would keep its columns in memory until the next one arrives
+                del work  # they would stay in memory until the next ones arrive
                 if self._queue.closed is None:
                     self._scheduler.advance()
             self.ranking.rank_group()
@@ -97,7 +97,7 @@ class Writer:
                 self.ranking.rank_group()
         except DeviceLost:
             raise
-        except Exception as error:  # a fault of this code: all else is handled below
+        except Exception as error:  # a fault of this code: all other errors are handled below
             completions = Completions()
             for batch in batches:
                 batch.fail(error, completions)
@@ -154,5 +154,5 @@ class Writer:
 
 
 def _stages_before(group: CommittedGroup, pending: PendingBatch) -> StageSeconds:
-    """With the stages that a batch is through once it is committed."""
+    """The stages of a committed batch."""
     return StageSeconds(queue=group.began - pending.submitted, journal=group.seconds)

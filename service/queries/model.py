@@ -1,7 +1,7 @@
 """A personalized query as clients write it, and requests that wait for one to be solved.
 
-A query has three shapes: by keys (here), by ids (gpu.PersonalizedQuery), and being solved
-(gpu.QueryBatch, or gpu.Registration for one to be watched).
+A query has three shapes: by keys (here), by ids (gpu.PersonalizedQuery), and running
+(gpu.QueryBatch, or gpu.Registration for a watched one).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _integral(value: object) -> object:
 
 
 class WatchedQuery(BaseModel):
-    """A personalized query that every batch brings up to date."""
+    """A personalized query whose answer follows every batch."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -57,7 +57,7 @@ class WatchedQuery(BaseModel):
     )
     target_error: float | None = Field(
         default=None,
-        description="L1 error to reach; the graph's where omitted",
+        description="L1 error to reach; the graph's if omitted",
         json_schema_extra=L1_ERROR,
     )
 
@@ -97,8 +97,8 @@ class KeyedQuery(WatchedQuery):
 class PendingQuery(Generic[Answer]):
     """Queries that are solved and answered together.
 
-    timeout  seconds that the answer may take, waiting included
-    answer   cancelled by a client that does not want it any more
+    timeout  seconds for the answer, including the wait in the queue
+    answer   cancelled if the client no longer waits
     """
 
     queries: Sequence[WatchedQuery]
@@ -119,11 +119,11 @@ class PendingQuery(Generic[Answer]):
         ]
 
     def prefix(self, index: int) -> str:  # noqa: ARG002
-        """What precedes the fields of one of the queries where an error names them."""
+        """The prefix of one query's fields in errors."""
         return ""
 
     def is_over(self) -> bool:
-        """Whether it is answered, cancelled or, which this sees to, out of time."""
+        """Whether it is answered or cancelled; fails it first if its time is over."""
         if self.answer.done():
             return True
         if perf_counter() - self.submitted > self.timeout:

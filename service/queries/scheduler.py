@@ -1,15 +1,15 @@
-"""When personalized queries are solved: together, and in time slices between batches.
+"""Schedules personalized queries: solved together, and in time slices between batches.
 
-They are solved on the live graph, so on the writer's thread: between two groups of batches, for
-SLICE_SECONDS at most (or one sweep over the graph, where that takes longer). All queries that wait
+They are solved on the live graph, hence on the writer's thread: between two groups of batches, for
+SLICE_SECONDS at most (or one sweep over the graph, if that takes longer). All queries that wait
 when a solve begins share it (gpu.QueryBatch) and its passes over the graph; each request is
-answered as soon as its own queries are. A query to be watched is solved in the same way before it
-is kept, one at a time. Running solves take turns, so that a request with thousands of queries does
-not delay those that arrive after it.
+answered as soon as its own queries are. Queries to be watched are solved in the same way, one at a
+time. Running solves take turns, so that a request with thousands of queries does not delay later
+ones.
 
 A batch between two slices perturbs the running solves, which continue. A steady stream of batches
-could keep one from ever ending: a solve that a batch made start over, or that has followed
-MAX_BATCHES, is completed at once while the batches wait.
+could keep one from ever ending: a solve that a batch restarted, or that has followed MAX_BATCHES,
+is completed at once while the batches wait.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ MAX_BATCHES = 16
 """Batches that a solve follows before it is completed at once."""
 
 GATHERING_SECONDS = 0.002
-"""How long the next solve may wait for clients that were answered together before."""
+"""How long the next solve may wait for clients that were answered together."""
 
 _EXCLUSIVE_SECONDS = 0.1
-"""How long a solve keeps another one from beginning."""
+"""Seconds from the beginning of a solve to the earliest beginning of the next one."""
 
 _MAX_SOLVES = 2
 _MAX_QUERIES = 64
-"""A solve takes no further request once it has so many queries."""
+"""Queries of a solve from which on no further request joins it."""
 
 
 @dataclass(eq=False, slots=True)
 class WatchRequest(PendingQuery[tuple[bool, View]]):
-    """A query to be watched. The answer: whether its name is new, and a view that has it."""
+    """A query to be watched. The answer: whether its name is new, and a view with its result."""
 
     name: str
 
 
 class QueryQueue:
-    """Requests that no solve has begun for. Any thread may call `put`, with `changed` held; all
-    else is for the writer's thread.
+    """Requests whose solve has not begun. Any thread may call `put` while it holds `changed`;
+    everything else is for the writer's thread.
 
-    changed  notified of every arrival
+    changed  notified of every request
     """
 
     def __init__(self, changed: threading.Condition) -> None:
@@ -121,7 +121,7 @@ class QueryScheduler:
         closing: Callable[[], bool],
     ) -> None:
         """newest  the version and the revision of an answer
-        keep     keeps a watched query that is solved
+        keep     stores a watched query that is solved
         closing  whether the graph is being closed, so that no solve is completed any more
         """
         self._graph = graph
@@ -139,7 +139,7 @@ class QueryScheduler:
         return bool(self._queue or self._running)
 
     def advance(self, seconds: float = SLICE_SECONDS) -> None:
-        """Works for about so long, and takes one step at least."""
+        """Works for about `seconds`, for at least one step."""
         end = perf_counter() + seconds
         while self:
             self._begin_watch()
@@ -202,8 +202,8 @@ class QueryScheduler:
             self._running.append(_Solve(self._engine.ask(queries), members, perf_counter()))
 
     def _gather(self) -> None:
-        """Waits a moment for clients that sent requests together before and were just answered:
-        solving for one of them alone delays the others as much as solving for all.
+        """Waits briefly for clients that sent requests together before and were just answered:
+        solving for one of them delays the others as much as solving for all.
         """
         expected = min(self._expected, _MAX_QUERIES)
         with self._queue.changed:
@@ -235,7 +235,7 @@ class QueryScheduler:
         if solve.is_over():
             self._running.remove(solve)
             self._engine.close(job)
-            # requests that arrived meanwhile will probably come with those answered now
+            # requests that are waiting now will probably arrive together with the next of these
             self._expected += len(self._queue.requests)
 
     def _answer(self, solve: _Solve | _FirstSolve) -> None:
@@ -256,7 +256,7 @@ class QueryScheduler:
 
 
 def _named(error: Exception, request: PendingQuery[QueryResponse]) -> Exception:
-    """An error of the engine's check, with its field named as in the request: the engine does not
+    """An error of the engine's validation, its field named as in the request: the engine does not
     number the queries of a list of one.
     """
     if isinstance(error, InvalidValue) and not error.field.startswith("queries["):

@@ -17,8 +17,8 @@ from service.queries.watched import WatchedResult
 from service.vertex_keys import KeyTable
 
 CACHED_PLACES = (1024, 2**17)
-"""The fewest and the most top places that a view caches: fewer would cost the same pass over all
-ranks, more would cost a Python object for each vertex of a large graph.
+"""Bounds on the top places that a view caches: fewer would cost the same pass over all ranks, more
+a Python object for each vertex of a large graph.
 """
 
 
@@ -44,7 +44,7 @@ class _TopCache:
         if not self.holds(end):
             with self._growing:
                 if not self.holds(end):
-                    # doubled, so that reading page after page takes few passes
+                    # doubled, so that reading page by page takes few passes
                     self._cached = self._compute(max(fewest, 1 << (end - 1).bit_length()), 0)
         vertices, ranks = self._cached
         return vertices[offset:end], ranks[offset:end]
@@ -61,10 +61,10 @@ class View:
     version      every batch up to it is in the ranks, or was rejected
     revision     identifies these ranks; it increases with every publication
     error_bound  proven upper bound on the L1 distance to the exact ranks
-    vertices     the view has the vertices with an id below it
+    vertices     the view has the vertices with ids below this
     memory       bytes held for the graph at publication, by purpose
-    watched      results of the watched queries by name; None where they are not solved yet: in the
-                 view of a checkpoint
+    watched      results of the watched queries by name; None in the view of a checkpoint, which has
+                 not solved them yet
     """
 
     version: int
@@ -82,19 +82,19 @@ class View:
         return _TopCache(self.ranks, self.keys)
 
     def ids(self, keys: pa.Array) -> NDArray[np.int64]:
-        """int64[len(keys)]: the id of each key, -1 where the view does not have it."""
+        """int64[len(keys)]: the id of each key, -1 if the view does not have it."""
         ids = self.keys.lookup(keys)
-        # The key table may be ahead of the view: its writer may be applying the next batch.
+        # The key table may be ahead of the view: the next batch may be in progress.
         ids[ids >= self.vertices] = -1
         return ids
 
     def rank(self, key: pa.Array) -> float | None:
-        """The rank of the only key in the array `key`; None where the view does not have it."""
+        """The rank of the only key in the array `key`; None if the view does not have it."""
         ids = self.ids(key)
         return None if ids[0] < 0 else float(self.ranks.of(ids)[0])
 
     def ranks_of(self, keys: pa.Array) -> list[float | None]:
-        """The rank of each key, in order; None where the view does not have it."""
+        """The rank of each key, in order; None if the view does not have it."""
         ids = self.ids(keys)
         known = ids >= 0
         ranks: list[float | None] = [None] * len(ids)
@@ -108,5 +108,7 @@ class View:
         return self._top.holds(offset + count)
 
     def top(self, count: int, offset: int = 0) -> tuple[list[Any], list[float]]:
-        """Keys and ranks of places offset … offset+count-1, best first; fewer at the end."""
+        """Keys and ranks of places offset … offset+count-1, best first; fewer at the end of the
+        graph.
+        """
         return self._top.places(offset, count)

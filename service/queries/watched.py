@@ -14,7 +14,7 @@ from service.vertex_keys import KeyTable
 
 @dataclass(frozen=True, slots=True)
 class WatchedResult:
-    """Of one version. vertices: the keys of the answer; error: where there is no answer, why."""
+    """The result for one version. vertices: the keys of the answer; error: why there is none."""
 
     query: WatchedQuery
     vertices: list[Any]
@@ -23,7 +23,7 @@ class WatchedResult:
 
 
 class WatchedQueries:
-    """Used on the writer's thread alone.
+    """Only for the writer's thread.
 
     queries, results  by name; replaced, never changed
     """
@@ -53,7 +53,7 @@ class WatchedQueries:
         return {key: query for key, query in self.queries.items() if key != name}
 
     def keep(self, queries: Mapping[str, WatchedQuery], registration: Registration) -> None:
-        """Adds a solved query, or replaces that of its name. queries: `with_query` of it."""
+        """Adds a solved query, or replaces the one of its name. queries: from `with_query`."""
         name = registration.name
         self.queries = queries
         self._engine.keep(registration)
@@ -61,14 +61,14 @@ class WatchedQueries:
         self.results = self._collect(changed=name)
 
     def remove(self, queries: Mapping[str, WatchedQuery], name: str) -> None:
-        """queries: `without_query` of the name."""
+        """queries: from `without_query`."""
         self.queries = queries
         self._engine.unwatch(name)
         self._without_seeds.pop(name, None)
         self.results = self._collect()
 
     def refresh(self) -> None:
-        """Brings the results up to date with the engine."""
+        """Updates the results from the engine."""
         if not self.queries:
             return
         for name in list(self._without_seeds):
@@ -77,8 +77,8 @@ class WatchedQueries:
         self.results = self._collect()
 
     def _solve(self, name: str) -> None:
-        """Solves a stored query. Its seeds existed when it was stored; a batch that added one may
-        have been lost with a damaged journal, and may be sent again.
+        """Solves a stored query. A seed may be unknown: the batch that added it may have been lost
+        with a damaged journal, and may be sent again.
         """
         try:
             self._engine.watch(name, self._resolved(self.queries[name]))
@@ -90,7 +90,7 @@ class WatchedQueries:
         return query.resolved(self._graph, self._keys, self._engine.vertices, "seeds")
 
     def _collect(self, changed: str | None = None) -> dict[str, WatchedResult]:
-        """The results of all queries. changed: the query that is another than before."""
+        """The results of all queries. changed: the query that was replaced."""
         results: dict[str, WatchedResult] = {}
         for name, query in self.queries.items():
             if name in self._without_seeds:

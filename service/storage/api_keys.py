@@ -2,10 +2,10 @@
 
     DATA/keys.json  {"format": 1, "keys": [{"id", "name", "scope", "graphs", "created", "sha256"}]}
 
-A key is ``lvr_<id>_<secret>``: the id selects its row, the secret proves it. The secret has 256
-random bits, so one round of SHA-256 protects it: no dictionary attack applies, and a slow hash,
-made for passwords that people choose, would only slow down every request. The file is replaced as a
-whole (written to a temporary file, fsynced, renamed), and only its owner may read it.
+A key is ``lvr_<id>_<secret>``; the id selects its row. The secret has 256 random bits, so one round
+of SHA-256 protects it: a slow hash defends passwords that people choose against dictionary attacks,
+and would only slow down every request here. The file is replaced atomically (written to a temporary
+file, fsynced, renamed), and only its owner may read it.
 
 The key in LIVERANK_API_KEY has scope admin while the server runs with it; it is never on disk.
 """
@@ -28,13 +28,13 @@ from service.errors import LastApiKey, StorageFailed, UnknownApiKey
 from service.storage.files import replace_file
 
 Scope = Literal["read", "write", "admin"]
-"""Each includes those before it."""
+"""Each includes the ones before it."""
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 FILE = "keys.json"
 FILE_FORMAT = 1
 ENVIRONMENT_ID = "environment"
-"""The id that the key in LIVERANK_API_KEY is listed with."""
+"""The id under which the key in LIVERANK_API_KEY is listed."""
 
 _PREFIX = "lvr_"  # scanners for leaked secrets recognise it
 _ID_BYTES = 6
@@ -47,7 +47,7 @@ _MAX_NAME = 100
 class ApiKey:
     """One key, without its secret.
 
-    graphs   the graphs it is for; None: all, present and future
+    graphs   the graphs it is valid for; None: all, present and future
     created  RFC 3339, in UTC
     sha256   of the whole key, in hexadecimal
     """
@@ -93,9 +93,7 @@ class ApiKeyStore:
         return [*([self._environment] if self._environment else []), *self._keys.values()]
 
     def find(self, key: str) -> ApiKey | None:
-        """The key with this text, None where there is none. A wrong secret takes as long as a right
-        one.
-        """
+        """The key with this text, or None. Takes as long for a wrong secret as for a right one."""
         digest = digest_of(key)
         if self._environment and compare_digest(digest, self._environment.sha256):
             return self._environment
@@ -130,7 +128,7 @@ class ApiKeyStore:
 
     def revoke(self, identity: str) -> ApiKey:
         """Removes a key; it takes effect at once. Raises UnknownApiKey, StorageFailed, and
-        LastApiKey for the last one that can create others, which nobody could undo.
+        LastApiKey for the last one that can create others.
         """
         with self._changing:
             key = self._keys.get(identity)

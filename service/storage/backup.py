@@ -1,9 +1,9 @@
 """Backup and restore of a data directory, also while a server uses it.
 
 A backup is a data directory: the API keys, and each graph with its newest checkpoint, the batches
-after it, the idempotency keys and the watched queries. It is consistent, because SQLite copies the
-journal as of one moment, after the checkpoint and the watched queries, which name vertices of
-earlier batches; and every byte of it is verified before it is complete.
+after it, the idempotency keys and the watched queries. It is consistent: SQLite copies the journal
+as of one moment, after the checkpoint and the watched queries, which refer to earlier batches.
+Every byte of the copy is verified before it is complete.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from service.storage.journal import Journal, head_path
 from service.storage.verification import fault_of
 
 _ATTEMPTS = 5
-"""To copy a graph: a checkpoint may be replaced while it is copied."""
+"""Attempts to copy a graph: a checkpoint may be replaced while it is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class CopiedGraph:
 def backup(data: Path, target: Path) -> list[CopiedGraph]:
     """Copies the graphs of the data directory `data` to the new directory `target`.
 
-    Raises StorageFailed; then `target` does not exist.
+    Raises StorageFailed; `target` then does not exist.
     """
     with storage_errors(data):
         names = sorted(path.name for path in _graphs(data))
@@ -58,8 +58,8 @@ def backup(data: Path, target: Path) -> list[CopiedGraph]:
 def restore(source: Path, data: Path) -> list[CopiedGraph]:
     """Copies the backup `source` to the data directory `data`, which must be new or empty.
 
-    Raises StorageFailed for a damaged backup, before anything is written, and where the copy fails;
-    then `data` is unchanged.
+    Raises StorageFailed for a damaged backup, before anything is written, and if the copy fails;
+    `data` is then unchanged.
     """
     with storage_errors(source):
         graphs = sorted(_graphs(source), key=lambda path: path.name)
@@ -150,7 +150,7 @@ def _copy_journal(source: Path, target: Path) -> None:
 
 
 def _verify(graph: Path) -> CopiedGraph:
-    """Raises StorageFailed where the graph could not be recovered from its files."""
+    """Raises StorageFailed if the graph could not be recovered from its files."""
     stored = checkpoints.stored(graph / checkpoints.DIRECTORY)
     newest: Checkpoint | None = checkpoints.read(stored[0]) if stored else None
     watched_file.read_watched(graph / watched_file.FILE)

@@ -71,30 +71,30 @@ class Checkpoint:
 
 
 def write(directory: Path, checkpoint: Checkpoint) -> None:
-    """Writes the checkpoint below `directory`. Raises StorageFailed; then it does not exist."""
+    """Writes the checkpoint below `directory`. Raises StorageFailed; it then does not exist."""
     target = directory / checkpoint.name
-    aside = directory / f"{_WRITING}{checkpoint.name}"
+    temporary = directory / f"{_WRITING}{checkpoint.name}"
     with storage_errors(target):
         directory.mkdir(exist_ok=True)
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         try:
-            aside.mkdir()
+            temporary.mkdir()
             arrays = {}
             for name, array in checkpoint.arrays.items():
                 content = np.ascontiguousarray(array).view(np.uint8).data
-                write_synced(aside / f"{name}.bin", content)
+                write_synced(temporary / f"{name}.bin", content)
                 arrays[name] = {
                     "dtype": array.dtype.newbyteorder("<").str,
                     "length": len(array),
                     "sha256": hashlib.sha256(content).hexdigest(),
                 }
-            write_synced(aside / _MANIFEST, _manifest(checkpoint, arrays))
-            sync_directory(aside)
-            aside.rename(target)
+            write_synced(temporary / _MANIFEST, _manifest(checkpoint, arrays))
+            sync_directory(temporary)
+            temporary.rename(target)
             sync_directory(directory)
         except OSError:
-            # the rest would take space that the next attempt needs
-            shutil.rmtree(aside, ignore_errors=True)
+            # its files would take space that the next attempt needs
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
 
 
@@ -137,7 +137,7 @@ def read(path: Path) -> Checkpoint:
 
 
 def _mapped(path: Path, stated: dict[str, Any]) -> NDArray[Any]:
-    """The array in the file, mapped. Raises StorageFailed where it is damaged."""
+    """The array in the file, mapped. Raises StorageFailed if it is damaged."""
     dtype = np.dtype(stated["dtype"])
     with storage_errors(path), open(path, "rb") as file:
         size = file.seek(0, 2)
@@ -169,27 +169,24 @@ def _entries(directory: Path) -> Iterator[Path]:
 
 
 def newest_valid(directory: Path) -> Checkpoint | None:
-    """The newest valid checkpoint; None where there is none.
-
-    Damaged ones are set aside, and logged.
-    """
+    """The newest valid checkpoint, or None. Damaged ones are renamed, and logged."""
     for path in stored(directory):
         try:
             return read(path)
         except StorageFailed as error:
-            aside = set_aside(path)
-            log.error("%s; the checkpoint was renamed to %s", error, aside.name)
+            renamed = mark_damaged(path)
+            log.error("%s; the checkpoint was renamed to %s", error, renamed.name)
     return None
 
 
-def set_aside(path: Path) -> Path:
+def mark_damaged(path: Path) -> Path:
     """Renames a checkpoint so that it no longer counts; returns the new path."""
-    aside = path.with_name(f"{_DAMAGED}{path.name}")
+    damaged = path.with_name(f"{_DAMAGED}{path.name}")
     with storage_errors(path):
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
+        shutil.rmtree(damaged, ignore_errors=True)
+        path.rename(damaged)
         sync_directory(path.parent)
-    return aside
+    return damaged
 
 
 def remove_old(directory: Path) -> None:

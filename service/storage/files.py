@@ -41,7 +41,7 @@ _NOT_THE_FILE = {
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether an error means that the content of a file is wrong, not that the disk refuses."""
+    """Whether the content of a file is damaged, as opposed to an error of the disk."""
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
         return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & 0xFF not in _NOT_THE_FILE
@@ -80,7 +80,7 @@ def write_synced(path: Path, content: memoryview | bytes, mode: int = 0o666) -> 
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Replaces the file, or creates it, as a whole. Raises StorageFailed; then it is unchanged."""
+    """Replaces or creates the file atomically. Raises StorageFailed; it is then unchanged."""
     temporary = path.with_suffix(".writing")
     with storage_errors(path):
         temporary.unlink(missing_ok=True)

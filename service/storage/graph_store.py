@@ -37,7 +37,7 @@ MANIFEST_FORMAT = 1
 
 
 class GraphStore:
-    """One process at a time has a data directory open."""
+    """An open data directory; one process at a time has it open."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -46,7 +46,7 @@ class GraphStore:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Locks the data directory, or creates it; removes what a crash left incomplete.
+        """Creates the data directory if needed, locks it, and removes what a crash left incomplete.
 
         Raises StorageFailed.
         """
@@ -92,11 +92,11 @@ class GraphStore:
         with storage_errors(directory):
             directory.rename(temporary)
             sync_directory(self._graphs)
-        # Where this fails, the next start removes the rest.
+        # If this fails, the next start removes the rest.
         shutil.rmtree(temporary, ignore_errors=True)
 
     def _temporary(self, prefix: str) -> Path:
-        # numbered: one that was dropped before may still be there
+        # numbered: an earlier one of the same name may still exist
         return self._graphs / f"{prefix}-{next(self._numbers)}"
 
 

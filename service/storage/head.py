@@ -1,11 +1,11 @@
 """The head of a journal: a small file beside it with the newest version.
 
-SQLite silently ignores a damaged write-ahead log from the damage on. The head, written after each
-commit, exposes a journal that ends too early. Its two slots are written alternately, so that one is
-always valid. It is not synced, because the commit before it is: after a power loss it may be behind
-the journal, never ahead of it.
+SQLite silently ignores the part of a write-ahead log that follows damage. The head, written after
+each commit, exposes a journal that ends too early. Its two slots are written alternately, so that
+one is always valid. It is not synced, because the commit before it is: after a power loss it may be
+behind the journal, never ahead of it.
 
-    slot: "LVHD", version (uint64), chain (32 bytes), CRC-32 of all that (uint32); little-endian
+    slot: "LVHD", version (uint64), chain (32 bytes), CRC-32 of these (uint32); little-endian
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Head:
     """The head file of one journal, open for writing."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the file, or creates it. Raises OSError."""
+        """Opens or creates the file. Raises OSError."""
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._turn = 0
 
@@ -46,7 +46,7 @@ class Head:
 
 
 def read_head(path: Path) -> tuple[int, bytes] | None:
-    """Version and chain of the newest valid slot; None where there is none, or no file."""
+    """Version and chain of the newest valid slot; None without one, or without the file."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""The journal of one graph: every accepted batch, in order, before anything else sees it.
+"""The journal of one graph: every accepted batch, in order, before it is applied.
 
 The tables are those of service.storage.layout. The rules:
 
 1. A batch is committed and fsynced (``synchronous=FULL``) before it is applied. Batches that wait
-   together are one transaction, with one fsync. It also reserves the revisions that will publish
-   them.
+   together are committed in one transaction, with one fsync, which also reserves the revisions
+   that will publish them.
 2. A rejection is committed and fsynced before it is answered: a replay must skip exactly the
    batches that were skipped before.
 3. A receipt is committed before it is answered, without an fsync of its own
@@ -49,14 +49,14 @@ KEPT_SECONDS = 7 * 24 * 3600.0
 """How long an idempotency key is kept after its batch was retired."""
 
 _SLICE_ROWS, _SLICE_BYTES = 500, 4 << 20
-"""The most that one transaction of `retire` removes, because commits wait for it."""
+"""Limits on one transaction of `retire`, because commits wait for it."""
 
 Status = Literal["ranked", "rejected", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a batch ended. body: the JSON of the response."""
+    """The outcome of a batch. body: the JSON of the response."""
 
     status: Status
     body: bytes
@@ -116,14 +116,14 @@ class Journal:
 
     @property
     def revision(self) -> int:
-        """The highest that may have been published."""
+        """The highest revision that may have been published."""
         return self._state.revision
 
     def append(self, records: Sequence[Record], revisions: int) -> list[int]:
         """Commits `records` with one fsync, and reserves `revisions` more revisions.
 
-        Returns the versions of the records. Raises StorageFailed; then none of them is in the
-        journal.
+        Returns the versions of the records. Raises StorageFailed; the journal then has none of
+        them.
         """
         now = time.time()
         with self._writing:
@@ -147,7 +147,7 @@ class Journal:
         return [version for version, _, _ in numbered]
 
     def reserve(self, revisions: int) -> None:
-        """Commits, with an fsync, that so many more revisions may be published."""
+        """Commits, with an fsync, that `revisions` more may be published."""
         self.append([], revisions)
 
     def reject(self, version: int, problem: bytes) -> None:
@@ -156,15 +156,15 @@ class Journal:
             layout.insert_outcomes(self._durable, [(version, "rejected", problem)])
 
     def add_receipts(self, receipts: Iterable[tuple[int, bytes]]) -> None:
-        """Commits receipts: they survive the process, but perhaps not a power loss (rule 3)."""
+        """Commits receipts without an fsync (rule 3)."""
         with self._writing, self._transaction(self._receipts):
             layout.insert_outcomes(
                 self._receipts, ((version, "ranked", receipt) for version, receipt in receipts)
             )
 
     def blame(self, versions: Sequence[int]) -> None:
-        """Commits, with an fsync, that the device was lost while these batches were processed. With
-        several, each becomes a suspect, but none is counted as the cause.
+        """Commits, with an fsync, that the device was lost while these batches were processed. Each
+        becomes a suspect; only a single batch is counted as the cause.
         """
         with self._writing, self._transaction(self._durable):
             self._durable.executemany(
@@ -179,7 +179,7 @@ class Journal:
             return dict(self._durable.execute("SELECT version, count FROM deaths").fetchall())
 
     def acquit(self) -> None:
-        """Removes the suspects: the graph was ranked with all of them."""
+        """Removes all suspects: the graph was ranked with them."""
         with self._writing, self._transaction(self._durable):
             self._durable.execute("DELETE FROM deaths")
 
@@ -198,7 +198,7 @@ class Journal:
         return row[0], row[2]
 
     def outcome(self, version: int) -> Outcome | None:
-        """How `version` ended; None while it is pending, and for an unknown version."""
+        """The outcome of `version`; None while it is pending, and for an unknown version."""
         with self._reading, storage_errors(self.path):
             row = self._reader.execute(
                 "SELECT version, status, body, checksum FROM outcomes WHERE version = ?",
@@ -237,7 +237,7 @@ class Journal:
     def retire(self, version: int, chain: bytes) -> None:
         """Removes the batches up to `version`, whose chain is `chain`, in slices.
 
-        Raises StorageFailed; then only some of the oldest are removed, without a gap.
+        Raises StorageFailed; some of the oldest may then be removed, without a gap.
         """
         now = time.time()
         while self.retired < version:
@@ -291,7 +291,7 @@ class Journal:
                 return
 
     def sync_head(self) -> None:
-        """Makes the head file as it is now survive a power loss."""
+        """Makes the current head file survive a power loss."""
         if self._head is not None:
             with storage_errors(head_path(self.path)):
                 self._head.sync()
@@ -323,7 +323,7 @@ class Journal:
         return connection
 
     def _write_head(self) -> None:
-        """After the commit: a head that is behind merely detects less."""
+        """Writes the head after the commit: one that is behind detects less, but is not wrong."""
         assert self._head is not None
         try:
             self._head.write(self._state.version, self._state.chain)
@@ -332,7 +332,7 @@ class Journal:
 
     @contextmanager
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-        """To be entered with `_writing` held: SQLite has one writer, and would wait by polling."""
+        """For callers that hold `_writing`: SQLite has one writer, and would wait by polling."""
         with storage_errors(self.path):
             connection.execute("BEGIN IMMEDIATE")
             try:

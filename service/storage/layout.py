@@ -5,28 +5,28 @@ A SQLite database (WAL); `application_id` marks a journal of liverank, `user_ver
 
     batches    version          the number of the batch; those up to state.retired are removed
                committed_at     Unix time, seconds
-               strategy         the strategy asked for
-               idempotency_key  null where none was given
+               strategy         the requested strategy
+               idempotency_key  null without one
                body_hash        SHA-256 of the request's body
                payload          the columns of keys (service.formats.payload)
-               chain            SHA-256 of all the above and of the chain of the batch before
+               chain            SHA-256 of all the above and of the previous batch's chain
     requests   version          of a batch with an idempotency key, retired or not
                idempotency_key  unique
                body_hash        as above
                retired_at       Unix time at which the batch was removed; null before
                checksum         CRC-32 of all the above
-    outcomes   version          of a batch that has ended
+    outcomes   version          of a batch with an outcome
                status           ranked: body is the receipt; rejected: body is the problem document;
-                                lost: the batch could not be read back, body says why
-               body             JSON, the body of the response
+                                lost: the batch could not be read back; body gives the reason
+               body             the body of the response, JSON
                checksum         CRC-32 of all the above
     deaths     version          of a batch that was being processed when the device was lost
-               count            how often that was the only one: at 2 it is rejected
+               count            how often it was the only one: at 2 it is rejected
     state      one row: version of the newest batch and its chain; the newest retired version and
                its chain; the highest revision that may have been published; their CRC-32
 
-Chain and checksums, because SQLite has none of its own: it does not notice a page that the disk
-returns with other bytes.
+The chain and the checksums are there because SQLite has none: it does not notice a page that the
+disk returns with wrong bytes.
 
 Layout 1 (release 0.1) had no requests, chain and checksums, and `published` instead of `state`.
 """
@@ -95,7 +95,7 @@ class UnknownLayout(StorageFailed):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One batch as the journal keeps it."""
+    """A batch as the journal stores it."""
 
     payload: bytes
     strategy: str
@@ -123,7 +123,7 @@ class State:
 
 
 def link(chain: bytes, version: int, committed_at: float, record: Record) -> bytes:
-    """The chain of a batch, from that of the one before."""
+    """The chain of a batch, from the chain of the previous one."""
     strategy, key = record.strategy.encode(), record.idempotency_key
     owner = b"" if key is None else b"=" + key.encode()
     head = (
@@ -171,7 +171,7 @@ def write_state(connection: sqlite3.Connection, state: State) -> None:
 
 
 def read_state(connection: sqlite3.Connection, path: Path) -> State:
-    """Raises StorageFailed where the row is damaged, sqlite3.Error where the file is."""
+    """Raises StorageFailed if the row is damaged, sqlite3.Error if the file is unreadable."""
     row = connection.execute(
         "SELECT version, chain, retired, retired_chain, revision, checksum FROM state"
     ).fetchone()

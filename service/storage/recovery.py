@@ -1,4 +1,4 @@
-"""The journal that a graph is recovered from: verified, and salvaged first where it is damaged."""
+"""The journal that a graph is recovered from: verified, and salvaged first if it is damaged."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from service.storage.verification import fault_of
 
 
 def verified_journal(path: Path, checkpoint: Checkpoint | None) -> Journal:
-    """The journal at `path`, with every row checked; salvaged first where it is damaged.
+    """The journal at `path`, with every row checked; salvaged first if it is damaged.
 
-    Raises StorageFailed where the graph cannot be recovered from it and the checkpoint.
+    Raises StorageFailed if the graph cannot be recovered from it and the checkpoint.
     """
     finish_salvage(path)
     try:

@@ -1,12 +1,12 @@
 """Salvages a damaged journal: copies what can be read to a new one, and reports the rest.
 
     salvaging/             the new journal while it is written
-    salvaged/              the new journal, complete: from here on it counts
+    salvaged/              the new journal once it is complete; it replaces the damaged one
     damaged-journal-<n>/   the old files, unchanged
 
 A batch that cannot be read gets the outcome ``lost``: its version stays assigned, and requests for
-it are told so. Later batches are kept: each is verified on its own. The idempotency key of a lost
-batch is removed, so that the batch is applied when it is sent again.
+it get that outcome. Later batches are kept: each is verified on its own. The idempotency key of a
+lost batch is removed, so that the batch is applied when it is sent again.
 """
 
 from __future__ import annotations
@@ -34,48 +34,48 @@ from service.storage.layout import Record, State
 log = logging.getLogger("liverank.salvage")
 
 _REVISIONS_SKIPPED = 1 << 20
-"""Revisions skipped where the newest one is unknown, so that none is used twice."""
+"""Revisions skipped if the newest one is unknown, so that none is used twice."""
 
 _CHUNK = 1000
 
 
 def salvage(path: Path, checkpoint: Checkpoint | None, fault: str) -> None:
-    """Replaces the journal at `path`, which has the `fault`, with what can be read of it.
+    """Replaces the journal at `path`, which has the `fault`, with its readable part.
 
-    Raises StorageFailed where too little would be left to recover from.
+    Raises StorageFailed if too little would be left to recover from.
     """
     directory = path.parent
-    aside = directory / "salvaging"
+    temporary = directory / "salvaging"
     with storage_errors(directory):
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
     old = sqlite3.connect(path, isolation_level=None)
     try:
-        lost, end = _rebuild(old, path, aside / path.name, checkpoint, fault)
+        lost, end = _rebuild(old, path, temporary / path.name, checkpoint, fault)
     finally:
         old.close()
     with storage_errors(directory):
-        sync_directory(aside)
-        aside.rename(directory / "salvaged")
+        sync_directory(temporary)
+        temporary.rename(directory / "salvaged")
         sync_directory(directory)
     finish_salvage(path)
     named = "batches " + ", ".join(_ranges(lost)) if lost else "no batch"
-    log.error("%s: %s; it was set aside; lost: %s of %d", path, fault, named, end)
+    log.error("%s: %s; the file was moved away; lost: %s of %d", path, fault, named, end)
 
 
 def finish_salvage(path: Path) -> None:
-    """Moves a salvaged journal to the place of the damaged one; continues after an interruption."""
+    """Replaces the damaged journal with the salvaged one; continues after an interruption."""
     directory, new = path.parent, path.parent / "salvaged"
     if not new.is_dir():
         return
     head = head_path(path)
     with storage_errors(directory):
         if (new / path.name).exists():
-            aside = _new_directory(directory, "damaged-journal-")
+            damaged = _new_directory(directory, "damaged-journal-")
             old = (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"))
             for file in (*old, head, path):
                 if file.exists():
-                    file.rename(aside / file.name)
+                    file.rename(damaged / file.name)
             if (new / head.name).exists():
                 (new / head.name).rename(head)
             (new / path.name).rename(path)
@@ -164,7 +164,7 @@ def _readable_newest(old: sqlite3.Connection) -> int | None:
 def _verified_batches(
     old: sqlite3.Connection, after: int, chain: bytes, last: int
 ) -> Iterator[tuple[int, tuple[float, Record]]]:
-    """The intact batches; a row is verified with the chain of the one before."""
+    """The intact batches; a row is verified with the previous row's chain."""
     columns = "version, committed_at, payload, strategy, idempotency_key, body_hash, chain"
     expected, before = after + 1, chain
     for version, committed_at, *fields, stated in _readable_rows(

@@ -13,9 +13,9 @@ from service.storage.layout import Record
 
 
 def fault_of(journal: Journal, checkpoint: Checkpoint | None) -> str | None:
-    """The first fault of the journal, in words; None where it is intact.
+    """The first fault of the journal, as text; None if it is intact.
 
-    Raises StorageFailed where the disk prevents reading it.
+    Raises StorageFailed if the disk prevents reading it.
     """
     try:
         connection = sqlite3.connect(journal.path)
@@ -92,7 +92,7 @@ def _end(
 
 
 def _chain_at(connection: sqlite3.Connection, journal: Journal, version: int) -> bytes | None:
-    """The journal's chain at a version; None where it no longer has it."""
+    """The journal's chain at a version; None if it no longer holds it."""
     if version == journal.version:
         return journal.chain
     if version == journal.retired:

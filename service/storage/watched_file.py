@@ -3,8 +3,8 @@
 GRAPH/watched.json  {"format": 1, "watched": {name: {"seeds": [[key, weight], …], "k", "method",
                     "target_error"}}}
 
-It holds the queries alone: after a restart each is solved again. It is replaced as a whole (written
-to a temporary file, fsynced, renamed).
+It holds queries without results: after a restart each is solved again. It is replaced atomically
+(written to a temporary file, fsynced, renamed).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 def read_watched(path: Path) -> dict[str, WatchedQuery]:
-    """The watched queries in the file, by name; none where it is missing. Raises StorageFailed."""
+    """The watched queries in the file, by name; none if it is missing. Raises StorageFailed."""
     if not path.exists():
         return {}
     try:
@@ -50,7 +50,7 @@ def _query_of(stored: dict[str, Any]) -> WatchedQuery:
 
 
 def write_watched(path: Path, queries: Mapping[str, WatchedQuery], kind: KeyKind) -> None:
-    """Replaces the file; kind: of the graph's keys. Raises StorageFailed; then it is unchanged."""
+    """Replaces the file. kind: of the graph's keys. Raises StorageFailed; it is then unchanged."""
     watched = {
         name: {
             "seeds": [[key_from_text(seed, kind), weight] for seed, weight in query.seeds.items()],

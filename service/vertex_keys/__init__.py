@@ -1,4 +1,4 @@
-"""Keys of vertices, as clients name them, and the dense ids that the engine numbers them with."""
+"""Vertex keys, which clients use, and the dense ids that the engine uses instead."""
 
 from service.vertex_keys.kinds import ARROW_TYPES, KeyKind, key_from_text
 from service.vertex_keys.table import KeyCapture, KeyTable

@@ -17,11 +17,11 @@ _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
 def key_from_text(text: str, kind: KeyKind, field: str = "vertex") -> str | int:
-    """The key that a path or a member of a JSON object names. Raises InvalidValue for `field`."""
+    """The key written as text in a path or a member name. Raises InvalidValue for `field`."""
     if kind == "integer":
         if _INTEGER.fullmatch(text) is None or not -(2**63) <= int(text) < 2**63:
-            raise InvalidValue(field, text, "a signed 64-bit integer, as are the graph's keys")
+            raise InvalidValue(field, text, "a signed 64-bit integer, like the graph's keys")
         return int(text)
     if not text:
-        raise InvalidValue(field, text, "a key of at least one character")
+        raise InvalidValue(field, text, "a key with at least one character")
     return text

@@ -21,7 +21,7 @@ _BYTE = np.uint64(8)
 _ID_BITS = np.uint64(32)
 ID_MASK = np.uint64(0xFFFFFFFF)
 _STRIDE = 8
-"""Keys between two steps of prefetching."""
+"""Distance in keys between the steps of prefetching."""
 
 
 @intrinsic
@@ -49,7 +49,7 @@ _prefetch: Any = _prefetch_line  # compiled code calls it without the typing con
 
 @njit(**_INLINED)  # type: ignore[untyped-decorator]
 def _span(offsets: Any, width: Any, index: Any) -> Any:
-    """Start and length in bytes of key `index`; `width` is 0 where `offsets` hold them."""
+    """Start and length in bytes of key `index`; `width` is 0 if `offsets` are used."""
     if width:
         return np.uint64(index * width), np.uint64(width)
     start = offsets[index]
@@ -93,7 +93,7 @@ def _probe(
     at: Any,
     size: Any,
 ) -> Any:
-    """The id of the key, or -1, and the slot that ended the search."""
+    """The id of the key or -1, and the slot at which the search ended."""
     mask = np.uint64(len(slots) - 1)
     slot = hashed & mask
     while True:
@@ -167,9 +167,7 @@ def add(
     hashes: Any,
     ids: Any,
 ) -> Any:
-    """As `find`, but appends unknown keys, for which there must be room; returns the new number of
-    keys.
-    """
+    """Like `find`, but appends unknown keys, which must fit; returns the new number of keys."""
     for i in range(len(hashes)):
         _fetch_ahead(slots, offsets, arena, width, hashes, i)
         start, length = _span(key_offsets, width, first + i)
@@ -203,7 +201,7 @@ def refill(slots: Any, count: Any, fresh: Any) -> None:
 
 @njit(**COMPILED)  # type: ignore[untyped-decorator]
 def clear_from(slots: Any, count: Any) -> None:
-    """Empties the slots of ids from `count` on, which must be the last ones entered."""
+    """Empties the slots of ids from `count` on, which must be the last ones added."""
     for i in range(len(slots)):
         if np.int64(slots[i] & ID_MASK) > count:
             slots[i] = _ZERO

@@ -1,5 +1,5 @@
-"""SipHash-1-3 as a Numba kernel: with a random seed, whoever chooses the keys cannot choose
-collisions (Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012).
+"""SipHash-1-3 as a Numba kernel: with a random seed, clients cannot choose keys that collide
+(Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BYTE = np.uint64(8)
 
 @njit(**COMPILED)  # type: ignore[untyped-decorator]
 def word_at(data: Any, position: Any) -> Any:
-    """The 8 bytes at `position` as a little-endian integer: LLVM makes one load of it."""
+    """The 8 bytes at `position` as a little-endian integer: LLVM compiles it to one load."""
     word = np.uint64(data[position])
     for byte in range(1, 8):
         shift = np.uint64(byte)

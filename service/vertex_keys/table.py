@@ -6,15 +6,15 @@ of these requirements:
 - no Python object per key: a dict of 10⁷ strings takes 1.5 GB, these arrays about 0.4 GB;
 - both directions, with ids that never change (a pandas or Arrow dictionary is rebuilt when it
   grows, a sorted index renumbers);
-- readers beside the one writer without a lock, and outside the interpreter lock;
+- reads concurrent with the one writer, without a lock and outside the interpreter lock;
 - a rejected batch can be rolled back.
 
-Layout. Keys lie one after the other in `arena`, in order of their ids; string key `i` is
+Layout. Keys are stored one after the other in `arena`, in order of their ids; string key `i` is
 `arena[offsets[i]:offsets[i + 1]]`, an integer key is 8 bytes at `8 i` and needs no offsets. `slots`
 is an open-addressing table with linear probing: each slot is one 64-bit word, the key's 32-bit hash
 above and its id + 1 below, 0 when empty. The hash alone determines the slot, so the table grows
-without reading a key. The hash is SipHash-1-3 with a random seed, as in CPython and Rust: whoever
-chooses the keys cannot choose collisions, and ids do not depend on it.
+without reading a key. The hash is SipHash-1-3 with a random seed, as in CPython and Rust, so that
+clients cannot choose keys that collide; ids do not depend on it.
 
 Readers. The arrays and the number of ids are published together, as one tuple. Arrays are only ever
 appended to: a filled slot and a written key never change. Growth and truncation build new arrays. A
@@ -38,7 +38,7 @@ from service.vertex_keys.probing import ID_MASK, add, clear_from, find, gather, 
 
 _INTEGER_BYTES = 8
 _CHUNK = 1 << 16
-"""Keys added between two checks of the free space, which bounds what is reserved in vain."""
+"""Keys added between two checks of the free space; bounds what is reserved and not used."""
 
 _MIN_SLOTS = 1 << 10
 _MIN_BYTES = 1 << 12
@@ -60,7 +60,7 @@ class _Arrays(NamedTuple):
 
 
 class _KeyBuffers(NamedTuple):
-    """An Arrow array in the form that the kernels read.
+    """An Arrow array as the kernels read it.
 
     offsets  int32[size + 1] into `data` for strings, [0] for integers
     data     uint8[…], read-only
@@ -73,16 +73,16 @@ class _KeyBuffers(NamedTuple):
 
 
 class KeyCapture(NamedTuple):
-    """The keys at one moment: the writer appends to the same arrays, behind them."""
+    """The keys at one moment; the writer continues to append to the same arrays."""
 
     kind: KeyKind
     seed: NDArray[np.uint64]
     state: _Arrays
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `KeyTable.restored` takes: seed, slots, offsets and arena, without spare room.
+        """Seed, slots, offsets and arena, without spare capacity, for `KeyTable.restored`.
 
-        The slots are a copy, because the originals hold entries of later keys too.
+        The slots are a copy, because the originals also have entries of later keys.
         """
         slots, offsets, arena, size = self.state
         own = slots.copy()
@@ -124,16 +124,18 @@ class KeyTable:
 
     @classmethod
     def restored(cls, kind: KeyKind, size: int, arrays: dict[str, NDArray[Any]]) -> KeyTable:
-        """The table of `KeyCapture.arrays`, which it then owns; the slots must be writable."""
+        """The table with these arrays (see `KeyCapture.arrays`), which it then owns; the slots must
+        be writable.
+        """
         table = cls(kind)
         table._seed = arrays["seed"]
         table._published = _Arrays(arrays["slots"], arrays["offsets"], arrays["arena"], size)
         return table
 
     def lookup(self, keys: pa.Array) -> NDArray[np.int64]:
-        """int64[len(keys)]: the id of each key, -1 where it is unknown. Adds nothing.
+        """int64[len(keys)]: the id of each key, -1 if it is unknown. Adds nothing.
 
-        Raises TypeError for an array that is not of the table's kind, ValueError for nulls.
+        Raises TypeError for an array of another kind, ValueError for nulls.
         """
         state = self._published
         columns = self._columns(keys)
@@ -146,8 +148,8 @@ class KeyTable:
     def assign(self, keys: pa.Array) -> NDArray[np.int64]:
         """int64[len(keys)]: the id of each key. Unknown ones get the next ids in order.
 
-        Raises as `lookup` does, and OverflowError where ids would exceed 32 bits; the table is then
-        unchanged.
+        Raises what `lookup` raises, and OverflowError if ids would exceed 32 bits; the table is
+        then unchanged.
         """
         columns = self._columns(keys)
         ids = np.empty(columns.size, np.int64)
@@ -155,14 +157,14 @@ class KeyTable:
         try:
             for first in range(0, columns.size, _CHUNK):
                 hashes = self._hashes(columns, first)
-                state = self._with_room(state, columns, first, len(hashes))
+                state = self._with_capacity(state, columns, first, len(hashes))
                 size = add(*state, self._width, columns.offsets, columns.data, first, hashes, ids)
                 state = state._replace(size=size)
                 if size > VERTEX_LIMIT:
                     raise OverflowError(f"a graph has at most {VERTEX_LIMIT:,} vertices")
         except BaseException:
-            # Left in, the entries of this call would fill the table. They are the newest and no
-            # reader follows them, so every older entry is found without them as before.
+            # The entries of this call would fill the table. They are the newest and no reader
+            # follows them, so every older entry is found without them as before.
             clear_from(published.slots, published.size)
             raise
         self._published = state
@@ -185,8 +187,8 @@ class KeyTable:
     def keys(self, ids: NDArray[np.int64]) -> pa.Array:
         """The key of each id, as an Arrow array of the table's kind.
 
-        Raises IndexError for an id that the table does not have, and OverflowError for more than
-        2 GiB of strings at once, which an Arrow string array cannot hold.
+        Raises IndexError for an id that the table does not have, and OverflowError for more than 2
+        GiB of strings at once, which an Arrow string array cannot hold.
         """
         state = self._published
         wanted = np.ascontiguousarray(ids, np.int64)
@@ -211,7 +213,7 @@ class KeyTable:
         return pa.Array.from_buffers(ARROW_TYPES[self.kind], count, buffers, null_count=0)
 
     def nbytes(self) -> int:
-        """Bytes of the table's arrays, with their spare room."""
+        """Bytes of the table's arrays, including spare capacity."""
         state = self._published
         return state.slots.nbytes + state.offsets.nbytes + state.arena.nbytes
 
@@ -238,8 +240,8 @@ class KeyTable:
         hash_keys(keys.offsets, keys.data, self._width, first, self._seed, self._hash_mask, hashes)
         return hashes
 
-    def _with_room(self, state: _Arrays, keys: _KeyBuffers, first: int, added: int) -> _Arrays:
-        """`state` with room for the `added` keys from `first` on, in case all are new."""
+    def _with_capacity(self, state: _Arrays, keys: _KeyBuffers, first: int, added: int) -> _Arrays:
+        """`state` with capacity for the `added` keys from `first` on, in case all are new."""
         count = state.size + added
         slots, offsets, arena = state.slots, state.offsets, state.arena
         if self._width:
@@ -257,15 +259,15 @@ class KeyTable:
 
 
 def _grown(array: NDArray[Any], used: int, needed: int) -> NDArray[Any]:
-    """`array` if it has room for `needed` items, else a larger copy of its first `used` ones."""
+    """`array` if it has `needed` items, else a larger copy of its first `used` ones."""
     if needed <= len(array):
         return array
     return _copied(array, used, max(needed, len(array) * 3 // 2))
 
 
-def _copied(array: NDArray[Any], used: int, room: int = 0) -> NDArray[Any]:
-    """A copy of the first `used` items, as large as `array` or `room`, whichever is more."""
-    copy = np.empty(max(room, len(array)), array.dtype)
+def _copied(array: NDArray[Any], used: int, capacity: int = 0) -> NDArray[Any]:
+    """A copy of the first `used` items, with the larger of the capacities."""
+    copy = np.empty(max(capacity, len(array)), array.dtype)
     copy[:used] = array[:used]
     return copy
 

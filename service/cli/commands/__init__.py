@@ -1,5 +1,4 @@
 """The commands: parse, call, print.
 
-Modules that take long to import are imported inside the commands that need them, so that `--help`
-is fast.
+Slow imports are inside the commands that need them, so that `--help` is fast.
 """

@@ -26,10 +26,11 @@ Scope = Literal["read", "write", "admin"]
 
 @keys.command("create")
 def create_key(
-    scope: Annotated[Scope, typer.Option(help="Each includes those before it.")],
+    scope: Annotated[Scope, typer.Option(help="Each includes the ones before it.")],
     name: Annotated[str, typer.Option(help="The purpose of the key.")] = "unnamed",
     graph: Annotated[
-        list[str] | None, typer.Option(help="A graph that it is for; repeatable. Default: all.")
+        list[str] | None,
+        typer.Option(help="A graph that it is valid for; repeatable. Default: all."),
     ] = None,
     data: Annotated[
         Path | None,
@@ -87,7 +88,7 @@ def revoke_key(
 def _create_offline(
     data: Path, name: str, scope: Scope, graphs: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Creates a key in a data directory that no server uses; like the server's response.
+    """Creates a key in a data directory that no server uses; returns what the server would.
 
     Raises InvalidValue, StorageFailed.
     """
@@ -111,12 +112,12 @@ def _create_offline(
 def _file_for_key(path: Path) -> Iterator[TextIO]:
     """A new file that only its owner may read; removed if no key is written.
 
-    Raises CommandError where the file exists: before there is a key, which would be lost.
+    Raises CommandError if the file exists, before a key is created that would be lost.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise CommandError(f"{path} exists; a key is not written over another file") from None
+        raise CommandError(f"{path} exists; a key does not overwrite a file") from None
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             yield file

@@ -111,7 +111,7 @@ def replay(
 def rank(
     file: File,
     top: Annotated[int, typer.Option(min=1, help="Number of places to print.")] = 10,
-    strategy: Annotated[Strategy, typer.Option(help="How to solve.")] = "static",
+    strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
     damping: Annotated[float, typer.Option(help="Probability of following an edge.")] = 0.85,
     dangling: Annotated[
         Literal["uniform", "self-loop"], typer.Option(help="Where vertices without out-edges lead.")
@@ -120,7 +120,7 @@ def rank(
     storage: Annotated[
         Literal["float64", "float32"], typer.Option(help="float32: half the memory per vertex.")
     ] = "float64",
-    backend: Annotated[Backend, typer.Option(help="auto: CUDA where there is a device.")] = "auto",
+    backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
     as_json: Json = False,
 ) -> None:
     """Ranks the vertices of a file; needs no server."""
@@ -191,7 +191,7 @@ def generate_grid(
 
 
 def _load(client: Client, graph: str, edges: EdgeList) -> Any:
-    """Loads with a progress bar, which is full before the edges are ranked."""
+    """Loads with a progress bar, which is full once all edges are sent."""
     from service.cli import display, ingest
 
     with display.edge_progress() as progress:

@@ -20,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None)
 def serve(
     data: Data = None,
     backend: Annotated[
-        Backend | None, typer.Option(help="auto: CUDA where there is a device.")
+        Backend | None, typer.Option(help="auto: CUDA if there is a device.")
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on.")] = None,
@@ -34,8 +34,8 @@ def serve(
     """
     import gc
 
-    # What is imported stays until the end: searching it for garbage takes a fifth of the time of
-    # the imports, and later delays reads.
+    # Imported modules are never garbage: collecting would take a fifth of the time of the imports,
+    # and later delay reads.
     gc.disable()
     from service.cli import serve as server
     from service.settings import Settings
@@ -64,7 +64,7 @@ def demo(
         bool, typer.Option("--exit", help="Stop at the end instead of leaving the service running.")
     ] = False,
 ) -> None:
-    """Shows the service, a changing graph and its ranks as they move, on one machine."""
+    """Shows the service and the ranks of a changing graph, on one machine."""
     from service.cli.demo import run_demo
 
     run_demo(file=file, batches=batches, port=port, stay=not leave)
@@ -72,7 +72,7 @@ def demo(
 
 @app.command()
 def checkpoint(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Has a server write all that is committed to a checkpoint."""
+    """Has a server write a checkpoint of what is committed."""
     from service.cli import display
 
     with client_of(url) as client:
@@ -98,7 +98,7 @@ def backup(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Copies all graphs of a data directory, even while a server uses it, and verifies the copy."""
+    """Copies all graphs of a data directory, also while a server uses it, and verifies the copy."""
     from service.settings import Settings
     from service.storage.backup import backup as copy
 

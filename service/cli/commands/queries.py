@@ -1,4 +1,4 @@
-"""`liverank top`, `get` and `ppr`: questions to a server."""
+"""`liverank top`, `get` and `ppr`: queries to a server."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _personalized(
     target_error: float | None,
     target: str | None,
 ) -> dict[str, Any]:
-    """The answer for one vertex, whose key is used as it is; or for several, with their weights
+    """The answer for one vertex, whose key is used unchanged, or for several, with their weights
     after the last ``=``. Raises CommandError for a weight that is not a number.
     """
     if len(vertices) == 1:

@@ -39,7 +39,7 @@ def _caller(request: Request) -> str:
 
 @router.get("/keys", response_model=ApiKeyList, responses=problems())
 async def list_keys(request: Request) -> Response:
-    """All keys, the oldest first, without their texts, which are not stored."""
+    """All keys, the oldest first; their texts are not stored."""
     return json_response({"keys": [_describe(key) for key in access_of(request).keys.listed()]})
 
 
@@ -51,7 +51,7 @@ async def list_keys(request: Request) -> Response:
     openapi_extra=body_of(ApiKeyRequest),
 )
 async def create_key(request: Request) -> Response:
-    """Creates a key. Its text is in this response and nowhere else."""
+    """Creates a key. Its text is only in this response."""
     wanted = parse_body(ApiKeyRequest, await read_body(request))
     keys = access_of(request).keys
     key, text = await asyncio.to_thread(keys.create, wanted.name, wanted.scope, wanted.graphs)
@@ -66,7 +66,7 @@ async def create_key(request: Request) -> Response:
 async def revoke_key(
     request: Request, identity: Annotated[str, Path(alias="id", description="of the key")]
 ) -> Response:
-    """Removes a key; requests with it are refused from then on."""
+    """Removes a key; further requests with it are refused."""
     await asyncio.to_thread(access_of(request).keys.revoke, identity)
     log.info("API key revoked", extra={"key": identity, "by": _caller(request)})
     return Response(status_code=204)

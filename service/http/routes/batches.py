@@ -40,9 +40,9 @@ Strategy = Annotated[
 ]
 
 SMALL_BODY = 4096
-"""Bytes of a body that is decoded on the event loop: passing it to a thread would take longer."""
+"""Bodies up to this size are decoded on the event loop: passing them to a thread takes longer."""
 
-# Reads use the loop's default threads; writers of large batches must not occupy those.
+# Reads use the loop's default threads; large batches must not occupy those.
 _DECODERS = ThreadPoolExecutor(2, thread_name_prefix="liverank-decode")
 
 
@@ -83,7 +83,7 @@ async def send_batch(
         ),
     ] = None,
 ) -> Response:
-    """Deletes, then inserts; all or nothing. Once answered, the batch survives a crash."""
+    """Deletes, then inserts; all or nothing. After the response, the batch survives a crash."""
     chosen = graph.options.strategy if strategy is None else strategy
     check_strategy(chosen)
     graph.pipeline.batches.check(announced_length(request))
@@ -100,7 +100,7 @@ async def send_batch(
     if len(body) <= SMALL_BODY:
         batch = decode()
     else:
-        # with the context, so that what is logged for the batch carries the request's id
+        # with the context, so that log records of the batch have the request's id
         run = partial(copy_context().run, decode)
         batch = await asyncio.get_running_loop().run_in_executor(_DECODERS, run)
         del run
@@ -122,7 +122,7 @@ async def send_batch(
     responses=problems(404, 410, 422),
 )
 async def describe_batch(graph: OpenGraph, version: int) -> Response:
-    """The receipt of a batch, the reason of its rejection, or that it is pending."""
+    """The receipt of a batch, the reason of its rejection, or `pending`."""
     outcome = await asyncio.to_thread(graph.pipeline.outcome, version)
     if outcome is None:
         return json_response({"version": version, "status": "pending"})

@@ -58,7 +58,7 @@ def _describe(graph: Graph) -> dict[str, Any]:
 async def create_graph(request: Request, graph: NewName, catalog: OpenCatalog) -> Response:
     """Creates the graph (201), or finds it with the same options (200).
 
-    Omitted options take their defaults on creation, and are not compared later.
+    Omitted options have their defaults on creation, and are not compared later.
     """
     body = await read_body(request)
     given = parse_body(GraphRequest, body).model_dump(exclude_unset=True) if body else {}
@@ -68,7 +68,7 @@ async def create_graph(request: Request, graph: NewName, catalog: OpenCatalog) -
 
 @router.get("/graphs", response_model=GraphList, responses=problems())
 async def list_graphs(request: Request, catalog: OpenCatalog) -> Response:
-    """All graphs that the API key is for, by name."""
+    """All graphs that the API key is valid for, by name."""
     key: ApiKey | None = request.state.key
     allowed = (graph for graph in catalog.graphs() if key is None or key.allows(graph.name))
     return json_response({"graphs": [_describe(graph) for graph in allowed]})
@@ -84,7 +84,7 @@ async def describe_graph(graph: OpenGraph) -> Response:
     "/graphs/{graph}/checkpoint", response_model=CheckpointTaken, responses=problems(404, 422, 507)
 )
 async def take_checkpoint(graph: OpenGraph) -> Response:
-    """Writes all that is committed to disk, so that a restart has nothing to replay."""
+    """Writes a checkpoint of what is committed, so that a restart has nothing to replay."""
     taken = await asyncio.wrap_future(graph.pipeline.checkpoint())
     return json_response(asdict(taken))
 

@@ -24,9 +24,9 @@ async def alive() -> Response:
 
 @router.get("/readyz", response_model=Status, responses=problems())
 async def ready(request: Request, catalog: OpenCatalog) -> Response:
-    """200 once kernels are compiled and graphs recovered; 503 with the reason before.
+    """200 once kernels are compiled and graphs recovered; until then 503 with the reason.
 
-    With API keys in use, the reason, which names graphs and files, is shown to their holders only.
+    With API keys in use, only requests with one get the reason, which names graphs and files.
     """
     if catalog.not_ready is not None:
         trusted = access_of(request).trusts(request)

@@ -46,9 +46,7 @@ async def personalized(
     ] = "hybrid",
     target_error: Annotated[
         float | None,
-        Query(
-            description="L1 error to reach; the graph's where omitted", json_schema_extra=L1_ERROR
-        ),
+        Query(description="L1 error to reach; the graph's if omitted", json_schema_extra=L1_ERROR),
     ] = None,
     target: Annotated[
         str, Query(description="one of " + ", ".join(TARGETS), json_schema_extra=ONE_OF_TARGETS)

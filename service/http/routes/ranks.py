@@ -24,7 +24,7 @@ router = APIRouter(tags=["ranks"], route_class=Route)
 
 
 def published(view: View) -> dict[str, Any]:
-    """What every read carries."""
+    """The members of every read."""
     return {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
 
 
@@ -65,7 +65,7 @@ async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedV
 def _ranks_of(
     view: View, content_type: str | None, body: bytes, kind: KeyKind, limit: int
 ) -> list[float | None]:
-    # The vertices are written like a batch that names only vertices: one parser for keys.
+    # The body is that of a batch with vertices only: one parser for keys.
     columns = decode_batch(content_type, body, kind, limit)
     for field, edges in (("insert", columns.insert_sources), ("delete", columns.delete_sources)):
         if len(edges):

@@ -1,4 +1,4 @@
-"""Watched queries: personalized queries that every batch brings up to date."""
+"""Watched queries: personalized queries whose answers follow every batch."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ Name = Annotated[
 async def watch(
     request: Request, graph: OpenGraph, name: Name, timeout: Timeout = 10.0
 ) -> Response:
-    """Answers a query and keeps it up to date; it replaces another one with this name."""
+    """Answers a query and keeps the answer up to date; replaces a query with this name."""
     if not 1 <= len(name) <= MAX_NAME:
-        raise InvalidValue("name", name, f"1 to {MAX_NAME} characters long")
+        raise InvalidValue("name", name, f"1 to {MAX_NAME} characters")
     query = parse_body(WatchedQuery, await read_body(request))
     if query.target_error is None:
         query = query.model_copy(update={"target_error": graph.options.target_error})
@@ -63,7 +63,7 @@ async def watch(
     responses=problems(404, 422, 504, 507),
 )
 async def read_watched(graph: OpenGraph, name: Name, view: PublishedView) -> Response:
-    """The answer of the newest version, which is computed already."""
+    """The answer for the newest version, which is computed already."""
     return json_response(_body(graph.name, view, name))
 
 

@@ -45,7 +45,7 @@ def test_a_key_is_not_made_where_its_file_exists(run: Any, tmp_path: Path) -> No
     file.touch()
     code, _, error = run("keys", "create", "--scope", "admin", "--data", tmp_path, "--out", file)
     assert code == 1
-    assert error == f"liverank: {file} exists; a key is not written over another file\n"
+    assert error == f"liverank: {file} exists; a key does not overwrite a file\n"
     assert not (tmp_path / "keys.json").exists()
 
 

@@ -118,7 +118,7 @@ def test_every_damaged_byte_is_harmless_or_found_and_said(
             lost = original.check(journal)
             journal.close()
             if lost:
-                assert "it was set aside; lost: batches" in caplog.text
+                assert "the file was moved away; lost: batches" in caplog.text
                 assert (path.parent / "damaged-journal-1" / "journal.db").exists()
                 salvaged += 1
     assert salvaged >= SAMPLES // 10
