@@ -145,7 +145,7 @@ class Pipeline:
         submitted = perf_counter()
         return self.call(lambda writer: writer.ranking.recompute(strategy, submitted))
 
-    def ask(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
+    def submit_query(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
         """Queues personalized queries, or one to be watched. Raises QueueFull."""
         release = self.computations.admit(request.nbytes)
         request.answer.add_done_callback(lambda _: release())

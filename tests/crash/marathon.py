@@ -1,11 +1,11 @@
-"""The crash tests in the large: thousands of SIGKILLs on one data directory, for a nightly run.
+"""The crash tests at scale: thousands of SIGKILLs on one data directory, for a nightly run.
 
     python -m tests.crash.marathon [--kills 2000] [--seed 0] [--data DIR] [--results FOLDER]
 
 Every second kill is at a named point, the others at random moments, recoveries included. After
 every tenth everything is compared with the model. Prints progress, and records the figures in
-benchmarks/results/crash-cpu.json; ends with an assertion, and leaves the data, where anything is
-lost, twice or wrong.
+benchmarks/results/crash-cpu.json. Fails with an assertion, and leaves the data, if anything is
+lost, applied twice or wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.crash.streams import Comparison, Stream, check, run_until_killed, str
 STAGES = {"writing": WRITING, "checkpointing": CHECKPOINTING, "recovering": RECOVERING}
 POINTS = [point for points in STAGES.values() for point in points]
 COMPARED_EVERY = 10
-"""Kills after which all is compared."""
+"""Number of kills between comparisons."""
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def run(data: Path, kills: int, seed: int) -> dict[str, Any]:
-    """Kills so many servers over `data`; the figures of the run."""
+    """Kills `kills` servers of `data`; returns the figures of the run."""
     choose, sending = random.Random(seed), streams(seed)
     nursery = Nursery(data.with_name(f"{data.name}.log"))
     begin = time.monotonic()
@@ -80,8 +80,8 @@ def run(data: Path, kills: int, seed: int) -> dict[str, Any]:
 def _kill(
     nursery: Nursery, data: Path, sending: list[Stream], choose: random.Random, point: str | None
 ) -> bool:
-    """Kills a server that is started, recovers and takes batches; whether it was at `point`."""
-    # the other points are not passed that often in the seconds that a server has
+    """Starts a server, sends batches and kills it; returns whether that was at `point`."""
+    # a server does not pass the other points that often in a few seconds
     passes = choose.randrange(1, 4) if point in WRITING else 1
     server = nursery.start(data, point, passes)
     if point is None and choose.random() < 0.2:

@@ -1,9 +1,9 @@
-"""Real servers, started soon: forked from a process that has imported all there is to import.
+"""Real servers that start fast: forked from a process that has already imported everything.
 
     python -m tests.crash.nursery      one request a line on stdin, one answer a line on stdout
 
-A server is a process of its own with its own port and its own Numba threads, and dies by a real
-SIGKILL. Threads do not survive a fork: the importing process starts none.
+A server is a process with its own port and its own Numba threads, and is killed by a real SIGKILL.
+Threads do not survive a fork: the importing process starts none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ IMPORTED = (
 
 @dataclass
 class Server:
-    """A server process. It is gone once `wait` has returned."""
+    """A server process. It has ended once `wait` has returned."""
 
     nursery: Nursery
     pid: int
@@ -49,7 +49,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def wait_until_ready(self) -> bool:
-        """Whether it became ready, rather than being killed before."""
+        """Whether it became ready, as opposed to being killed first."""
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
             with suppress(httpx.TransportError):
@@ -66,7 +66,7 @@ class Server:
         return bool(self.nursery.ask({"ask": "alive", "pid": self.pid}))
 
     def dies(self, seconds: float = 5.0) -> bool:
-        """Whether it is gone within that time: its connections close a moment before it is."""
+        """Whether it ends within that time; its connections close a moment earlier."""
         deadline = time.monotonic() + seconds
         while self.alive():
             if time.monotonic() > deadline:
@@ -75,12 +75,12 @@ class Server:
         return True
 
     def kill(self) -> None:
-        """SIGKILL, unless it is gone."""
+        """Sends SIGKILL unless it has ended."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> None:
-        """Until the process has ended, which must be by SIGKILL."""
+        """Waits until the process has ended, which must be by SIGKILL."""
         status = self.nursery.ask({"ask": "wait", "pid": self.pid})
         assert status == -signal.SIGKILL, f"the server ended with {status}"
 
@@ -108,7 +108,7 @@ class Nursery:
     def start(
         self, data: Path, point: str | None = None, passes: int = 1, checkpoint_bytes: int = 20_000
     ) -> Server:
-        """A server over `data`, which kills itself at the point where one is named."""
+        """Starts a server of `data`, which kills itself at `point`, if one is given."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -141,7 +141,7 @@ def _serve(request: dict[str, Any]) -> None:
     from tests.crash.points import arm
 
     numba.get_num_threads()  # starts them, as the import of gpu.threads does
-    # kernels come from Numba's cache as they are needed
+    # kernels are loaded from Numba's cache when needed
     Engine.warm_up = lambda _self: None  # type: ignore[assignment,method-assign]
     if request["point"] is not None:
         arm(request["point"], request["passes"])
@@ -172,7 +172,7 @@ def _import_without_threads() -> None:
 def main() -> None:
     _import_without_threads()
     out = os.dup(1)
-    os.dup2(2, 1)  # what a server prints must not be taken for an answer
+    os.dup2(2, 1)  # output of a server must not look like a response
     ended: dict[int, int] = {}
     for line in sys.stdin:
         request = json.loads(line)

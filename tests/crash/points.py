@@ -1,6 +1,6 @@
-"""The points at which a server is killed, each a function of the product and a side of it.
+"""The points at which a server is killed: before or after a function of the product.
 
-Nothing in the product knows of them: the process under test wraps the function before it serves.
+The product does not know them: the process under test wraps the function before it serves.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ RECOVERING: dict[str, Point] = {
         "service.pipeline.published:PublishedViews.publish", "before"
     ),
 }
-"""Passed by every start of a server that has something to recover."""
+"""Passed by every start of a server with something to recover."""
 
 CATALOGUE: dict[str, Point] = {
     **_around("service.catalog:Catalog._create", "a graph is created"),
@@ -81,7 +81,7 @@ CATALOGUE: dict[str, Point] = {
     **_around(f"{_STORE}:GraphStore.remove", "a graph is removed"),
     "before its files are removed": Point("shutil:rmtree", "before"),
 }
-"""Passed when graphs come and go."""
+"""Passed when graphs are created and dropped."""
 
 POINTS = WRITING | CHECKPOINTING | RECOVERING | CATALOGUE
 

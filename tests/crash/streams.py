@@ -1,4 +1,4 @@
-"""Random batches to a server that dies, the model of what must be there, and the comparison."""
+"""Random batches for a server that is killed, and a model of the state that is expected."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from gpu.verify import pagerank
 GRAPH = "/graphs/default"
 VERTICES = 200
 CHECKED = 20
-"""Of the batches answered long ago, so many are sent again at every check; of the last ones, all
-that came since the check before."""
+"""Of the batches before the previous check, this many are sent again at every check; of the later
+ones, all.
+"""
 
 
 @dataclass
 class Stream:
-    """Random batches under idempotency keys, sent one after the other until the server is gone.
+    """Random batches with idempotency keys, sent one after the other until the server has ended.
 
-    The keys of the vertices carry the name of the stream: streams do not touch each other's edges.
+    Vertex keys contain the name of the stream, so streams do not change each other's edges.
     """
 
     name: str
@@ -38,8 +39,8 @@ class Stream:
     choose: random.Random = field(default_factory=random.Random)
 
     def run(self, url: str, stop: threading.Event) -> None:
-        """One batch at least. Returns when the server is gone, or at `stop`; the last batch may
-        have no answer.
+        """Sends at least one batch. Returns when the server has ended, or at `stop`; the last batch
+        may have no response.
         """
         with httpx.Client(base_url=url, timeout=60) as http:
             try:
@@ -73,8 +74,8 @@ class Stream:
         )
 
     def settle(self, http: httpx.Client) -> None:
-        """Sends the last batch if it has no answer; again, where a server died over it. Then what
-        must be there is known: it was committed before the kill, or is applied now; never twice.
+        """Sends the last batch again if it has no response. The expected state is then known: the
+        batch was committed before the kill, or is applied now, never twice.
         """
         last = len(self.sent) - 1
         if last >= 0 and last not in self.answers:
@@ -83,7 +84,7 @@ class Stream:
             self.answers[last] = answer.content
 
     def repeats(self, http: httpx.Client, everything: bool) -> tuple[int, int]:
-        """Sends batches again: how many, and how many did not get their first receipt."""
+        """Sends batches again; returns how many, and how many did not get their first receipt."""
         old = range(self.checked)
         chosen = old if everything else self.choose.sample(old, min(CHECKED, len(old)))
         again = [*chosen, *range(self.checked, len(self.sent))]
@@ -96,9 +97,9 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A server beside the model of what must be there.
+    """A server, and a model of its expected state.
 
-    acknowledged  batches that were answered
+    acknowledged  batches with a response
     versions      batches that the server has
     repeated      batches sent again
     differing     of those, how many did not get their first receipt
@@ -126,7 +127,7 @@ def streams(seed: int) -> list[Stream]:
 
 
 def run_until_killed(sending: Sequence[Stream], url: str, seconds: float) -> None:
-    """Sends until the server is gone, or the time is over."""
+    """Sends until the server has ended or the time is over."""
     stop = threading.Event()
     threads = [threading.Thread(target=stream.run, args=(url, stop)) for stream in sending]
     for thread in threads:
@@ -140,7 +141,7 @@ def run_until_killed(sending: Sequence[Stream], url: str, seconds: float) -> Non
 
 
 def check(sending: Sequence[Stream], url: str, everything: bool = False) -> Comparison:
-    """Asserts: nothing lost, nothing twice, the graph that of the model, the bound true."""
+    """Asserts: nothing lost or applied twice, the graph that of the model, the bound valid."""
     with httpx.Client(base_url=url, timeout=60) as http:
         for stream in sending:
             stream.settle(http)

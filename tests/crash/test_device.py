@@ -1,4 +1,4 @@
-"""A device that is lost: the process ends, the batch is tried again, the third time rejected."""
+"""A lost device: the process ends, the batch is retried, and rejected the third time."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_batch_that_ended_the_process_twice_is_rejected(tmp_path: Path, functi
         assert deaths <= 3
         ended = run(tmp_path, function, "recover")
     assert ended.returncode == 0, ended.stderr
-    # where several batches waited for one solve, the first death tells only that it was one of them
+    # if several batches shared a solve, the first loss of the device only makes each a suspect
     assert deaths in (2, 3)
     journal = Journal(tmp_path / "journal.db")
     assert journal.version >= 3
@@ -108,7 +108,7 @@ request = {
     "query": QueryRequest([KeyedQuery(seeds={"a": 1.0})], 60.0),
     "watch": WatchRequest([WatchedQuery(seeds={"a": 1.0}, target_error=1e-6)], 60.0, "mine"),
 }[sys.argv[2]]
-pipeline.ask(request)
+pipeline.submit_query(request)
 request.answer.result(60)
 """
 
@@ -128,7 +128,7 @@ def test_a_query_that_loses_the_device_ends_the_process(tmp_path: Path, what: st
         "liverank: the device is lost: cudaErrorIllegalAddress: an illegal memory access was "
         "encountered; the process ends and must be started again"
     )
-    # what was committed is there again, and nothing is watched that was not answered
+    # committed batches are recovered, and only confirmed queries are watched
     with working(tmp_path) as pipeline:
         assert (pipeline.view.version, pipeline.view.edges) == (1, 2)
         assert pipeline.view.watched == {}

@@ -1,7 +1,6 @@
-"""A disk that refuses: writes are refused with the reason, reads go on, and it recovers by itself.
+"""A failing disk: writes are refused with the reason, reads continue, and it recovers by itself.
 
-Once as the file system does it (a full tmpfs, where it can be mounted), and everywhere by a library
-under the server that fails its system calls.
+With a full tmpfs, if it can be mounted, and with a preloaded library that fails system calls.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ def test_a_disk_that_refuses_stops_writes_with_the_reason_and_nothing_else(
             assert http.put(f"/graphs/after-{kind}").status_code == 201
             version += 2
     with serving(data) as http:
-        info = http.get(GRAPH).json()  # without a key: none was made
+        info = http.get(GRAPH).json()  # without a key: none was created
         assert (info["version"], info["edges"]) == (version, version)
         for kind in REFUSALS:
             assert send(http, f"during {kind}").json()["inserted"] == 1

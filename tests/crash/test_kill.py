@@ -1,4 +1,4 @@
-"""A real server process, killed with SIGKILL wherever it hurts, and started again."""
+"""A real server process, killed with SIGKILL at critical points, and restarted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.crash.streams import GRAPH, Stream, check, run_until_killed, streams
 from tests.service.server import wait_for
 
 SECONDS = 60.0
-"""After which a server that never came to its point is killed anyway, and the test fails."""
+"""Timeout for reaching the point; the server is then killed anyway, and the test fails."""
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +50,12 @@ def _check(nursery: Nursery, data: Path, sending: list[Stream], everything: bool
     server.wait()
 
 
-def test_a_recovery_that_is_killed_begins_anew(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_killed_recovery_starts_over(nursery: Nursery, tmp_path: Path) -> None:
     sending = streams(2)
     for point in RECOVERING:
         server = nursery.start(tmp_path)
         assert server.wait_until_ready()
-        # a tail behind a checkpoint, its last batches without receipts
+        # batches after a checkpoint, the last of them without receipts
         run_until_killed(sending, server.url, 0.3)
         wait_for(lambda url=server.url: _checkpointed(url))
         run_until_killed(sending, server.url, 0.1)
@@ -68,7 +68,7 @@ def test_a_recovery_that_is_killed_begins_anew(nursery: Nursery, tmp_path: Path)
 
 
 def _checkpointed(url: str) -> bool:
-    """Not while the server still recovers."""
+    """False while the server recovers."""
     return httpx.post(f"{url}{GRAPH}/checkpoint", timeout=60).status_code == 200
 
 
@@ -87,7 +87,7 @@ def kept(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("point", CATALOGUE)
-def test_a_graph_comes_and_goes_whole_or_not_at_all(
+def test_graphs_are_created_and_dropped_atomically(
     nursery: Nursery, kept: Path, tmp_path: Path, point: str
 ) -> None:
     shutil.copytree(kept, tmp_path, dirs_exist_ok=True)

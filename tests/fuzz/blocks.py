@@ -1,4 +1,4 @@
-"""Cases in blocks, each of which a seed and a number decide and which begins with empty graphs."""
+"""Cases in blocks. A block is determined by a seed and its number, and begins with empty graphs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SIZE = 1000
 
 @dataclass
 class Outcome:
-    """Of one block.
+    """The result of one block.
 
     decoded, refused  cases by format
-    failures          what went wrong, case by case, with its traceback
+    failures          the failed cases, with tracebacks
     """
 
     block: int
@@ -30,7 +30,7 @@ class Outcome:
 
 
 def run(seed: int, block: int, began: Callable[[int], None] = lambda _index: None) -> Outcome:
-    """Runs the cases of a block; `began` is told the index of each before it begins."""
+    """Runs the cases of a block; calls `began` with the index of each before it begins."""
     outcome = Outcome(block)
     maker = Maker(f"{seed}/{block}")
     oracles = {kind: Oracle() for kind in get_args(KeyKind)}
@@ -56,7 +56,7 @@ def run(seed: int, block: int, began: Callable[[int], None] = lambda _index: Non
 
 
 def described(index: int, case: Case) -> str:
-    """A case that failed, to be called while its error is handled."""
+    """Describes a failed case; call it while its error is handled."""
     return f"case {index}: {case!r}\n{traceback.format_exc()}"
 
 

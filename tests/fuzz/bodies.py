@@ -1,4 +1,4 @@
-"""Bodies that may be anything, as Hypothesis makes and shrinks them."""
+"""Arbitrary bodies, generated and shrunk by Hypothesis."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _number_rows = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), _opera
 _json_bodies = st.one_of(
     _documents.map(json.dumps),
     st.lists(_documents.map(lambda one: json.dumps(one)[1:-1]), max_size=3).map(
-        lambda parts: "{" + ",".join(filter(None, parts)) + "}"  # members that stand twice
+        lambda parts: "{" + ",".join(filter(None, parts)) + "}"  # duplicate members
     ),
 ).map(lambda text: text.encode("utf-8", "surrogatepass"))
 _line_bodies = st.lists(
@@ -101,4 +101,4 @@ cases = st.tuples(
     ),
     st.sampled_from(("string", "integer")),
 )
-"""((content type, body), kind of key): what a client means, the same damaged, and noise."""
+"""((content type, body), kind of key): valid bodies, damaged ones, and noise."""

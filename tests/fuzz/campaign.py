@@ -4,9 +4,9 @@
     python -m tests.fuzz.campaign --cases 100000 --seed 3 --processes 2 --results /tmp
     python -m tests.fuzz.campaign --block 17 --seed 3    one block again, in this process
 
-Cases come in blocks of 1000, each from the seed and its number. Of all cases one in fifty is a
-request over a socket. Ends with 1 and says what failed, and how to repeat it, where anything did;
-such a case belongs into a test.
+Cases come in blocks of 1000, determined by the seed and the block's number. One case in fifty is a
+request over a socket. If any case fails, the exit status is 1, and the output says which and how to
+repeat it; turn such a case into a test.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.fuzz.oracle import MOST_BYTES, MOST_EDGES, MOST_KEY_BYTES
 from tests.fuzz.wire import Wire
 
 REQUESTS_OF = 50
-"""One of so many cases is a request."""
+"""One of this many cases is a request."""
 
 REQUESTS_IN_BLOCK = 250
 
@@ -46,7 +46,7 @@ LIMITS = {
 
 @contextmanager
 def serving(**settings: str) -> Iterator[tuple[int, Path]]:
-    """A server process that is ready, over data of its own: its port, and its log."""
+    """A ready server process with its own data: its port and its log."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         options = ["--data", f"{folder}/data", "--port", "0", "--backend", "cpu"]
@@ -71,13 +71,13 @@ def serving(**settings: str) -> Iterator[tuple[int, Path]]:
 
 
 def failures_in(log: Path) -> list[str]:
-    """What the server logged as an error: it answers none of it to anybody."""
+    """Errors in the server's log: clients cannot see them."""
     text = log.read_text("utf-8", "replace")
     return re.findall(r"^.*(?: ERROR |Traceback).*(?:\n.*){0,40}", text, re.MULTILINE)
 
 
 def bodies(seed: int, count: int, processes: int, seconds: float) -> dict[str, Any]:
-    """So many blocks of bodies for the decoder."""
+    """Runs blocks of bodies for the decoder."""
     decoded, refused = Counter[str](), Counter[str]()
     failures = []
     done = 0
@@ -99,7 +99,7 @@ def bodies(seed: int, count: int, processes: int, seconds: float) -> dict[str, A
 
 
 def requests(seed: int, count: int, seconds: float) -> dict[str, Any]:
-    """So many blocks of requests for a server."""
+    """Runs blocks of requests for a server."""
     total = wire.Exchanged()
     done = 0
     end = time.monotonic() + seconds

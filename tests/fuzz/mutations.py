@@ -1,7 +1,7 @@
-"""Bodies by the million: small batches as a client means them, then damaged, from a seed.
+"""Millions of bodies from a seed: small valid batches, then damaged.
 
-Hypothesis (tests.fuzz.bodies) chooses better and shrinks what fails, at a few dozen cases a second;
-this makes thousands.
+Hypothesis (tests.fuzz.bodies) chooses better and shrinks failures, but makes a few dozen cases per
+second; this makes thousands.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Case:
 
 
 class Maker:
-    """Cases one after the other, which a seed decides; later ones borrow from earlier ones."""
+    """Cases determined by a seed; later ones reuse parts of earlier ones."""
 
     def __init__(self, seed: str) -> None:
         self.random = Random(seed)
@@ -107,7 +107,7 @@ class Maker:
         return Case(content_type, body, kind)
 
     def damaged(self, body: bytes) -> bytes:
-        """The body with one thing wrong, or at least different."""
+        """The body with one change, usually an error."""
         random = self.random
         place = random.randrange(len(body) + 1)
         end = min(len(body), place + random.choice((1, 1, 2, 4, 8, 64)))
@@ -198,7 +198,7 @@ class Maker:
                 for _ in range(random.choice((1, 1, 0, 2))):
                     writer.write_batch(batch)
         except (pa.ArrowException, UnicodeEncodeError, OverflowError):
-            return b""  # keys that no one column holds
+            return b""  # keys that cannot be in one column
         body: bytes = sink.getvalue().to_pybytes()
         return body
 

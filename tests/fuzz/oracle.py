@@ -1,9 +1,9 @@
-"""What a batch's decoder and a graph make of any body, beside what they should.
+"""Compares what the decoder and a graph make of a body with independent results.
 
-Each case is decoded as a request's body is; what decodes is read again by other parsers, and
-applied to a small graph beside a set of edges. A case fails where anything but the errors that
-become 4xx is raised, where the two readings differ, and where the graph is not what the set says: a
-batch that was half applied.
+Each case is decoded like the body of a request. If that succeeds, other parsers read it again, and
+it is applied to a small graph and to a set of edges. A case fails if an error is raised that is not
+a 4xx response, if the parsers differ, or if the graph differs from the set, as after a batch that
+was partly applied.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Pairs = list[tuple[Key, Key]]
 
 
 def decoded(content_type: str, body: bytes, kind: KeyKind) -> EdgeColumns | None:
-    """The batch; None where it is refused. Raises what no client may cause."""
+    """The batch; None if it is refused. Raises errors that no client may cause."""
     try:
         columns = decode_batch(content_type, body, kind, MOST_BYTES)
         check_size(columns, MOST_EDGES, MOST_KEY_BYTES)
@@ -105,7 +105,7 @@ def _edges_of(edges: Any) -> Pairs:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a batch did, as its receipt says."""
+    """The changes of a batch, as in its receipt."""
 
     inserted: int
     already_present: int
@@ -122,7 +122,7 @@ class Model:
         self.edges: set[tuple[int, int]] = set()
 
     def apply(self, columns: EdgeColumns) -> tuple[Counts, EdgeBatch]:
-        """What the batch does, and the batch in the model's ids."""
+        """The changes of the batch, and the batch in the model's ids."""
         insert, delete, vertices = _as_lists(columns)
         known = len(self.ids)
         deletions = [
@@ -153,14 +153,14 @@ class Model:
 
 
 class Oracle:
-    """A graph of the engine beside a model of it."""
+    """A graph of the engine, and a model of it."""
 
     def __init__(self) -> None:
         self.engine = Engine(backend="cpu")
         self.model = Model()
 
     def apply(self, columns: EdgeColumns) -> None:
-        """Applies the batch to both and compares what the engine says it did."""
+        """Applies the batch to both and compares the changes."""
         counts, batch = self.model.apply(columns)
         change = self.engine.apply(batch)
         assert counts == Counts(

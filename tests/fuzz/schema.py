@@ -3,9 +3,9 @@
     python -m tests.fuzz.schema                          the figures of docs/operations-reference.md
     python -m tests.fuzz.schema --cases 2000 --seed 3 --results /tmp
 
-Takes the extra `fuzz`. The server has keys, two graphs with edges and a watched query in each, so
-that what is answered with 200 is checked too. What is asked for stands in schemathesis.toml, the
-rest in schema_hooks.py. Ends with 1 where anything failed; the report is printed.
+Needs the extra `fuzz`. The server has API keys and two graphs, each with edges and a watched query,
+so that successful responses are checked too. The requests are configured in schemathesis.toml and
+schema_hooks.py. The exit status is 1 if anything failed; the report is printed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tests.fuzz.schema_hooks import GRAPHS, WATCHED
 KEY = "k" * 40
 
 COVERAGE = 1000
-"""About so many cases are the edges of what the document allows, however many are asked for."""
+"""About this many cases are boundary values of the document, whatever the number of cases."""
 
 CASES_OF_AN_EXAMPLE = 16
-"""Cases for each example that is asked for: the operations and scenarios that have so many."""
+"""Cases for each requested example: the number of operations and scenarios."""
 
 
 def fill(http: httpx.Client) -> None:
-    """Graphs of both kinds of keys, with something to read in each."""
+    """Creates graphs of both kinds of keys, with data to read."""
     for graph, kind, convert in zip(GRAPHS, ("string", "integer"), (str, int), strict=True):
         path = f"/graphs/{graph}"
         edges = [[convert(source), convert(target)] for source, target in ("01", "12", "20", "21")]
@@ -51,7 +51,7 @@ def fill(http: httpx.Client) -> None:
 
 
 def ask(port: int, cases: int, seed: int, folder: Path) -> tuple[int, dict[str, Any]]:
-    """Runs schemathesis: its exit status and its report."""
+    """Runs schemathesis; returns its exit status and its report."""
     report = folder / "report.json"
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
@@ -65,7 +65,7 @@ def ask(port: int, cases: int, seed: int, folder: Path) -> tuple[int, dict[str, 
         "--report=json",
         f"--report-json-path={report}",
     ]
-    # It leaves its cache where it runs.
+    # It writes its cache to the working directory.
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=environment, check=False)
     document: dict[str, Any] = json.loads(report.read_text())
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def answered(metrics: str) -> dict[str, int]:
-    """Answers by status, as the server counts them."""
+    """Responses by status, as counted by the server."""
     statuses = Counter[str]()
     for family in text_string_to_metric_families(metrics):
         for sample in family.samples:

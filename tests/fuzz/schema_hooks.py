@@ -1,4 +1,4 @@
-"""What schemathesis is told beyond the schema: where there is data, and not to wait for long."""
+"""Hooks for schemathesis: existing data for its requests, and short timeouts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ GRAPHS = ("texts", "numbers")
 """Graphs that tests.fuzz.schema fills; nothing drops them."""
 
 VERTICES = ("0", "1", "2")
-"""Vertices of both."""
+"""Vertices of both graphs."""
 
 WATCHED = "watched"
 
 LONGEST_WAIT = 0.05
-"""Seconds: versions that are years ahead are asked for."""
+"""Timeout in seconds: far-future versions are requested."""
 
 
 def _is_chosen(value: object) -> bool:
-    """Whether a value gives way to one that is there: half of them, the same ones in every run."""
+    """Whether a value is replaced by an existing one: half of them, the same ones in every run."""
     return zlib.crc32(repr(value).encode()) % 2 == 0
 
 
@@ -59,10 +59,10 @@ def _objects(values: Any) -> list[dict[str, Any]]:
 
 
 def _as_texts(keys: Any) -> Any:
-    """Keys of one kind, as a graph takes them; the schema cannot say of which."""
+    """Keys of one kind, that of the graph, which the schema cannot express."""
     if isinstance(keys, list):
         return [_as_texts(key) for key in keys]
-    # a longer integer is no key in any graph, and has to stay none
+    # a longer integer is an invalid key in any graph, and must remain one
     return f"k{keys}" if type(keys) is int and -(2**63) <= keys < 2**63 else keys
 
 

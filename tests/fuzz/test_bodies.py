@@ -1,6 +1,6 @@
-"""Damaged bodies and requests: taken as they should be, or refused in words; never a crash.
+"""Damaged bodies and requests: accepted correctly, or refused with a message; never a crash.
 
-The same in large: python -m tests.fuzz.campaign.
+At scale: python -m tests.fuzz.campaign.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def test_a_decoder_that_loses_a_row_is_found_out(monkeypatch: pytest.MonkeyPatch
     assert len(blocks.run(seed=0, block=0).failures) > 10
 
 
-def test_a_server_takes_any_request_and_goes_on(tmp_path: Path) -> None:
+def test_a_server_survives_any_request(tmp_path: Path) -> None:
     with running(
         tmp_path,
         max_body_bytes=MOST_BYTES,

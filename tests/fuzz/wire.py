@@ -1,9 +1,9 @@
-"""Requests that may be anything, over a socket to a real server.
+"""Arbitrary requests over a socket to a real server.
 
-Two kinds. Framed ones have a head and a body that HTTP allows, on a kept connection; many of them
-are batches for graphs that a model follows: what is refused must have changed nothing, what is
-taken all that it says. Wild ones are damaged anywhere. Whatever comes, the server answers no 500,
-logs no failure, and goes on.
+Two kinds. Framed requests have a valid head and body, on a kept connection; many are batches for
+graphs that are compared with a model: a refused batch must change nothing, an accepted one exactly
+what it says. Wild requests are damaged anywhere. The server must never respond with 500, log a
+failure, or stop.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ _HEADERS = (
     *("Connection: close", "Connection: upgrade", "Range: bytes=0-1", "X-Long: " + "x" * 9000),
 )
 _MAY_FAIL = (503, 504, 507)
-"""What a server may say that is well: too busy, not in time, no room."""
+"""Acceptable refusals: too busy, not in time, out of memory."""
 
 
 @dataclass
 class Exchanged:
-    """What was sent, and how it was answered: batches by format, all else by status."""
+    """Counts of requests: batches by format, all others by status."""
 
     decoded: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -92,7 +92,7 @@ class Wire:
     def ask(
         self, method: str, target: str, body: bytes = b"", headers: tuple[str, ...] = ()
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of the answer, over a connection that is kept if it may be."""
+        """Status, headers and body of the response; keeps the connection if possible."""
         lines = [f"{method} {target} HTTP/1.1", "Host: localhost", *headers]
         if not any(line.lower().startswith("transfer-encoding") for line in headers):
             lines.append(f"Content-Length: {len(body)}")
@@ -105,7 +105,7 @@ class Wire:
         except (ConnectionError, HTTPException):
             if not kept:
                 raise
-            return self._exchange(method, sent)  # it was closed meanwhile, as it may be
+            return self._exchange(method, sent)  # the server may have closed it
 
     def _exchange(self, method: str, sent: bytes) -> tuple[int, dict[str, str], bytes]:
         if self._socket is None:
@@ -123,13 +123,13 @@ class Wire:
             raise
 
     def throw(self, sent: bytes) -> int | None:
-        """The status of the answer to bytes that need not be a request; None: there was none."""
+        """The status of the response to arbitrary bytes; None without a response."""
         with socket.create_connection(("127.0.0.1", self._port), timeout=20) as wild:
             try:
                 wild.sendall(sent)
                 wild.settimeout(0.1)
                 answer = self._start(wild)
-                if answer is None:  # it waits for more
+                if answer is None:  # the server waits for more
                     wild.shutdown(socket.SHUT_WR)
                     wild.settimeout(20)
                     answer = wild.recv(65536)
@@ -151,7 +151,7 @@ class Wire:
 
 
 class _Followed:
-    """A graph of the server beside a model of it."""
+    """A graph of the server, and a model of it."""
 
     def __init__(self, wire: Wire, name: str, kind: KeyKind) -> None:
         self.path = f"/graphs/{name}"
@@ -163,7 +163,7 @@ class _Followed:
         assert status == 201, f"{self.path} cannot be created: {status}"
 
     def send(self, case: Case, query: str, headers: tuple[str, ...]) -> bool:
-        """Whether the batch is taken; asserts that it is taken or refused as it should be."""
+        """Whether the batch is accepted; asserts that this is correct."""
         columns = decoded(case.content_type, case.body, self.kind)
         typed = (f"Content-Type: {case.content_type}", *headers)
         status, answered, content = self._wire.ask(
@@ -183,8 +183,8 @@ class _Followed:
         return True
 
     def compare(self) -> None:
-        """That nothing else has changed it, and drops it."""
-        self._wire.ask("POST", f"{self.path}/recompute")  # after all that was durable
+        """Asserts that nothing else changed it, and drops it."""
+        self._wire.ask("POST", f"{self.path}/recompute")  # ranks all durable batches
         info = json.loads(self._wire.ask("GET", self.path)[2])
         found = (info["version"], info["vertices"], info["edges"])
         assert found == (self._version, len(self._model.ids), len(self._model.edges))
@@ -192,7 +192,7 @@ class _Followed:
 
 
 def run(seed: int, block: int, size: int, wire: Wire) -> Exchanged:
-    """One block of requests, which a seed and a number decide."""
+    """One block of requests, determined by a seed and a number."""
     exchanged = Exchanged()
     maker = Maker(f"{seed}/wire/{block}")
     kinds: tuple[KeyKind, ...] = get_args(KeyKind)
@@ -230,14 +230,14 @@ def _batch(maker: Maker, case: Case, graph: _Followed, exchanged: Exchanged) -> 
 
 
 def _request(maker: Maker, case: Case) -> tuple[str, str, bytes, tuple[str, ...]]:
-    """Method, target, body and further headers; mostly of a call that there is."""
+    """Method, target, body and further headers; mostly of an existing call."""
     choose = maker.random.choice
     method, path = choose(_METHODS), choose(_PATHS)
     if maker.random.random() < 0.7:
         method, path = choose(_CALLS)
     number = choose(("0", "1", "1", "-1", "x", "9" * 20))
     vertex = choose(_VERTICES)
-    # what the graphs' data is in is not dropped
+    # the graphs with data are not dropped
     graph = choose(_NAMES[12:] if (method, path) == _DROP else _NAMES)
     path = path.format(graph=graph, vertex=vertex, name=vertex, id=vertex, version=number)
     query = "&".join(filter(None, (choose(_QUERIES), choose(_QUERIES))))
@@ -261,7 +261,7 @@ def _framed(maker: Maker, case: Case, wire: Wire, exchanged: Exchanged) -> None:
 
 
 def _check_problem(status: int, headers: dict[str, str], content: bytes) -> None:
-    """A problem document; the server beneath the application answers what is no HTTP in plain."""
+    """Asserts a problem document; uvicorn itself responds to invalid HTTP in plain text."""
     if headers["content-type"].startswith("text/plain"):
         assert status == 400, (status, content)
         return

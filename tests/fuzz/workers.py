@@ -1,4 +1,4 @@
-"""Processes that run blocks, and may die or hang at it: that is a failure with a case to blame."""
+"""Processes that run blocks. If one dies or hangs, the case that it was running has failed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.fuzz import blocks
 from tests.fuzz.blocks import Outcome
 
 PATIENCE = 60.0
-"""Seconds that one case may take."""
+"""Timeout of one case in seconds."""
 
 # A fresh interpreter each: Numba's threads do not survive a fork.
 _processes = multiprocessing.get_context("spawn")
 
 
 def _work(seed: int, mine: list[int], outcomes: Any, place: Any) -> None:
-    Engine(backend="cpu").warm_up()  # compiling takes longer than a case may
+    Engine(backend="cpu").warm_up()  # compiling takes longer than the timeout of a case
     for block in mine:
         place[:] = [block, 0]
 
@@ -32,7 +32,7 @@ def _work(seed: int, mine: list[int], outcomes: Any, place: Any) -> None:
 
 
 class _Worker:
-    """One process and the blocks that are left to it."""
+    """One process and its remaining blocks."""
 
     def __init__(self, seed: int, mine: list[int], outcomes: Any) -> None:
         self._seed = seed
@@ -50,9 +50,9 @@ class _Worker:
         self._process.start()
 
     def failure(self) -> Outcome | None:
-        """What became of the block that the process died of or hangs in; another one goes on."""
+        """The failure of the block in which the process died or hangs; another one continues."""
         place = list(self._place)
-        if place != self._seen or place[1] < 0:  # its start takes as long as it takes
+        if place != self._seen or place[1] < 0:  # its start has no timeout
             self._seen, self._since = place, time.monotonic()
         hangs = time.monotonic() - self._since > PATIENCE
         dead = not self._process.is_alive() and bool(self.left)
@@ -73,7 +73,7 @@ class _Worker:
 
 
 def run(seed: int, count: int, processes: int, seconds: float) -> Iterator[Outcome]:
-    """The outcomes of so many blocks, in the order in which they end; fewer where time is up."""
+    """The outcomes of the blocks, in the order in which they end; fewer if the time is over."""
     outcomes: Any = _processes.Queue()
     workers = [
         _Worker(seed, list(range(first, count, processes)), outcomes) for first in range(processes)

@@ -1,4 +1,4 @@
-"""A graph's directory and its pipeline, without a server around."""
+"""A graph's directory and its pipeline, without a server."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def send(pipeline: Pipeline, one: Sent) -> dict[str, Any]:
 
 
 def writer_of(pipeline: Pipeline) -> Writer:
-    """Of a pipeline that is open."""
+    """The writer of an open pipeline."""
     return pipeline._writer.result(0)
 
 
@@ -91,7 +91,7 @@ def engine_of(pipeline: Pipeline) -> Engine:
 def started(
     directory: Path, checkpoint_bytes: int = 1 << 30, checkpoint_seconds: float = 3600.0
 ) -> Pipeline:
-    """The pipeline of the directory, which has not begun to recover."""
+    """The pipeline of the directory, before recovery."""
     if not (directory / "journal.db").exists():
         Journal.create(directory / "journal.db")
     limits = CheckpointLimits(checkpoint_bytes, checkpoint_seconds)
@@ -126,7 +126,7 @@ def stages_of(answer: dict[str, Any]) -> dict[str, float]:
     """The stages of a receipt without the total, to which they add up."""
     seconds: dict[str, float] = dict(answer["seconds"])
     total = seconds.pop("total")
-    # `others` is what is left of the total, but not below 0: stages that overlapped would show
+    # `others` is the rest of the total, but not below 0: overlapping stages would show here
     assert sum(seconds.values()) == pytest.approx(total, rel=1e-9)
     assert min(seconds.values()) >= 0.0
     return seconds

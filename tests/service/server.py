@@ -23,8 +23,8 @@ from service.settings import Settings
 _names = itertools.count()
 
 PATIENCE = 180.0
-"""Seconds for an answer: the first graph of a storage is created when its kernels are compiled,
-which takes long where the cache is empty and other processes have work for the cores.
+"""Seconds for a response: the first graph of a storage is created once its kernels are compiled,
+which takes long with an empty cache on a busy machine.
 """
 
 
@@ -72,7 +72,7 @@ def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> It
 def wait_for(condition: Any, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "what was waited for did not come"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.01)
 
 

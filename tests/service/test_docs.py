@@ -1,4 +1,4 @@
-"""docs/api.md names everything there is, and its examples are what the server answers."""
+"""The documents are complete, and their examples match the server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REFERENCE = (ROOT / "docs" / "operations-reference.md").read_text("utf-8")
 EXAMPLES = re.findall(
     r"```(sh|python)\n(.*?)\n```(?:\n\n```(?:json|http)\n(.*?)\n```)?", TEXT, re.DOTALL
 )
-"""Language, request and answer; a Python example shows none."""
+"""Language, request and response, which Python examples do not show."""
 
 
 def section(heading: str, text: str = TEXT) -> str:
@@ -63,7 +63,7 @@ def calls() -> set[str]:
         for path, item in app.openapi()["paths"].items()
         for method in item
     }
-    # the redirect belongs to the page at /docs, and there is nothing to log in to
+    # the OAuth redirect page of /docs is not used
     beside = {
         f"GET {route.path}"
         for route in app.routes
@@ -83,14 +83,14 @@ def test_every_field_of_the_receipt_is_explained_and_no_other() -> None:
     assert named == set(Receipt.model_fields) | set(Seconds.model_fields)
 
 
-def test_every_option_of_a_graph_stands_with_its_default() -> None:
+def test_every_option_of_a_graph_is_documented_with_its_default() -> None:
     options = rows(section("Graphs"))
     assert set(options) == {field.name for field in fields(GraphOptions)}
     for field in fields(GraphOptions):
         assert json.loads(json.dumps(field.default)) == _value(options[field.name][0])
 
 
-def test_every_setting_stands_with_its_default_and_no_other() -> None:
+def test_exactly_the_settings_are_documented_with_their_defaults() -> None:
     settings = rows(section("Settings", REFERENCE))
     named = {name for name in settings if name.startswith(PREFIX)}
     assert named == {PREFIX + name.upper() for name in Settings.model_fields}
@@ -100,19 +100,19 @@ def test_every_setting_stands_with_its_default_and_no_other() -> None:
         assert option in ("", f"`--{name}`")
 
 
-def test_every_problem_type_stands_with_its_status_and_no_other() -> None:
+def test_exactly_the_problem_types_are_documented_with_their_status() -> None:
     problems = rows(section("Problems"))
     listed = {name: int(cells[0]) for name, cells in problems.items() if cells[0].isdecimal()}
     assert listed == {name: int(status) for name, status in problem_types().items()}
 
 
-def test_every_problem_type_says_what_to_do_and_no_other() -> None:
+def test_exactly_the_problem_types_are_documented_with_advice() -> None:
     advice = rows(section("Errors", REFERENCE))
     assert set(advice) == set(problem_types())
     assert all(cells[0] for cells in advice.values())
 
 
-def test_every_call_stands_with_its_scope() -> None:
+def test_every_call_is_documented_with_its_scope() -> None:
     listed = {call: cells[0] for call, cells in rows(TEXT).items() if call in REQUIRED_SCOPE}
     due: dict[str, str] = {call: scope or "none" for call, scope in REQUIRED_SCOPE.items()}
     for call in due:
@@ -121,7 +121,7 @@ def test_every_call_stands_with_its_scope() -> None:
     assert listed == due
 
 
-def test_every_metric_stands_with_its_labels_and_no_other(server: Server) -> None:
+def test_exactly_the_metrics_are_documented_with_their_labels(server: Server) -> None:
     path = server.new_graph()
     server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
     server.http.get(f"{path}/nothing")
@@ -167,7 +167,7 @@ def test_the_examples_are_what_a_fresh_server_answers(tmp_path: Path) -> None:
                 document = json.loads(expected.replace("\n", ""))
                 assert _steady(answer.json()) == _steady(document), example
             if answer.status_code == HTTPStatus.ACCEPTED:
-                # a reader would take longer to paste the next example than the ranks take
+                # a reader takes longer to paste the next example than the ranks take
                 batch = f"{answer.url.path}/{answer.json()['version']}"
                 wait_for(partial(_is_ranked, server, batch))
 
@@ -193,7 +193,7 @@ def test_every_logger_is_listed_and_no_other() -> None:
 
 @pytest.mark.parametrize("file", ["api.md", "operations-reference.md"])
 def test_lines_are_no_longer_than_a_screen_is_wide(file: str) -> None:
-    written = MARKS.sub("", (ROOT / "docs" / file).read_text("utf-8"))  # figures are as they are
+    written = MARKS.sub("", (ROOT / "docs" / file).read_text("utf-8"))  # figures differ
     lines = written.splitlines()
     assert [number for number, line in enumerate(lines, 1) if len(line) > 128] == []
 
@@ -233,7 +233,7 @@ def _is_ranked(server: Server, batch: str) -> bool:
 
 
 def _steady(answer: Any) -> Any:
-    """`answer` without what differs from run to run: times, floats' last digits, memory."""
+    """`answer` without what varies between runs: times, last digits of floats, memory."""
     if isinstance(answer, dict):
         return {
             name: sorted(value) if name in ("seconds", "memory") else _steady(value)

@@ -1,4 +1,4 @@
-"""Logs say what happened, and lead from a response to its cause."""
+"""Logs: request ids, records of failures, and formats."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_failure_is_logged_under_the_id_of_its_answer(
     caplog.handler.removeFilter(logs._add_request_id)
 
 
-def test_a_slow_batch_is_logged_with_where_its_time_went(
+def test_a_slow_batch_is_logged_with_its_stages(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running(tmp_path, slow_batch_seconds=0) as server, caplog.at_level(logging.WARNING):
@@ -54,7 +54,7 @@ def test_a_slow_batch_is_logged_with_where_its_time_went(
             json={"insert": [["a", "b"]], "delete": [["c", "d"]]},
             headers={"X-Request-ID": "slow-one"},
         )
-    # The server has ended: what was to be logged is.
+    # The server has ended, so all records are complete.
     (record,) = [record for record in caplog.records if record.name == "liverank.batches"]
     figures = record.__dict__
     assert (figures["graph"], figures["version"], figures["edges"]) == ("default", 1, 2)
@@ -72,7 +72,7 @@ def test_a_batch_that_is_not_slow_is_not_logged(
     assert [record for record in caplog.records if record.name.startswith("liverank")] == []
 
 
-def test_who_was_not_let_in_is_logged(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_denied_access_is_logged(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     server.http.get("/graphs", headers={"Host": "attacker.example"})
     (record,) = [record for record in caplog.records if record.name == "liverank.access"]
     assert record.getMessage().startswith("access denied: Host 'attacker.example' is not a")
@@ -85,7 +85,7 @@ def test_who_was_not_let_in_is_logged(server: Server, caplog: pytest.LogCaptureF
 
 @pytest.fixture
 def lines() -> Iterator[Any]:
-    """Logs through each formatter; gives the text that comes out."""
+    """Logs through each formatter; returns the output."""
     stream = io.StringIO()
     logger = logging.getLogger("test-of-formats")
     logger.propagate = False

@@ -1,4 +1,4 @@
-"""Prometheus and Grafana as compose.yaml sets them up: what they ask for is there."""
+"""Prometheus and Grafana as configured by compose.yaml: every metric in their queries exists."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEEDS_PROMETHEUS = pytest.mark.skipif(
 
 
 def questions() -> list[str]:
-    """Every expression of the dashboard and of the alerts."""
+    """Every expression of the dashboard and the alerts."""
     asked = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
     return asked + re.findall(r"expr: (.*)", ALERTS)
 
@@ -85,7 +85,7 @@ def test_compose_publishes_ports_on_loopback_only_and_every_file_it_mounts_exist
     mounted = re.findall(r"- (\./[^:]+):", COMPOSE)
     assert len(mounted) == 2
     assert all((DOCKER.parent / path).is_dir() for path in mounted)
-    assert "API_KEY" not in COMPOSE  # made at the first start, not the same for everybody
+    assert "API_KEY" not in COMPOSE  # generated at the first start
 
 
 def free_port() -> int:
@@ -127,7 +127,7 @@ def test_prometheus_answers_every_panel_while_batches_are_applied(tmp_path: Path
 
 
 def wait_for_answers(server: Server, prometheus: httpx.Client) -> list[str]:
-    """The expressions that Prometheus has no series for after a while of batches and reads."""
+    """The expressions without series in Prometheus after some batches and reads."""
     due = [text for text in questions()[: -ALERTS.count("expr:")] if "refused" not in text]
     deadline = time.monotonic() + 30
     number = 0
@@ -146,7 +146,7 @@ def series(prometheus: httpx.Client, expression: str) -> list[Any]:
         answer = prometheus.get("/api/v1/query", params={"query": query})
     except httpx.TransportError:
         return []
-    if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:  # it starts
+    if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:  # starting
         return []
     assert answer.status_code == httpx.codes.OK, answer.text
     found: list[Any] = answer.json()["data"]["result"]

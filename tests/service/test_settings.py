@@ -27,7 +27,7 @@ def test_defaults() -> None:
     assert (settings.backend, settings.max_body_bytes) == ("auto", 268_435_456)
 
 
-def test_the_environment_comes_before_the_defaults_and_arguments_before_it(
+def test_arguments_override_the_environment_which_overrides_the_defaults(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LIVERANK_DATA", "/srv/ranks")
@@ -107,5 +107,5 @@ def test_a_switch_is_on_or_off(text: str, value: bool, monkeypatch: pytest.Monke
     ("host", "alone"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("db", False)],
 )
-def test_loopback_is_told_from_other_hosts(host: str, alone: bool) -> None:
+def test_loopback_is_distinguished_from_other_hosts(host: str, alone: bool) -> None:
     assert Settings(host=host).loopback is alone

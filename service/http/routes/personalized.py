@@ -59,7 +59,7 @@ async def personalized(
         seeds={vertex: 1.0}, k=k, method=method, target_error=target_error, target=target
     )
     pending = VertexQueryRequest([query], timeout)
-    graph.pipeline.ask(pending)
+    graph.pipeline.submit_query(pending)
     found = await result_of(pending.answer, request)
     head = {"vertex": key, "version": found.version, "revision": found.revision}
     return json_response({**head, **answer_body(found.vertices[0], found.answers[0])})
@@ -78,7 +78,7 @@ async def personalized_many(
     body = await read_body(request)
     queries = (await asyncio.to_thread(parse_body, PersonalizedRequest, body)).queries
     pending = QueryRequest(queries, timeout)
-    graph.pipeline.ask(pending)
+    graph.pipeline.submit_query(pending)
     found = await result_of(pending.answer, request)
     return encoded_response(await asyncio.to_thread(_encoded, found))
 

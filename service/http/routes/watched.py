@@ -52,7 +52,7 @@ async def watch(
     if query.target_error is None:
         query = query.model_copy(update={"target_error": graph.options.target_error})
     pending = WatchRequest([query], timeout, name)
-    graph.pipeline.ask(pending)
+    graph.pipeline.submit_query(pending)
     is_new, view = await result_of(pending.answer, request)
     return json_response(_body(graph.name, view, name), 201 if is_new else 200)
 

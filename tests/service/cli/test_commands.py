@@ -82,7 +82,7 @@ def test_wrong_usage_ends_with_2(run: Any, arguments: list[str], complaint: str)
     assert complaint in error
 
 
-def test_an_unforeseen_error_is_one_line_that_says_where(
+def test_an_unexpected_error_is_one_line_with_its_location(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -45,7 +45,7 @@ def test_the_graph_of_the_demo_is_the_same_each_time_and_large_enough() -> None:
         assert (len(batch.operations), int(batch.operations.sum())) == (2_000, 1_600)
 
 
-def test_the_demo_tells_how_places_moved() -> None:
+def test_the_demo_shows_how_places_moved() -> None:
     receipt: Any = {
         "inserted": 1,
         "deleted": 0,

@@ -45,7 +45,7 @@ def test_a_generated_file_reads_back_the_same_for_its_seed(
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".csv.gz"])
-def test_generate_heeds_ctrl_c_and_leaves_no_half_file(
+def test_generate_obeys_ctrl_c_and_leaves_no_incomplete_file(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     pieces = []
@@ -65,7 +65,7 @@ def test_generate_heeds_ctrl_c_and_leaves_no_half_file(
     assert not file.exists()
 
 
-def test_a_generated_grid_says_its_size(run: Any, tmp_path: Path) -> None:
+def test_generating_a_grid_prints_its_size(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "grid.txt"
     code, out, _ = run("generate", "grid", "--rows", 3, "--columns", 4, "--out", file)
     assert code == 0
@@ -104,7 +104,7 @@ def test_a_bad_figure_is_named(run: Any, tmp_path: Path) -> None:
 # rank
 
 
-def test_rank_prints_what_networkx_says(run: Any, triangle: Path) -> None:
+def test_rank_prints_the_ranks_of_networkx(run: Any, triangle: Path) -> None:
     code, out, _ = run("rank", triangle, "--json", "--backend", "cpu")
     answer = json.loads(out)
     expected = nx.pagerank(
@@ -130,7 +130,7 @@ def test_rank_prints_a_table_for_people(run: Any, triangle: Path) -> None:
     assert ["edges", "4"] in lines
 
 
-def test_rank_takes_the_options_of_the_engine(run: Any, triangle: Path) -> None:
+def test_rank_accepts_the_options_of_the_engine(run: Any, triangle: Path) -> None:
     code, out, _ = run("rank", triangle, "--json", "--damping", 0.5, "--dangling", "self-loop")
     graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")])
     graph.add_edges_from((vertex, vertex) for vertex in "abcd")
@@ -164,20 +164,14 @@ def test_rank_of_a_file_that_is_no_edge_list_is_one_line(run: Any, tmp_path: Pat
         ("soc-sign-bitcoin/soc-sign-bitcoinotc.csv.zst", 5_881, 35_592),
     ],
 )
-def test_rank_takes_real_files_as_they_are(run: Any, name: str, vertices: int, edges: int) -> None:
+def test_rank_reads_real_files_unchanged(run: Any, name: str, vertices: int, edges: int) -> None:
     code, out, error = run("rank", DATA / name, "--json")
     assert (code, error) == (0, "")
     answer = json.loads(out)
     assert (answer["vertices"], answer["edges"]) == (vertices, edges)
 
 
-# Batches of a file
-
-
-def test_a_vertex_whose_edges_all_went_is_still_ranked() -> None:
+def test_a_vertex_that_lost_all_edges_is_still_ranked() -> None:
     edges = edge_list(["a", "a", "a"], ["b", "c", "c"], [0, 1, 2], [True, True, False])
     ranking = rank_edges(edges, Options(), "static", "cpu", top=3)
     assert (ranking.vertices, ranking.edges) == (3, 1)
-
-
-# Against a server

@@ -1,4 +1,4 @@
-"""`liverank serve`: it starts, stops, and says why it does not start."""
+"""`liverank serve`: start, stop, and errors at the start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from service.cli.demo import running_service
 from service.client import Client
 
 
-def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:
     arguments = ("serve", "--data", str(tmp_path), "--backend", "cpu", "--port", "0")
     with subprocess.Popen(
         [sys.executable, "-m", "service.cli", *arguments], stderr=subprocess.PIPE, text=True
@@ -39,7 +39,7 @@ def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path) -> None:
 
 
 def serve_ending_by_itself(*arguments: str) -> tuple[int, list[str]]:
-    """Exit code and the lines on stderr that are the command's own."""
+    """Exit code, and the lines on stderr that the command itself writes."""
     done = subprocess.run(
         [sys.executable, "-m", "service.cli", "serve", "--backend", "cpu", *arguments],
         capture_output=True,
@@ -80,7 +80,7 @@ def test_serve_ends_where_a_graph_cannot_be_recovered(tmp_path: Path) -> None:
     assert (code, lines) == (1, [f"liverank: {journal}: {reason}"])
 
 
-def test_serve_ends_where_its_port_is_taken(tmp_path: Path) -> None:
+def test_serve_ends_if_its_port_is_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", port)

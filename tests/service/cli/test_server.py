@@ -1,4 +1,4 @@
-"""Commands that talk to a server: load, replay and questions."""
+"""Commands that use a server: load, replay and queries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_cannot_be_replayed_is_refused() -> None:
 
 
 def test_events_as_batches_leave_the_graph_that_they_leave_in_order() -> None:
-    """Against a set of edges, with each edge coming and going many times within one batch."""
+    """Compares with a set of edges; each edge is inserted and deleted many times within a batch."""
     chance = random.Random(4)
     events = [
         (chance.randrange(6), chance.randrange(6), chance.random() < 0.6) for _ in range(2_000)
@@ -172,7 +172,7 @@ def test_isolated_vertices_of_a_file_are_ranked_and_loaded(
     assert (answer["vertices"], answer["edges"]) == (4, 2)
     order = [entry["vertex"] for entry in answer["ranks"]]
     assert order[:2] == [3, 2]
-    # nothing links to either: the same rank, as far as the bound says
+    # nothing links to either: their ranks are equal within the bound
     ranks = {entry["vertex"]: entry["rank"] for entry in answer["ranks"]}
     assert abs(ranks[1] - ranks[4]) <= answer["error_bound"]
     assert sorted(order[2:]) == [1, 4]
@@ -224,11 +224,9 @@ def test_replay_streams_batches_and_prints_a_line_each(run: Any, url: str, tmp_p
     assert [row[0] for row in rows[1:]] == ["1/3", "2/3", "3/3"]
 
 
-def test_a_file_is_replayed_by_the_column_of_times_that_was_said(
-    run: Any, url: str, tmp_path: Path
-) -> None:
+def test_a_file_is_replayed_by_the_given_time_column(run: Any, url: str, tmp_path: Path) -> None:
     named, plain = tmp_path / "named.csv", tmp_path / "plain.txt"
-    # the edge of the latest time, which comes last, is the one with a single end
+    # the edge of the latest time, which is last, is the one with a single end
     named.write_text("src,dst,When,w\n1,1,9,0\n3,4,5,0\n5,6,7,0\n")
     plain.write_text("1 1 9 0\n3 4 5 0\n5 6 7 0\n")
     for file, column in ((named, "when"), (plain, "3")):
@@ -269,7 +267,7 @@ def test_a_server_that_is_not_there_is_one_line(run: Any, monkeypatch: pytest.Mo
     assert error.endswith("); is `liverank serve` running there?\n")
 
 
-def test_any_key_comes_back_through_the_path(url: str) -> None:
+def test_any_key_survives_the_path(url: str) -> None:
     keys = ["a/b", ".", "..", "a b", "ünï", "100%", "a?b#c", "%2E"]
     with Client(url) as client:
         client.create("keys")

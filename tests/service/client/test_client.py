@@ -1,4 +1,4 @@
-"""The Python client: what it sends, when it tries again, and what it raises; then a real server."""
+"""The Python client: its requests, retries and errors; then a real server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def client_of(handler: Handler) -> Client:
 
 
 class Recorder:
-    """Answers each request with the next of the prepared answers, and keeps the requests."""
+    """Answers each request with the next prepared response, and records the requests."""
 
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         self.answers = list(answers)
@@ -47,7 +47,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service.client.connection, "RETRY_PAUSES", (0.0, 0.0))
 
 
-def test_a_small_batch_goes_as_json_under_an_idempotency_key() -> None:
+def test_a_small_batch_is_sent_as_json_with_an_idempotency_key() -> None:
     server = Recorder(answer(RECEIPT))
     with client_of(server) as client:
         receipt = client.send("g", insert=[("a", "b"), ("b", "c")], delete=[("c", "d")])
@@ -63,7 +63,7 @@ def test_a_small_batch_goes_as_json_under_an_idempotency_key() -> None:
     assert len(request.headers["idempotency-key"]) == 32
 
 
-def test_each_batch_has_another_key_unless_one_is_given() -> None:
+def test_each_batch_has_a_new_key_unless_one_is_given() -> None:
     server = Recorder(*(answer(RECEIPT) for _ in range(3)))
     with client_of(server) as client:
         client.send("g")
@@ -75,7 +75,7 @@ def test_each_batch_has_another_key_unless_one_is_given() -> None:
     assert dict(server.requests[2].url.params) == {"wait": "ranked", "strategy": "static"}
 
 
-def test_a_large_batch_goes_as_an_arrow_stream() -> None:
+def test_a_large_batch_is_sent_as_an_arrow_stream() -> None:
     server = Recorder(answer({"version": 3, "status": "durable"}, 202))
     with client_of(server) as client:
         client.append_columns(
@@ -163,7 +163,7 @@ def test_a_refusal_names_its_field_where_the_detail_does_not() -> None:
     assert str(failure.value) == "k: Invalid value: must be above 0"
 
 
-def test_a_refusal_without_a_problem_document_is_told_by_its_status() -> None:
+def test_a_refusal_without_a_problem_document_names_its_status() -> None:
     gateway = httpx.Response(502, text="<html>upstream is gone</html>")
     with client_of(Recorder(gateway)) as client, pytest.raises(ServerError) as failure:
         client.top("g")
@@ -191,7 +191,7 @@ def test_any_key_stays_one_segment_of_the_path(vertex: str | int, path: bytes) -
     assert server.requests[0].url.raw_path == path
 
 
-def test_an_address_that_is_none_is_refused_in_words() -> None:
+def test_an_invalid_address_is_refused_with_a_message() -> None:
     with pytest.raises(ServerUnreachable, match="no answer from http://"):
         Client("http://[oops").top("g")
     with Client("localhost") as client, pytest.raises(ServerUnreachable, match="localhost"):
@@ -204,7 +204,7 @@ def test_readiness_is_a_question_without_an_error() -> None:
         assert [client.ready() for _ in range(3)] == [True, False, False]
 
 
-def test_queries_and_watched_ones_go_to_the_server_and_come_back(server: Server) -> None:
+def test_the_client_sends_queries_and_watched_queries(server: Server) -> None:
     path = server.new_graph(keys="integer")
     graph = path.rsplit("/", 1)[1]
     with Client(str(server.http.base_url)) as client:

@@ -1,4 +1,4 @@
-"""The size of an Arrow stream once it is decoded, before it is."""
+"""The decoded size of an Arrow stream, determined before it is decoded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def arrow(table: pa.Table, compression: str | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
-def test_the_size_of_a_stream_is_told_without_decompressing_it(compression: str | None) -> None:
+def test_the_size_of_a_stream_is_known_without_decompressing_it(compression: str | None) -> None:
     table = pa.table({"source": pa.array(np.zeros(50_000, np.int64)), "target": ["key"] * 50_000})
     assert decompressed_bytes(arrow(table, compression)) == pytest.approx(table.nbytes, rel=0.01)
 
@@ -30,6 +30,6 @@ def test_columns_are_measured_as_they_will_be_written_out(text: pa.DataType, enc
     column = pa.array(["é", None, "abc", "x" * 100], text)
     if encoded:
         column = pa.DictionaryArray.from_arrays(pa.array([3, 3, 0, None], pa.int8()), column)
-    # of all but the first, so that offsets are looked at
+    # all but the first, so that offsets matter
     lengths = [100, 2, 0] if encoded else [0, 3, 100]
     assert decoded_bytes(pa.table({"source": column.slice(1)})) == sum(lengths)

@@ -1,4 +1,4 @@
-"""Request bodies → columns of keys, in four formats; what is refused, and how it is named."""
+"""Request bodies → columns of keys, in four formats; refusals and their messages."""
 
 # ruff: noqa: E501 - tables of cases have a case a line
 
@@ -66,7 +66,7 @@ def test_every_column_has_the_type_of_the_graphs_keys_even_when_empty(kind: KeyK
     assert {getattr(columns, name).type for name in columns.__annotations__} == {ARROW_TYPES[kind]}
 
 
-def test_json_columns_are_taken_too() -> None:
+def test_json_by_column_is_accepted() -> None:
     body = b'{"insert": {"source": [1, -9223372036854775808], "target": [2, 9223372036854775807]}}'
     assert lists(decode_batch(None, body, "integer"))[:2] == [[1, -(2**63)], [2, 2**63 - 1]]
 
@@ -324,7 +324,7 @@ def test_other_formats_and_charsets_are_refused_with_what_is_accepted(content_ty
 
 @pytest.mark.parametrize("count", [5, 500])
 @pytest.mark.parametrize("kind", ["string", "integer"])
-def test_a_payload_gives_back_what_it_was_made_of(kind: KeyKind, count: int) -> None:
+def test_a_payload_decodes_to_its_batch(kind: KeyKind, count: int) -> None:
     column = pa.array(range(-2, count - 2)).cast(ARROW_TYPES[kind])
     columns = EdgeColumns(
         column, column.slice(0), column.slice(1, 2), column.slice(2, 2), column[:0]
@@ -348,12 +348,12 @@ def test_a_payload_gives_back_what_it_was_made_of(kind: KeyKind, count: int) -> 
         b'{"keys":"integer","vertices":["a"]}',
     ],
 )
-def test_a_small_payload_that_is_none_is_refused(payload: bytes) -> None:
+def test_an_invalid_small_payload_is_refused(payload: bytes) -> None:
     with pytest.raises(FormatError, match=r"^payload"):
         decode_payload(payload)
 
 
-def test_a_payload_that_is_none_is_refused() -> None:
+def test_an_invalid_payload_is_refused() -> None:
     with pytest.raises(FormatError, match=r"^payload: expected an Arrow IPC stream: "):
         decode_payload(b"junk")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Files → edges: each format and compression written small, and the real files where they are."""
+"""Files → edges: small files of each format and compression, and real files if present."""
 
 # ruff: noqa: E501 - tables of cases have a case a line
 
@@ -39,7 +39,7 @@ def pairs(edges: EdgeList) -> list[tuple[object, object]]:
 
 
 def refusal(read: Read, content: str | bytes, name: str = "edges.txt", time: object = None) -> str:
-    """The message without the folder, which is another one each time."""
+    """The message without the directory, which differs in every run."""
     with pytest.raises(EdgeListError) as caught:
         read(content, name, time)
     error = caught.value
@@ -63,7 +63,7 @@ def refusal(read: Read, content: str | bytes, name: str = "edges.txt", time: obj
         "1 2 0.5\n3 4 0.25\n",
     ],
 )
-def test_text_of_every_manner_gives_the_same_edges(content: str, read: Read) -> None:
+def test_text_in_every_style_has_the_same_edges(content: str, read: Read) -> None:
     edges = read(content)
     assert pairs(edges) == [(1, 2), (3, 4)]
     assert edges.sources.type == edges.targets.type == pa.int64()
@@ -79,7 +79,7 @@ def test_keys_are_strings_as_soon_as_one_is_no_integer(read: Read) -> None:
     assert pairs(read("9223372036854775808 1\n")) == [("9223372036854775808", "1")]
 
 
-def test_a_header_says_which_columns_are_meant(read: Read) -> None:
+def test_a_header_determines_the_columns(read: Read) -> None:
     edges = read("id,time,target,source\n9,1.5,2,1\n8,0.5,4,3\n", "edges.csv")
     assert pairs(edges) == [(1, 2), (3, 4)]
     assert edges.times is not None
@@ -107,7 +107,7 @@ def test_the_time_column_is_found_by_the_documented_rule(
     assert (None if found is None else found.tolist()) == times
 
 
-def test_the_time_column_can_be_said(read: Read) -> None:
+def test_the_time_column_can_be_given(read: Read) -> None:
     by_number = read("1 2 5 0\n3 4 3 0\n", time=3)
     by_name = read("src,dst,When\n1,2,5\n3,4,3\n", "edges.csv", "when")
     for edges in (by_number, by_name):
@@ -130,7 +130,7 @@ def test_rows_by_time_keep_the_order_of_equal_times(read: Read) -> None:
         read("1 2\n").by_time()
 
 
-def test_a_matrix_gives_each_symmetric_edge_both_ways_and_counts_isolated_vertices(
+def test_a_symmetric_matrix_has_both_directions_and_isolated_vertices(
     read: Read,
 ) -> None:
     banner = "%%MatrixMarket matrix coordinate"
@@ -194,7 +194,7 @@ COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("compress", COMPRESSIONS.values(), ids=COMPRESSIONS)
-def test_compression_is_told_by_the_bytes_and_a_cut_file_is_refused(
+def test_compression_is_detected_from_the_bytes_and_a_truncated_file_is_refused(
     compress: Callable[[bytes], bytes], read: Read
 ) -> None:
     content = "".join(f"{i * 7919 % 10007} {i}\n" for i in range(5_000)).encode()

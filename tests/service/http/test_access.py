@@ -1,4 +1,4 @@
-"""Who may make which call: every endpoint with every kind of key, and servers without keys."""
+"""Authorization: every endpoint with every kind of key, and servers without keys."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Guarded:
         return self.server.http.request(method, path, headers=headers, json=BODIES.get(call))
 
     def spare_graph(self, graph: str) -> str:
-        """A graph that may be dropped, and that a key for `graph` alone sees."""
+        """A graph that may be dropped, and that keys for `graph` may access."""
         graph = f"{graph}-too"
         self.admin("PUT", f"/graphs/{graph}")
         return graph
 
     def watched(self, graph: str) -> str:
-        """A watched query that is there."""
+        """The name of an existing watched query."""
         self.admin("PUT", f"/graphs/{graph}/watched/there", {"seeds": {"a": 1}})
         return "there"
 
@@ -100,7 +100,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 def expected_status(call: str, kind: str, graph: str) -> tuple[int, ...]:
-    """What the documents say: the scopes include each other, and a key is for its graphs."""
+    """As documented: scopes include each other, and a key is valid for its graphs."""
     due = REQUIRED_SCOPE[call]
     if due is None:
         return DONE
@@ -138,7 +138,7 @@ def test_a_call_that_is_refused_changes_nothing(guarded: Guarded) -> None:
     assert guarded.admin("GET", f"/graphs/{MINE}").json() == before
 
 
-def test_refusals_say_what_is_due(guarded: Guarded) -> None:
+def test_refusals_name_the_required_scope(guarded: Guarded) -> None:
     def detail(call: str, kind: str, graph: str = MINE) -> str:
         return str(guarded.call(call, guarded.keys.get(kind), graph).json()["detail"])
 
@@ -196,7 +196,7 @@ def test_no_key_is_ever_logged(guarded: Guarded, caplog: pytest.LogCaptureFixtur
             assert key[17:] not in text
 
 
-def test_a_server_that_is_not_ready_tells_the_reason_only_to_keys(tmp_path: Path) -> None:
+def test_an_unready_server_shows_the_reason_only_to_keys(tmp_path: Path) -> None:
     (tmp_path / "graphs").mkdir()
     (tmp_path / "graphs" / "secret-name").mkdir()
     with running(tmp_path, wait_until_ready=False, api_key=ENVIRONMENT_KEY) as server:
@@ -205,9 +205,6 @@ def test_a_server_that_is_not_ready_tells_the_reason_only_to_keys(tmp_path: Path
             pass
         detail = server.http.get("/readyz").json()["detail"]
     assert detail == "the server is not ready: the reason is shown to API keys only"
-
-
-# The file of keys
 
 
 def test_a_key_that_is_not_there_cannot_be_revoked(guarded: Guarded, tmp_path: Path) -> None:
@@ -317,7 +314,7 @@ def test_no_answer_invites_another_origin(server: Server) -> None:
 
 
 def test_every_call_of_the_application_is_in_the_table_or_a_page_without_data() -> None:
-    """What stands in the table is called with every key above; a new route has to stand there."""
+    """Every call in the table is made with every key above; a new route must be in the table."""
     app = create_app(Settings())
     described = {
         f"{method.upper()} {path}"
@@ -325,13 +322,13 @@ def test_every_call_of_the_application_is_in_the_table_or_a_page_without_data() 
         for method in calls
     }
     assert described == set(REQUIRED_SCOPE)
-    # routes that are not the service's own admit everyone
+    # other routes are open to all
     routes = [route for route in app.routes if not isinstance(route, Route)]
     beside = {getattr(route, "path", None) for route in routes}
     assert beside == {"/docs", "/docs/oauth2-redirect", "/openapi.json", "/static-offline-docs"}
 
 
-def test_a_call_that_nobody_gave_a_scope_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_without_a_scope_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(REQUIRED_SCOPE, "GET /graphs/{graph}/top")
     with pytest.raises(
         LookupError, match=r"REQUIRED_SCOPE has no entry for GET /graphs/\{graph\}/top"
@@ -355,7 +352,7 @@ def test_the_client_sends_its_key_and_manages_others(guarded: Guarded) -> None:
                 writer.send("mine", insert=[("x", "z")])
 
 
-def test_the_client_takes_its_key_from_the_environment(
+def test_the_client_reads_its_key_from_the_environment(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LIVERANK_API_KEY", ENVIRONMENT_KEY)
@@ -363,7 +360,7 @@ def test_the_client_takes_its_key_from_the_environment(
         assert client.graphs()
 
 
-def test_pages_run_only_scripts_of_this_server_and_stand_in_no_frame(server: Server) -> None:
+def test_pages_run_only_scripts_of_this_server_and_cannot_be_framed(server: Server) -> None:
     answer = server.http.get("/docs")
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'; script-src 'self' 'sha256-" in policy

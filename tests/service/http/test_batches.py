@@ -111,7 +111,7 @@ def test_a_thousand_edges_posted_twice_with_one_key_change_the_graph_once(server
     assert (info["version"], info["edges"]) == (1, 1000)
 
 
-def test_a_key_that_comes_back_while_the_first_is_in_flight_waits_for_it(server: Server) -> None:
+def test_a_repeat_in_flight_waits_for_the_first_request(server: Server) -> None:
     path = server.new_graph()
     body = {"insert": [[f"s{i}", f"t{i}"] for i in range(500)]}
 

@@ -47,7 +47,7 @@ def test_graphs_that_wait_to_be_created_hold_up_no_read(server: Server) -> None:
         httpx.delete(one, timeout=60).raise_for_status()
 
 
-def test_put_creates_then_finds_and_compares_only_what_is_given(server: Server) -> None:
+def test_put_creates_then_finds_and_compares_only_given_options(server: Server) -> None:
     path = "/graphs/Put-1.b_c"
     options = {"damping": 0.5, "dangling": "self-loop", "keys": "integer"}
     created = server.http.put(path, json=options)
@@ -71,7 +71,7 @@ def test_the_list_holds_every_graph_by_name(server: Server) -> None:
     assert "default" in names
 
 
-def test_a_dropped_graph_is_gone_and_its_name_is_free(server: Server) -> None:
+def test_a_dropped_graph_is_removed_and_its_name_is_free(server: Server) -> None:
     path = server.new_graph(damping=0.5)
     server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
     assert server.http.delete(path).status_code == 204

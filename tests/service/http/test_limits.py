@@ -1,4 +1,4 @@
-"""What is too much is refused with a figure, changes nothing, and leaves the others alone."""
+"""Limits: a refusal names the limit, changes nothing, and does not affect other requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that takes little."""
+    """A server with low limits."""
     with running(
         tmp_path_factory.mktemp("data"),
         max_body_bytes=100_000,
@@ -45,7 +45,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def busy(server: Server, graph: str) -> Iterator[None]:
-    """The graph's pipeline does nothing meanwhile."""
+    """Blocks the graph's writer."""
     pipeline = server.catalog.get(graph).pipeline
     gate = threading.Event()
     done = pipeline.call(lambda _: gate.wait(60))
@@ -80,12 +80,12 @@ def test_a_full_queue_refuses_batches_and_leaves_reads_alone(small: Server) -> N
         assert int(answer.headers["retry-after"]) >= 1
         assert small.http.get("/graphs/g/top").status_code == 200
         assert small.http.get("/graphs/g/ranks/a").status_code == 200
-        # Another graph's queue is another one.
+        # Other graphs have their own queues.
         assert small.http.post("/graphs/default/batches", json=batch).status_code == 200
     for thread in threads:
         thread.join()
     assert [answer.status_code for answer in waiting] == [200, 200, 200]
-    # What was refused was not taken: no version was spent on it.
+    # Refused batches have no version.
     assert small.http.get("/graphs/g").json()["version"] == before + 3
 
 
@@ -113,7 +113,7 @@ def test_computations_have_a_limit_of_their_own(small: Server) -> None:
             thread.start()
         wait_for(lambda: small.catalog.get("g").pipeline.computations.jobs == 3)
         assert small.http.get(url).status_code == 429
-        small.catalog.get("g").pipeline.batches.check(1)  # batches are not refused for it
+        small.catalog.get("g").pipeline.batches.check(1)  # batches are not refused because of it
     for thread in threads:
         thread.join()
 
@@ -142,7 +142,7 @@ def test_the_client_waits_for_a_full_queue(small: Server) -> None:
 # Requests and bodies
 
 
-def test_places_are_counted_by_kind_and_given_back() -> None:
+def test_requests_are_counted_by_kind_and_released() -> None:
     capacity = ConcurrencyLimit(Settings(max_concurrent_requests=1))
     reader, writer, late = RequestContext("1"), RequestContext("2"), RequestContext("3")
     capacity.enter(reader, "read")
@@ -158,7 +158,7 @@ def test_places_are_counted_by_kind_and_given_back() -> None:
 def test_bytes_of_bodies_are_counted_over_all_requests() -> None:
     capacity = ConcurrencyLimit(Settings(max_receiving_bytes=100))
     first, second = RequestContext("1"), RequestContext("2")
-    capacity.hold(first, 500)  # alone: never too much
+    capacity.hold(first, 500)  # alone: never refused
     with pytest.raises(TooBusy, match="too many bytes of bodies"):
         capacity.hold(second, 1)
     capacity.release_body(first)
@@ -171,7 +171,7 @@ def test_bytes_of_bodies_are_counted_over_all_requests() -> None:
     assert capacity.receiving == 0
 
 
-def test_calls_begin_in_order_and_a_reader_comes_between() -> None:
+def test_calls_start_in_order_with_reads_in_between() -> None:
     began: list[str] = []
 
     async def main() -> None:
@@ -201,7 +201,7 @@ def test_calls_begin_in_order_and_a_reader_comes_between() -> None:
 def test_more_writers_than_there_are_places_are_refused_and_readers_are_not(small: Server) -> None:
     url = small.url("graphs/g/batches")
     with contextlib.ExitStack() as stack:
-        for _ in range(4):  # a body that does not come holds its place
+        for _ in range(4):  # a missing body counts
             connection = stack.enter_context(connection_to(small))
             connection.sendall(head("/graphs/g/batches", 10))
         wait_for(lambda: small.app.state.limit.in_progress["other"] == 4)
@@ -254,7 +254,7 @@ def test_a_compressed_body_is_refused(small: Server, encoding: str) -> None:
     assert answer.json()["accepted"] == ["identity"]
 
 
-# JSON with a member that stands twice
+# JSON with duplicate members
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_compressed_body_is_refused(small: Server, encoding: str) -> None:
     ],
 )
 @pytest.mark.parametrize("padding", [0, 70_000], ids=["small", "large"])
-def test_a_member_that_stands_twice_is_refused(
+def test_a_duplicate_member_is_refused(
     small: Server, body: bytes, field: str, padding: int
 ) -> None:
     answer = small.http.post("/graphs/g/batches", content=body + b" " * padding)
@@ -282,7 +282,7 @@ def test_a_key_that_looks_like_a_member_is_only_a_key(small: Server, key: str) -
     assert answer.status_code == 200
 
 
-# Arrow streams that become longer than they are
+# Arrow streams that expand when decoded
 
 
 def test_a_stream_that_decompresses_to_too_much_is_refused(small: Server) -> None:
@@ -308,7 +308,7 @@ def test_a_stream_whose_dictionary_is_used_too_often_is_refused(small: Server) -
     )
 
 
-def test_a_length_that_is_a_lie_is_refused_before_memory_is_taken(small: Server) -> None:
+def test_a_false_length_is_refused_before_memory_is_allocated(small: Server) -> None:
     body = bytearray(arrow(pa.table({"source": ["a"], "target": ["b"]}), "zstd"))
     whole = bytes(body)
     place = whole.index(b"\x28\xb5\x2f\xfd") - 8  # before the first zstd frame
@@ -326,13 +326,10 @@ def test_every_damaged_byte_of_a_stream_is_answered(small: Server) -> None:
         assert answer.status_code in (200, 413, 422), (place, answer.text)
 
 
-# Slow clients
-
-
 # Methods
 
 
-def test_a_method_that_a_path_does_not_take_is_told_those_that_it_does(server: Server) -> None:
+def test_a_405_response_lists_the_allowed_methods(server: Server) -> None:
     for path, methods in (
         ("/graphs/default", "DELETE, GET, PUT"),
         ("/graphs/default/ranks", "POST"),

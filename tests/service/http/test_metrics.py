@@ -1,4 +1,4 @@
-"""Metrics count what happened, logs say it, and both lead from an answer to its cause."""
+"""Metrics: counters of requests and batches, and the state of the graphs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_stages_are_counted_as_the_library_counts_one_by_one() -> None:
     stages = metrics.StageHistograms()
     ours.register(stages)
     for graph, count in (("a", 1), ("b", 300), ("a", 40)):
-        # exact bounds of buckets are among them
+        # including exact bounds of buckets
         values = random.choice(
             [*metrics.SECONDS, 0.0, 1e-5, 0.3, 40.0], (count, len(metrics.STAGES))
         )
@@ -75,7 +75,7 @@ def test_a_batch_is_counted_with_its_edges_and_stages(server: Server) -> None:
     receipt = server.http.post(
         f"{path}/batches", json={"delete": [["a", "b"], ["x", "y"]], "vertices": ["z"]}
     ).json()
-    # Batches are counted when they are answered, so that nobody waits for it.
+    # Batches are counted after the response.
     wait_for(lambda: value(server, "liverank_stage_seconds_count", graph=graph, stage="total") == 2)
     samples = scraped(server)
 
@@ -169,7 +169,7 @@ def test_answers_are_counted_by_call_and_status(server: Server) -> None:
     assert count("unmatched", "404") == unmatched + 1
     assert "made-up" not in server.http.get("/metrics").text
     assert "PURGE" not in server.http.get("/metrics").text
-    # The scrape itself is at work while it is answered.
+    # The scrape itself is in progress.
     assert value(server, "liverank_http_requests_at_work") == 1
     assert value(server, "liverank_receiving_bytes") == 0
 
@@ -184,7 +184,7 @@ def test_metrics_are_there_before_the_server_is_ready(
         gate.set()
 
 
-def test_the_process_and_the_version_are_told(server: Server) -> None:
+def test_the_process_and_the_version_have_metrics(server: Server) -> None:
     samples = scraped(server)
     assert samples["process_resident_memory_bytes", frozenset()] > 1e7
     assert samples["liverank_build_info", frozenset({("version", server.app.version)})] == 1

@@ -1,4 +1,4 @@
-"""What stands around every request, over an application of the test's own."""
+"""The middleware of every request, around a test application."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def answered(app: ASGIApp, path: str = "/") -> list[Message]:
     return sent
 
 
-def test_an_answer_that_is_sent_twice_is_left_as_it_is() -> None:
+def test_a_response_object_that_is_sent_twice_is_unchanged() -> None:
     shared = Response(b"ok")
     before = list(shared.raw_headers)
     first, second = (dict(answered(shared)[0]["headers"]) for _ in range(2))
@@ -49,7 +49,7 @@ def test_an_answer_that_is_sent_twice_is_left_as_it_is() -> None:
     assert first[b"x-content-type-options"] == b"nosniff"
 
 
-def test_a_client_that_goes_away_in_the_middle_of_its_body_is_no_fault(
+def test_a_client_that_disconnects_during_its_body_is_no_fault(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Life, readiness and OpenAPI."""
+"""Liveness, readiness and OpenAPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Personalized ranks over HTTP: weighted, many at once, in time, and watched."""
+"""Personalized ranks over HTTP: weights, many queries, timeouts, and watched queries."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_queries_that_wait_together_are_answered_together(server: Server, path: 
         assert error <= answer["error_bound"] + 1e-11
 
 
-def test_answers_are_of_one_version_while_batches_come(server: Server) -> None:
+def test_answers_are_of_one_version_during_batches(server: Server) -> None:
     path = server.new_graph()
     server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
     more = [[f"v{place % 60}", f"n{place}"] for place in range(40)]
@@ -154,7 +154,7 @@ def test_answers_are_of_one_version_while_batches_come(server: Server) -> None:
 
 
 def held_up(pipeline: Pipeline) -> tuple[Future[None], threading.Event]:
-    """Blocks the writer's thread until the event is set; the future completes once it goes on."""
+    """Blocks the writer's thread until the event is set; the future completes then."""
     held, free = threading.Event(), threading.Event()
 
     def hold(_: Writer) -> None:
@@ -171,14 +171,14 @@ def test_a_query_has_its_time_and_no_more(server: Server, path: str) -> None:
     task, free = held_up(pipeline)
     late = QueryRequest([_keyed("v0")], 0.05)
     given_up = QueryRequest([_keyed("v1")], 30.0)
-    pipeline.ask(late)
-    pipeline.ask(given_up)
+    pipeline.submit_query(late)
+    pipeline.submit_query(given_up)
     assert given_up.answer.cancel()
     threading.Timer(0.2, free.set).start()
     with pytest.raises(NotAnsweredInTime, match=r"the query was not solved within 0\.05 s"):
         late.answer.result(30)
     task.result(30)
-    # both are gone, and nothing is left over
+    # both have ended, and nothing remains
     wait_for(lambda: not writer_of(pipeline)._scheduler)
     assert engine_of(pipeline)._jobs == []
 
@@ -187,7 +187,7 @@ def _keyed(key: str) -> KeyedQuery:
     return KeyedQuery(seeds={key: 1.0})
 
 
-def test_a_client_that_goes_away_gives_its_queries_up(server: Server, path: str) -> None:
+def test_the_queries_of_a_disconnected_client_are_cancelled(server: Server, path: str) -> None:
     pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
     task, free = held_up(pipeline)
     address = ("127.0.0.1", int(server.http.base_url.port or 0))
@@ -281,7 +281,7 @@ def test_what_does_not_fit_is_refused_with_figures(
     assert "bytes; 100 are available" in detail
 
 
-def test_a_registration_that_nobody_waits_for_leaves_what_was_watched(
+def test_an_abandoned_registration_leaves_the_watched_query_unchanged(
     server: Server, path: str
 ) -> None:
     server.http.put(f"{path}/watched/kept", json={"seeds": {"v0": 1}, "k": 2}).raise_for_status()

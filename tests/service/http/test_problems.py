@@ -1,4 +1,4 @@
-"""Bad requests get a problem document (RFC 9457) that says what is wrong, and change nothing."""
+"""Invalid requests get a problem document (RFC 9457) that names the error, and change nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.service.server import Server
 
 
 def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
-    """The problem document of `answer`, checked for what every one must have."""
+    """The problem document of `answer`, with the members of every document checked."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     document: dict[str, Any] = answer.json()
@@ -47,7 +47,7 @@ def paths(server: Server) -> dict[str, str]:
         ("string", b'{"insert": [["a", "b"], ["a", 5]]}', "insert", 1),
         ("string", b'{"insert": [["a", "b"], ["a", null]]}', "insert", 1),
         ("string", b'{"insert": [["a", "b"], ["a", ""]]}', "insert", 1),
-        # A lone surrogate is no text: refused as malformed JSON, by line and column.
+        # A lone surrogate is not text: malformed JSON, with line and column.
         ("string", b'{"insert": [["a", "\\ud800"]]}', "body", None),
         ("string", b'{"vertices": ["a", true]}', "vertices", 1),
         ("string", b'{"vertices": ["a", ""]}', "vertices", 1),
@@ -177,7 +177,7 @@ def test_a_whole_number_may_be_written_with_a_point(server: Server) -> None:
             assert problem(answer, 422)["field"] == "queries.k"
 
 
-def test_an_unknown_strategy_is_told_the_ones_there_are(server: Server) -> None:
+def test_an_unknown_strategy_is_refused_with_the_known_ones(server: Server) -> None:
     answer = server.http.post("/graphs/default/batches?strategy=fastest", json={})
     expected = "strategy: 'fastest' is not allowed; it must be one of " + ", ".join(STRATEGIES)
     assert problem(answer, 422)["detail"] == expected
@@ -189,7 +189,7 @@ def test_an_idempotency_key_has_1_to_255_characters(server: Server, key: str) ->
     assert problem(answer, 422)["field"] == "Idempotency-Key"
 
 
-def test_a_content_type_that_is_not_taken(server: Server) -> None:
+def test_an_unsupported_content_type_is_refused(server: Server) -> None:
     answer = server.http.post(
         "/graphs/default/batches", content=b"<a/>", headers={"Content-Type": "application/xml"}
     )
@@ -216,7 +216,7 @@ def test_a_body_over_the_limit_is_refused_while_it_streams(server: Server) -> No
     problem(answer, 413)
 
 
-def test_a_body_at_the_limit_is_taken(server: Server) -> None:
+def test_a_body_at_the_limit_is_accepted(server: Server) -> None:
     body = b"{}" + b" " * (BODY_LIMIT - 2)
     answer = server.http.post(
         f"{server.new_graph()}/batches", content=body, headers={"Content-Type": "application/json"}
@@ -224,7 +224,7 @@ def test_a_body_at_the_limit_is_taken(server: Server) -> None:
     assert answer.status_code == 200
 
 
-def test_an_unforeseen_failure_is_a_problem_that_gives_nothing_away(
+def test_an_unexpected_failure_is_a_problem_without_details(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_view: View, _key: object) -> float:

@@ -14,7 +14,7 @@ from tests.service.server import Server
 
 @pytest.fixture(scope="module")
 def path(server: Server) -> str:
-    """A star into "hub", from 2,000 leaves, and one key that a path has to quote."""
+    """A star into "hub" from 2,000 leaves, and a key that must be quoted in a path."""
     created = server.new_graph()
     edges = [[f"leaf {i}", "hub"] for i in range(2000)] + [["hub", "a/b c?ü"]]
     assert server.http.post(f"{created}/batches", json={"insert": edges}).status_code == 200
@@ -133,7 +133,7 @@ def test_a_read_waits_for_the_version_it_asks_for(server: Server) -> None:
     assert answer.json()["version"] == 1
 
 
-def test_a_read_of_a_version_that_does_not_come_ends_in_time(server: Server) -> None:
+def test_a_read_of_a_version_that_is_never_published_times_out(server: Server) -> None:
     path = server.new_graph()
     begin = time.monotonic()
     answer = server.http.get(f"{path}/top", params={"min_version": 1, "timeout": 0.2})

@@ -1,4 +1,4 @@
-"""What a route finds in a request, and that FastAPI tells the world the same."""
+"""The arguments that a route reads from a request, and the same in OpenAPI."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def run(coroutine: Any) -> Any:
     return asyncio.run(coroutine)
 
 
-def test_arguments_come_from_path_query_header_and_dependencies(route: Route) -> None:
+def test_arguments_are_read_from_path_query_header_and_dependencies(route: Route) -> None:
     answer = run(answered(route, "number=3&share=0.25", given_key="ab"))
     assert answer == "('x', 6, 12, 'ab', 0.25)"
 
@@ -115,7 +115,7 @@ def test_a_query_parameter_that_is_not_there_is_refused(route: Route) -> None:
     assert caught.value.field == "numbr"
 
 
-def test_the_signature_is_what_openapi_tells(route: Route) -> None:
+def test_openapi_shows_the_signature(route: Route) -> None:
     dependant = route.dependant
     told = [field.alias for field in (*dependant.query_params, *dependant.header_params)]
     assert told == ["share", "given-key"]

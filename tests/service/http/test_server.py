@@ -32,7 +32,7 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Connection:
-    """A client that keeps its connection, and sees each byte."""
+    """A client that keeps its connection and reads bytes."""
 
     def __init__(self, server: Server) -> None:
         url = server.http.base_url
@@ -59,7 +59,7 @@ class Connection:
         self.send("\r\n".join(lines).encode())
 
     def answer(self) -> tuple[int, dict[str, str]]:
-        """Status and headers of the next answer, whose body is read."""
+        """Status and headers of the next response; skips its body."""
         status = int(self._file.readline().split()[1])
         headers = {}
         while (line := self._file.readline().strip()) != b"":
@@ -69,7 +69,7 @@ class Connection:
         return status, headers
 
     def is_closed(self) -> bool:
-        """Waits for the end. Raises ConnectionResetError where the server broke off."""
+        """Waits for the end. Raises ConnectionResetError if the server reset the connection."""
         return self._file.read() == b""
 
 
@@ -94,7 +94,7 @@ def chunks(body: bytes, size: int = 50_000) -> bytes:
         ("/nowhere", 1, 404),
     ],
 )
-def test_a_short_rest_is_forgotten_and_the_connection_kept(
+def test_a_short_rest_is_discarded_and_the_connection_kept(
     one: Server, path: str, length: int, status: int, pieces: int
 ) -> None:
     with connected(one) as connection:
@@ -128,7 +128,7 @@ def test_a_long_rest_ends_the_connection_after_the_answer(one: Server, before: i
     length = LIMIT + 500_000
     with connected(one) as connection:
         connection.post("/graphs/default/batches", f"Content-Length: {length}")
-        connection.send(b" " * before)  # the answer is not looked at before this is sent
+        connection.send(b" " * before)  # the response is read after this is sent
         status, headers = connection.answer()
         assert (status, headers["connection"]) == (413, "close")
         connection.send(b" " * (length - before))
@@ -159,7 +159,7 @@ def test_a_chunked_body_that_is_refused_ends_the_connection_after_the_answer(
 def test_a_client_that_sends_all_and_then_reads_gets_the_answer(
     one: Server, request_header: str
 ) -> None:
-    """As most clients do: one that is cut off while it sends does not look for an answer."""
+    """Like most clients: one that is disconnected while sending does not read a response."""
     url = one.http.base_url
     name, _, value = request_header.partition(": ")
     for path, status in (("/graphs/default/batches", 413), ("/graphs/none/batches", 404)):
@@ -177,7 +177,7 @@ def test_a_body_that_waits_to_be_asked_for_is_asked_for_only_where_it_is_read(on
         connection.send(b"{}")
         status, headers = connection.answer()
         assert (status, headers.get("connection")) == (200, None)
-        # Refused: whether the body follows is the client's choice, so the connection ends.
+        # Refused: the client may still send the body or not, so the connection is closed.
         connection.post("/graphs/default/batches", f"Content-Length: {LIMIT + 1}", expects)
         status, headers = connection.answer()
         assert (status, headers["connection"]) == (413, "close")
@@ -205,7 +205,7 @@ def test_a_body_that_was_asked_for_and_is_too_long_ends_the_connection(one: Serv
         assert connection.is_closed()
 
 
-def test_a_rest_that_is_read_and_forgotten_holds_no_place(one: Server) -> None:
+def test_a_discarded_rest_does_not_count_as_a_request(one: Server) -> None:
     with connected(one) as connection:
         connection.post("/graphs/default/batches", f"Content-Length: {LIMIT + 1}")
         assert connection.answer()[0] == 413

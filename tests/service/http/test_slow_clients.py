@@ -20,7 +20,7 @@ ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that waits for no client."""
+    """A server with a short timeout for clients."""
     data = tmp_path_factory.mktemp("data")
     with running(data, max_connections=20, slow_client_seconds=PATIENCE) as server:
         yield server
@@ -37,13 +37,13 @@ def seconds_until_closed(connection: socket.socket) -> float:
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /livez HT", b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-A: b"]
 )
-def test_a_head_that_does_not_come_ends_the_connection(impatient: Server, sent: bytes) -> None:
+def test_an_incomplete_head_ends_the_connection(impatient: Server, sent: bytes) -> None:
     with connection_to(impatient) as connection:
         connection.sendall(sent)
         assert PATIENCE / 2 < seconds_until_closed(connection) < PATIENCE * 8
 
 
-def test_a_head_that_comes_byte_by_byte_ends_the_connection(impatient: Server) -> None:
+def test_a_head_sent_byte_by_byte_ends_the_connection(impatient: Server) -> None:
     with connection_to(impatient) as connection:
         started = time.monotonic()
         with contextlib.suppress(OSError):
@@ -53,7 +53,7 @@ def test_a_head_that_comes_byte_by_byte_ends_the_connection(impatient: Server) -
         assert time.monotonic() - started < PATIENCE * 8
 
 
-def test_a_second_head_that_does_not_come_ends_the_connection(impatient: Server) -> None:
+def test_an_incomplete_second_head_ends_the_connection(impatient: Server) -> None:
     with connection_to(impatient) as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
@@ -72,7 +72,7 @@ def test_a_head_without_end_is_refused(impatient: Server) -> None:
             assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
 
 
-def test_a_body_that_does_not_come_is_answered_and_changes_nothing(impatient: Server) -> None:
+def test_a_missing_body_is_answered_with_408_and_changes_nothing(impatient: Server) -> None:
     before = impatient.http.get("/graphs/default").json()
     with connection_to(impatient) as connection:
         connection.sendall(head("/graphs/default/batches", 50) + b"{")
@@ -83,7 +83,7 @@ def test_a_body_that_does_not_come_is_answered_and_changes_nothing(impatient: Se
     assert impatient.http.get("/graphs/default").json() == before
 
 
-def test_the_rest_of_a_body_that_was_refused_may_come_for_a_while(impatient: Server) -> None:
+def test_the_rest_of_a_refused_body_may_arrive_for_a_while(impatient: Server) -> None:
     with connection_to(impatient) as connection:
         connection.sendall(head("/graphs/none/batches", 90_000))
         assert connection.recv(2000).startswith(b"HTTP/1.1 404 ")
@@ -92,7 +92,7 @@ def test_the_rest_of_a_body_that_was_refused_may_come_for_a_while(impatient: Ser
         assert connection.recv(2000).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_client_that_takes_no_answer_is_cut_off(impatient: Server) -> None:
+def test_a_client_that_reads_no_response_is_disconnected(impatient: Server) -> None:
     with connection_to(impatient) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"

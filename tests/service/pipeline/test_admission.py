@@ -1,4 +1,4 @@
-"""How much work may wait for a graph."""
+"""Limits on the work that waits for a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what they hold, what counts as one, when they are taken and what goes then."""
+"""Checkpoints: their content, their validity, when they are taken and what is then removed."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_two_checkpoints_stay_and_the_batches_that_the_older_one_lacks(tmp_path:
         assert (again.view.version, again.view.edges) == (4, 4)
 
 
-def test_a_key_is_forgotten_seven_days_after_its_batch_went(
+def test_an_idempotency_key_is_removed_seven_days_after_its_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with working(tmp_path) as pipeline:
@@ -290,7 +290,7 @@ def test_a_graph_of_another_kind_of_keys_is_refused(tmp_path: Path) -> None:
         other.wait_until_mapped()
 
 
-def test_checkpoints_without_the_batches_after_them_are_said(tmp_path: Path) -> None:
+def test_checkpoints_without_the_batches_after_them_are_reported(tmp_path: Path) -> None:
     with working(tmp_path) as pipeline:
         for number in range(3):
             send(pipeline, batch([("a", str(number))]))

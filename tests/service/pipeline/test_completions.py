@@ -1,4 +1,4 @@
-"""Results that one thread delivers, and event loops and other threads wait for."""
+"""Results that one thread delivers to event loops and other threads."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_one_group_wakes_a_loop_once_and_leaves_room_between_rounds(
 
 
 def test_everybody_in_a_loop_is_woken_whatever_threads_deliver() -> None:
-    """More at once than are completed in one round, and from several threads."""
+    """More results than are completed in one round, from several threads."""
     count = 40 * COMPLETIONS_PER_ROUND
 
     async def main() -> list[int]:
@@ -107,7 +107,7 @@ def test_everybody_in_a_loop_is_woken_whatever_threads_deliver() -> None:
                     time.sleep(0.001)
             completions.deliver()
 
-        await asyncio.sleep(0)  # all of them wait before the first is delivered
+        await asyncio.sleep(0)  # all of them wait before the first delivery
         threads = [threading.Thread(target=deliver, args=(first,)) for first in range(4)]
         for thread in threads:
             thread.start()

@@ -1,4 +1,4 @@
-"""The writer of a graph: grouping, rejection, and what happens when a part of it fails."""
+"""The writer of a graph: grouping, rejection, and failures of each step."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, condition: Callable[[EdgeBatch], boo
     monkeypatch.setattr(Engine, "apply_parts", apply_parts)
 
 
-def test_a_batch_that_cannot_be_applied_is_rejected_and_the_next_goes_on(
+def test_a_batch_that_cannot_be_applied_is_rejected_and_the_next_is_applied(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, lambda edges: len(edges.insert_sources) == 2)
@@ -125,14 +125,14 @@ def test_a_batch_that_cannot_be_applied_is_rejected_and_the_next_goes_on(
     assert caught.value.reason["detail"] == "the batch needs 1,000 bytes; 10 are available"
     assert receipt(next_one)["new_vertices"] == 1
     assert receipt(good)["ranked_version"] == 3
-    # Its keys are forgotten, and "c" has the id that "lost" would have had.
+    # Its keys are removed, and "c" has the id that "lost" would have had.
     view = pipeline.view
     assert (view.vertices, view.edges) == (3, 2)
     assert view.ids(pa.array(["a", "b", "c", "lost"])).tolist() == [0, 1, 2, -1]
     outcome = pipeline.outcome(2)
     assert outcome is not None
     assert outcome.status == "rejected"
-    # The same key gets the same answer, before and after a restart, though it would apply now.
+    # A repeat gets the same response, before and after a restart, though it would apply now.
     monkeypatch.undo()
     repeat = batch([("b", "lost"), ("lost", "too")], key="bad")
     submit(pipeline, repeat)
@@ -160,7 +160,7 @@ def test_a_batch_that_memory_has_no_room_for_is_refused_before_the_journal(
             raise OutOfMemory("a batch", 1000, 10)
 
     monkeypatch.setattr(Engine, "check_memory", check_memory)
-    # as if all keys were new, and batches that wait together one, it would not fit
+    # it would not fit if all keys were new, or together with the batches before it
     fitting = batch([("a", "b"), ("b", "c")])
     too_large = batch([("c", "d"), ("d", "e")], key="large")
     repeat = batch([("c", "d"), ("d", "e")], key="large")
@@ -172,7 +172,7 @@ def test_a_batch_that_memory_has_no_room_for_is_refused_before_the_journal(
         with pytest.raises(OutOfMemory, match="a batch needs 1,000 bytes; 10 are available"):
             refused.ranked.result(60)
     assert receipt(next_one)["version"] == 3
-    # the engine asks once more for what it applies
+    # the engine checks again what it applies
     assert asked == [(2, 6), (2, 3), (2, 3), (3, 9), (2, 5), (1, 3), (1, 3)]
     assert (pipeline.view.vertices, pipeline.view.version) == (3, 3)
 
@@ -254,7 +254,7 @@ def test_a_repeat_may_fail_with_its_group_before_the_batch_that_it_repeats_is_ra
     assert len(released) == 2
 
 
-def test_a_fault_of_the_pipeline_ends_it_and_leaves_nobody_waiting(
+def test_a_fault_of_the_pipeline_ends_it_and_fails_all_waiting_work(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline = opened(path.parent)
@@ -377,7 +377,7 @@ def test_small_batches_that_wait_together_are_applied_as_one(
     ]
     together(pipeline, second)
     receipts = [receipt(one) for one in second]
-    # the first edges of a graph are laid out by a batch of their own
+    # the first edges of a graph are a batch of their own
     assert (len(together_calls), len(alone)) == (2, 2)
     names = ("inserted", "already_present", "deleted", "not_found", "new_vertices")
     assert [tuple(one[name] for name in names) for one in receipts] == [

@@ -21,7 +21,7 @@ def test_the_stages_of_a_batch_add_up_to_the_time_that_it_took(pipeline: Pipelin
         assert answer["seconds"]["total"] <= waited
         between.append(seconds.pop("others"))
         assert min(seconds.values()) > 0.0
-    # of a batch alone, the stages leave out next to nothing, unless the processor is taken away
+    # the stages cover nearly all of a single batch, unless the process is preempted
     assert min(between) < 1e-3
 
 

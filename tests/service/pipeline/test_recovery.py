@@ -1,4 +1,4 @@
-"""What a restart from a checkpoint keeps beside ranks: watched queries, storage, order, limits."""
+"""Recovery from a checkpoint: watched queries, storage, vertex order, limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RING = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "c"), ("e", "c")]
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
-    # a pipeline without a server around compiles nothing beforehand
+    # a pipeline without a server compiles nothing beforehand
     for storage in get_args(Storage):
         Engine(Options(storage=storage), "cpu").warm_up()
 
@@ -62,7 +62,7 @@ def test_order_storage_and_watched_queries_survive_a_restart_from_a_checkpoint(
     send(pipeline, batch(RING))
     query = WatchedQuery(seeds={"a": 1.0}, k=5, target_error=1e-5)
     watch = WatchRequest([query], 60.0, "from a")
-    pipeline.ask(watch)
+    pipeline.submit_query(watch)
     assert watch.answer.result(60)[0]
     pipeline.checkpoint().result(60)
     if later:
@@ -78,19 +78,19 @@ def test_order_storage_and_watched_queries_survive_a_restart_from_a_checkpoint(
         (before.version, before.vertices, before.edges)
     )
     assert view.ids(keys).tolist() == ids.tolist()
-    # the checkpoint's ranks as they were; with later batches ranked again, within both bounds
+    # the checkpoint's ranks unchanged; after later batches, within both bounds
     slack = before.error_bound + view.error_bound if later else 0.0
     assert np.abs(view.ranks.to_numpy() - ranks).sum() <= slack
     assert answers(again)["from a"] == pytest.approx(watched["from a"], abs=2e-5)
     assert engine_of(again)._state.values.dtype == np.dtype(storage)
     assert not engine_of(again)._graph.numbering.given
-    # and it is kept fresh from here on
+    # and it is updated from now on
     send(again, batch([("a", "g")]))
     assert "g" in answers(again)["from a"]
     again.close(NotReady("the test ends"))
 
 
-def test_reads_of_watched_queries_wait_for_recovery_and_say_so(tmp_path: Path) -> None:
+def test_reads_of_watched_queries_are_refused_during_recovery(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         server.http.post("/graphs/default/batches", json={"insert": RING})
         server.http.put("/graphs/default/watched/mine", json={"seeds": {"a": 1}})
@@ -147,8 +147,10 @@ def test_batches_sent_while_a_graph_recovers_are_admitted_up_to_the_limit(tmp_pa
     pipeline.close(NotReady("the test ends"))
 
 
-def test_a_watched_query_whose_seed_is_lost_says_so_until_the_seed_is_back(tmp_path: Path) -> None:
-    """As after the salvage of a journal: the batch that brought the seed could not be read."""
+def test_a_watched_query_with_a_lost_seed_is_an_error_until_the_seed_exists(
+    tmp_path: Path,
+) -> None:
+    """As after a salvaged journal: the batch that added the seed could not be read."""
     Journal.create(tmp_path / "journal.db")
     query = {"seeds": [["lost", 1.0]], "k": 9, "method": "hybrid", "target_error": 1e-6}
     document = {"format": 1, "watched": {"one": query}}

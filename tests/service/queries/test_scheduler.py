@@ -1,4 +1,4 @@
-"""How queries take turns with batches and with each other, one short turn after the other."""
+"""Scheduling of queries: in slices between batches, taking turns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from service.vertex_keys import KeyTable
 
 VERTICES = 300
 TURN = 0.0
-"""Seconds: one step of one job."""
+"""Seconds: one step of one solve."""
 
 
 @dataclass
 class Graph:
-    """An engine whose ids are its keys, and the queries that take turns on it."""
+    """An engine whose keys equal its ids, with a scheduler."""
 
     engine: Engine = field(default_factory=lambda: Engine(Options(), "cpu"))
     queue: QueryQueue = field(default_factory=lambda: QueryQueue(threading.Condition()))
@@ -59,7 +59,7 @@ class Graph:
         self.version += 1
 
     def turns(self, asked: QueryRequest | WatchRequest, batches: bool) -> int:
-        """How many turns it takes, each after a batch."""
+        """The number of slices until the answer, each after a batch."""
         self.queue.put(asked)
         for turn in range(1, 1000):
             if batches:
@@ -110,7 +110,7 @@ def test_a_block_under_a_stream_of_batches_is_answered_at_its_second_turn() -> N
 def test_one_query_under_a_stream_of_batches_follows_so_many_and_no_more() -> None:
     graph = Graph()
     request = QueryRequest([_keyed(7, 1e-10)], 60.0)
-    # the job begins in the first turn, after its batch
+    # the solve begins in the first slice, after its batch
     assert graph.turns(request, batches=True) == MAX_BATCHES + 1
     (answer,) = request.answer.result().answers
     assert answer.error_bound <= 1e-10
@@ -126,7 +126,7 @@ def test_who_is_answered_does_not_wait_for_others_of_the_job() -> None:
         graph.scheduler.advance(TURN)
         assert len(graph.engine._jobs) == 1
     assert not slow.answer.done()
-    # what was answered does not make the rest begin anew with a batch
+    # answered queries do not make the others start over with a batch
     graph.batch()
     assert [job.restarts for job in graph.engine._jobs] == [0]
     while not slow.answer.done():
@@ -172,7 +172,7 @@ def test_a_watched_query_is_solved_in_turns_and_follows_batches_between_them() -
     assert graph.engine._jobs == []
 
 
-def test_a_watched_query_that_nobody_waits_for_any_more_is_given_up() -> None:
+def test_an_abandoned_watch_request_is_cancelled() -> None:
     graph = Graph()
     gone, late = _watch("gone", 5), _watch("late", 6)
     for watch in (gone, late):
@@ -200,7 +200,7 @@ def test_many_watched_queries_and_others_do_not_keep_each_other_waiting() -> Non
         graph.queue.put(watch)
     request = QueryRequest([_keyed(20)], 60.0)
     graph.turns(request, batches=False)
-    # in turns with the first of them, not after all ten
+    # taking turns with the first of them, not after all ten
     assert len(graph.kept) <= 1
     others: list[QueryRequest] = []
     while not watches[-1].answer.done():

@@ -1,4 +1,4 @@
-"""What a view keeps of its best places."""
+"""The cache of top places of a view."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.vertex_keys import KeyTable
 
 @pytest.fixture
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The (count, offset) of each walk over all ranks; a view keeps 4 to 16 places here."""
+    """The (count, offset) of each pass over all ranks; a view caches 4 to 16 places here."""
     monkeypatch.setattr(service.queries.view, "CACHED_PLACES", (4, 16))
     seen: list[tuple[int, int]] = []
     original = Ranks.top

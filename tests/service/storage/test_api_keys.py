@@ -114,7 +114,7 @@ def test_a_file_of_keys_of_another_format_is_named(tmp_path: Path) -> None:
         ApiKeyStore(tmp_path)
 
 
-def test_a_row_with_a_scope_that_is_none_lets_nobody_in(tmp_path: Path) -> None:
+def test_a_row_with_an_unknown_scope_is_refused(tmp_path: Path) -> None:
     store = ApiKeyStore(tmp_path)
     store.create("first", "admin", None)
     path = tmp_path / "keys.json"

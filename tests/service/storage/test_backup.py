@@ -1,4 +1,4 @@
-"""Backups of a server at work, and servers from backups."""
+"""Backups of a running server, and servers restored from backups."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_an_empty_directory_can_be_restored_to(saved: Path, tmp_path: Path) -> N
     assert copied == CopiedGraph("default", 1, copied.bytes)
 
 
-def test_the_commands_say_what_they_copied(
+def test_backup_and_restore_print_what_they_copied(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*arguments: str) -> Any:

@@ -1,4 +1,4 @@
-"""The journal's rules, as its module states them."""
+"""The rules of the journal, as documented in its module."""
 
 from __future__ import annotations
 

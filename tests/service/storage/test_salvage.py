@@ -1,4 +1,4 @@
-"""A damaged journal: found, named, set aside; what is gone is said, what is kept is as it was."""
+"""A damaged journal: detected, moved away, its losses reported, the rest unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLES = 100
 
 @dataclass
 class Original:
-    """A journal's files, and what was written to it."""
+    """A journal's files and its content."""
 
     directory: Path
     records: dict[int, Record]
@@ -39,7 +39,7 @@ class Original:
         return target / "journal.db"
 
     def check(self, journal: Journal, after: int = 0) -> set[int]:
-        """Asserts that nothing is wrong and nothing is missing without a word; the lost batches."""
+        """Asserts that the rest is right and every loss is reported; returns the lost batches."""
         assert journal.version == BATCHES
         found = {version: record for version, _, record, _ in journal.batches(after)}
         lost = set()
@@ -86,7 +86,7 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def salvaged_or_refused(path: Path) -> Journal | None:
-    """None where nothing at all can be read: then it is not opened as if it had been empty."""
+    """None if nothing can be read: it must then not be opened as an empty journal."""
     try:
         return verified_journal(path, None)
     except StorageFailed as error:
@@ -95,7 +95,7 @@ def salvaged_or_refused(path: Path) -> Journal | None:
         return None
 
 
-def test_every_damaged_byte_is_harmless_or_found_and_said(
+def test_every_damaged_byte_is_harmless_or_reported(
     original: Original, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     generator = np.random.default_rng(1)
@@ -125,7 +125,7 @@ def test_every_damaged_byte_is_harmless_or_found_and_said(
     assert refused <= SAMPLES
 
 
-def test_every_cut_is_found_and_said(
+def test_every_truncation_is_found_and_reported(
     original: Original, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = "journal.db-wal" if (original.directory / "journal.db-wal").exists() else "journal.db"
@@ -170,7 +170,7 @@ def test_only_what_no_checkpoint_holds_is_lost(original: Original, tmp_path: Pat
     journal = verified_journal(path, checkpoint)
     assert original.check(journal, after=10) == {20}
     assert journal.retired == 10
-    # batches that the checkpoint holds keep their keys and outcomes
+    # batches in the checkpoint keep their keys and outcomes
     assert journal.holder("key 7") == (7, original.records[7].body_hash)
     assert journal.outcome(7) == original.outcomes[7]
     journal.close()
@@ -208,7 +208,7 @@ def test_an_interrupted_salvage_is_finished(
         assert not (path.parent / "salvaged").exists()
 
 
-def test_a_checkpoint_of_another_journal_is_not_taken_for_its_beginning(
+def test_a_checkpoint_of_another_journal_is_not_used(
     original: Original, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = original.copy(tmp_path / "graph")
@@ -217,7 +217,7 @@ def test_a_checkpoint_of_another_journal_is_not_taken_for_its_beginning(
     assert "checkpoint 10-10 belongs to another journal" in caplog.text
 
 
-def test_a_graph_goes_on_without_the_batch_it_lost_and_takes_it_again(tmp_path: Path) -> None:
+def test_a_graph_continues_without_a_lost_batch_and_accepts_it_again(tmp_path: Path) -> None:
     with working(tmp_path) as pipeline:
         for number in range(5):
             send(pipeline, batch([("a", str(number))], key=f"k{number}"))
@@ -243,7 +243,7 @@ def test_a_data_directory_of_the_last_release_opens(tmp_path: Path) -> None:
     assert outcome is not None
     assert outcome.body.startswith(b'{"version":1,"ranked_version":1,"revision":2,"inserted":3')
     seconds = Receipt.model_validate_json(outcome.body).seconds
-    assert (seconds.watched, seconds.others) == (0.0, 0.0)  # it does not say
+    assert (seconds.watched, seconds.others) == (0.0, 0.0)  # it does not report it
     assert writer_of(pipeline).journal.holder("first") is not None
     assert send(pipeline, batch([("edsger", "alan")]))["version"] == 3
     pipeline.checkpoint().result(60)

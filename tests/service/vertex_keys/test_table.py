@@ -1,4 +1,4 @@
-"""Keys ↔ ids: against a dictionary, under forced collisions, after failures, beside a reader."""
+"""Keys ↔ ids: compared with a dictionary, with collisions, after failures, during reads."""
 
 import os
 import subprocess
@@ -117,7 +117,7 @@ def test_ten_million_keys_would_fit_in_well_under_a_gigabyte_and_a_half() -> Non
     table = KeyTable("string")
     count = 1_000_000
     table.assign(pa.array(np.arange(count) + 10_000_000_000).cast(pa.string()))
-    assert table.nbytes() / count < 70  # 0.7 GB at 10⁷, with room for growth
+    assert table.nbytes() / count < 70  # 0.7 GB at 10⁷, with capacity for growth
 
 
 def test_a_growth_that_fails_leaves_the_table_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,13 +186,13 @@ def test_what_a_reader_took_stays_as_it_was(kind: KeyKind) -> None:
     table.assign(column(13))
     table.truncate(1)
     table.assign(column(2000, 2100, 2200))
-    table._published = taken  # as a reader that is still at work
+    table._published = taken  # like a reader in progress
     assert table.lookup(column(10, 11, 12, 13, 2000)).tolist() == [0, 1, 2, -1, -1]
     assert table.keys(np.arange(3)).equals(column(10, 11, 12))
 
 
 @pytest.mark.parametrize("kind", ["string", "integer"])
-def test_a_reader_beside_the_writer_sees_every_published_id_and_no_wrong_one(kind: KeyKind) -> None:
+def test_a_concurrent_reader_sees_every_published_id_and_no_wrong_one(kind: KeyKind) -> None:
     kept, batches, size = 2_000, 60, 3_000
     numbers = np.arange(kept + batches * size) * 1_000_003
     column = pa.array(numbers).cast(ARROW_TYPES[kind])
@@ -221,7 +221,7 @@ def test_a_reader_beside_the_writer_sees_every_published_id_and_no_wrong_one(kin
     reader.start()
     try:
         for batch in range(batches):
-            # Every other batch is taken back and sent again, so that ids change hands.
+            # Every other batch is rolled back and sent again, so that ids are reused.
             table.assign(column.slice(kept + batch * size, size))
             if batch % 2:
                 table.truncate(kept + batch * size)
