@@ -1,24 +1,19 @@
 """What durability costs: durable writes a second, the pause for a checkpoint, a warm restart.
 
-    python -m benchmarks.durability [--clients 32] [--seconds 5] [--pause-edges 10000000]
-                                    [--restart-edges 50000000] [--tail 1000]
+    python -m benchmarks.durability
+    python -m benchmarks.durability --seconds 1 --pause-edges 100000 --restart-edges 100000
 
-Records and prints the figures as JSON. Writes: single edges, ``wait=durable``, fsync on, over
-loopback, the clients on the same cores. Pause: of the graph's writer, as it is reported for each of
-five checkpoints beside a stream of single edges. Restart: from the start of the process to the
-first rank that is read, and to the version that the journal has; the server was killed.
+Writes are single edges with ``wait=durable`` and fsync on; the clients run on the same cores as the
+server. Pauses are those of the graph's writer, as reported for each of five checkpoints beside a
+stream of single edges. A restart is timed after a kill, from the start of the process to the first
+rank that is read, and to the newest version in the journal.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
-import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import Future
@@ -26,10 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import httpx
 import pyarrow as pa
 
-from benchmarks.harness import record
+from benchmarks import harness
+from benchmarks.server import Server
 from gpu import Options
 from gpu.generate import rmat
 from service.errors import NotReady
@@ -46,7 +41,7 @@ CHECKPOINTS = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What durability costs.")
+    parser = harness.parser("what durability costs")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--pause-edges", type=int, default=10_000_000)
@@ -61,50 +56,17 @@ def main() -> None:
             **restart(Path(folder) / "restart", arguments.restart_edges, arguments.tail),
         }
     print(json.dumps(figures, indent=1))
-    print(record("durability", "cpu", figures))
-
-
-class Server:
-    """`liverank serve` as a process of its own."""
-
-    def __init__(self, data: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        command = [sys.executable, "-m", "service.cli", "serve", "--data", str(data)]
-        command += ["--backend", "cpu", "--port", str(self.port)]
-        self.started = time.perf_counter()
-        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def wait_for(self, path: str, accept: Any = lambda answer: answer.status_code == 200) -> float:
-        """Seconds from the start of the process to an answer that is accepted."""
-        while True:
-            try:
-                if accept(httpx.get(self.url + path)):
-                    return time.perf_counter() - self.started
-            except httpx.TransportError:
-                pass
-            if self._process.poll() is not None:
-                raise RuntimeError(f"the server ended with {self._process.returncode}")
-            time.sleep(0.01)
-
-    def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def kill(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
+    print(harness.record("durability", "cpu", figures, arguments.results))
 
 
 def writes(data: Path, clients: int, seconds: float) -> dict[str, Any]:
+    """Throughput, latency and processor time of durable single edges."""
     server = Server(data)
     server.wait_for("/readyz")
     asyncio.run(_write(server.port, clients, 1.0))
-    before = server.cpu_seconds()
+    before = server.cpu_seconds
     latencies, took = asyncio.run(_write(server.port, clients, seconds))
-    spent = server.cpu_seconds() - before
+    spent = server.cpu_seconds - before
     server.kill()
     latencies.sort()
     return {
@@ -145,6 +107,7 @@ async def _client(port: int, number: int, deadline: float, latencies: list[float
 
 
 def pause(data: Path, edges: int) -> dict[str, Any]:
+    """Pauses for checkpoints, and what they do to the latency of ranked single edges."""
     pipeline = _loaded(data, edges)
     pauses: list[float] = []
     sizes: list[int] = []
@@ -152,12 +115,12 @@ def pause(data: Path, edges: int) -> dict[str, Any]:
     latencies: list[float] = []
     for number in range(CHECKPOINTS):
         _send(pipeline, [number], [number + 1])
-        asked = pipeline.checkpoint()
-        while not asked.done():
+        checkpoint = pipeline.checkpoint()
+        while not checkpoint.done():
             begin = time.perf_counter()
             _send(pipeline, [len(latencies)], [number])
             latencies.append(time.perf_counter() - begin)
-        taken = asked.result()
+        taken = checkpoint.result()
         pauses.append(1e3 * taken.pause_seconds)
         sizes.append(taken.bytes)
         took.append(taken.write_seconds)
@@ -186,6 +149,7 @@ def pause(data: Path, edges: int) -> dict[str, Any]:
 
 
 def restart(data: Path, edges: int, tail: int) -> dict[str, Any]:
+    """Restart after a kill, with `tail` batches after the last checkpoint."""
     pipeline = _loaded(data, edges)
     taken = pipeline.checkpoint().result()
     for number in range(tail):
@@ -213,7 +177,7 @@ def restart(data: Path, edges: int, tail: int) -> dict[str, Any]:
 
 
 def _loaded(data: Path, edges: int) -> Pipeline:
-    """The graph ``default`` of a data directory, with so many edges of an R-MAT graph."""
+    """The graph ``default`` of a data directory, with this many edges of an R-MAT graph."""
     directory = data / "graphs" / "default"
     directory.mkdir(parents=True)
     manifest = {"format": MANIFEST_FORMAT, "options": {"keys": "integer"}}
@@ -225,7 +189,7 @@ def _loaded(data: Path, edges: int) -> Pipeline:
     pipeline.recover()
     pipeline.wait_until_open()
     scale = max(10, (edges // 16).bit_length())
-    # R-MAT draws an edge more than once, and the graph has it once
+    # R-MAT draws some edges more than once; the graph has them once
     sources, targets = rmat(scale, -(-edges // 2**scale), seed=1)
     for first in range(0, len(sources), EDGES_A_BATCH):
         part = slice(first, first + EDGES_A_BATCH)

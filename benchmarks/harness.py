@@ -1,11 +1,12 @@
-"""What every benchmark shares: the facts about a run, and where its figures go.
+"""What every benchmark shares: its options, the facts about a run, and the record of its figures.
 
-Results are JSON files in benchmarks/results/, named by suite and backend. Each says on what
-machine, from what commit and by what command it was made.
+A record is a JSON file in benchmarks/results/, named by suite and backend: see
+benchmarks/README.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -20,6 +21,19 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENTS = ROOT / "docs"
+
+
+def parser(description: str, *, backends: bool = False) -> argparse.ArgumentParser:
+    """A parser with the options that benchmarks have in common.
+
+    backends  whether the benchmark runs on either backend
+    """
+    options = argparse.ArgumentParser(description=description)
+    if backends:
+        options.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
+    options.add_argument("--results", type=Path, default=RESULTS, help="folder of the record")
+    return options
 
 
 def machine(backend: str) -> dict[str, Any]:
@@ -48,11 +62,11 @@ def _processor() -> str:
 
 
 def commit() -> str:
-    """The commit that is measured; LIVERANK_COMMIT where the tree travelled without its history."""
+    """The measured commit; LIVERANK_COMMIT where the tree was copied without its history."""
     if "LIVERANK_COMMIT" in os.environ:
         return os.environ["LIVERANK_COMMIT"]
     described = _git("rev-parse", "--short=12", "HEAD")
-    # figures of the run before this one are no change of what is measured
+    # records of earlier runs do not change what is measured
     changed = _git(
         "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/benchmarks/results"
     )
@@ -61,14 +75,14 @@ def commit() -> str:
 
 def _git(*arguments: str) -> str:
     answer = subprocess.run(
-        ["git", *arguments], capture_output=True, text=True, check=True, cwd=RESULTS
+        ["git", *arguments], capture_output=True, text=True, check=True, cwd=ROOT
     )
     return answer.stdout.strip()
 
 
 def command(arguments: list[str]) -> str:
-    """The command to repeat a run from the project's root: without the folders that its results and
-    its logs went to, and with graphs named where every machine has them.
+    """The command that repeats a run from the project's root: without the folders of its results
+    and logs, and with the paths of graphs as they are on every machine.
     """
     shown, given = [], iter(arguments[1:])
     for argument in given:
@@ -81,11 +95,12 @@ def command(arguments: list[str]) -> str:
         else:
             shown.append(argument)
     module = Path(arguments[0]).resolve().relative_to(ROOT).with_suffix("")
-    return shlex.join(["python", "-m", ".".join(module.parts), *shown])
+    parts = [part for part in module.parts if part != "__main__"]
+    return shlex.join(["python", "-m", ".".join(parts), *shown])
 
 
 def record(suite: str, backend: str, figures: Any, folder: Path = RESULTS) -> Path:
-    """Writes the figures of one run of a suite and returns the file."""
+    """Writes the record of one run of a suite and returns its file."""
     document = {
         "suite": suite,
         "backend": backend,
@@ -101,6 +116,13 @@ def record(suite: str, backend: str, figures: Any, folder: Path = RESULTS) -> Pa
 
 
 def load(suite: str, backend: str) -> dict[str, Any]:
-    """The recorded document of a suite. Raises FileNotFoundError where there is none."""
+    """The record of a suite. Raises FileNotFoundError."""
     document: dict[str, Any] = json.loads((RESULTS / f"{suite}-{backend}.json").read_text())
     return document
+
+
+def provenance(document: dict[str, Any]) -> str:
+    """One line: the machine, the commit and the command of a record."""
+    facts = document["machine"]
+    where = facts.get("device", f"{facts['processor']}, {facts['cores']} cores")
+    return f"Measured on {where}, commit `{document['commit']}`, by `{document['command']}`."

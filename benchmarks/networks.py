@@ -1,9 +1,9 @@
-"""Real networks that change, cut into a first graph and the batches that follow.
+"""Graphs read from files, and networks that change: a first graph and the batches that follow.
 
-Temporal networks as in section 5.1.4 of the DF-P paper (Sahu, 2024): 90 % of the temporal edges
-first, the rest in consecutive batches. Package registries: the first snapshot, then the insertions
-and deletions that lead to the next ones; in which order they came between two snapshots is not
-known, so it is drawn.
+Temporal networks are cut as in section 5.1.4 of the DF-P paper (Sahu, 2024): the first 90 % of the
+temporal edges are loaded, the rest comes in consecutive batches. Package registries: the first
+snapshot is loaded, then come the insertions and deletions that lead to the later ones. Their order
+between two snapshots is not known, so it is drawn.
 """
 
 from __future__ import annotations
@@ -33,13 +33,23 @@ _LOADED = 0.9
 _SEED = 7
 
 
+def read_graph(path: Path) -> EdgeBatch:
+    """The edges of a file as one batch of insertions; ids by first appearance."""
+    edges = read_edge_list(path)
+    table = KeyTable("integer" if pa.types.is_integer(edges.sources.type) else "string")
+    known = [] if edges.vertices is None else [edges.vertices]
+    ids = table.assign(pa.concat_arrays([*known, edges.sources, edges.targets]))
+    count = len(edges)
+    return EdgeBatch(ids[-2 * count : -count], ids[-count:], vertices=len(table))
+
+
 @dataclass(frozen=True)
 class Network:
     """Events in order of time; ids by first appearance.
 
     sources, targets  int64[events]
     inserted          bool[events]; the others are deletions
-    first             the number of events that make the graph to begin with
+    first             number of events that make the first graph
     intervals         int64[…], where the events of each later interval begin, and their end
     """
 
@@ -54,16 +64,19 @@ class Network:
 
     @property
     def initial(self) -> EdgeBatch:
+        """The first graph."""
         return EdgeBatch(self.sources[: self.first], self.targets[: self.first])
 
     def batches(self, size: int, most: int) -> list[EdgeBatch]:
-        """Consecutive batches of `size` events behind the first; none spans two intervals."""
-        starts = [
+        """Consecutive batches of `size` events after the first graph, at most `most`; none spans
+        two intervals.
+        """
+        limits = [
             (start, min(start + size, end))
             for begin, end in pairwise(self.intervals.tolist())
             for start in range(begin, end, size)
         ]
-        return [self._batch(*limits) for limits in starts[:most]]
+        return [self._batch(*limit) for limit in limits[:most]]
 
     def _batch(self, start: int, end: int) -> EdgeBatch:
         sources, targets = self.sources[start:end], self.targets[start:end]
@@ -74,7 +87,7 @@ class Network:
 
 
 def read_network(path: Path) -> Network:
-    """The network of a temporal edge list or a list of events."""
+    """The network of a temporal edge list or an event list."""
     edges = read_edge_list(path).by_time()
     assert edges.times is not None
     count = len(edges)

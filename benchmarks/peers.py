@@ -1,15 +1,15 @@
-"""Whole solves on the CPU beside igraph (PRPACK), NetworKit and a GraphBLAS power iteration, at
-equal measured error; and a batch of 10 edges on a grid beside a solve from nothing.
+"""Whole solves on ``cpu`` beside igraph (PRPACK), NetworKit and a GraphBLAS power iteration, at
+equal measured error; and batches of 10 edges on a grid beside a solve from uniform ranks.
 
-All answer `uniform`: the rank of dangling vertices is spread evenly. A peer is timed from its own
-graph in memory to its ranks, so building that graph is nobody's burden; ours is timed from a graph
-that was just loaded. Each peer runs at the tolerances below; its error is measured, and ours runs
-at the loosest target tried whose own measured error is no larger. The reference is a solve of ours
-to 1e-12, which igraph, sharing no code with it, must confirm.
+All use the policy `uniform`. A peer is timed from its own graph in memory to its ranks: building
+that graph is not part of it. The engine is timed from a graph that was just loaded. Each peer runs
+at the tolerances below and its error is measured; the engine runs at the loosest of the tried
+targets whose measured error is no larger. The reference is a solve of the engine to 1e-12; igraph,
+which shares no code with it, has to confirm it.
 
-The contenders take turns, and the figures are the least and the median of the rounds: on a machine
-that others use too, the least is the time that the work takes. With `--threads 1`, processor time
-is recorded beside it, which others cannot lengthen by taking the cores.
+The contenders take turns. Figures are the minimum and the median of the rounds: on a machine with
+other work, the minimum is the best estimate of the time that the work takes. With `--threads 1`
+processor time is used, which other processes do not lengthen by taking the cores.
 
     pip install -e '.[bench]'
     python -m benchmarks.peers --threads 2
@@ -17,9 +17,8 @@ is recorded beside it, which others cannot lengthen by taking the cores.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -27,26 +26,32 @@ from typing import Any
 
 import numba
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks import harness
+from benchmarks.inputs import EDGES_PER_VERTEX
+from benchmarks.networks import read_graph
 from gpu import EdgeBatch, Engine, Options, generate
+from gpu.backends import backend_named
+from gpu.operations.backend import Backend
 from gpu.types import Ranking
-from service.formats.edge_files import read_edge_list
 
 DATA = Path(__file__).parents[1] / "shared" / "data"
 if not DATA.is_dir():
     DATA = Path(__file__).parents[2] / "shared" / "data"
 
-REAL = {"cnr-2000": "cnr-2000.txt.zst", "npm": "npm.2016-08-26.links.bin.zst"}
+REAL = {
+    "cnr-2000": "cnr-2000/cnr-2000.txt.zst",
+    "npm": "pkg-deps/npm.2016-08-26.links.bin.zst",
+}
 """Graphs of real links, and their files below the folder of data."""
 
 _DAMPING = 0.85
 _REFERENCE_TARGET = 1e-12
 _CONFIRMED = 1e-10
+_TOLERANCES = (1e-6, 1e-9)
 _LOOSEST = 16.0
-"""Our targets are tried from so many times the peer's error downwards, by halves."""
+"""The engine's targets are tried downwards by halves from this many times the peer's error."""
 
 Ids = NDArray[np.int64]
 
@@ -72,19 +77,16 @@ def edges_of(name: str) -> Edges:
     """
     kind, _, size = name.partition("-")
     if kind == "rmat":
-        return _distinct(name, 1 << int(size), *generate.rmat(int(size), 16, seed=1))
+        columns = generate.rmat(int(size), EDGES_PER_VERTEX, seed=1)
+        return _distinct(name, 1 << int(size), *columns)
     if kind == "grid":
         return _distinct(name, int(size) ** 2, *generate.grid(int(size), int(size)))
-    folder = "pkg-deps" if name == "npm" else name
-    read = read_edge_list(DATA / folder / REAL[name])
-    known = [] if read.vertices is None else [read.vertices]
-    encoded = pa.concat_arrays([*known, read.sources, read.targets]).dictionary_encode()
-    ids = np.asarray(encoded.indices, np.int64)[-2 * len(read) :]
-    return _distinct(name, len(encoded.dictionary), ids[: len(read)], ids[len(read) :])
+    batch = read_graph(DATA / REAL[name])
+    return _distinct(name, batch.vertices, batch.insert_sources, batch.insert_targets)
 
 
 Solve = Callable[[float], Ranking]
-"""Ranks at a tolerance, which means to each contender what it means to it."""
+"""Ranks at a tolerance, which each contender defines in its own way."""
 
 
 def igraph_solver(edges: Edges) -> Solve:
@@ -119,8 +121,8 @@ def networkit_solver(edges: Edges, threads: int) -> Solve:
 
 
 def graphblas_solver(edges: Edges, threads: int) -> Solve:
-    """Power iteration: a plus-second product with the transpose a sweep, as in LAGraph, in float64,
-    dangling rank spread evenly; until no more than the tolerance moved in L1.
+    """Power iteration as in LAGraph: each sweep is a plus-second product with the transpose, in
+    float64; until the ranks move by at most the tolerance in L1.
     """
     import graphblas
 
@@ -131,22 +133,22 @@ def graphblas_solver(edges: Edges, threads: int) -> Solve:
     )
     transpose.ss.config["format"] = "by_row"
     degree = np.bincount(edges.sources, minlength=size).astype(np.float64)
-    flow = graphblas.Vector.from_dense(_DAMPING / np.maximum(degree, 1.0))
-    stranded = graphblas.Vector.from_coo(np.flatnonzero(degree == 0), 1.0, size=size)
+    weights = graphblas.Vector.from_dense(_DAMPING / np.maximum(degree, 1.0))
+    dangling = graphblas.Vector.from_coo(np.flatnonzero(degree == 0), 1.0, size=size)
     plus_second = graphblas.semiring.plus_second
     plus, times = graphblas.monoid.plus, graphblas.binary.times
 
     def solve(tolerance: float) -> Ranking:
         ranks = graphblas.Vector.from_scalar(1.0 / size, size)
-        moved = 1.0
-        while moved > tolerance:
-            mass = (ranks @ stranded).new().value or 0.0 if stranded.nvals else 0.0
-            base = (1.0 - _DAMPING + _DAMPING * mass) / size
-            shares = ranks.ewise_mult(flow, times).new()
-            following = graphblas.Vector.from_scalar(base, size)
-            following(plus) << plus_second(transpose @ shares)
+        change = 1.0
+        while change > tolerance:
+            mass = (ranks @ dangling).new().value or 0.0 if dangling.nvals else 0.0
+            teleport = (1.0 - _DAMPING + _DAMPING * mass) / size
+            contributions = ranks.ewise_mult(weights, times).new()
+            following = graphblas.Vector.from_scalar(teleport, size)
+            following(plus) << plus_second(transpose @ contributions)
             ranks(graphblas.binary.minus) << following
-            moved = float(ranks.apply(graphblas.unary.abs).reduce(plus).new())
+            change = float(ranks.apply(graphblas.unary.abs).reduce(plus).new())
             ranks = following
         scores = ranks.to_dense()
         return np.asarray(scores / scores.sum(), np.float64)
@@ -154,19 +156,22 @@ def graphblas_solver(edges: Edges, threads: int) -> Solve:
     return solve
 
 
-class Ours:
-    """Solves from nothing, each with an engine that was just loaded: the load is not timed."""
+class EngineSolver:
+    """Solves from uniform ranks, each by an engine that was just loaded."""
 
     def __init__(self, edges: Edges) -> None:
         self._batch = EdgeBatch(edges.sources, edges.targets, vertices=edges.vertices)
         self.iterations = 0
 
-    def loaded(self, target: float) -> Engine:
-        engine = Engine(Options(damping=_DAMPING, target_error=target), "cpu")
+    def loaded(self, target: float, backend: Backend | None = None) -> Engine:
+        """An engine that has not solved yet."""
+        options = Options(damping=_DAMPING, target_error=target)
+        engine = Engine(options, backend or backend_named("cpu"))
         engine.apply(self._batch)
         return engine
 
-    def at(self, target: float) -> Callable[[], None]:
+    def prepared(self, target: float) -> Callable[[], None]:
+        """A solve of a graph that is loaded before this returns."""
         engine = self.loaded(target)
 
         def solve() -> None:
@@ -175,6 +180,7 @@ class Ours:
         return solve
 
     def ranks(self, target: float) -> Ranking:
+        """The ranks of one solve."""
         engine = self.loaded(target)
         engine.update("auto")
         return engine.publish().to_numpy()
@@ -187,6 +193,11 @@ def _timed(solve: Callable[[], object]) -> tuple[float, float]:
     return perf_counter() - begin, process_time() - begin_processor
 
 
+def _clock_key(threads: int) -> str:
+    """Which of the seconds of `_summary` are compared."""
+    return "least_processor_seconds" if threads == 1 else "least_seconds"
+
+
 def _summary(times: list[tuple[float, float]]) -> dict[str, float]:
     return {
         "least_seconds": min(wall for wall, _ in times),
@@ -195,72 +206,94 @@ def _summary(times: list[tuple[float, float]]) -> dict[str, float]:
     }
 
 
-def compared(edges: Edges, threads: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """A row for each peer and tolerance."""
-    ours = Ours(edges)
-    exact = ours.ranks(_REFERENCE_TARGET)
-    peers: list[tuple[str, float, Solve]] = []
-    igraph_solve = igraph_solver(edges)
-    peers.append(("igraph", 0.0, igraph_solve))
+@dataclass(slots=True)
+class Match:
+    """One peer at one tolerance, and the engine at a target of no larger error."""
+
+    peer: str
+    tolerance: float
+    solve: Solve
+    error: float
+    target: float
+    own_error: float
+    iterations: int = 0
+    times: list[tuple[float, float]] = field(default_factory=list)
+    own_times: list[tuple[float, float]] = field(default_factory=list)
+
+    def run(self, solver: EngineSolver) -> None:
+        """One round."""
+        self.times.append(_timed(lambda: self.solve(self.tolerance)))
+        self.own_times.append(_timed(solver.prepared(self.target)))
+        self.iterations = solver.iterations
+
+
+def matched(edges: Edges, solver: EngineSolver, threads: int) -> list[Match]:
+    """Every peer at each of its tolerances."""
+    exact = solver.ranks(_REFERENCE_TARGET)
     networkit_solve = networkit_solver(edges, threads)
     graphblas_solve = graphblas_solver(edges, threads)
-    peers += [("NetworKit", tolerance, networkit_solve) for tolerance in (1e-6, 1e-9)]
-    peers += [("GraphBLAS", tolerance, graphblas_solve) for tolerance in (1e-6, 1e-9)]
-    errors = [float(np.abs(solve(tolerance) - exact).sum()) for _, tolerance, solve in peers]
-    if errors[0] > _CONFIRMED:
-        raise SystemExit(f"igraph is off by {errors[0]} from the reference")
-    matched = {}
-    for error in errors:
+    peers: list[tuple[str, float, Solve]] = [("igraph", 0.0, igraph_solver(edges))]
+    peers += [("NetworKit", tolerance, networkit_solve) for tolerance in _TOLERANCES]
+    peers += [("GraphBLAS", tolerance, graphblas_solve) for tolerance in _TOLERANCES]
+    matches = []
+    for name, tolerance, solve in peers:
+        error = float(np.abs(solve(tolerance) - exact).sum())
+        if name == "igraph" and error > _CONFIRMED:
+            raise SystemExit(f"igraph is off by {error} from the reference")
         target = max(_LOOSEST * error, _REFERENCE_TARGET)
-        while (own := float(np.abs(ours.ranks(target) - exact).sum())) > error:
+        while (own_error := float(np.abs(solver.ranks(target) - exact).sum())) > error:
             target = max(target / 2.0, _REFERENCE_TARGET)
-        matched[error] = target, own
-    peer_times: list[list[tuple[float, float]]] = [[] for _ in peers]
-    own_times: list[list[tuple[float, float]]] = [[] for _ in peers]
-    iterations = [0] * len(peers)
+        matches.append(Match(name, tolerance, solve, error, target, own_error))
+    return matches
+
+
+def compared(edges: Edges, threads: int, rounds: int) -> Iterator[dict[str, Any]]:
+    """A row for each peer and tolerance."""
+    solver = EngineSolver(edges)
+    matches = matched(edges, solver, threads)
     for _ in range(rounds):
-        for place, (_, tolerance, solve) in enumerate(peers):
-            peer_times[place].append(_timed(lambda s=solve, t=tolerance: s(t)))  # type: ignore[misc]
-            own_times[place].append(_timed(ours.at(matched[errors[place]][0])))
-            iterations[place] = ours.iterations
-    for place, (name, tolerance, _) in enumerate(peers):
-        chosen, own_error = matched[errors[place]]
-        theirs, mine = _summary(peer_times[place]), _summary(own_times[place])
-        key = "least_processor_seconds" if threads == 1 else "least_seconds"
+        for match in matches:
+            match.run(solver)
+    key = _clock_key(threads)
+    for match in matches:
+        theirs, own = _summary(match.times), _summary(match.own_times)
         row = {
             "graph": edges.name,
             "vertices": edges.vertices,
             "edges": len(edges.sources),
-            "peer": name,
-            "tolerance": tolerance,
-            "error": errors[place],
-            "own_target": chosen,
-            "own_error": own_error,
-            "own_iterations": iterations[place],
+            "peer": match.peer,
+            "tolerance": match.tolerance,
+            "error": match.error,
+            "own_target": match.target,
+            "own_error": match.own_error,
+            "own_iterations": match.iterations,
             "peer_times": theirs,
-            "own_times": mine,
-            "times_as_fast": theirs[key] / mine[key],
+            "own_times": own,
+            "times_as_fast": theirs[key] / own[key],
         }
         print(
-            f"{edges.name:10} {name:10} error {row['error']:.1e}  {theirs[key]:7.3f} s"
-            f"   ours {own_error:.1e}  {mine[key]:7.3f} s   {row['times_as_fast']:5.1f} times",
+            f"{edges.name:10} {match.peer:10} error {match.error:.1e}  {theirs[key]:7.3f} s"
+            f"   engine {match.own_error:.1e}  {own[key]:7.3f} s"
+            f"   {row['times_as_fast']:5.1f} times",
             flush=True,
         )
         yield row
 
 
 def batches_of_ten(side: int, target: float, count: int, threads: int) -> dict[str, Any]:
-    """Batches of 8 insertions and 2 deletions on a grid, beside a solve from nothing."""
+    """Batches of 8 insertions and 2 deletions on a grid, beside a solve from uniform
+    ranks.
+    """
     edges = edges_of(f"grid-{side}")
-    ours = Ours(edges)
+    solver = EngineSolver(edges)
     clock = process_time if threads == 1 else perf_counter
     generator = np.random.default_rng(7)
-    engine = ours.loaded(target)
+    engine = solver.loaded(target)
     engine.update("auto")
     small, whole = [], []
     for step in range(count):
         if step % max(1, count // 5) == 0:
-            whole.append(_timed(ours.at(target)))
+            whole.append(_timed(solver.prepared(target)))
         ends = generator.integers(0, edges.vertices, (2, 8))
         gone = generator.integers(0, len(edges.sources), 2)
         begin = clock()
@@ -268,7 +301,7 @@ def batches_of_ten(side: int, target: float, count: int, threads: int) -> dict[s
         result = engine.update("auto")
         small.append(clock() - begin)
         assert result.converged
-    solve = _summary(whole)["least_processor_seconds" if threads == 1 else "least_seconds"]
+    solve = _summary(whole)[_clock_key(threads)]
     row = {
         "graph": edges.name,
         "batches": count,
@@ -283,12 +316,12 @@ def batches_of_ten(side: int, target: float, count: int, threads: int) -> dict[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="whole solves beside other libraries")
+    parser = harness.parser("whole solves beside other libraries")
     parser.add_argument("--graphs", nargs="*", default=["rmat-20", "grid-1024", *REAL])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--grid", type=int, default=1024, help="side, for the batches")
     parser.add_argument("--batches", type=int, default=50)
-    parser.add_argument("--results", type=Path, default=harness.RESULTS)
     arguments = parser.parse_args()
 
     numba.set_num_threads(arguments.threads)
@@ -300,7 +333,7 @@ def main() -> None:
             for name in arguments.graphs
             for row in compared(edges_of(name), arguments.threads, arguments.rounds)
         ],
-        "batches": batches_of_ten(1024, 1e-6, arguments.batches, arguments.threads),
+        "batches": batches_of_ten(arguments.grid, 1e-6, arguments.batches, arguments.threads),
     }
     print(harness.record("peers", "cpu", figures, arguments.results))
 

@@ -1,28 +1,29 @@
-"""Personalized queries: one by one, until settled, many at once, watched; and push against pull.
+"""Personalized queries: alone, to a settled top-k, many at once, watched; and push against pull.
 
-R-MAT has Graph500's parameters, 16 edges a vertex, and is numbered by falling degree; sources are
-drawn among the vertices that have out-edges (from a vertex without there is nothing to compute).
-The graph is ranked first, and after each batch, as a service does it: that is not in the times.
-Times are those of the engine, from the call to the answer on the host.
+R-MAT is numbered by descending degree. Sources are drawn among the vertices with out-edges: from
+any other there is nothing to compute. The graph is ranked at the start and after each batch, as a
+service does; that is not part of the times, which run from the call to the answer on the host.
 
     python -m benchmarks.personalized --backend cuda --rmat 24 --grid 4096
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from time import perf_counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.residual import grid, rmat
+from benchmarks.inputs import Drawn, drawn_rmat, grid
+from benchmarks.timing import timed
 from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
-from gpu.seeds import Seeds
-from gpu.walk import Shares, Space, Walk
+from gpu.backends import backend_named
+from gpu.operations.backend import Backend
+from gpu.pagerank.workspace import ContributionBuffers
+from gpu.personalized.iterate import PersonalizedIterate
+from gpu.personalized.seeds import Seeds
 
 TARGET = 1e-6
 WATCHED, WATCHED_TARGET, BATCH = 100, 1e-4, 1_000
@@ -30,36 +31,36 @@ MANY = 1_024
 TRACED = 7
 """Iterations of the traced query."""
 
+_SWITCH_SWEEPS = 0.1
+"""Ψ compares the cost of a work-list with this part of a sweep: see gpu.personalized.query."""
+
 Figures = dict[str, Any]
 
 
 class Bench:
-    """An engine with a graph, and a clock that waits for the device."""
+    """An engine with a graph that has been ranked."""
 
-    def __init__(self, name: str, backend: str, sources: Any, targets: Any, vertices: int) -> None:
+    def __init__(self, name: str, backend: Backend, load: EdgeBatch) -> None:
         self.name = name
-        self.engine = Engine(Options(), backend)  # type: ignore[arg-type]
-        self.engine.apply(EdgeBatch(sources, targets, vertices=vertices))
+        self.backend = backend
+        self.engine = Engine(Options(), backend)
+        self.engine.apply(load)
         self.engine.update()
-        self.backend = self.engine._backend
-        self.degree = self.backend.to_host(self.engine._graph.degree)
-
-    def seconds(self, run: Callable[[], Any]) -> tuple[float, Any]:
-        self.backend.synchronize()
-        begin = perf_counter()
-        found = run()
-        self.backend.synchronize()
-        return perf_counter() - begin, found
+        graph = self.engine.internals.graph
+        self._degree = backend.device.to_host(graph.permutation.by_id(graph.degree))
 
     def one(self, query: PersonalizedQuery) -> tuple[float, Personalized]:
-        taken, (answer,) = self.seconds(lambda: self.engine.personalized_many([query]))
-        return taken, answer
+        """Milliseconds, and the answer."""
+        milliseconds, (answer,) = timed(
+            self.backend.device, lambda: self.engine.personalized_many([query])
+        )
+        return milliseconds, answer
 
     def row(self, kind: str, queries: Sequence[PersonalizedQuery]) -> Figures:
-        """Figures of queries made one after the other."""
+        """Figures of queries made one after the other; the first runs once more before."""
         self.one(queries[0])
         seen = [self.one(query) for query in queries]
-        times = np.array([taken for taken, _ in seen]) * 1e3
+        times = np.array([milliseconds for milliseconds, _ in seen])
         answers = [answer for _, answer in seen]
         first = queries[0]
         figures = {
@@ -87,9 +88,9 @@ class Bench:
         return figures
 
     def drawn(self, random: np.random.Generator, count: int, low: int = 1) -> list[int]:
-        """Distinct sources of out-degree `low` or more, below ten times as many."""
+        """Distinct sources of out-degree `low` or more; below ten times `low` unless it is 1."""
         high = np.inf if low == 1 else 10 * low
-        among = np.flatnonzero((self.degree >= low) & (self.degree < high))
+        among = np.flatnonzero((self._degree >= low) & (self._degree < high))
         return [int(v) for v in random.choice(among, min(count, len(among)), replace=False)]
 
 
@@ -99,7 +100,7 @@ def _query(source: int, **options: Any) -> PersonalizedQuery:
 
 
 def singles(bench: Bench, random: np.random.Generator, count: int) -> list[Figures]:
-    """One query after the other, and until the places are settled."""
+    """Queries one after the other, to a target error and to a settled top-k."""
     sources = bench.drawn(random, count)
     some = sources[: max(1, count // 10)]
     settled = [_query(v, k=10, target="settled-top-k") for v in sources[: max(1, count // 5)]]
@@ -112,36 +113,36 @@ def singles(bench: Bench, random: np.random.Generator, count: int) -> list[Figur
 
 
 def methods(bench: Bench, random: np.random.Generator, lows: Sequence[int]) -> list[Figures]:
-    """Each method by the source's degree; push only where it is not hopeless."""
+    """Each method by the source's degree; push only where it ends in reasonable time."""
     rows = []
     for low in lows:
-        for source_target in (0.1, TARGET):
+        for target in (0.1, TARGET):
             sources = bench.drawn(random, 6, low)
             if not sources:
                 continue
             names = ["hybrid", "pull"]
-            if source_target > TARGET or "grid" in bench.name:
+            if target > TARGET or "grid" in bench.name:
                 names.append("push")
             kind = f"degree from {low}" if len(lows) > 1 else "any source"
             rows += [
-                bench.row(
-                    kind, [_query(v, method=name, target_error=source_target) for v in sources]
-                )
+                bench.row(kind, [_query(v, method=name, target_error=target) for v in sources])
                 for name in names
             ]
     return rows
 
 
 def many(bench: Bench, random: np.random.Generator, count: int) -> Figures:
-    """Queries asked at once."""
-    asked = [_query(v) for v in bench.drawn(random, count)]
-    bench.engine.personalized_many(asked[:32])
-    taken, answers = bench.seconds(lambda: bench.engine.personalized_many(asked))
+    """Queries submitted together."""
+    queries = [_query(v) for v in bench.drawn(random, count)]
+    bench.engine.personalized_many(queries[:32])
+    milliseconds, answers = timed(
+        bench.backend.device, lambda: bench.engine.personalized_many(queries)
+    )
     figures = {
         "graph": bench.name,
-        "queries": len(asked),
-        "seconds": taken,
-        "ms_each": taken / len(asked) * 1e3,
+        "queries": len(queries),
+        "seconds": 1e-3 * milliseconds,
+        "ms_each": milliseconds / len(queries),
         "largest_bound": max(answer.error_bound for answer in answers),
         "sweeps_a_block": float(np.median([answer.iterations for answer in answers])),
     }
@@ -149,39 +150,35 @@ def many(bench: Bench, random: np.random.Generator, count: int) -> Figures:
     return figures
 
 
-def watched(
-    bench: Bench, random: np.random.Generator, draw: Callable[[int], tuple[Any, Any]], batches: int
-) -> Figures:
-    """What watched queries add to a batch: perturbation when it is applied, and the refresh."""
-    engine, size = bench.engine, BATCH
-    for place, source in enumerate(bench.drawn(random, WATCHED)):
-        engine.watch(f"watched {place}", _query(source, k=10, target_error=WATCHED_TARGET))
+def watched(bench: Bench, random: np.random.Generator, graph: Drawn, batches: int) -> Figures:
+    """What watched queries add to a batch: their perturbation, and the refresh."""
+    engine, device = bench.engine, bench.backend.device
+    sources = {f"watched {source}": source for source in bench.drawn(random, WATCHED)}
+    for name, source in sources.items():
+        engine.watch(name, _query(source, k=10, target_error=WATCHED_TARGET))
     held = engine.memory()["personalized"]
 
     def batch() -> float:
-        sources, targets = draw(size)
-        taken, _ = bench.seconds(lambda: engine.apply(EdgeBatch(sources, targets)))
+        edges = EdgeBatch(*graph.draw(BATCH))
+        milliseconds, _ = timed(device, lambda: engine.apply(edges))
         engine.update()
-        return taken
+        return milliseconds
 
-    extra = []
-    for _ in range(batches):
-        applied = batch()
-        extra.append(applied + bench.seconds(engine.refresh_watched)[0])
-    bounds = [engine.watched(f"watched {place}").error_bound for place in range(WATCHED)]
-    for place in range(WATCHED):
-        engine.unwatch(f"watched {place}")
+    times = [batch() + timed(device, engine.refresh_watched)[0] for _ in range(batches)]
+    bounds = [engine.watched(name).error_bound for name in sources]
+    for name in sources:
+        engine.unwatch(name)
     alone = float(np.median([batch() for _ in range(batches)]))
-    times = (np.array(extra) - alone) * 1e3
+    extra = np.array(times) - alone
     figures = {
         "graph": bench.name,
-        "watched": WATCHED,
+        "watched": len(sources),
         "target_error": WATCHED_TARGET,
-        "batch_size": size,
+        "batch_size": BATCH,
         "batches": batches,
-        "mean_extra_ms": float(times.mean()),
-        "median_extra_ms": float(np.median(times)),
-        "largest_extra_ms": float(times.max()),
+        "mean_extra_ms": float(extra.mean()),
+        "median_extra_ms": float(np.median(extra)),
+        "largest_extra_ms": float(extra.max()),
         "bytes": held,
         "largest_bound": max(bounds),
     }
@@ -190,78 +187,63 @@ def watched(
 
 
 def trace(bench: Bench, source: int) -> list[Figures]:
-    """What each iteration from one source takes as a push of all residuals and as a pull."""
-    graph, backend = bench.engine._graph, bench.backend
-    # one round a call, over all that has a residual
-    options = Options(max_iterations=1)
+    """What each iteration from one source costs as a push of all residuals, and as a sweep."""
+    graph, pool = bench.engine.internals.graph, bench.engine.internals.queries.pool
+    # one round a call, over every vertex that has a residual
+    options = replace(bench.engine.options, max_iterations=1)
     seeds = Seeds.of(graph.vertices, np.array([source]))
-    pushing = Walk(Space(graph, everywhere=True), options, seeds)
-    pulling = Walk(Space(graph), options, seeds)
-    shares = Shares(graph, graph.vertices)
-    rows = []
+    pushing = PersonalizedIterate(graph, pool.take(list_every_vertex=True), options, seeds)
+    sweeping = PersonalizedIterate(graph, pool.take(), options, seeds)
+    buffers = ContributionBuffers.allocate(bench.backend, graph.vertices)
+    device, rows = bench.backend.device, []
     for iteration in range(1, TRACED + 1):
-        taken, pushed = bench.seconds(
-            lambda: pushing.push(1e-12, 0.0, graph.edges + 1, graph.edges + 1)
+        push_ms, pushed = timed(
+            device, lambda: pushing.push_to(1e-12, 0.0, graph.edges + 1, graph.edges + 1)
         )
-        pulled, _ = bench.seconds(lambda: pulling.sweep(shares, False))
-        edges = 0 if pushed is None else pushed.change.edges
-        work = float(graph.edges + graph.vertices)
+        pull_ms, _ = timed(device, lambda: sweeping.sweep(buffers))
+        edges = 0 if pushed is None else pushed.delta.additions
+        sweep_edges = float(graph.edges + graph.vertices)
         rows.append(
             {
                 "iteration": iteration,
                 "edges": edges,
-                "score": backend.push_cost * edges / work - 0.1,
-                "push_ms": taken * 1e3,
-                "pull_ms": pulled * 1e3,
+                "score": bench.backend.costs.pushed_edge * edges / sweep_edges - _SWITCH_SWEEPS,
+                "push_ms": push_ms,
+                "pull_ms": pull_ms,
             }
         )
         print(f"trace: {rows[-1]}", flush=True)
+    pool.give_back(pushing.workspace)
+    pool.give_back(sweeping.workspace)
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="personalized queries on R-MAT and a grid")
-    parser.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--rmat", type=int, help="scale: two to the power of it vertices")
+    parser = harness.parser("personalized queries on R-MAT and a grid", backends=True)
+    parser.add_argument("--rmat", type=int, help="scale: log2 of the number of vertices")
     parser.add_argument("--grid", type=int, help="side")
     parser.add_argument("--sources", type=int, default=1_000)
     parser.add_argument("--many", type=int, default=MANY)
     parser.add_argument("--batches", type=int, default=20)
-    parser.add_argument("--results", type=Path, default=harness.RESULTS)
     arguments = parser.parse_args()
 
-    xp: Any = np
-    if arguments.backend == "cuda":
-        import cupy
-
-        xp = cupy
-    Engine(backend=arguments.backend).warm_up()
+    backend = backend_named(arguments.backend)
+    Engine(backend=backend).warm_up()
+    xp = backend.xp
     generator, random = np.random.default_rng(7), xp.random.default_rng(7)
     figures: Figures = {"rows": []}
     if arguments.grid:
-        side = arguments.grid
-        bench = Bench(f"grid {side}", arguments.backend, *grid(xp, side), side * side)
+        bench = Bench(f"grid {arguments.grid}", backend, EdgeBatch(*grid(xp, arguments.grid)))
         figures["rows"] += methods(bench, generator, (1,))
         del bench
     if arguments.rmat:
-        vertices = 1 << arguments.rmat
-        sources, targets = rmat(xp, random, arguments.rmat, 16 * vertices)
-        order = xp.argsort(-xp.bincount(sources, minlength=vertices))
-        label = xp.empty(vertices, np.int64)
-        label[order] = xp.arange(vertices)
-        name = f"R-MAT {arguments.rmat}"
-        bench = Bench(name, arguments.backend, label[sources], label[targets], vertices)
-        del sources, targets, order
-
-        def draw(count: int) -> tuple[Any, Any]:
-            drawn = rmat(xp, random, arguments.rmat, count)
-            return label[drawn[0]], label[drawn[1]]
-
+        graph = drawn_rmat(xp, random, arguments.rmat, by_degree=True)
+        bench = Bench(f"R-MAT {arguments.rmat}", backend, graph.load)
         figures["rows"] += singles(bench, generator, arguments.sources)
         figures["rows"] += methods(bench, generator, (1, 10, 100, 1_000, 10_000))
         figures["many"] = many(bench, generator, arguments.many)
         figures["trace"] = trace(bench, bench.drawn(generator, 1, 10)[0])
-        figures["watched"] = watched(bench, generator, draw, arguments.batches)
+        figures["watched"] = watched(bench, generator, graph, arguments.batches)
     print(harness.record("personalized", arguments.backend, figures, arguments.results))
 
 

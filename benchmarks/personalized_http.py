@@ -1,29 +1,27 @@
-"""Personalized ranks over HTTP: how long a client waits for one, alone and beside others.
+"""Personalized ranks over HTTP: latency of a query, alone and beside others.
 
     python -m benchmarks.personalized_http --note "nothing else ran"
 
-A server of its own (a process, the cpu backend, loopback) holds an R-MAT graph of about a million
-edges. Clients in a process of their own, each on a connection that is kept, ask for the first
-places as seen from random vertices that are not isolated, and ask again once they are answered.
-They share the machine with the server. The rounds of the parts alternate, so that what else the
-machine does falls on all of them.
+A server holds an R-MAT graph of about a million edges. Clients in a process of their own, each on a
+connection that it keeps, query the first places from random vertices that are not isolated, one
+query after the other. They share the machine with the server. The rounds of the parts alternate, so
+that other work on the machine affects all of them alike.
 """
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import multiprocessing
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import RESULTS, record
-from benchmarks.overload import SCALE, fill, percentiles, serving
+from benchmarks import harness
+from benchmarks.overload import SCALE, fill, percentiles
+from benchmarks.server import Server
 from service.client import Client
 
 CLIENTS = (1, 4, 16)
@@ -33,8 +31,8 @@ BATCH_EDGES = 100
 BATCHES_PER_SECOND = 10
 
 
-def ask(port: int, vertices: list[list[int]], answers: Any) -> None:
-    """Puts (seconds, iterations) of each query; every client has a list of vertices."""
+def query(port: int, vertices: list[list[int]], answers: Any) -> None:
+    """Puts (seconds, iterations) of each query; each client has a list of vertices."""
     taken: list[tuple[float, int]] = []
 
     def one(own: list[int]) -> None:
@@ -62,7 +60,7 @@ def ask(port: int, vertices: list[list[int]], answers: Any) -> None:
 
 
 def write(port: int, stop: Any, answers: Any) -> None:
-    """Sends small batches at a rate, and puts the seconds of each."""
+    """Sends small batches at a fixed rate; puts the seconds of each."""
     random = np.random.default_rng(0)
     connection = http.client.HTTPConnection("127.0.0.1", port)
     spent = []
@@ -83,17 +81,17 @@ def write(port: int, stop: Any, answers: Any) -> None:
 def measure(
     port: int, vertices: list[list[int]], batches: bool
 ) -> tuple[list[tuple[float, int]], list[float]]:
-    """What `ask` puts, and what `write` does where batches come meanwhile."""
+    """What `query` puts, and what `write` puts if there are batches meanwhile."""
     answers: Any = multiprocessing.Queue()
     written: Any = multiprocessing.Queue()
     stop = multiprocessing.Event()
-    asking = multiprocessing.Process(target=ask, args=(port, vertices, answers))
+    querying = multiprocessing.Process(target=query, args=(port, vertices, answers))
     writing = multiprocessing.Process(target=write, args=(port, stop, written))
     if batches:
         writing.start()
-    asking.start()
+    querying.start()
     taken = answers.get(timeout=120)
-    asking.join()
+    querying.join()
     stop.set()
     spent = []
     if batches:
@@ -102,8 +100,9 @@ def measure(
     return taken, spent
 
 
-def run(port: int, rounds: int, queries: int) -> dict[str, Any]:
-    with Client(f"http://127.0.0.1:{port}") as client:
+def run(server: Server, rounds: int, queries: int) -> dict[str, Any]:
+    """The figures of several rounds of all parts."""
+    with Client(server.url) as client:
         sources, targets = fill(client)
         info = client.graph("default")
     parts = [(clients, False) for clients in CLIENTS] + [(4, True)]
@@ -114,7 +113,7 @@ def run(port: int, rounds: int, queries: int) -> dict[str, Any]:
     for number in range(rounds + 1):
         for clients, batches in parts:
             vertices = random.choice(connected, (clients, queries // clients)).tolist()
-            found, written = measure(port, vertices, batches)
+            found, written = measure(server.port, vertices, batches)
             if number > 0:  # the first round is warm-up
                 taken[clients, batches] += found
                 spent += written
@@ -140,17 +139,16 @@ def run(port: int, rounds: int, queries: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = harness.parser("latency of personalized queries over HTTP")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--queries", type=int, default=400, help="of each part in a round")
+    parser.add_argument("--queries", type=int, default=400, help="queries of each part in a round")
     parser.add_argument("--note", default="", help="what else the machine did meanwhile")
-    parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    with serving() as (_, port):
-        figures = run(port, arguments.rounds, arguments.queries)
+    with Server.temporary() as server:
+        figures = run(server, arguments.rounds, arguments.queries)
     figures["note"] = arguments.note
     print(json.dumps(figures, indent=1))
-    record("personalized-http", "cpu", figures, arguments.results)
+    print(harness.record("personalized-http", "cpu", figures, arguments.results))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
-"""What a pushed edge takes, in pulled ones, on the ``cpu`` backend: where its constant comes from.
+"""What a pushed edge costs, in edges of a dense sweep, on ``cpu``: the source of its constant.
 
-Pushed edges are those of the sparse phases that batches of 10 random edges set off, on one core; a
-pulled one is a unit of work of a dense sweep, an edge or a vertex, on one core too. All in
-processor time. Sweeps run on all cores and most work-lists on one, so the ratio grows with the
-cores; the backend has it for two.
+Pushes are the sparse phases after batches of 10 random edges. A unit of a sweep is an edge or a
+vertex. Both are processor time on one core. Sweeps run on all cores and most work-lists on one, so
+the ratio grows with the number of cores; the backend's constant is that of two.
 
     python -m benchmarks.push_cost
 """
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from dataclasses import replace
 from time import process_time, thread_time
 from typing import Any
 
@@ -19,60 +17,69 @@ import numba
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.peers import Ours, edges_of
+from benchmarks.peers import EngineSolver, edges_of
 from gpu import EdgeBatch
-from gpu.backends.base import Pushed
+from gpu.backends import backend_named
+from gpu.backends.cpu.residual import CpuResidual
+from gpu.operations.residual import PushResult
+from gpu.pagerank.workspace import ContributionBuffers
 
+_TARGET = 1e-6
 _BATCHES = 20
 _SWEEPS = 9
 
 
-def measured(name: str) -> dict[str, Any]:
-    edges = edges_of(name)
-    engine = Ours(edges).loaded(1e-6)
-    engine.update("auto")
-    state, graph, backend = engine._state, engine._graph, engine._backend
-    seconds, pushed_edges, push = 0.0, 0, backend.push
+class TimedResidual(CpuResidual):
+    """Counts the edges of its pushes, and their seconds."""
 
-    def timed(*arguments: Any) -> Pushed:
-        nonlocal seconds, pushed_edges
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds, self.edges = 0.0, 0
+
+    def push(self, *arguments: Any) -> PushResult:
         begin = thread_time()
-        pushed = push(*arguments)
-        seconds += thread_time() - begin
-        pushed_edges += pushed.change.edges
+        pushed = super().push(*arguments)
+        self.seconds += thread_time() - begin
+        self.edges += pushed.delta.additions
         return pushed
 
-    backend.push = timed  # type: ignore[method-assign, assignment]
+
+def measured(name: str) -> dict[str, Any]:
+    """Figures of one graph of benchmarks.peers."""
+    edges = edges_of(name)
+    residual = TimedResidual()
+    engine = EngineSolver(edges).loaded(_TARGET, replace(backend_named("cpu"), residual=residual))
+    engine.update("auto")
+    residual.seconds, residual.edges = 0.0, 0
     generator = np.random.default_rng(1)
     for _ in range(_BATCHES):
         ends = generator.integers(0, edges.vertices, (2, 10))
         engine.apply(EdgeBatch(ends[0], ends[1]))
         engine.update("auto")
-    del backend.push
 
-    pulls = []
-    kind = backend.share_dtypes["float64"]
-    shares, others = np.zeros(edges.vertices, kind), np.zeros(edges.vertices, kind)
+    iterate = engine.internals.iterate
+    buffers = ContributionBuffers.allocate(engine.internals.backend, edges.vertices)
+    iterate.quantize(buffers)
+    sweeps = []
     for _ in range(_SWEEPS):
         begin = process_time()
-        backend.relax(graph, state.values, state.residual.values, shares, others, 0.85, 0.0)
-        pulls.append((process_time() - begin) / state.sweep_work)
-    ratio = seconds / pushed_edges / min(pulls)
+        iterate.sweep(buffers)
+        sweeps.append(process_time() - begin)
+    pushed, swept = residual.seconds / residual.edges, min(sweeps) / iterate.sweep_cost
     row = {
-        "pushed_edges": pushed_edges,
-        "pushed_nanoseconds": 1e9 * seconds / pushed_edges,
-        "pulled_nanoseconds": 1e9 * min(pulls),
-        "ratio_on_one_core": ratio,
-        "ratio_on_two_cores": 2.0 * ratio,
+        "pushed_edges": residual.edges,
+        "pushed_nanoseconds": 1e9 * pushed,
+        "pulled_nanoseconds": 1e9 * swept,
+        "ratio_on_one_core": pushed / swept,
+        "ratio_on_two_cores": 2.0 * pushed / swept,
     }
     print(name, row, flush=True)
     return row
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="a pushed edge in pulled ones")
+    parser = harness.parser("a pushed edge in edges of a sweep")
     parser.add_argument("--graphs", nargs="*", default=["rmat-20", "grid-1024", "cnr-2000"])
-    parser.add_argument("--results", type=Path, default=harness.RESULTS)
     arguments = parser.parse_args()
     numba.set_num_threads(1)
     figures = {name: measured(name) for name in arguments.graphs}

@@ -1,9 +1,9 @@
-// What a round of small work costs before it does anything, by who starts it (benchmarks/rounds.py).
+// The overhead of a round of small work, by what starts it (benchmarks/rounds.py).
 //
-// A round is two steps, the second of which needs all of the first: as in a push, where what was taken is spread. A step of
-// `threads` threads adds to one random place each. Three ways to run rounds until a counter says that they are done:
+// A round is two steps, and the second needs the results of the first, as in a push. In a step each of `threads` threads adds
+// to one random element. Three ways to run rounds until a counter reaches 0:
 //
-//   meet    one cooperative launch whose blocks meet twice a round                          (what push_rounds does)
+//   meet    one cooperative launch whose blocks synchronise twice a round (as the kernel `push` does)
 //   graph   one launch of a CUDA graph: a conditional node repeats two kernels
 //   host    two launches a round, and the counter is read back
 //
@@ -17,7 +17,7 @@
 #include <cstdlib>
 #include <vector>
 
-constexpr int BLOCK = 256, PLACES = 1 << 20, RUNS = 21;
+constexpr int BLOCK = 256, ELEMENTS = 1 << 20, RUNS = 21;
 
 static void check(cudaError_t error, const char* what) {
     if (error == cudaSuccess) return;
@@ -26,33 +26,35 @@ static void check(cudaError_t error, const char* what) {
 }
 #define CHECK(call) check(call, #call)
 
-__device__ void step(float* places, int threads, int seed) {
+__device__ void step(float* elements, int threads, int seed) {
     for (int at = blockIdx.x * BLOCK + threadIdx.x; at < threads; at += gridDim.x * BLOCK)
-        atomicAdd(places + (unsigned)(at * 2654435761u + seed * 40503u) % PLACES, 1.0f);
+        atomicAdd(elements + (unsigned)(at * 2654435761u + seed * 40503u) % ELEMENTS, 1.0f);
 }
 
-__global__ void __launch_bounds__(BLOCK) meet(float* places, int threads, const int* rounds) {
+__global__ void __launch_bounds__(BLOCK) meet(float* elements, int threads, const int* rounds) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     for (int round = *rounds; round > 0; --round) {
-        step(places, threads, 2 * round);
+        step(elements, threads, 2 * round);
         grid.sync();
-        step(places, threads, 2 * round + 1);
+        step(elements, threads, 2 * round + 1);
         grid.sync();
     }
 }
 
-__global__ void __launch_bounds__(BLOCK) first_step(float* places, int threads, const int* left) {
-    step(places, threads, 2 * *left);
+__global__ void __launch_bounds__(BLOCK) first_step(float* elements, int threads, const int* remaining) {
+    step(elements, threads, 2 * *remaining);
 }
 
-__global__ void __launch_bounds__(BLOCK) second_step(float* places, int threads, const int* left) {
-    step(places, threads, 2 * *left + 1);
+__global__ void __launch_bounds__(BLOCK) second_step(float* elements, int threads, const int* remaining) {
+    step(elements, threads, 2 * *remaining + 1);
 }
 
 // Between two rounds, by one thread: the decision that every block of `meet` makes for itself.
-__global__ void decide(int* left, cudaGraphConditionalHandle handle) { cudaGraphSetConditional(handle, --*left > 0); }
+__global__ void decide(int* remaining, cudaGraphConditionalHandle handle) {
+    cudaGraphSetConditional(handle, --*remaining > 0);
+}
 
-__global__ void count_down(int* left) { --*left; }
+__global__ void count_down(int* remaining) { --*remaining; }
 
 template <class Run>
 static double microseconds(const Run& run, int rounds) {
@@ -70,19 +72,19 @@ static double microseconds(const Run& run, int rounds) {
 int main(int count, char** arguments) {
     if (count != 4) return 2;
     int blocks = std::atoi(arguments[1]), rounds = std::atoi(arguments[2]), threads = std::atoi(arguments[3]);
-    float* places;
-    int *left, *all;
-    CHECK(cudaMalloc(&places, PLACES * sizeof(float)));
-    CHECK(cudaMemset(places, 0, PLACES * sizeof(float)));
-    CHECK(cudaMalloc(&left, sizeof(int)));
+    float* elements;
+    int *remaining, *all;
+    CHECK(cudaMalloc(&elements, ELEMENTS * sizeof(float)));
+    CHECK(cudaMemset(elements, 0, ELEMENTS * sizeof(float)));
+    CHECK(cudaMalloc(&remaining, sizeof(int)));
     CHECK(cudaMalloc(&all, sizeof(int)));
     CHECK(cudaMemcpy(all, &rounds, sizeof(int), cudaMemcpyHostToDevice));
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));
 
     const double meeting = microseconds([&] {
-        void* given[] = {&places, &threads, &all};
-        CHECK(cudaLaunchCooperativeKernel((void*)meet, blocks, BLOCK, given, 0, stream));
+        void* parameters[] = {&elements, &threads, &all};
+        CHECK(cudaLaunchCooperativeKernel((void*)meet, blocks, BLOCK, parameters, 0, stream));
     }, rounds);
 
     cudaGraph_t graph;
@@ -102,25 +104,25 @@ int main(int count, char** arguments) {
 #endif
     CHECK(cudaStreamBeginCaptureToGraph(
         stream, repeated.conditional.phGraph_out[0], nullptr, nullptr, 0, cudaStreamCaptureModeGlobal));
-    first_step<<<blocks, BLOCK, 0, stream>>>(places, threads, left);
-    second_step<<<blocks, BLOCK, 0, stream>>>(places, threads, left);
-    decide<<<1, 1, 0, stream>>>(left, handle);
+    first_step<<<blocks, BLOCK, 0, stream>>>(elements, threads, remaining);
+    second_step<<<blocks, BLOCK, 0, stream>>>(elements, threads, remaining);
+    decide<<<1, 1, 0, stream>>>(remaining, handle);
     CHECK(cudaStreamEndCapture(stream, nullptr));
     cudaGraphExec_t ready;
     CHECK(cudaGraphInstantiate(&ready, graph, 0));
     const double graphing = microseconds([&] {
-        CHECK(cudaMemcpyAsync(left, all, sizeof(int), cudaMemcpyDeviceToDevice, stream));
+        CHECK(cudaMemcpyAsync(remaining, all, sizeof(int), cudaMemcpyDeviceToDevice, stream));
         CHECK(cudaGraphLaunch(ready, stream));
     }, rounds);
 
     const double hosting = microseconds([&] {
-        CHECK(cudaMemcpyAsync(left, all, sizeof(int), cudaMemcpyDeviceToDevice, stream));
+        CHECK(cudaMemcpyAsync(remaining, all, sizeof(int), cudaMemcpyDeviceToDevice, stream));
         int seen;
         do {
-            first_step<<<blocks, BLOCK, 0, stream>>>(places, threads, left);
-            second_step<<<blocks, BLOCK, 0, stream>>>(places, threads, left);
-            count_down<<<1, 1, 0, stream>>>(left);
-            CHECK(cudaMemcpyAsync(&seen, left, sizeof(int), cudaMemcpyDeviceToHost, stream));
+            first_step<<<blocks, BLOCK, 0, stream>>>(elements, threads, remaining);
+            second_step<<<blocks, BLOCK, 0, stream>>>(elements, threads, remaining);
+            count_down<<<1, 1, 0, stream>>>(remaining);
+            CHECK(cudaMemcpyAsync(&seen, remaining, sizeof(int), cudaMemcpyDeviceToHost, stream));
             CHECK(cudaStreamSynchronize(stream));
         } while (seen > 0);
     }, rounds);

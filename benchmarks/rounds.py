@@ -1,6 +1,7 @@
-"""What a round of small work costs by who starts it: a cooperative kernel, a CUDA graph, the host.
+"""The overhead of a round of small work, by what starts it: a cooperative kernel, a CUDA graph or
+the host.
 
-Compiles rounds.cu with the nvcc on the path and runs it for some sizes.
+Compiles rounds.cu with the nvcc on the PATH and runs it for several sizes.
 
     python -m benchmarks.rounds
 """
@@ -22,7 +23,7 @@ ROUNDS = (10, 100)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="the cost of a round, by who starts it")
+    parser = argparse.ArgumentParser(description="the overhead of a round, by what starts it")
     parser.add_argument("--results", type=Path, default=harness.RESULTS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -33,8 +34,8 @@ def main() -> None:
         rows = []
         for blocks, threads in SIZES:
             for rounds in ROUNDS:
-                given = [str(program), str(blocks), str(rounds), str(threads)]
-                row = json.loads(subprocess.run(given, check=True, capture_output=True).stdout)
+                command = [str(program), str(blocks), str(rounds), str(threads)]
+                row = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
                 rows.append(row)
                 print(row, flush=True)
     print(harness.record("rounds", "cuda", rows, arguments.results))

@@ -3,19 +3,17 @@
     python -m benchmarks.temporal ../shared/data
     python -m benchmarks.temporal ../shared/data --backend cuda
 
-Each strategy keeps its own graph and ranks through the stream of a network, as a service would;
-they take the batches in turn. `auto` has a row for each of three targets; `residual` is what it
-runs, so it has none of its own. At some of the
-batches, evenly spaced, the ranks are compared (L1) with a converged solve by gpu.verify, after the
-clock has stopped.
+Each strategy keeps a graph and ranks of its own through the stream of a network, as a service
+would; the strategies take turns at each batch. `auto` has a row for each of three targets;
+`residual` is what it runs, so it has no row. After some of the batches, evenly spaced, the ranks
+are compared (L1) with a converged solve by gpu.verify, which is not timed.
 
-Then, on two of the networks, each strategy at several tolerances: what accuracy costs. The frontier
-and prune tolerances keep their ratio to the tolerance.
+Then, on two of the networks, each strategy runs at several tolerances: what accuracy costs. The
+frontier and prune tolerances keep their ratio to the tolerance.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -35,7 +33,7 @@ FRACTIONS = (1e-5, 1e-4, 1e-3)
 """Sizes of a batch, in events of the network."""
 
 PRECISE = (1e-8, 1e-9)
-"""More targets of `auto`: the accuracy that the published strategies happen to reach."""
+"""More targets of `auto`: about the accuracy that the published strategies reach."""
 
 PUBLISHED = [name for name in STRATEGIES if name not in ("auto", "residual")]
 
@@ -59,7 +57,7 @@ def contenders(dangling: Dangling) -> dict[str, Contender]:
 
 
 def traded(dangling: Dangling) -> dict[str, Contender]:
-    """The points of a picture, in the order of each strategy's accuracy."""
+    """The points of a plot, in the order of each strategy's accuracy."""
     default = Options()
     points: dict[str, Contender] = {
         f"auto {target:g}": ("auto", Options(dangling=dangling, target_error=target))
@@ -85,7 +83,7 @@ class Row:
         self.strategy, self.options = contender
         self.engine = Engine(self.options, backend)  # type: ignore[arg-type]
         self.engine.apply(initial)
-        # all start from the same accurate ranks
+        # all begin with the same accurate ranks
         self.engine.update("static")
         self.solve: list[float] = []
         self.mutate: list[float] = []
@@ -95,6 +93,7 @@ class Row:
         self.checked: list[tuple[Ranking, float]] = []
 
     def take(self, batch: EdgeBatch, check: bool) -> None:
+        """Applies a batch and solves; `check` keeps the ranks for a comparison."""
         change = self.engine.apply(batch)
         result = self.engine.update(self.strategy)
         self.mutate.append(change.seconds)
@@ -106,6 +105,7 @@ class Row:
             self.checked.append((self.engine.publish().to_numpy(), result.error_bound))
 
     def figures(self, exact: list[tuple[Ranking, float]]) -> dict[str, float]:
+        """Means over the batches; `exact` ranks, with bounds on their errors, of those checked."""
         errors = []
         for (ranks, bound), (right, oracle_bound) in zip(self.checked, exact, strict=True):
             error = float(np.abs(ranks - right).sum())
@@ -124,7 +124,7 @@ class Row:
 
 
 class Replays:
-    """Streams on one backend; oracles on all cores once a stream is over."""
+    """Streams on one backend. Exact ranks are computed on all cores after each stream."""
 
     def __init__(self, backend: str, batches: int, checks: int) -> None:
         self.backend, self.batches, self.checks = backend, batches, checks
@@ -155,16 +155,17 @@ class Replays:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="every strategy on real networks that change")
+    parser = harness.parser("every strategy on real networks that change", backends=True)
     parser.add_argument("folder", type=Path, help="the folder of real graphs")
-    parser.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--checks", type=int, default=5)
-    parser.add_argument("--results", type=Path, default=harness.RESULTS)
+    parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
     arguments = parser.parse_args()
 
     Engine(backend=arguments.backend).warm_up()
-    networks = {name: read_network(arguments.folder / file) for name, file in NETWORKS.items()}
+    networks = {
+        name: read_network(arguments.folder / NETWORKS[name]) for name in arguments.networks
+    }
     replays = Replays(arguments.backend, arguments.batches, arguments.checks)
     rows: list[dict[str, Any]] = []
     for name, network in networks.items():
@@ -184,7 +185,7 @@ def main() -> None:
                     )
                     _print(name, dangling, size, contender, figures)
     points: list[dict[str, Any]] = []
-    for name in TRADED:
+    for name in filter(networks.__contains__, TRADED):
         _, found = replays.run(networks[name], TRADED_FRACTION, "uniform", traded("uniform"))
         for contender, figures in found.items():
             strategy, accuracy = contender.split()

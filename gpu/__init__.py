@@ -5,13 +5,12 @@ It knows nothing of HTTP, keys, files or settings.
 
 from gpu.engine import Engine
 from gpu.errors import BackendUnavailable, DeviceLost, EngineError, InvalidValue, OutOfMemory
-from gpu.job import Job as QueryBatch
-from gpu.personalized import METHODS, TARGETS
-from gpu.ranks import Ranks
-from gpu.snapshot import Cut as Capture
-from gpu.snapshot import Room as StagingBuffer
-from gpu.snapshot import Snapshot
-from gpu.strategies import STRATEGIES
+from gpu.pagerank.ranks import Ranks
+from gpu.pagerank.strategies import STRATEGIES
+from gpu.personalized.batch import QueryBatch
+from gpu.personalized.resolve import METHODS, TARGETS
+from gpu.personalized.watched import Registration
+from gpu.snapshot import Capture, Snapshot, StagingBuffer
 from gpu.types import (
     VERTEX_LIMIT,
     BackendName,
@@ -24,7 +23,6 @@ from gpu.types import (
     Result,
     Storage,
 )
-from gpu.watched import Registration
 
 __all__ = [
     "METHODS",

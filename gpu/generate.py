@@ -17,7 +17,7 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from gpu.errors import InvalidValue
-from gpu.threads import one_parallel_kernel
+from gpu.jit.threads import one_parallel_kernel
 from gpu.types import VERTEX_LIMIT, EdgeBatch
 
 Edges = tuple[NDArray[np.int64], NDArray[np.int64]]

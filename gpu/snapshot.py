@@ -1,18 +1,18 @@
-"""What a graph and its ranks need to come back without a solve, as host arrays to keep.
+"""What a graph and its ranks need to come back without a solve, as host arrays to store.
 
-A snapshot holds the order of the vertices, the out-lists, the loops, y and β, by position (see
-gpu.order). The rest is derived from them: degrees from the lengths, in-lists by transposing, the
-residual by the one sweep with which the first solve after `restore` begins (so that no drift of
-rounding is carried over). What batches have touched since the last solve is no part of it: a
-snapshot is taken when everything applied is ranked. Nor are personalized queries.
+A snapshot holds the permutation of the vertices, the out-lists, the loops, y and β, by position
+(see gpu.graph.permutation). The rest is derived: degrees from the lengths, in-lists by transposing,
+the residual by the sweep with which the first solve after `restore` begins (so no accumulated
+rounding is carried over). A snapshot is taken when everything applied is ranked, so what batches
+touched since the last solve is not part of it; nor are personalized queries.
 
-Taking one has two steps, so that the graph's owner is held up for no more than a copy at the
+Taking one has three steps, so that the graph's owner is held up for no more than a copy at the
 bandwidth of memory:
 
-    room = Room(graph, state)            any thread: memory, touched, because the first touch of a
-                                         page costs twenty times the copy
-    cut = Cut(graph, state, bound, room) the owner, between two batches
-    snapshot = cut.snapshot()            any thread: to the host, rows packed tight
+    buffer = StagingBuffer(graph, iterate)                    any thread: memory, touched, because
+                                                              first touch costs 20 times the copy
+    capture = Capture(graph, iterate, error_bound, buffer)    the owner, between two batches
+    snapshot = capture.snapshot()                             any thread: to the host, rows packed
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.adjacency import ALIGNMENT
-from gpu.backends.base import Array, Backend
-from gpu.backends.parallel import sequential
-from gpu.graph import Graph
-from gpu.order import Numbering
-from gpu.ranks import Ranks
-from gpu.state import State
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.permutation import VertexPermutation
+from gpu.jit.compile import sequential
+from gpu.operations.backend import Backend
+from gpu.operations.csr import ALIGNMENT
+from gpu.operations.device import Array
+from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.ranks import Ranks
 
-_SPARE = 8
-"""Room has one element in so many to spare, for what batches add before the cut."""
+_SPARE_PART = 8
+"""A staging buffer has one spare element in _SPARE_PART, for batches before the capture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +41,15 @@ class Snapshot:
     """Host arrays and numbers of one moment, by name.
 
     arrays:
-    ids         int32[m], Numbering.ids: the id at each position below m
+    ids         int32[m], VertexPermutation.ids: the id at each position below m
     length      int32[n], of the out-lists
     neighbours  int32[…], the out-lists one after the other, each padded with zeros to a multiple of
-                gpu.adjacency.ALIGNMENT
+                gpu.operations.csr.ALIGNMENT
     loop        uint8[n], 1 where the vertex has a loop
     values      float64[n] or float32[n] as Options.storage says, y
 
     numbers:
-    edges        number of edges, as Engine.edges has it
+    edges        number of edges, as Engine.edges
     base, total  β and Σy
     error_bound  of the ranks y / Σy
     """
@@ -57,33 +58,33 @@ class Snapshot:
     numbers: dict[str, float]
 
 
-def _sources(graph: Graph, state: State) -> dict[str, Array]:
-    outgoing = graph.outgoing
+def _captured_arrays(graph: DynamicGraph, iterate: GlobalIterate) -> dict[str, Array]:
+    starts, lengths, column_indices = graph.outgoing.csr
     return {
-        "start": outgoing.start,
-        "length": outgoing.length,
-        "pool": outgoing.pool[: outgoing.end],
+        "starts": starts,
+        "length": lengths,
+        "column indices": column_indices[: graph.outgoing.end],
         "loop": graph.loop,
-        "values": state.values,
+        "values": iterate.values,
     }
 
 
-class Room:
-    """Memory for the next Cut, on the backend's device."""
+class StagingBuffer:
+    """Memory for the next Capture, on the backend's device."""
 
-    def __init__(self, graph: Graph, state: State) -> None:
-        backend = graph.backend
+    def __init__(self, graph: DynamicGraph, iterate: GlobalIterate) -> None:
+        device = graph.backend.device
         self._arrays: dict[str, Array] = {}
-        with backend.reading():
-            for name, source in _sources(graph, state).items():
-                count = len(source) + len(source) // _SPARE
-                array = backend.allocate("a snapshot", count, source.dtype.type)
+        with device.reading():
+            for name, source in _captured_arrays(graph, iterate).items():
+                count = len(source) + len(source) // _SPARE_PART
+                array = device.allocate("a snapshot", count, source.dtype.type)
                 array.fill(0)
                 self._arrays[name] = array
-            backend.synchronize()
+            device.synchronize()
 
     def copy(self, name: str, source: Array) -> Array:
-        """A copy of `source` in the room kept for it, or elsewhere where it does not fit."""
+        """A copy of `source` in the memory kept for it, or elsewhere if it does not fit."""
         array = self._arrays[name]
         if len(array) < len(source):
             return source.copy()
@@ -91,72 +92,81 @@ class Room:
         return array[: len(source)]
 
 
-class Cut:
+class Capture:
     """The state of one moment, which later batches do not change."""
 
-    def __init__(self, graph: Graph, state: State, error_bound: float, room: Room) -> None:
-        self._backend: Backend = graph.backend
+    def __init__(
+        self,
+        graph: DynamicGraph,
+        iterate: GlobalIterate,
+        error_bound: float,
+        buffer: StagingBuffer,
+    ) -> None:
+        self._device = graph.backend.device
         self._packed = graph.outgoing.packed
-        self._ids = graph.numbering.ids  # which never change
+        self._ids = graph.permutation.ids  # which never change
         self._arrays = {
-            name: room.copy(name, source) for name, source in _sources(graph, state).items()
+            name: buffer.copy(name, source)
+            for name, source in _captured_arrays(graph, iterate).items()
         }
         self._numbers = {
             "edges": graph.edges,
-            "base": state.base,
-            "total": state.total,
+            "base": iterate.rhs_scale,
+            "total": float(iterate.certificate.mass),
             "error_bound": error_bound,
         }
-        graph.backend.synchronize()
+        self._device.synchronize()
 
     def snapshot(self) -> Snapshot:
-        with self._backend.reading():
+        """Copies everything to the host and packs the rows."""
+        with self._device.reading():
             host = {name: self._to_host(array) for name, array in self._arrays.items()}
             host["ids"] = self._to_host(self._ids)
         neighbours = np.zeros(self._packed, np.int32)
-        _pack(host.pop("start"), host["length"], host.pop("pool"), ALIGNMENT, neighbours)
+        starts, column_indices = host.pop("starts"), host.pop("column indices")
+        _pack(starts, host["length"], column_indices, ALIGNMENT, neighbours)
         return Snapshot(host | {"neighbours": neighbours}, dict(self._numbers))
 
     def _to_host(self, array: Array) -> NDArray[Any]:
-        return array if isinstance(array, np.ndarray) else self._backend.to_host(array)
+        return array if isinstance(array, np.ndarray) else self._device.to_host(array)
 
 
 @sequential
 def _pack(
-    start: NDArray[np.int64],
-    length: NDArray[np.int32],
-    pool: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int32],
+    column_indices: NDArray[np.int32],
     alignment: int,
     packed: NDArray[np.int32],
 ) -> None:
-    """Copies the rows of `pool` to `packed`, one after the other, each aligned."""
+    """Copies the rows one after the other, each aligned."""
     place = 0
-    for row in range(len(length)):
-        first = start[row]
-        for entry in range(length[row]):
-            packed[place + entry] = pool[first + entry]
-        place += (length[row] + alignment - 1) // alignment * alignment
+    for row in range(len(lengths)):
+        first = starts[row]
+        for entry in range(lengths[row]):
+            packed[place + entry] = column_indices[first + entry]
+        place += (lengths[row] + alignment - 1) // alignment * alignment
 
 
 def ranks_of(snapshot: Snapshot, backend: Backend) -> Ranks:
-    """The ranks that were published when the snapshot was taken: no graph is needed for them."""
-    with backend.reading():
-        numbers = snapshot.numbers
-        numbering = Numbering(backend, backend.to_device(snapshot.arrays["ids"]))
-        values = backend.to_device(snapshot.arrays["values"])
-        ranks = Ranks(backend, numbering, values, numbers["total"], numbers["error_bound"])
-        backend.synchronize()
+    """The ranks that were published when the snapshot was taken; needs no graph."""
+    device, numbers = backend.device, snapshot.numbers
+    with device.reading():
+        permutation = VertexPermutation(backend, device.to_device(snapshot.arrays["ids"]))
+        values = device.to_device(snapshot.arrays["values"])
+        ranks = Ranks(backend, permutation, values, numbers["total"], numbers["error_bound"])
+        device.synchronize()
     return ranks
 
 
-def restore(snapshot: Snapshot, graph: Graph, state: State) -> None:
-    """Gives an empty graph, and the state of its ranks, what the snapshot holds."""
+def restore(snapshot: Snapshot, graph: DynamicGraph, iterate: GlobalIterate) -> None:
+    """Gives an empty graph and its iterate what the snapshot holds."""
+    arrays, numbers = snapshot.arrays, snapshot.numbers
     graph.restore(
-        snapshot.arrays["ids"],
-        snapshot.arrays["length"],
-        snapshot.arrays["neighbours"],
-        snapshot.arrays["loop"],
-        int(snapshot.numbers["edges"]),
+        arrays["ids"],
+        arrays["length"],
+        arrays["neighbours"],
+        arrays["loop"],
+        int(numbers["edges"]),
     )
-    numbers = snapshot.numbers
-    state.restore(snapshot.arrays["values"], numbers["base"], numbers["total"])
+    iterate.restore(arrays["values"], numbers["base"], numbers["total"])

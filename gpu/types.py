@@ -40,16 +40,16 @@ class Options:
                         over all vertices (``networkx.pagerank``, igraph, cuGraph); ``self-loop``
                         gives every vertex one self-loop, so that none dangles (Sahu, section 5.1.3)
     target_error        the L1 distance to the exact ranks at which ``auto`` stops; in (0, 2]
-    storage             what numbers over the vertices are kept as. ``float32`` halves them and the
-                        published ranks; sums stay float64, and so does the proof of the error
-                        bound. target_error is then at least 1e-6, the least that can be reached
-                        with the usual damping
+    storage             the type of vectors over the vertices. ``float32`` halves them and the
+                        published ranks; sums stay float64, and the error bound stays proven.
+                        target_error is then at least 1e-6, the least that is reached with the
+                        usual damping
     tolerance           τ: the published strategies stop when no normalised rank moved by more
     frontier_tolerance  τ_f: a relative change above it makes a vertex's out-neighbours affected
     prune_tolerance     τ_p: a relative change up to it makes a vertex leave the affected set
     max_iterations      the most sweeps of one solve
-    vertex_order        how vertices are numbered inside, which changes the speed and no answer: by
-                        falling ``degree``, as ``given``, or as a sample of the first edges says
+    vertex_order        how vertices are ordered in memory, which affects speed alone: by descending
+                        ``degree``, as ``given``, or (``auto``) as a sample of the first edges says
     """
 
     damping: float = 0.85
@@ -178,7 +178,7 @@ class Change:
 
     `inserted + already_present` is the number of insertions sent, `deleted + not_found` that of
     deletions; a repeat inside the batch counts as already present (not found). `seconds`: time to
-    change the graph, and with it what is kept true of it.
+    change the graph, its residual and its personalized queries.
     """
 
     inserted: int
@@ -213,12 +213,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class PersonalizedQuery:
-    """What a personalized query asks.
+    """A personalized query.
 
     seeds         integer[s], ids to teleport to; the weights of repeats add up
     weights       float64[s], finite and not negative, not all 0; None for equal weights
     k             how many vertices to return; above n returns n
-    method        ``hybrid``, ``push`` or ``pull``: see gpu.personalized
+    method        ``hybrid``, ``push`` or ``pull``: see gpu.personalized.query
     target_error  L1, in (0, 2]; None for the graph's own
     target        ``error``, or ``settled-top-k``, which ends as soon as the k places are proven
     """

@@ -22,7 +22,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     )
 
 from gpu.backends import backend_named
-from gpu.backends.base import Backend
+from gpu.operations.backend import Backend
 
 DATA = Path(os.environ.get("LIVERANK_GRAPHS", Path(__file__).parents[2] / "shared" / "data"))
 """Real graphs; LIVERANK_GRAPHS names another folder."""
@@ -31,7 +31,7 @@ DATA = Path(os.environ.get("LIVERANK_GRAPHS", Path(__file__).parents[2] / "share
 @cache
 def _backend(name: str) -> Backend:
     if name in ("emulated", "shuffled"):
-        from tests.kernels.emulated import emulated_backend
+        from tests.cuda_emulator.emulated import emulated_backend
 
         return emulated_backend("shuffled" if name == "shuffled" else "forward")
     assert name in ("cpu", "cuda")

@@ -1,24 +1,25 @@
-"""Backends: one kind of device each, the same operations (base.py) on all."""
+"""Backends: one package for each kind of device, with the operations of gpu.operations."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from gpu.backends.base import Backend
 from gpu.errors import BackendUnavailable, InvalidValue
+from gpu.operations.backend import Backend
 from gpu.types import BackendName
 
 
 @cache
 def backend_named(name: BackendName) -> Backend:
-    """The backend of this name; ``auto`` is ``cuda`` where there is a device, else ``cpu``.
+    """The backend of this name; ``auto`` is ``cuda`` if there is a device, else ``cpu``.
 
     Raises BackendUnavailable with the reason, InvalidValue for another name.
     """
+    # imported on demand: either takes a second or more
     if name == "cpu":
-        from gpu.backends.cpu import CpuBackend
+        from gpu.backends.cpu import cpu_backend
 
-        return CpuBackend()
+        return cpu_backend()
     if name == "cuda":
         from gpu.backends.cuda import cuda_backend
 

@@ -83,7 +83,7 @@ class KeyedGraph:
         try:
             edges = self._with_ids(columns)
             seconds = (perf_counter() - started) / len(batches)
-            changes = self._engine.apply_parts(edges, parts)
+            changes = self._engine.apply_coalesced(edges, parts)
         except DeviceLost:
             raise
         except Exception as error:

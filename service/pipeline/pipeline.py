@@ -283,7 +283,7 @@ class Pipeline:
 
         def capture() -> Captured:
             """For the checkpointer's thread."""
-            buffer = engine.snapshot_room()
+            buffer = engine.staging_buffer()
             task = Task(lambda: ranking.capture(buffer))
             self._queue.put(task)
             captured: Captured = task.result.result()

@@ -138,7 +138,7 @@ class Ranking:
         if self.unranked:
             # A ranking failed; a checkpoint cannot hold unranked batches.
             self.rank(RECOVERY_STRATEGY, self._journal.version)
-        captured = self._engine.cut(buffer)
+        captured = self._engine.capture(buffer)
         seconds = perf_counter() - begin
         return Captured(
             self._views.newest, self._journal.chain, captured, self._keys.capture(), seconds

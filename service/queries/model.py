@@ -61,7 +61,7 @@ class WatchedQuery(BaseModel):
         json_schema_extra=L1_ERROR,
     )
 
-    def resolved(self, graph: str, keys: KeyTable, vertices: int, field: str) -> PersonalizedQuery:
+    def by_ids(self, graph: str, keys: KeyTable, vertices: int, field: str) -> PersonalizedQuery:
         """The query by ids. Raises UnknownVertex and InvalidValue, which name the seeds `field`."""
         if not self.seeds:
             raise InvalidValue(field, {}, "at least one vertex with its weight")
@@ -89,8 +89,8 @@ class KeyedQuery(WatchedQuery):
         json_schema_extra=ONE_OF_TARGETS,
     )
 
-    def resolved(self, graph: str, keys: KeyTable, vertices: int, field: str) -> PersonalizedQuery:
-        return replace(super().resolved(graph, keys, vertices, field), target=self.target)
+    def by_ids(self, graph: str, keys: KeyTable, vertices: int, field: str) -> PersonalizedQuery:
+        return replace(super().by_ids(graph, keys, vertices, field), target=self.target)
 
 
 @dataclass(eq=False, slots=True)
@@ -111,10 +111,10 @@ class PendingQuery(Generic[Answer]):
         """Bytes of the seeds."""
         return sum(len(seed) + 8 for query in self.queries for seed in query.seeds)
 
-    def resolved(self, graph: str, keys: KeyTable, vertices: int) -> list[PersonalizedQuery]:
+    def by_ids(self, graph: str, keys: KeyTable, vertices: int) -> list[PersonalizedQuery]:
         """The queries by ids. Raises UnknownVertex, InvalidValue."""
         return [
-            query.resolved(graph, keys, vertices, f"{self.prefix(index)}seeds")
+            query.by_ids(graph, keys, vertices, f"{self.prefix(index)}seeds")
             for index, query in enumerate(self.queries)
         ]
 
@@ -162,5 +162,5 @@ class QueryRequest(PendingQuery[QueryResponse]):
 class VertexQueryRequest(PendingQuery[QueryResponse]):
     """A query that is answered once, for the vertex in a path."""
 
-    def resolved(self, graph: str, keys: KeyTable, vertices: int) -> list[PersonalizedQuery]:
-        return [self.queries[0].resolved(graph, keys, vertices, "vertex")]
+    def by_ids(self, graph: str, keys: KeyTable, vertices: int) -> list[PersonalizedQuery]:
+        return [self.queries[0].by_ids(graph, keys, vertices, "vertex")]

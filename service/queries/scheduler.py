@@ -163,7 +163,7 @@ class QueryScheduler:
         if watch.is_over():
             return
         try:
-            (query,) = self._resolved(watch)
+            (query,) = self._by_ids(watch)
             registration = self._engine.register(watch.name, query)
         except DeviceLost:
             raise
@@ -188,18 +188,18 @@ class QueryScheduler:
             if request.is_over():
                 continue
             try:
-                resolved = self._resolved(request)
-                self._engine.check(resolved)
+                by_ids = self._by_ids(request)
+                self._engine.resolve(by_ids)
             except DeviceLost:
                 raise
             except Exception as error:
                 request.fail(_named(error, request))
                 continue
-            members.append((request, range(len(queries), len(queries) + len(resolved))))
-            queries += resolved
+            members.append((request, range(len(queries), len(queries) + len(by_ids))))
+            queries += by_ids
         self._expected = len(members)
         if members:
-            self._running.append(_Solve(self._engine.ask(queries), members, perf_counter()))
+            self._running.append(_Solve(self._engine.submit(queries), members, perf_counter()))
 
     def _gather(self) -> None:
         """Waits briefly for clients that sent requests together before and were just answered:
@@ -211,10 +211,10 @@ class QueryScheduler:
                 lambda: len(self._queue.requests) >= expected, GATHERING_SECONDS
             )
 
-    def _resolved(
+    def _by_ids(
         self, request: PendingQuery[QueryResponse] | WatchRequest
     ) -> list[PersonalizedQuery]:
-        return request.resolved(self._graph, self._keys, self._engine.vertices)
+        return request.by_ids(self._graph, self._keys, self._engine.vertices)
 
     def _step(self) -> None:
         solve = self._running[0]
@@ -225,7 +225,7 @@ class QueryScheduler:
                 if not job.done:
                     self._engine.step(job)
                 self._answer(solve)
-                urgent = job.restarts > 0 or job.batches >= MAX_BATCHES
+                urgent = job.restarts > 0 or job.updates >= MAX_BATCHES
                 if not urgent or self._closing():
                     break
         except DeviceLost:

@@ -81,13 +81,13 @@ class WatchedQueries:
         with a damaged journal, and may be sent again.
         """
         try:
-            self._engine.watch(name, self._resolved(self.queries[name]))
+            self._engine.watch(name, self._by_ids(self.queries[name]))
             self._without_seeds.pop(name, None)
         except UnknownVertex as error:
             self._without_seeds[name] = error
 
-    def _resolved(self, query: WatchedQuery) -> PersonalizedQuery:
-        return query.resolved(self._graph, self._keys, self._engine.vertices, "seeds")
+    def _by_ids(self, query: WatchedQuery) -> PersonalizedQuery:
+        return query.by_ids(self._graph, self._keys, self._engine.vertices, "seeds")
 
     def _collect(self, changed: str | None = None) -> dict[str, WatchedResult]:
         """The results of all queries. changed: the query that was replaced."""

@@ -140,7 +140,7 @@ def _serve(request: dict[str, Any]) -> None:
     from service.settings import Settings
     from tests.crash.points import arm
 
-    numba.get_num_threads()  # starts them, as the import of gpu.threads does
+    numba.get_num_threads()  # starts them, as the import of gpu.jit.threads does
     # kernels are loaded from Numba's cache when needed
     Engine.warm_up = lambda _self: None  # type: ignore[assignment,method-assign]
     if request["point"] is not None:

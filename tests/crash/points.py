@@ -36,7 +36,7 @@ WRITING: dict[str, Point] = {
     **_around(f"{_JOURNAL}.append", "the journal's commit"),
     "before the head is written": Point(f"{_JOURNAL}._write_head", "before"),
     "between keys and graph": Point("gpu.engine:Engine.apply", "before"),
-    "in the middle of mutate": Point("gpu.adjacency:Adjacency.change", "after"),
+    "in the middle of mutate": Point("gpu.graph.packed_csr:PackedCsr.apply", "after"),
     "after mutate": Point("gpu.engine:Engine.apply", "after"),
     **_around("gpu.engine:Engine.update", "the solve"),
     **_around("gpu.engine:Engine.publish", "the ranks are copied"),
@@ -48,7 +48,7 @@ WRITING: dict[str, Point] = {
 """Passed by every group of batches."""
 
 CHECKPOINTING: dict[str, Point] = {
-    **_around("gpu.engine:Engine.cut", "the cut of a checkpoint"),
+    **_around("gpu.engine:Engine.capture", "the capture for a checkpoint"),
     "before a checkpoint is written": Point(f"{_CHECKPOINT}:write", "before"),
     **_around(f"{_CHECKPOINT}:write_synced", "a file of a checkpoint"),
     "around the rename of a checkpoint": Point(f"{_CHECKPOINT}:sync_directory", "before"),

@@ -35,7 +35,7 @@ def pipeline_keys():
     tables = [one for one in gc.get_objects() if isinstance(one, KeyTable)]
     return {poison} if any(table.lookup(pa.array([poison]))[0] >= 0 for table in tables) else set()
 
-for function in {"apply": ("apply", "apply_parts"), "update": ("update",)}[sys.argv[2]]:
+for function in {"apply": ("apply", "apply_coalesced"), "update": ("update",)}[sys.argv[2]]:
     setattr(Engine, function, losing(getattr(Engine, function)))
 pipeline = opened(Path(sys.argv[1]))
 if sys.argv[3] == "send":
@@ -67,7 +67,7 @@ def test_a_batch_that_ended_the_process_twice_is_rejected(tmp_path: Path, functi
         last = ended.stderr.splitlines()[-1]
         assert last == (
             "liverank: the device is lost: cudaErrorIllegalAddress: an illegal memory access was "
-            "encountered; the process ends and must be started again"
+            "encountered; the process ends and must be restarted"
         )
         deaths += 1
         assert deaths <= 3
@@ -92,7 +92,7 @@ def test_a_batch_that_ended_the_process_twice_is_rejected(tmp_path: Path, functi
 ASKING = """
 import sys
 from pathlib import Path
-from gpu.personalized import Query
+from gpu.personalized.query import Query
 from service.queries.model import KeyedQuery, QueryRequest, WatchedQuery
 from service.queries.scheduler import WatchRequest
 from tests.service.graphs import batch, engine_of, opened, send
@@ -103,7 +103,8 @@ def lost(self):
 pipeline = opened(Path(sys.argv[1]))
 send(pipeline, batch([("a", "b"), ("b", "a")]))
 Query.step = lost
-type(engine_of(pipeline)._backend).is_lost = lambda self, error: "cuda" in str(error)
+device = type(engine_of(pipeline).internals.backend.device)
+device.is_lost = lambda self, error: "cuda" in str(error)
 request = {
     "query": QueryRequest([KeyedQuery(seeds={"a": 1.0})], 60.0),
     "watch": WatchRequest([WatchedQuery(seeds={"a": 1.0}, target_error=1e-6)], 60.0, "mine"),
@@ -126,7 +127,7 @@ def test_a_query_that_loses_the_device_ends_the_process(tmp_path: Path, what: st
     assert ended.returncode == EXIT_DEVICE_LOST, ended.stderr
     assert ended.stderr.splitlines()[-1] == (
         "liverank: the device is lost: cudaErrorIllegalAddress: an illegal memory access was "
-        "encountered; the process ends and must be started again"
+        "encountered; the process ends and must be restarted"
     )
     # committed batches are recovered, and only confirmed queries are watched
     with working(tmp_path) as pipeline:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from gpu import kernels
-from tests.kernels.harness import missing
+from gpu.backends.cuda.kernels import loader
+from tests.cuda_emulator.harness import missing
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What ptxas says of one kernel; the last three in bytes a thread."""
+    """What ptxas reports for one kernel; the last three in bytes a thread."""
 
     registers: int
     stack: int
@@ -56,7 +56,7 @@ class Nvrtc:
         for expression in expressions:
             self._call("nvrtcAddNameExpression", program, expression.encode())
         options = [
-            *kernels.COMPILE_OPTIONS,
+            *loader.COMPILE_OPTIONS,
             f"--gpu-architecture={architecture}",
             "--ptxas-options=-v",
             *(f"--include-path={folder}" for folder in _headers()),
@@ -90,7 +90,7 @@ class Nvrtc:
 
 
 def _headers() -> list[str]:
-    """Folders of CUDA's headers, for the kernels whose blocks meet."""
+    """Folders of CUDA's headers, for cooperative kernels."""
     from cuda.pathfinder import find_nvidia_header_directory
 
     folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]
@@ -108,11 +108,11 @@ def nvrtc() -> Nvrtc:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("file", kernels.NAMES)
+@pytest.mark.parametrize("file", loader.NAMES)
 def test_kernels_compile_and_keep_their_variables_in_registers(
     nvrtc: Nvrtc, file: str, architecture: str
 ) -> None:
-    usages = nvrtc.usage(kernels.source(file), file, kernels.NAMES[file], architecture)
+    usages = nvrtc.usage(loader.source(file), file, loader.NAMES[file], architecture)
     for expression, usage in usages.items():
         print(f"{architecture} {file}.cu {expression}: {usage.registers} registers")
     in_memory = {
@@ -124,7 +124,9 @@ def test_kernels_compile_and_keep_their_variables_in_registers(
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_variables_that_do_not_fit_into_registers_are_seen(nvrtc: Nvrtc, architecture: str) -> None:
+def test_variables_that_do_not_fit_into_registers_are_reported(
+    nvrtc: Nvrtc, architecture: str
+) -> None:
     source = """
     template <int COUNT>
     __global__ void __launch_bounds__(1024, 2) squares(const double* in, double* out) {
@@ -140,7 +142,7 @@ def test_variables_that_do_not_fit_into_registers_are_seen(nvrtc: Nvrtc, archite
     assert usages["squares<48>"].spill_stores > 0
 
 
-def test_a_kernel_that_does_not_compile_fails_with_the_compilers_words(nvrtc: Nvrtc) -> None:
+def test_a_kernel_that_does_not_compile_fails_with_the_compilers_message(nvrtc: Nvrtc) -> None:
     with pytest.raises(pytest.fail.Exception, match=r"broken\.cu\(1\): error"):
         nvrtc.usage(
             "__global__ void broken(int* out) { *out = absent; }", "broken", ("broken",), "sm_90"

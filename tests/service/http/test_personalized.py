@@ -180,7 +180,7 @@ def test_a_query_has_its_time_and_no_more(server: Server, path: str) -> None:
     task.result(30)
     # both have ended, and nothing remains
     wait_for(lambda: not writer_of(pipeline)._scheduler)
-    assert engine_of(pipeline)._jobs == []
+    assert engine_of(pipeline)._running == []
 
 
 def _keyed(key: str) -> KeyedQuery:
@@ -273,8 +273,8 @@ def test_what_cannot_be_watched_is_named(
 def test_what_does_not_fit_is_refused_with_figures(
     server: Server, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = engine_of(server.catalog.get(path.rsplit("/", 1)[1]).pipeline)._backend
-    monkeypatch.setattr(backend, "memory_available", lambda: 100)
+    backend = engine_of(server.catalog.get(path.rsplit("/", 1)[1]).pipeline).internals.backend
+    monkeypatch.setattr(backend.device, "memory_available", lambda: 100)
     answer = server.http.put(f"{path}/watched/large", json={"seeds": {"v0": 1}})
     detail = problem(answer, 507)["detail"]
     assert "the watched query 'large' needs" in detail
@@ -309,7 +309,7 @@ def test_an_abandoned_registration_leaves_the_watched_query_unchanged(
     wait_for(lambda: not writer_of(pipeline)._scheduler)
     kept = server.http.get(f"{path}/watched/kept").json()
     assert (kept["seeds"], len(kept["ranks"])) == ({"v0": 1.0}, 2)
-    assert engine_of(pipeline)._jobs == []
+    assert engine_of(pipeline)._running == []
 
 
 def test_watched_queries_survive_a_restart(tmp_path: Path) -> None:

@@ -102,11 +102,11 @@ def refuse(monkeypatch: pytest.MonkeyPatch, condition: Callable[[EdgeBatch], boo
             raise OutOfMemory("the batch", 1000, 10)
         return original(self, edges)
 
-    def apply_parts(_self: Engine, _edges: EdgeBatch, _parts: Any) -> Any:
+    def apply_coalesced(_self: Engine, _edges: EdgeBatch, _parts: Any) -> Any:
         raise OutOfMemory("batches together", 1000, 10)
 
     monkeypatch.setattr(Engine, "apply", apply)
-    monkeypatch.setattr(Engine, "apply_parts", apply_parts)
+    monkeypatch.setattr(Engine, "apply_coalesced", apply_coalesced)
 
 
 def test_a_batch_that_cannot_be_applied_is_rejected_and_the_next_is_applied(
@@ -367,7 +367,7 @@ def test_closing_fails_what_waits(pipeline: Pipeline) -> None:
 def test_small_batches_that_wait_together_are_applied_as_one(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together_calls = count_calls(monkeypatch, Engine, "apply_parts")
+    together_calls = count_calls(monkeypatch, Engine, "apply_coalesced")
     alone = count_calls(monkeypatch, Engine, "apply")
     together(pipeline, [batch([("a", "b")]), batch([("b", "c"), ("c", "d")])])
     second = [

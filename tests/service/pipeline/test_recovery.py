@@ -81,9 +81,12 @@ def test_order_storage_and_watched_queries_survive_a_restart_from_a_checkpoint(
     # the checkpoint's ranks unchanged; after later batches, within both bounds
     slack = before.error_bound + view.error_bound if later else 0.0
     assert np.abs(view.ranks.to_numpy() - ranks).sum() <= slack
-    assert answers(again)["from a"] == pytest.approx(watched["from a"], abs=2e-5)
-    assert engine_of(again)._state.values.dtype == np.dtype(storage)
-    assert not engine_of(again)._graph.numbering.given
+    found, expected = answers(again)["from a"], watched["from a"]
+    # vertices that a does not reach have ranks of 0 or of rounding errors, in any order
+    for key in found.keys() | expected.keys():
+        assert found.get(key, 0.0) == pytest.approx(expected.get(key, 0.0), abs=2e-5)
+    assert engine_of(again).internals.iterate.values.dtype == np.dtype(storage)
+    assert not engine_of(again).internals.graph.permutation.is_identity
     # and it is updated from now on
     send(again, batch([("a", "g")]))
     assert "g" in answers(again)["from a"]

@@ -1,0 +1,169 @@
+"""Graphs and batches that benchmarks run on, drawn from a seed on the device.
+
+R-MAT has the parameters of Graph500. Batches are 80 % insertions, drawn as the graph was, and 20 %
+deletions of its edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpu import EdgeBatch
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array, DeviceOperations
+from gpu.operations.update import COUNTERS, Counts
+
+EDGES_PER_VERTEX = 16
+"""Of an R-MAT graph, repeats included."""
+
+NO_CHANGES = Counts(*[0] * len(COUNTERS))
+"""What a batch without edges counts."""
+
+Columns = tuple[Array, Array]
+"""Sources and targets, int32[m] each, on the device."""
+
+
+def rmat(xp: Any, random: Any, scale: int, edges: int) -> Columns:
+    """`edges` edges between 2^scale vertices, repeats and loops included."""
+    sources, targets = xp.zeros(edges, np.int32), xp.zeros(edges, np.int32)
+    for _ in range(scale):
+        quadrant = random.random(edges)
+        sources = 2 * sources + (quadrant >= 0.76)
+        targets = 2 * targets + (((quadrant >= 0.57) & (quadrant < 0.76)) | (quadrant >= 0.95))
+    return sources, targets
+
+
+_CHUNK = 1 << 26
+
+_SHUFFLED_RMAT = """
+    unsigned long long source = 0, target = 0;
+    for (int level = 0; level < scale; ++level) {
+        unsigned long long x = seed + (first + i) * 32 + level;
+        x += 0x9e3779b97f4a7c15ull;
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+        x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+        const double u = ((x ^ x >> 31) >> 11) * 0x1p-53;
+        source = source * 2 + (u >= 0.76);
+        target = target * 2 + (u >= 0.57 && u < 0.76 || u >= 0.95);
+    }
+    // a bijection of scale bits, so that an id says nothing of its degree
+    const unsigned long long mask = (1ull << scale) - 1;
+    for (int round = 0; round < 3; ++round) {
+        source = source * 0x9e3779b97f4a7c15ull & mask; source ^= source >> (scale / 2);
+        target = target * 0x9e3779b97f4a7c15ull & mask; target ^= target >> (scale / 2);
+    }
+    sources = (int)source;
+    targets = (int)target;
+"""
+
+
+def shuffled_rmat(backend: Backend, scale: int, edges: int, seed: int = 1) -> Columns:
+    """`rmat` with shuffled labels. On ``cuda`` edges are drawn in place: 1e9 need no scratch."""
+    xp = backend.xp
+    if xp is np:
+        generator = np.random.Generator(np.random.Philox(seed))
+        drawn = rmat(np, generator, scale, edges)
+        labels = generator.permutation(1 << scale).astype(np.int32)
+        return labels[drawn[0]], labels[drawn[1]]
+    sources, targets = xp.empty(edges, np.int32), xp.empty(edges, np.int32)
+    draw = xp.ElementwiseKernel(
+        "int64 first, uint64 seed, int32 scale",
+        "int32 sources, int32 targets",
+        _SHUFFLED_RMAT,
+        "rmat",
+    )
+    for first in range(0, edges, _CHUNK):
+        chunk = slice(first, first + _CHUNK)
+        draw(first, seed << 40, scale, sources[chunk], targets[chunk])
+    return sources, targets
+
+
+def grid(xp: Any, side: int) -> Columns:
+    """The 4·side·(side-1) edges of a square grid, each two neighbours linked both ways."""
+    v = xp.arange(side * side, dtype=np.int32)
+    right, down = v[v % side < side - 1], v[v < side * (side - 1)]
+    return (
+        xp.concatenate([right, right + 1, down, down + side]),
+        xp.concatenate([right + 1, right, down + side, down]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A graph, and a way to draw more edges like its own.
+
+    sources, targets  int32[m], on the device
+    draw              draws this many more edges
+    """
+
+    vertices: int
+    sources: Array
+    targets: Array
+    draw: Callable[[int], Columns]
+
+    @property
+    def load(self) -> EdgeBatch:
+        """All edges, in columns on the device."""
+        return EdgeBatch(self.sources, self.targets, vertices=self.vertices)
+
+    def load_from_host(self, device: DeviceOperations) -> EdgeBatch:
+        """All edges, in columns on the host."""
+        columns = device.to_host(self.sources), device.to_host(self.targets)
+        return EdgeBatch(*columns, vertices=self.vertices)
+
+    def batches(
+        self, generator: np.random.Generator, size: int, to_host: Callable[[Array], Array]
+    ) -> Iterator[EdgeBatch]:
+        """Endless batches of `size` edges; `generator` draws the deletions. `to_host` moves the
+        columns, or leaves them on the device.
+        """
+        insertions = size * 4 // 5
+        while True:
+            new = self.draw(insertions)
+            gone = generator.integers(0, len(self.sources), size - insertions)
+            yield EdgeBatch(
+                to_host(new[0]),
+                to_host(new[1]),
+                to_host(self.sources[gone]),
+                to_host(self.targets[gone]),
+            )
+
+
+def drawn_rmat(xp: Any, random: Any, scale: int, *, by_degree: bool = False) -> Drawn:
+    """R-MAT; `by_degree` numbers its vertices by descending out-degree."""
+    vertices = 1 << scale
+
+    def draw(edges: int) -> Columns:
+        return rmat(xp, random, scale, edges)
+
+    sources, targets = draw(EDGES_PER_VERTEX * vertices)
+    if not by_degree:
+        return Drawn(vertices, sources, targets, draw)
+    label = xp.empty(vertices, np.int32)
+    label[xp.argsort(-xp.bincount(sources, minlength=vertices))] = xp.arange(vertices)
+
+    def draw_labelled(edges: int) -> Columns:
+        new = draw(edges)
+        return label[new[0]], label[new[1]]
+
+    return Drawn(vertices, label[sources], label[targets], draw_labelled)
+
+
+def drawn_grid(xp: Any, random: Any, side: int) -> Drawn:
+    """A grid; further edges join vertices drawn uniformly."""
+    vertices = side * side
+
+    def draw(edges: int) -> Columns:
+        ends = [random.integers(0, vertices, edges).astype(np.int32) for _ in range(2)]
+        return ends[0], ends[1]
+
+    return Drawn(vertices, *grid(xp, side), draw)
+
+
+def grid_target(side: int) -> float:
+    """A target error of the same accuracy for each rank, whatever the side: 1e-7 at 4096."""
+    return 1e-7 * (4096 / side) ** 2

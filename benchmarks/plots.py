@@ -1,0 +1,195 @@
+"""The plots of the documents, as SVG, from recorded figures.
+
+    python -m benchmarks.plots
+
+docs/error-against-time-BACKEND.svg: what accuracy costs, from benchmarks.temporal.
+docs/switch.svg: when a personalized query should push and when it should pull, from the trace of
+benchmarks.personalized (Wang et al., figure 2(c)).
+A test compares them with benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, floor, log10
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import DOCUMENTS, RESULTS, load, provenance
+
+COLOURS = {
+    "auto": "#c0392b",
+    "static": "#7f8c8d",
+    "naive-dynamic": "#2980b9",
+    "dynamic-traversal": "#27ae60",
+    "dynamic-frontier": "#8e44ad",
+    "dynamic-frontier-prune": "#d68910",
+}
+
+_PANEL_WIDTH, _PANEL_HEIGHT = 340, 300
+_LEFT, _TOP, _GAP, _FOOT = 60, 34, 44, 100
+
+
+class _Axis:
+    """A logarithmic axis of whole powers of ten, from one pixel to another."""
+
+    def __init__(self, values: list[float], first: float, last: float) -> None:
+        self.low = floor(log10(min(values)))
+        self.high = max(ceil(log10(max(values))), self.low + 1)
+        self._first, self._last = first, last
+
+    def __call__(self, value: float) -> float:
+        part = (log10(value) - self.low) / (self.high - self.low)
+        return round(self._first + part * (self._last - self._first), 1)
+
+    @property
+    def powers(self) -> range:
+        return range(self.low, self.high + 1)
+
+
+def error_against_time(document: dict[str, Any]) -> str:
+    """A panel for each network and a line for each strategy."""
+    points = document["figures"]["accuracies"]
+    networks = list(dict.fromkeys(point["network"] for point in points))
+    width = _LEFT + len(networks) * (_PANEL_WIDTH + _GAP)
+    height = _TOP + _PANEL_HEIGHT + _FOOT
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+        ' font-family="sans-serif" font-size="11">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+    for place, network in enumerate(networks):
+        own = [point for point in points if point["network"] == network]
+        lines += _panel(network, own, _LEFT + place * (_PANEL_WIDTH + _GAP))
+    for place, (strategy, colour) in enumerate(COLOURS.items()):
+        left = _LEFT + place % 3 * 170
+        base = _TOP + _PANEL_HEIGHT + 52 + place // 3 * 16
+        lines += [
+            f'<rect x="{left}" y="{base - 8}" width="18" height="4" fill="{colour}"/>',
+            _text(left + 24, base - 2, strategy, "start"),
+        ]
+    note = provenance(document).replace("`", "")
+    lines += [_text(_LEFT, height - 10, note, "start", 8), "</svg>"]
+    return "\n".join(lines) + "\n"
+
+
+def _panel(network: str, points: list[dict[str, Any]], left: float) -> Iterator[str]:
+    across = _Axis([point["median_solve_ms"] for point in points], left, left + _PANEL_WIDTH)
+    up = _Axis([point["mean_error"] for point in points], _TOP + _PANEL_HEIGHT, _TOP)
+    yield _text(left + _PANEL_WIDTH / 2, _TOP - 14, network, "middle", 13)
+    for power in across.powers:
+        x = across(10.0**power)
+        yield _line(x, _TOP, x, _TOP + _PANEL_HEIGHT)
+        yield _text(x, _TOP + _PANEL_HEIGHT + 14, f"{10.0**power:g} ms", "middle")
+    for power in up.powers:
+        y = up(10.0**power)
+        yield _line(left, y, left + _PANEL_WIDTH, y)
+        yield _text(left - 5, y + 4, f"1e{power}", "end")
+    for strategy, colour in COLOURS.items():
+        places = [
+            (across(point["median_solve_ms"]), up(point["mean_error"]))
+            for point in points
+            if point["strategy"] == strategy
+        ]
+        path = " ".join(f"{x},{y}" for x, y in places)
+        thick = 2.5 if strategy == "auto" else 1.5
+        yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{thick}"/>'
+        yield from (f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in places)
+    yield _text(
+        left + _PANEL_WIDTH / 2, _TOP + _PANEL_HEIGHT + 30, "time of a batch, median", "middle"
+    )
+    if left == _LEFT:
+        middle = _TOP + _PANEL_HEIGHT / 2
+        yield (
+            f'<text x="14" y="{middle}" text-anchor="middle"'
+            f' transform="rotate(-90 14 {middle})">L1 error, mean</text>'
+        )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#dddddd"/>'
+
+
+def _text(x: float, y: float, words: str, anchor: str, size: int = 11) -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="{size}">{words}</text>'
+
+
+_TRACE_WIDTH, _TRACE_HEIGHT = 640, 340
+_TRACE_LEFT, _TRACE_RIGHT, _TRACE_TOP, _TRACE_BOTTOM = 70, 20, 50, 90
+_FASTER_ROW, _SCORE_ROW = _TRACE_HEIGHT - 58, _TRACE_HEIGHT - 34
+_METHOD_COLOURS = {"push": "#c2410c", "pull": "#1d4ed8"}
+
+
+def push_or_pull(document: dict[str, Any]) -> str:
+    """The time of each iteration by either method; below, the faster one and the sign of Ψ."""
+    rows = document["figures"]["trace"]
+    times = [row[name] for row in rows for name in ("push_ms", "pull_ms")]
+    low, high = log10(min(times)) - 0.1, log10(max(times)) + 0.1
+
+    def across(iteration: int) -> float:
+        step = (_TRACE_WIDTH - _TRACE_LEFT - _TRACE_RIGHT) / len(rows)
+        return _TRACE_LEFT + (iteration - 0.5) * step
+
+    def up(milliseconds: float) -> float:
+        part = (log10(milliseconds) - low) / (high - low)
+        return _TRACE_HEIGHT - _TRACE_BOTTOM - part * (_TRACE_HEIGHT - _TRACE_TOP - _TRACE_BOTTOM)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_TRACE_WIDTH} {_TRACE_HEIGHT}"'
+        ' font-family="sans-serif" font-size="12">',
+        f"<title>{provenance(document)}</title>",
+        f'<rect width="{_TRACE_WIDTH}" height="{_TRACE_HEIGHT}" fill="white"/>',
+        f'<text x="{_TRACE_LEFT}" y="20">milliseconds of each iteration from one vertex of R-MAT 24'
+        " (log scale)</text>",
+    ]
+    for tick in (0.1, 1, 10):
+        if low <= log10(tick) <= high:
+            parts.append(
+                f'<line x1="{_TRACE_LEFT}" x2="{_TRACE_WIDTH - _TRACE_RIGHT}" y1="{up(tick):.1f}"'
+                f' y2="{up(tick):.1f}" stroke="#ddd"/><text x="{_TRACE_LEFT - 8}"'
+                f' y="{up(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>'
+            )
+    for name, colour in _METHOD_COLOURS.items():
+        points = [(across(row["iteration"]), up(row[f"{name}_ms"])) for row in rows]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in points]
+        x, y = points[-1]
+        parts.append(f'<text x="{x - 12:.1f}" y="{y - 8:.1f}" fill="{colour}">{name}</text>')
+    for label, y in (("quicker", _FASTER_ROW), ("Ψ says", _SCORE_ROW)):
+        parts.append(f'<text x="{_TRACE_LEFT - 8}" y="{y}" text-anchor="end">{label}</text>')
+    for row in rows:
+        faster = "push" if row["push_ms"] < row["pull_ms"] else "pull"
+        chosen = "push" if row["score"] < 0 else "pull"
+        for name, y in ((faster, _FASTER_ROW), (chosen, _SCORE_ROW)):
+            parts.append(
+                f'<text x="{across(row["iteration"]):.1f}" y="{y}" text-anchor="middle"'
+                f' fill="{_METHOD_COLOURS[name]}">{name}</text>'
+            )
+        parts.append(
+            f'<text x="{across(row["iteration"]):.1f}" y="{_TRACE_HEIGHT - 10}"'
+            f' text-anchor="middle">{row["iteration"]}</text>'
+        )
+    parts.append("</svg>")
+    return "\n".join(parts) + "\n"
+
+
+def plots() -> dict[Path, str]:
+    """The file of each plot, and its text."""
+    drawn = {
+        DOCUMENTS / f"error-against-time-{backend}.svg": error_against_time(
+            load("temporal", backend)
+        )
+        for backend in ("cpu", "cuda")
+        if (RESULTS / f"temporal-{backend}.json").exists()
+    }
+    return drawn | {DOCUMENTS / "switch.svg": push_or_pull(load("personalized", "cuda"))}
+
+
+def main() -> None:
+    for path, text in plots().items():
+        path.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The kernels of the engine under Nsight Compute: see benchmarks.profile.__main__."""

@@ -1,0 +1,100 @@
+"""A `liverank serve` process that benchmarks send requests to: ``cpu``, on the loopback."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+
+_STOP_SECONDS = 60
+
+
+def is_ok(answer: httpx.Response) -> bool:
+    """Whether the answer has status 200."""
+    return answer.status_code == 200
+
+
+class Server:
+    """A process that serves one data directory.
+
+    started  when the process was started, on the clock of time.perf_counter
+    """
+
+    def __init__(self, data: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-m", "service.cli", "serve", "--data", str(data)]
+        command += ["--backend", "cpu", "--port", str(self.port)]
+        # a file, since a full pipe would stop the server
+        self._log = data.with_suffix(".log")
+        self.started = time.perf_counter()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stderr=log)
+
+    @classmethod
+    @contextmanager
+    def temporary(cls) -> Iterator[Server]:
+        """A server that is ready, on an empty data directory."""
+        with TemporaryDirectory() as folder:
+            server = cls(Path(folder) / "data")
+            try:
+                server.wait_for("/readyz")
+                yield server
+            finally:
+                server.stop()
+
+    def wait_for(self, path: str, accept: Callable[[httpx.Response], bool] = is_ok) -> float:
+        """Seconds from the start of the process to the first accepted answer."""
+        while True:
+            try:
+                if accept(httpx.get(self.url + path)):
+                    return time.perf_counter() - self.started
+            except httpx.TransportError:
+                pass
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the server ended: {self._log.read_text()}")
+            time.sleep(0.01)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time that the process has used."""
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        fields = stat.rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes that the process has in memory."""
+        return resident_bytes(self._process.pid)
+
+    def kill(self) -> None:
+        """Ends the process as ``kill -9`` does."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Ends the process as ``kill`` does."""
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+def resident_bytes(process: int | str = "self") -> int:
+    """Bytes that a process has in memory."""
+    found: Any = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    return int(found[1]) * 1024

@@ -1,0 +1,61 @@
+"""The tables of the documents, from the records in benchmarks/results/.
+
+A document has a table between the marks
+
+    <!-- figures: SUITE-BACKEND -->
+    <!-- end of figures -->
+
+``python -m benchmarks.tables`` writes it. A test compares the documents with the records, so no
+figure is edited by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+from benchmarks.harness import RESULTS, provenance
+from benchmarks.tables import engine, kernels, service
+from benchmarks.tables.common import Record, figures_and_values
+
+MARKS = re.compile(
+    r"(<!-- figures: (?P<name>[\w.-]+) -->\n)(?P<table>.*?)(<!-- end of figures -->)", re.DOTALL
+)
+
+TABLES: dict[str, Callable[[Record], str]] = {
+    "crash": service.crash,
+    "durability": figures_and_values,
+    "fuzz": service.fuzz,
+    "graph": figures_and_values,
+    "overload": service.overload,
+    "peers": engine.peers,
+    "personalized": engine.personalized,
+    "personalized-http": service.personalized_http,
+    "profile": kernels.profile,
+    "push-cost": figures_and_values,
+    "residual": engine.residual,
+    "rounds": kernels.rounds,
+    "schema": service.schema,
+    "solver": engine.solver,
+    "storage": engine.storage,
+    "stream": figures_and_values,
+    "sweep-kinds": engine.sweep_kinds,
+    "temporal": engine.temporal,
+    "vertex-keys": service.vertex_keys,
+    # what these two were called when their records were made
+    "keys": service.vertex_keys,
+    "ways": engine.sweep_kinds,
+}
+"""How the figures of each suite are shown."""
+
+
+def rendered(name: str) -> str:
+    """The text between one pair of marks."""
+    document = json.loads((RESULTS / f"{name}.json").read_text())
+    return f"{provenance(document)}\n\n{TABLES[document['suite']](document)}"
+
+
+def with_figures(text: str) -> str:
+    """A document with the text of every pair of marks."""
+    return MARKS.sub(lambda match: f"{match[1]}{rendered(match['name'])}\n{match[4]}", text)

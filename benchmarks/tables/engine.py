@@ -1,0 +1,213 @@
+"""Tables of the engine: ranks, personalized queries, comparisons with other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.tables.common import Record, Row, heading
+
+
+def temporal(document: Record) -> str:
+    """Time and error of every strategy, a table for each policy; and where `auto` is beaten."""
+    figures = document["figures"]
+    networks = ", ".join(
+        f"`{name}` ({size['vertices']:,} vertices, {size['events']:,} events)"
+        for name, size in figures["networks"].items()
+    )
+    parts = [
+        f"{networks}; {figures['batches']} batches a row, errors of {figures['checks']} of them.",
+        "",
+    ]
+    for dangling in dict.fromkeys(row["dangling"] for row in figures["replays"]):
+        rows = [row for row in figures["replays"] if row["dangling"] == dangling]
+        names = list(dict.fromkeys(row["contender"] for row in rows))
+        parts += [
+            f"`{dangling}`:",
+            "",
+            *heading("| network, events a batch | " + " | ".join(names) + " |"),
+        ]
+        groups: dict[str, list[Row]] = {}
+        for row in rows:
+            groups.setdefault(f"{row['network']}, {row['batch_size']}", []).append(row)
+        for group, members in groups.items():
+            parts.append(f"| {group} | " + " | ".join(_times_and_errors(members)) + " |")
+        parts += ["", *_verdict(groups, [name for name in names if name.startswith("auto")]), ""]
+    return "\n".join(parts[:-1])
+
+
+def _times_and_errors(rows: list[Row]) -> list[str]:
+    """Median milliseconds and mean error of each row, the smallest of all in bold."""
+    cells = []
+    for row in rows:
+        figures = []
+        for key, shown in (("median_solve_ms", "{:.2f} ms"), ("mean_error", "{:.1e}")):
+            text = shown.format(row[key])
+            least = row[key] == min(other[key] for other in rows)
+            figures.append(f"**{text}**" if least else text)
+        cells.append(", ".join(figures))
+    return cells
+
+
+def _verdict(groups: dict[str, list[Row]], own: list[str]) -> list[str]:
+    """Where the first row of `auto` is not the fastest of all, and where no row of `auto` has both
+    less time and less error than a published strategy.
+
+    own  the contenders that are `auto`
+    """
+    slower, beaten = [], []
+    for group, rows in groups.items():
+        others = [row for row in rows if row["contender"] not in own]
+        mine = [row for row in rows if row["contender"] in own]
+        if mine[0]["median_solve_ms"] > min(row["median_solve_ms"] for row in others):
+            slower.append(group)
+        beaten += [
+            f"{other['contender']} on {group}"
+            for other in others
+            if not any(
+                row["median_solve_ms"] < other["median_solve_ms"]
+                and row["mean_error"] < other["mean_error"]
+                for row in mine
+            )
+        ]
+    count = len(groups)
+    rest = len(groups) - len(slower)
+    return [
+        f"`{own[0]}` is faster than every published strategy in {rest} of {count} rows"
+        + (f"; not on {'; '.join(slower)}." if slower else "."),
+        "One of its rows has less time *and* less error than each of them"
+        + (f", but for {'; '.join(beaten)}." if beaten else ", in every row."),
+    ]
+
+
+def residual(document: Record) -> str:
+    """Time, work and error of the residual strategy, a row for each graph and batch size."""
+    lines = heading(
+        "| graph | batch | target | solve, ms (mean) | (median) | (largest) | iterations | touched"
+        " | error bound | L1 error, last |"
+    )
+    lines += [
+        f"| {row['graph']}, {row['edges']:,} edges | {row['batch_size']:,}"
+        f" | {row['target_error']:g} | {row['mean_ms']:.2f} | {row['median_ms']:.2f}"
+        f" | {row['largest_ms']:.2f}"
+        f" | {row['mean_iterations']:.1f} | {row['mean_touched_vertices']:,.0f}"
+        f" | {row['mean_error_bound']:.1e} | {row['last_error']:.1e} |"
+        for row in document["figures"]
+    ]
+    return "\n".join(lines)
+
+
+def storage(document: Record) -> str:
+    """Memory, time and error of each storage, a column each."""
+    rows: list[tuple[str, Callable[[Row], str]]] = [
+        ("ranks, residual and what a solve needs, bytes", lambda row: f"{row['ranks_bytes']:,}"),
+        ("a published copy, bytes", lambda row: f"{row['published_bytes']:,}"),
+        ("first solve, ms", lambda row: f"{row['first_solve_ms']:.1f}"),
+        ("its iterations", lambda row: f"{row['first_iterations']}"),
+        ("a batch, ms (median)", lambda row: f"{row['median_ms']:.2f}"),
+        ("`static` afterwards, ms", lambda row: f"{row['static_ms']:.1f}"),
+        ("error bound after the last batch", lambda row: f"{row['error_bound']:.1e}"),
+        ("L1 error then", lambda row: f"{row['last_error']:.1e}"),
+    ]
+    figures = document["figures"]
+    first = figures[0]
+    lines = heading(
+        f"| {first['edges']:,} edges, batches of {first['batch_size']:,} | "
+        + " | ".join(f"`{row['storage']}`" for row in figures)
+        + " |"
+    )
+    lines += [
+        f"| {what} | " + " | ".join(show(row) for row in figures) + " |" for what, show in rows
+    ]
+    return "\n".join(lines)
+
+
+def peers(document: Record) -> str:
+    """Whole solves beside other libraries, a row for each graph and peer; then small batches."""
+    figures = document["figures"]
+    alone = figures["threads"] == 1
+    clock = "least_processor_seconds" if alone else "least_seconds"
+    lines = [
+        f"{figures['threads']} thread{'' if alone else 's'}, "
+        f"{'processor' if alone else 'wall'} time, the least of the rounds:\n",
+        *heading(
+            "| graph | peer | its L1 error | its seconds | our L1 error | our seconds"
+            " | times as fast |"
+        ),
+    ]
+    lines += [
+        f"| {row['graph']}, {row['edges']:,} edges | {row['peer']} | {row['error']:.1e}"
+        f" | {row['peer_times'][clock]:.3f} | {row['own_error']:.1e}"
+        f" | {row['own_times'][clock]:.3f} | {row['times_as_fast']:.1f} |"
+        for row in figures["solves"]
+    ]
+    batches = figures["batches"]
+    lines.append(
+        f"\n{batches['batches']} batches of 10 edges on {batches['graph']} at"
+        f" {batches['target_error']:g}: {1e3 * batches['batch_median_seconds']:.1f} ms median,"
+        f" {1e3 * batches['batch_mean_seconds']:.1f} ms mean, mutation included; a solve from"
+        f" nothing {1e3 * batches['solve_seconds']:.0f} ms:"
+        f" {batches['times_as_fast']:.0f} times the median."
+    )
+    return "\n".join(lines)
+
+
+def personalized(document: Record) -> str:
+    """Single queries, a row for each kind and method; then many at once, and watched ones."""
+    figures = document["figures"]
+    lines = heading(
+        "| graph | sources | method | k | target | queries | ms (median) | (p90) | (largest)"
+        " | iterations | settled | all k settled | largest bound |"
+    )
+    lines += [
+        f"| {row['graph']} | {row['kind']} | `{row['method']}` | {row['k']}"
+        f" | {row['target_error']:g} | {row['queries']:,} | {row['median_ms']:.2f}"
+        f" | {row['p90_ms']:.2f} | {row['largest_ms']:.2f} | {row['median_iterations']:.0f}"
+        f" | {row['median_settled']:.0f} | {row['all_settled']:.0%} | {row['largest_bound']:.1e} |"
+        for row in figures["rows"]
+    ]
+    for figure in (figures.get("many"), figures.get("watched")):
+        if figure:
+            shown = "; ".join(
+                f"{name.replace('_', ' ')} {value if isinstance(value, str) else f'{value:,.4g}'}"
+                for name, value in figure.items()
+            )
+            lines += ["", f"{'Watched' if 'watched' in figure else 'Many at once'}: {shown}."]
+    return "\n".join(lines) + "\n"
+
+
+def solver(document: Record) -> str:
+    """Whole solves and single sweeps, a row each."""
+    lines = heading(
+        "| what | edges | dangling | strategy | target | ms (median) | (largest) | L1 error"
+        " | bound |"
+    )
+    for row in document["figures"]:
+        error, bound = (f"{row[key]:.1e}" if key in row else "" for key in ("error", "bound"))
+        lines.append(
+            f"| {row['what']} | {row['edges']:,} | `{row['dangling']}` | {row.get('strategy', '')}"
+            f" | {row.get('target_error', '')} | {row['median_ms']:.2f} | {row['largest_ms']:.2f}"
+            f" | {error} | {bound} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def sweep_kinds(document: Record) -> str:
+    """Sweeps and milliseconds of solves, a column for each kind and one for the schedule's choice.
+
+    The names of the columns are those of the record.
+    """
+    rows = document["figures"]
+    columns = [name for name, value in rows[0].items() if isinstance(value, dict)]
+    lines = heading(
+        f"| graph | dangling | target | {' | '.join(columns)}"
+        " | chosen over the better of the last two |"
+    )
+    for row in rows:
+        shown = " | ".join(
+            f"{row[name]['sweeps']}, {row[name]['milliseconds']:.2f} ms" for name in columns
+        )
+        lines.append(
+            f"| {row['graph']} | `{row['dangling']}` | {row['target_error']:g} | {shown}"
+            f" | {row['over_best_without_acceleration']:.2f} |"
+        )
+    return "\n".join(lines) + "\n"

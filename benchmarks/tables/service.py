@@ -1,0 +1,138 @@
+"""Tables of the service: keys, queries over HTTP, overload, and tests of faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.tables.common import Record, Row, figures_and_values, heading
+
+
+def vertex_keys(document: Record) -> str:
+    """Bytes and seconds of a key table, by kind of key."""
+    figures = document["figures"]
+    count, edges = figures["keys"], figures["edges"]
+    rows: list[tuple[str, Callable[[Row], str]]] = [
+        ("bytes a key, the key itself", lambda row: f"{row['key_bytes'] / count:.1f}"),
+        ("bytes a key, the whole table", lambda row: f"{row['table_bytes'] / count:.1f}"),
+        (f"building it, {count:,} keys, s", lambda row: f"{row['build_seconds']:.2f}"),
+        (f"a batch of {edges:,} edges to ids, s", lambda row: f"{row['batch_assign_seconds']:.2f}"),
+        ("as many ids back to keys, s", lambda row: f"{row['batch_keys_seconds']:.2f}"),
+    ]
+    lines = heading("| | strings | integers |")
+    lines += [
+        f"| {what} | {show(figures['string'])} | {show(figures['integer'])} |"
+        for what, show in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def personalized_http(document: Record) -> str:
+    """Latency of a query over HTTP, a row for each number of clients."""
+    figures = document["figures"]
+    lines = [
+        f"R-MAT, {figures['vertices']:,} vertices, {figures['edges']:,} edges;"
+        f" top-{figures['k']} at {figures['target_error']:g};"
+        f" batches: {figures['batches_per_second']} of"
+        f" {figures['batch_edges']} edges a second, {figures['batch_ms']['p50']:.0f} ms each"
+        f" (median). {figures['note']}",
+        "",
+        *heading(
+            "| clients | batches meanwhile | queries | ms (p50) | (p99) | (largest) | iterations |"
+        ),
+    ]
+    lines += [
+        f"| {row['clients']} | {'yes' if row['batches'] else 'no'} | {row['queries']:,}"
+        f" | {row['ms']['p50']:.1f} | {row['ms']['p99']:.1f} | {row['ms']['max']:.1f}"
+        f" | {row['median_iterations']:.0f} |"
+        for row in figures["rows"]
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def overload(document: Record) -> str:
+    """Reads, batches and memory without writers, beside a stream, and under overload."""
+    figures = document["figures"]
+    rows = [
+        "| | alone | 10 batches/s | overload |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    parts = [figures[name] for name in ("alone", "stream", "overload")]
+    for name, cell in (
+        ("seconds", lambda part: f"{part['seconds']:.0f}"),
+        ("reads", lambda part: f"{part['reads']:,}"),
+        ("refused", lambda part: f"{part['reads_refused']:,}"),
+        ("slower than 10 times the median alone", lambda part: f"{part['reads_slowed_tenfold']:,}"),
+        ("median, ms", lambda part: f"{part['read_ms']['p50']:.2f}"),
+        ("99 %, ms", lambda part: f"{part['read_ms']['p99']:.1f}"),
+        ("99.9 %, ms", lambda part: f"{part['read_ms']['p999']:.1f}"),
+        ("batches taken", lambda part: f"{part['batches_taken']:,}"),
+        ("batches refused with 429", lambda part: f"{part['batches_refused']:,}"),
+        ("batches that failed", lambda part: f"{part['batches_failed']:,}"),
+        ("resident at the end, MB", lambda part: f"{part['memory'][-1][1] / 1e6:.0f}"),
+    ):
+        rows.append(f"| {name} | " + " | ".join(map(cell, parts)) + " |")
+    growth = figures["overload"]["memory_growth"]
+    held = figures["overload"]["memory"]
+    curve = ", ".join(
+        f"{seconds:.0f} s {held_bytes / 1e6:.0f}"
+        for seconds, held_bytes in held[:: max(1, len(held) // 10)]
+    )
+    return "\n".join(rows) + (
+        f"\n\nMemory under overload, MB: {curve}. Its last fifth is {growth:+.1%} of its second."
+    )
+
+
+def fuzz(document: Record) -> str:
+    """Bodies by format, then requests: how many were accepted, refused, and failed."""
+    figures = document["figures"]
+    bodies, requests = figures["bodies"], figures["requests"]
+    lines = [
+        f"Seed {figures['seed']}, {figures['seconds']:,} s.{_note(figures)}",
+        "",
+        *heading("| cases | format | decoded and applied | refused |"),
+    ]
+    formats = [*sorted({*bodies["decoded"], *bodies["refused"]} - {"other"}), "other"]
+    for name in formats:
+        taken, refused = (bodies[part].get(name, 0) for part in ("decoded", "refused"))
+        lines.append(f"| {taken + refused:,} | {name} | {taken:,} | {refused:,} |")
+    batches = requests["batches_taken"] + requests["batches_refused"]
+    answers = _answers(requests["other_answers"])
+    lines += [
+        f"| {batches:,} | batches to a server | {requests['batches_taken']:,}"
+        f" | {requests['batches_refused']:,} |",
+        "",
+        f"{requests['cases'] - batches:,} other requests, well formed and not: {answers};"
+        f" {requests['cut_off']:,} had no answer, as they were no requests."
+        f" Of {bodies['cases'] + requests['cases']:,} cases"
+        f" {bodies['failures'] + requests['failures']:,} failed.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def schema(document: Record) -> str:
+    """One sentence: cases, operations, answers, failures."""
+    figures = document["figures"]
+    return (
+        f"schemathesis {figures['schemathesis']}, seed {figures['seed']}, all checks:"
+        f" {figures['cases']:,} cases over {figures['operations']} operations in"
+        f" {figures['seconds']:,} s; answers {_answers(figures['answers'])}."
+        f" {figures['failures']:,} failed.{_note(figures)}\n"
+    )
+
+
+def _answers(by_status: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} × {status}" for status, count in by_status.items())
+
+
+def _note(figures: Row) -> str:
+    return f" {figures['note']}." if figures["note"] else ""
+
+
+def crash(document: Record) -> str:
+    """The figures of a run of kills; for the kills by point, their range."""
+    figures = dict(document["figures"])
+    by_point = figures.pop("kills by point").values()
+    rows = figures_and_values({"figures": figures}).split("\n")
+    spread = f"| each of the {len(by_point)} points | {min(by_point)} to {max(by_point)} kills |"
+    after = 1 + next(at for at, row in enumerate(rows) if row.startswith("| kills at named"))
+    return "\n".join([*rows[:after], spread, *rows[after:]])

@@ -1,0 +1,91 @@
+"""Clocks: the time of one call, and that of each solve of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import TypeVar
+
+import numpy as np
+
+from gpu import EdgeBatch, Engine, Options
+from gpu.operations.backend import Backend
+from gpu.operations.device import DeviceOperations
+from gpu.operations.update import GraphUpdate
+
+_EXACT = 1e-11
+"""Target of the solve that ranks are compared with."""
+
+Answer = TypeVar("Answer")
+
+
+def timed(device: DeviceOperations, work: Callable[[], Answer]) -> tuple[float, Answer]:
+    """Milliseconds of one call, and what it returned. The device is idle before and after."""
+    device.synchronize()
+    begin = perf_counter()
+    answer = work()
+    device.synchronize()
+    return 1e3 * (perf_counter() - begin), answer
+
+
+@dataclass(frozen=True, slots=True)
+class Solve:
+    """One batch and the solve that followed it.
+
+    milliseconds  perturbation of the residual when the batch was applied, and the solve; not the
+                  update of the graph
+    perturbation  its part of them
+    others        see gpu.types.Result
+    """
+
+    milliseconds: float
+    perturbation: float
+    iterations: int
+    touched_vertices: int
+    error_bound: float
+    converged: bool
+
+
+class TimedEngine:
+    """An engine whose solves are timed."""
+
+    def __init__(self, options: Options, backend: Backend) -> None:
+        self.engine = Engine(options, backend)
+        self.device = backend.device
+        self.iterate = self.engine.internals.iterate
+        self._perturbation = 0.0
+        perturb = self.iterate.perturb
+
+        def timed_perturb(update: GraphUpdate) -> None:
+            self._perturbation, _ = timed(self.device, lambda: perturb(update))
+
+        self.iterate.perturb = timed_perturb  # type: ignore[method-assign]
+
+    def set_target(self, target_error: float) -> None:
+        """Changes the target of later solves; graph and ranks stay."""
+        options = replace(self.engine.options, target_error=target_error)
+        self.engine.options = self.iterate.options = options
+
+    def batch(self, batch: EdgeBatch, strategy: str = "auto") -> Solve:
+        """Applies a batch and solves."""
+        self.engine.apply(batch)
+        result = self.engine.update(strategy)
+        solve = 1e3 * (result.mark_seconds + result.solve_seconds)
+        return Solve(
+            self._perturbation + solve,
+            self._perturbation,
+            result.iterations,
+            result.touched_vertices,
+            result.error_bound,
+            result.converged,
+        )
+
+    def error(self) -> float:
+        """L1 distance of the ranks to those of a solve to 1e-11, which they become."""
+        ranks = self.engine.publish().to_numpy()
+        target = self.engine.options.target_error
+        self.set_target(_EXACT)
+        self.engine.update("auto")
+        self.set_target(target)
+        return float(np.abs(self.engine.publish().to_numpy() - ranks).sum())

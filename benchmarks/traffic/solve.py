@@ -1,0 +1,229 @@
+"""Models of the kernels that solve: sweeps, steps over some rows, pushes, queries."""
+
+from __future__ import annotations
+
+from benchmarks.traffic.model import Arguments, Model, Sizes, total
+from gpu.backends.cuda.kernels.loader import COLUMNS, TALLY
+
+_PLACED = 4 + 8 + 4
+"""Where a row is: order, start, length."""
+
+_OWN = 4 + 1
+"""What is known of a vertex: degree, loop."""
+
+_DEFLATION = 8 + 8
+"""z and its residual."""
+
+
+def per_item(size: int, count: str) -> Model:
+    """A number of bytes for each of the items that an argument counts."""
+    return lambda _, arguments: size * int(arguments[count])
+
+
+# sweeps over all rows: m ids, and for each vertex its row, what is known of it, and more
+
+
+def _sweep(value: int, contribution: int, known: int = 0) -> Model:
+    """y and r, in and out; the contribution, which others read at random, and the next one."""
+    each = _PLACED + _OWN + 4 * value + 2 * contribution + known
+    return lambda sizes, _: 4 * sizes.entries + each * sizes.vertices
+
+
+def _compute_residual(sizes: Sizes, _: Arguments) -> float:
+    """y in, r out, and the contributions of the vertices that have out-edges."""
+    return 4 * sizes.entries + (_PLACED + _OWN + 16) * sizes.vertices + 8 * sizes.sending
+
+
+def _compute_residual_divided(sizes: Sizes, _: Arguments) -> float:
+    """y in and r out as float32; y and degree are also what is read at random."""
+    return 4 * sizes.entries + (_PLACED + _OWN + 8) * sizes.vertices
+
+
+def _orthomin_image(sizes: Sizes, arguments: Arguments) -> float:
+    """Contribution, r, weight, image; y for new weights; the last image if there is one."""
+    each = _PLACED + _OWN + 2 + 8 + 4 + 8
+    each += 0 if arguments["keeps_weights"] else 8
+    each += 8 if arguments["has_previous"] else 0
+    return 4 * sizes.entries + each * sizes.vertices
+
+
+# passes over the vertices
+
+
+def _quantize_contributions(value: int, contribution: int) -> Model:
+    """Length, degree and loop, y and r in, the contribution out. With a shift r is written at
+    every vertex; y and r are written at isolated vertices in any case.
+    """
+
+    def needed(sizes: Sizes, arguments: Arguments) -> float:
+        shifted = sizes.vertices if arguments["shift"] != 0.0 else sizes.isolated
+        each = 4 + _OWN + 2 * value + contribution
+        return each * sizes.vertices + value * (shifted + sizes.isolated)
+
+    return needed
+
+
+def _orthomin_step(sizes: Sizes, arguments: Arguments) -> float:
+    """Length, degree and loop, the image; y, r and contribution in and out; the direction and its
+    image out, and in if there is a last one.
+    """
+    last = 16 if arguments["has_previous"] else 0
+    return (4 + _OWN + 8 + 32 + 4 + 16 + last) * sizes.vertices
+
+
+# steps over some rows
+
+
+def _jacobi_step(divided: bool) -> Model:
+    """As a sweep over these rows: y in, y' out, the flag of those that expand or stay."""
+
+    def needed(sizes: Sizes, arguments: Arguments) -> float:
+        order = arguments["order"]
+        entries = total(arguments["row_lengths"][order])
+        gathered = (8 + 4 if divided else 8) * min(sizes.sending, entries)
+        return 4 * entries + (_PLACED + _OWN + 16) * len(order) + gathered
+
+    return needed
+
+
+def _finish_step(_: Sizes, arguments: Arguments) -> float:
+    """Order, y' in, y out, the flags; degree and contribution if they are wanted, a place in a
+    list for most.
+    """
+    each = 4 + 16
+    each += 12 if arguments["contributions"] is not None else 0
+    each += 5 + 4 if arguments["listing"] else 0
+    return each * int(arguments["count"])
+
+
+def _expand_forward(sizes: Sizes, arguments: Arguments) -> float:
+    """For each vertex of the list its id, chunks, row and loop; ids; flags; each new vertex and its
+    flag.
+    """
+    vertices = arguments["vertices"]
+    entries = total(arguments["row_lengths"][vertices])
+    flags = 4 * min(sizes.vertices, entries)
+    found = int(arguments["found"][0])
+    return (4 + 8 + 12 + 1) * len(vertices) + 4 * entries + flags + 8 * found
+
+
+def _expand_backward(sizes: Sizes, arguments: Arguments) -> float:
+    """All flags and the frontier; for a vertex without a flag its row, its loop, and its list: all
+    of it, or at least one entry if a neighbour is found; each new vertex and its flag.
+    """
+    left, found = arguments["flags"] == 0, int(arguments["found"][0])
+    entries = total(arguments["row_lengths"][left]) + found
+    opened = total(left) + found
+    return 5 * sizes.vertices + 13 * opened + 4 * entries + 8 * found
+
+
+# pushes
+
+
+def _push(sizes: Sizes, arguments: Arguments) -> float:
+    """An id and an entry of r for each pushed edge; for each pushed vertex y, r and marks in and
+    out, its row, degree and loop. Work-lists and vertices that are pushed again are left out.
+    """
+    tally = arguments["tally"]
+    vertices, edges = int(tally[TALLY["VERTICES"]]), int(tally[TALLY["ADDITIONS"]])
+    return 4 * edges + 16 * min(sizes.vertices, edges) + (16 + 16 + 8 + 12 + _OWN) * vertices
+
+
+def _spread(sizes: Sizes, arguments: Arguments) -> float:
+    """For each source its id, contribution, chunks and row; for each single addition target and
+    amount; ids; r in and out.
+    """
+    sources, singles = arguments["sources"], int(arguments["singles"])
+    entries = total(arguments["row_lengths"][sources] * (arguments["contributions"] != 0.0))
+    additions = min(sizes.vertices, entries + singles)
+    return (4 + 8 + 8 + 12) * len(sources) + 12 * singles + 4 * entries + 16 * additions
+
+
+# several vectors at once: 2 bytes a contribution, 8 a partial sum, 26 for y, remainder and new
+# contribution
+
+
+def _gather_chunks(sizes: Sizes, arguments: Arguments) -> float:
+    """Ids and rows, the contributions of the neighbours, and the sum of each chunk."""
+    rows = int(arguments["rows"])
+    entries = total(arguments["row_lengths"][arguments["order"][:rows]])
+    gathered = 2 * COLUMNS * min(sizes.sending, entries)
+    chunks = int(arguments["ends"][rows - 1])
+    return 4 * entries + 24 * rows + gathered + 8 * COLUMNS * chunks
+
+
+def _sweep_many(known: int) -> Model:
+    """For each row its place, lengths and loop, and the deflation vector; for each column y and
+    remainder in and out, the new contribution; ids and contributions of the neighbours, or the
+    sums of the chunks of a long row.
+    """
+
+    def needed(sizes: Sizes, arguments: Arguments) -> float:
+        first, last = int(arguments["from"]), int(arguments["to"])
+        long_rows, ends = int(arguments["long_rows"]), arguments["ends"]
+        summed = arguments["order"][max(first, long_rows) : last]
+        entries = total(arguments["row_lengths"][summed])
+        chunks = int(ends[long_rows - 1]) if long_rows else 0
+        gathered = 2 * COLUMNS * min(sizes.sending, entries)
+        each = 25 + known + 26 * COLUMNS
+        return each * (last - first) + 4 * entries + gathered + 8 * COLUMNS * chunks
+
+    return needed
+
+
+def _sweep_many_short(known: int) -> Model:
+    """The same for rows with entries and for seeded ones. Without out-edges nothing is sent and the
+    remainder stays. Any other row takes 9 bytes.
+    """
+
+    def needed(sizes: Sizes, arguments: Arguments) -> float:
+        rows = arguments["order"][int(arguments["from"]) : int(arguments["to"])]
+        lengths = arguments["row_lengths"][rows]
+        chosen = (lengths > 0) | (arguments["seeded"][rows] > 0)
+        entries, count = total(lengths), total(chosen)
+        senders = total(chosen & (arguments["degree"][rows] > 0))
+        columns = COLUMNS * ((8 + 4 + 8) * count + (4 + 2) * senders)
+        gathered = 2 * COLUMNS * min(sizes.sending, entries)
+        placed = 9 * (len(rows) - count) + (25 + known) * count
+        return placed + columns + 4 * entries + gathered
+
+    return needed
+
+
+MODELS: dict[str, Model] = {
+    "sweep: sweep<double, false>": _sweep(8, 2),
+    "sweep: sweep<double, true>": _sweep(8, 2, _DEFLATION),
+    "sweep: sweep<float, false>": _sweep(4, 4),
+    "sweep: quantize_contributions<double>": _quantize_contributions(8, 2),
+    "sweep: quantize_contributions<float>": _quantize_contributions(4, 4),
+    "residual: compute_residual<double, false>": _compute_residual,
+    "residual: compute_residual<float, true>": _compute_residual_divided,
+    "residual: jacobi_step<double, false>": _jacobi_step(divided=False),
+    "residual: jacobi_step<double, true>": _jacobi_step(divided=True),
+    "residual: finish_step<double>": _finish_step,
+    # degree, y, contribution
+    "residual: compute_contributions": per_item(4 + 8 + 8, "vertices"),
+    "orthomin: orthomin_image": _orthomin_image,
+    "orthomin: orthomin_step": _orthomin_step,
+    "perturb: spread<double>": _spread,
+    # r and marks; few marks change
+    "perturb: select_candidates<double>": per_item(8 + 4, "vertices"),
+    "push: push<double>": _push,
+    "multivector: gather_chunks": _gather_chunks,
+    "multivector: sweep_many<false>": _sweep_many(0),
+    "multivector: sweep_many<true>": _sweep_many(_DEFLATION),
+    "multivector: sweep_many_short<false, false>": _sweep_many_short(0),
+    "multivector: sweep_many_short<false, true>": _sweep_many_short(_DEFLATION),
+    "multivector: sweep_many_short<true, false>": _sweep_many_short(0),
+    "multivector: sweep_many_short<true, true>": _sweep_many_short(_DEFLATION),
+    # a value
+    "select: top_k_histogram": per_item(8, "count"),
+    "select: top_k_list": per_item(8, "count"),
+    # a row of values
+    "select: top_k_columns_histogram": per_item(8 * COLUMNS, "rows"),
+    "select: top_k_columns_list": per_item(8 * COLUMNS, "rows"),
+    # y, r, degree, loop
+    "select: highest_bound": per_item(16 + _OWN, "count"),
+    "frontier: expand_forward": _expand_forward,
+    "frontier: expand_backward": _expand_backward,
+}

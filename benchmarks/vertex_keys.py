@@ -1,0 +1,82 @@
+"""The key table: memory of 10⁷ distinct keys, and the time that keys take in a batch of 10⁶ edges.
+
+    python -m benchmarks.vertex_keys [--keys N] [--edges N]
+
+`resident_bytes` is the growth of the process beyond the keys as they came in. Times are in seconds;
+those of a batch are medians of seven calls.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks import harness
+from benchmarks.server import resident_bytes
+from service.vertex_keys import KeyKind, KeyTable
+
+REPEATS = 7
+BATCH = 1_000_000
+KINDS: tuple[KeyKind, ...] = ("string", "integer")
+
+
+def main() -> None:
+    parser = harness.parser("memory and time of the key table")
+    parser.add_argument("--keys", type=int, default=10_000_000, help="distinct keys in the table")
+    parser.add_argument("--edges", type=int, default=1_000_000, help="edges in a batch")
+    arguments = parser.parse_args()
+    figures: dict[str, Any] = {"keys": arguments.keys, "edges": arguments.edges}
+    for kind in KINDS:
+        figures[kind] = measured(kind, arguments.keys, arguments.edges)
+    print(json.dumps(figures, indent=1))
+    print(harness.record("vertex-keys", "cpu", figures, arguments.results))
+
+
+def measured(kind: KeyKind, keys: int, edges: int) -> dict[str, Any]:
+    """Figures of a table with this many keys of one kind."""
+    generator = np.random.default_rng(1)
+    column = pa.array(generator.permutation(keys) * 7919)
+    if kind == "string":
+        column = pc.binary_join_element_wise("user-", column.cast(pa.string()), "")
+    KeyTable(kind).assign(column.slice(0, 10))  # compiles
+
+    table = KeyTable(kind)
+    before = resident_bytes()
+    began = time.perf_counter()
+    for first in range(0, keys, BATCH):
+        table.assign(column.slice(first, BATCH))
+    build = time.perf_counter() - began
+    grown = resident_bytes() - before
+
+    known = column.take(pa.array(generator.integers(0, keys, 2 * edges)))
+    ids = generator.integers(0, keys, 2 * edges)
+    return {
+        "key_bytes": column.nbytes,
+        "table_bytes": table.nbytes(),
+        "resident_bytes": grown,
+        "build_seconds": round(build, 3),
+        "batch_assign_seconds": median_seconds(lambda: table.assign(known)),
+        "batch_lookup_seconds": median_seconds(lambda: table.lookup(known)),
+        "batch_keys_seconds": median_seconds(lambda: table.keys(ids)),
+    }
+
+
+def median_seconds(call: Callable[[], object]) -> float:
+    """The median of some calls."""
+    durations = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        call()
+        durations.append(time.perf_counter() - began)
+    return round(median(durations), 4)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""The ``cpu`` backend: NumPy arrays and Numba kernels on all cores of this machine.
+
+Work is divided into chunks of about equal numbers of rows and edges. A chunk sums in a fixed order,
+and so are the sums of the chunks added: results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from gpu.backends.cpu.device import CpuDevice
+from gpu.backends.cpu.frontier import CpuFrontier
+from gpu.backends.cpu.graph import CpuGraph
+from gpu.backends.cpu.multivector import CpuMultivector
+from gpu.backends.cpu.residual import CpuResidual
+from gpu.backends.cpu.select import CpuSelect
+from gpu.backends.cpu.sweeps import CpuSweeps
+from gpu.operations.backend import Backend, Costs
+
+
+def cpu_backend() -> Backend:
+    """The backend on all cores."""
+    device = CpuDevice()
+    return Backend(
+        name="cpu",
+        costs=Costs(pushed_edge=8.0, sweep_overhead=1e4),
+        device=device,
+        graph=CpuGraph(device),
+        frontier=CpuFrontier(),
+        residual=CpuResidual(),
+        sweeps=CpuSweeps(),
+        multivector=CpuMultivector(),
+        select=CpuSelect(),
+    )

@@ -1,0 +1,49 @@
+"""Memory and time on ``cpu``: the host's."""
+
+from __future__ import annotations
+
+import os
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.operations.device import Array, DeviceOperations, Event
+
+
+class _CpuEvent:
+    """An event where work is done as soon as it is issued: it is reached when it is recorded."""
+
+    __slots__ = ("reached",)
+
+    def record(self) -> None:
+        self.reached = perf_counter()
+
+    def synchronize(self) -> None:
+        return
+
+
+class CpuDevice(DeviceOperations):
+    """The host itself; see DeviceOperations."""
+
+    xp = np
+
+    def to_device(self, values: NDArray[Any]) -> Array:
+        return np.array(values)
+
+    def to_host(self, values: Array) -> NDArray[Any]:
+        return np.array(values)
+
+    def synchronize(self) -> None:
+        return
+
+    def event(self) -> Event:
+        return _CpuEvent()
+
+    def seconds_between(self, first: Any, last: Any) -> float:
+        seconds: float = last.reached - first.reached
+        return seconds
+
+    def memory_available(self) -> int:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

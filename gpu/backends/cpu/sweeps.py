@@ -1,0 +1,200 @@
+"""Dense sweeps over the transpose on ``cpu``."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from gpu.backends.cpu import sweep_kernels
+from gpu.backends.cpu.rows import BLOCK, NO_VALUES, STRIPE, smallest_change
+from gpu.backends.cpu.sweep_kernels import LARGEST_STEP, SUMS
+from gpu.operations.csr import GraphView, Rows
+from gpu.operations.device import Array
+from gpu.operations.sweeps import (
+    DeflationVector,
+    OrthominState,
+    OrthominStep,
+    SweepOperations,
+    SweepResult,
+)
+
+NO_DEFLATION = DeflationVector(NO_VALUES, NO_VALUES, 0.0)
+
+
+class CpuSweeps(SweepOperations):
+    """See SweepOperations."""
+
+    contribution_dtypes: ClassVar[dict[str, type[np.generic]]] = {
+        "float64": np.float32,
+        "float32": np.float32,
+    }
+
+    def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
+        np.divide(values, np.maximum(graph.degree, 1), out=contributions)
+        contributions[graph.degree == 0] = 0.0
+
+    def compute_residual(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        contributions: Array | None,
+        rhs_scale: float,
+        damping: float,
+        residual: Array,
+    ) -> tuple[float, float]:
+        groups = len(rows.groups) - 1
+        sums = np.zeros((groups, 2))
+        sweep_kernels.compute_residual(
+            groups,
+            rows.groups,
+            rows.order,
+            graph.incoming,
+            graph.loop,
+            graph.degree,
+            values,
+            NO_VALUES if contributions is None else contributions,
+            rhs_scale,
+            damping,
+            residual,
+            sums,
+        )
+        residual_l1, residual_sum = sums.sum(axis=0).tolist()
+        return residual_l1, residual_sum
+
+    def quantize_contributions(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        shift: float,
+    ) -> SweepResult:
+        sums = _stripe_sums(graph)
+        sweep_kernels.quantize_contributions(
+            graph.vertices,
+            graph.incoming.row_lengths,
+            graph.loop,
+            graph.degree,
+            damping,
+            shift,
+            values,
+            residual,
+            contributions,
+            sums,
+        )
+        return _result(sums)
+
+    def sweep(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        new_contributions: Array,
+        damping: float,
+        shift: float,
+        deflation: DeflationVector | None = None,
+        coefficient: float = 0.0,
+    ) -> SweepResult:
+        groups = len(rows.groups) - 1
+        sums = np.zeros((groups, SUMS))
+        sweep_kernels.sweep(
+            groups,
+            rows.groups,
+            rows.order,
+            graph.incoming,
+            graph.loop,
+            graph.degree,
+            contributions,
+            damping,
+            shift,
+            deflation or NO_DEFLATION,
+            coefficient,
+            smallest_change(values),
+            values,
+            residual,
+            new_contributions,
+            sums,
+        )
+        return _result(sums)
+
+    def orthomin_step(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        floor: float,
+        has_previous: bool,
+    ) -> tuple[OrthominStep, SweepResult]:
+        groups = len(rows.groups) - 1
+        products = np.zeros((groups, SUMS))
+        sweep_kernels.orthomin_image(
+            groups,
+            rows.groups,
+            rows.order,
+            graph.incoming,
+            graph.loop,
+            graph.degree,
+            contributions,
+            damping,
+            mean,
+            values,
+            residual,
+            floor,
+            has_previous,
+            state.weights,
+            state.last_image,
+            state.image,
+            products,
+        )
+        step = OrthominStep.of(products.sum(axis=0).tolist(), has_previous)
+        sums = _stripe_sums(graph)
+        sweep_kernels.orthomin_step(
+            graph.vertices,
+            graph.incoming.row_lengths,
+            graph.loop,
+            graph.degree,
+            damping,
+            mean,
+            step.alpha,
+            step.beta,
+            has_previous,
+            state.image,
+            state.direction,
+            state.last_image,
+            values,
+            residual,
+            contributions,
+            sums,
+        )
+        return step, _result(sums)
+
+    def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
+        residual[places] -= amount * weights
+
+    def sum_depth(self, longest_row: int) -> int:
+        return sum_depth(longest_row)
+
+
+def sum_depth(longest_row: int) -> int:
+    """See SweepOperations.sum_depth."""
+    return min(longest_row, BLOCK) + longest_row // BLOCK
+
+
+def _stripe_sums(graph: GraphView) -> Array:
+    return np.zeros((-(-graph.vertices // STRIPE), SUMS))
+
+
+def _result(sums: Array) -> SweepResult:
+    residual_l1, residual_sum, mass, next_residual_sum, _ = sums.sum(axis=0).tolist()
+    largest_step = float(sums[:, LARGEST_STEP].max(initial=0.0))
+    return SweepResult(residual_l1, residual_sum, mass, next_residual_sum, largest_step)

@@ -1,0 +1,87 @@
+"""The ``cuda`` backend: CuPy arrays and the kernels in gpu/backends/cuda/kernels.
+
+Rows are grouped into degree bins, and each row is summed by as many threads as suit its bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpu.backends.cuda.device import CudaDevice, Device, Kernel
+from gpu.backends.cuda.frontier import CudaFrontier
+from gpu.backends.cuda.graph import CudaGraph
+from gpu.backends.cuda.kernels.loader import COMPILE_OPTIONS, COOPERATIVE, NAMES, source
+from gpu.backends.cuda.launcher import Launcher
+from gpu.backends.cuda.multivector import CudaMultivector
+from gpu.backends.cuda.residual import CudaResidual
+from gpu.backends.cuda.select import CudaSelect
+from gpu.backends.cuda.sweeps import CudaSweeps
+from gpu.errors import BackendUnavailable
+from gpu.operations.backend import Backend, Costs
+
+
+def make_backend(device: Device) -> Backend:
+    """The backend on a device: CuPy's, or one that runs the kernels on the CPU."""
+    cuda_device = CudaDevice(device)
+    launcher = Launcher(cuda_device)
+    return Backend(
+        name="cuda",
+        costs=Costs(pushed_edge=12.0, sweep_overhead=1.2e7),
+        device=cuda_device,
+        graph=CudaGraph(launcher),
+        frontier=CudaFrontier(launcher),
+        residual=CudaResidual(launcher),
+        sweeps=CudaSweeps(launcher),
+        multivector=CudaMultivector(launcher),
+        select=CudaSelect(launcher),
+    )
+
+
+def kernels_of(backend: Backend) -> dict[str, dict[str, Kernel]]:
+    """The kernels of a CUDA backend, file name → name expression → kernel, for measurements: a
+    kernel that is replaced here is replaced in all operations.
+    """
+    if not isinstance(backend.device, CudaDevice):
+        raise TypeError(f"expected a CUDA backend, got {backend.name!r}")
+    return backend.device.kernels
+
+
+def cuda_backend() -> Backend:
+    """The backend on CuPy's current device. Raises BackendUnavailable with the reason."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise BackendUnavailable(
+            "cuda", "CuPy is not installed: pip install 'liverank[cuda13]'"
+        ) from error
+    try:
+        if cupy.cuda.runtime.getDeviceCount() == 0:
+            raise BackendUnavailable("cuda", "no device")
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendUnavailable("cuda", str(error)) from error
+
+    def load(name: str) -> Callable[[str], Kernel]:
+        module = cupy.RawModule(
+            code=source(name),
+            options=COMPILE_OPTIONS,
+            name_expressions=NAMES[name],
+            enable_cooperative_groups=name in COOPERATIVE,
+        )
+        function: Callable[[str], Kernel] = module.get_function
+        return function
+
+    pool = cupy.get_default_memory_pool()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    return make_backend(
+        Device(
+            xp=cupy,
+            load=load,
+            to_host=cupy.asnumpy,
+            synchronize=cupy.cuda.get_current_stream().synchronize,
+            event=cupy.cuda.Event,
+            milliseconds=cupy.cuda.get_elapsed_time,
+            memory_available=lambda: int(cupy.cuda.Device().mem_info[0] + pool.free_bytes()),
+            reading=lambda: stream,
+            multiprocessors=int(cupy.cuda.Device().attributes["MultiProcessorCount"]),
+        )
+    )

@@ -1,0 +1,101 @@
+"""Memory and time on ``cuda``, and what the backend needs of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.backends.cuda.kernels.loader import NAMES
+from gpu.operations.device import Array, DeviceOperations, Event
+
+_STICKY = {214, 700, 702, 704, 709, 710, 714, 715, 716, 717, 718, 719}
+"""CUDA's errors after which every call of the process fails in the same way: uncorrectable memory,
+illegal addresses and instructions, timeouts, failed assertions and launches.
+"""
+
+
+NULL = np.uintp(0)
+"""A null pointer, for an array that a kernel does not use. (CuPy takes None for one from 15 on.)"""
+
+
+class Kernel(Protocol):
+    """A compiled kernel, called as ``cupy.RawKernel`` is: arrays, NULL and typed NumPy scalars."""
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the backend needs of a device. Tests run it with NumPy arrays and kernels that are
+    compiled for the CPU.
+
+    xp                the array module
+    load              file name → (name expression → kernel)
+    to_host           a device array as a NumPy array
+    synchronize       waits for all work
+    event             a new event; `record` places it in the stream of the calling thread
+    milliseconds      the time between two events that are reached
+    memory_available  bytes that can be allocated
+    reading           the context in which another thread may read published arrays
+    multiprocessors   number of multiprocessors
+    """
+
+    xp: Any
+    load: Callable[[str], Callable[[str], Kernel]]
+    to_host: Callable[[Array], NDArray[Any]]
+    synchronize: Callable[[], None]
+    event: Callable[[], Event]
+    milliseconds: Callable[[Any, Any], float]
+    memory_available: Callable[[], int]
+    reading: Callable[[], AbstractContextManager[Any]]
+    multiprocessors: int = 1
+
+
+class CudaDevice(DeviceOperations):
+    """One CUDA device; see DeviceOperations.
+
+    kernels          file name → name expression → kernel
+    multiprocessors  number of multiprocessors
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.xp = device.xp
+        self.kernels: dict[str, dict[str, Kernel]] = {
+            name: {expression: load(expression) for expression in expressions}
+            for name, expressions in NAMES.items()
+            for load in [device.load(name)]
+        }
+        self.multiprocessors = device.multiprocessors
+        self._device = device
+
+    def to_device(self, values: NDArray[Any]) -> Array:
+        return self.xp.array(values)
+
+    def to_host(self, values: Array) -> NDArray[Any]:
+        return self._device.to_host(values)
+
+    def synchronize(self) -> None:
+        self._device.synchronize()
+
+    def event(self) -> Event:
+        return self._device.event()
+
+    def seconds_between(self, first: Any, last: Any) -> float:
+        return 1e-3 * self._device.milliseconds(first, last)
+
+    def reading(self) -> AbstractContextManager[None]:
+        return self._device.reading()
+
+    def is_lost(self, error: Exception) -> bool:
+        # CUDARuntimeError and CUDADriverError of CuPy, which cannot be imported without a device
+        return getattr(error, "status", None) in _STICKY
+
+    def memory_available(self) -> int:
+        return self._device.memory_available()

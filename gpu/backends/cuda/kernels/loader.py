@@ -1,0 +1,243 @@
+"""The source text of the CUDA kernels, and what Python and the kernels must agree on.
+
+Headers are concatenated rather than included, because CuPy's cache of compiled modules does not
+notice an edited include.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from itertools import accumulate
+
+from gpu.operations.csr import ALIGNMENT
+from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT
+from gpu.operations.update import COUNTERS, DELETE, INSERT, SCAN_TILE
+
+BLOCK, WARP = 256, 32
+"""Threads of a block, in every launch, and of a warp."""
+
+BIN_LANES = (1, 2, 8, 32, 256, 2048, 16384)
+"""Threads that work on one row, by degree bin."""
+
+BIN_LIMITS = (4, 16, 64, 2048, 16384, 131072)
+"""The longest row that goes to a degree bin, for all bins but the last: at most 64 entries for each
+thread.
+"""
+
+MISBINNED_FACTOR = 2
+"""A row is misbinned if it is longer than this many times the limit of its bin, or shorter than the
+shortest row of its bin by this factor.
+"""
+
+OVERFLOW_FACTOR = 16
+"""No row stays in its bin if it is longer than this many times the limit."""
+
+SWEEP_SUMS = 5
+"""Sums of a sweep; as many inner products of a step of Orthomin(1)."""
+
+EDGE_CHUNK = 128
+"""Edges of an out-list that a warp works on at a time."""
+
+COLUMNS = 32
+"""Columns of the matrices of multivector.cu."""
+
+COLUMN_SUMS = 3
+"""Sums of each column in a sweep."""
+
+ROW_CHUNK = 1024
+"""Edges of a long row that a warp sums in multivector.cu."""
+
+ROWS_PER_WARP = 4
+"""Rows that a warp of `sweep_many` prepares at a time."""
+
+BUCKET_BITS = 7
+BUCKETS = (32 - BUCKET_BITS) << BUCKET_BITS
+"""Rows are counted in buckets of neighbouring ones: see rebuild.cu."""
+
+RANGE_ITEMS = 16
+"""Ids that a thread of `keys_of_range` takes."""
+
+TOP_SHIFT, TOP_BINS = 46, 4096
+COLUMN_TOP_SHIFT, COLUMN_TOP_BINS = 50, 256
+"""Histograms of select.cu: bits that do not count (64 and 4 bins double a value), and bins."""
+
+_TALLY_WIDTHS = {
+    "END": 1,
+    "ROUNDS": 1,
+    "VERTICES": 1,
+    "ADDITIONS": 1,
+    "SELECTIONS": 1,
+    "FINAL_LISTED": 1,
+    "LISTED_COUNT": 3,
+    "QUEUED_COUNT": 3,
+    "QUEUED_EDGES": 3,
+    "ITEMS": 3,
+    "LARGEST": 3,
+    "SUMS": 8,
+    "THRESHOLD": 1,
+    "SIZE": 0,
+}
+
+TALLY = dict(zip(_TALLY_WIDTHS, accumulate(_TALLY_WIDTHS.values(), initial=0), strict=False))
+"""Positions in the tally of perturb.cu and push.cu, an int64 array that is read back at once: what
+was counted, then the SUMS as float64, and the last θ. Counts with three positions use them in turn.
+"""
+
+VALUES = {"float64": "double", "float32": "float"}
+"""The C++ type of a vector over the vertices, by dtype."""
+
+
+def _each_value(*names: str) -> tuple[str, ...]:
+    return tuple(f"{name}<{value}>" for name in names for value in VALUES.values())
+
+
+_IDS = ("int", "int64")
+_FLAGS = ("false", "true")
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "residual": (
+        "compute_residual<double, false>",
+        "compute_residual<float, true>",
+        "jacobi_step<double, false>",
+        "jacobi_step<double, true>",
+        "jacobi_step<float, true>",
+        *_each_value("finish_step"),
+        "compute_contributions",
+        "add_partial_sums<true>",
+    ),
+    "sweep": (
+        "sweep<double, false>",
+        "sweep<double, true>",
+        "sweep<float, false>",
+        *_each_value("quantize_contributions"),
+        "subtract_at",
+        "add_partial_sums<true>",
+    ),
+    "orthomin": (
+        "orthomin_image",
+        "orthomin_step",
+        "add_partial_sums<false>",
+        "add_partial_sums<true>",
+    ),
+    "perturb": _each_value("perturb", "spread", "recompute_rows", "select_candidates"),
+    "push": _each_value("push"),
+    "multivector": (
+        "gather_chunks",
+        *(f"sweep_many<{deflated}>" for deflated in _FLAGS),
+        *(f"sweep_many_short<{short}, {deflated}>" for short in _FLAGS for deflated in _FLAGS),
+        "add_compensated",
+    ),
+    "select": (
+        "top_k_histogram",
+        "top_k_list",
+        "top_k_columns_histogram",
+        "top_k_columns_list",
+        "highest_bound",
+    ),
+    "frontier": ("expand_forward", "expand_backward"),
+    "resolve_update": (
+        *(f"pack_keys<{ids}>" for ids in _IDS),
+        "permute_keys",
+        "sort_small",
+        "find_rows",
+        "locate",
+        "decide",
+    ),
+    "apply_update": (
+        "plan_rows",
+        "move_rows",
+        *(f"place_changes<{outgoing}>" for outgoing in _FLAGS),
+        "find_holes",
+        "fill_holes",
+        *(f"finish_rows<{outgoing}>" for outgoing in _FLAGS),
+    ),
+    "rebuild": (
+        "pack_rows",
+        "copy_rows",
+        "count_bins",
+        "partition",
+        "deduplicate",
+        "find_first_keys",
+        "count_rows",
+        "fill_rows",
+        *(f"count_buckets<{ids}>" for ids in _IDS),
+        *(f"keys_of_range<{ids}>" for ids in _IDS),
+        "entries",
+    ),
+}
+"""The C++ name expressions of the kernels in each file."""
+
+HEADERS: dict[str, tuple[str, ...]] = {
+    "residual": ("common.cuh", "rows.cuh"),
+    **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
+    **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
+    "multivector": ("common.cuh", "columns.cuh"),
+    **dict.fromkeys(("select", "frontier"), ("common.cuh",)),
+    **dict.fromkeys(
+        ("resolve_update", "apply_update", "rebuild"), ("common.cuh", "scan.cuh", "permutation.cuh")
+    ),
+}
+"""The headers in front of each file, after the constants."""
+
+COOPERATIVE = frozenset({"push"})
+"""Files whose kernels are launched with all blocks resident, so that they can synchronise."""
+
+COMPILE_OPTIONS = ("-std=c++17",)
+
+
+@cache
+def source(name: str) -> str:
+    """The whole translation unit of ``<name>.cu``; messages name its parts and their lines."""
+    folder = files(__package__)
+    parts = (*HEADERS[name], f"{name}.cu")
+    texts = [f'#line 1 "{part}"\n{(folder / part).read_text("utf-8")}' for part in parts]
+    return "\n".join([_constants(), *texts])
+
+
+def _constants() -> str:
+    """The constants of this module and of the contracts, as C++."""
+    numbers = {
+        "BLOCK": BLOCK,
+        "WARP": WARP,
+        "BINS": len(BIN_LANES),
+        **{f"BIN_LIMIT_{row_bin}": limit for row_bin, limit in enumerate(BIN_LIMITS)},
+        "MISBINNED_FACTOR": MISBINNED_FACTOR,
+        "OVERFLOW_FACTOR": OVERFLOW_FACTOR,
+        "SWEEP_SUMS": SWEEP_SUMS,
+        "EDGE_CHUNK": EDGE_CHUNK,
+        "COLUMNS": COLUMNS,
+        "COLUMN_SUMS": COLUMN_SUMS,
+        "ROW_CHUNK": ROW_CHUNK,
+        "ROWS_PER_WARP": ROWS_PER_WARP,
+        "BUCKET_BITS": BUCKET_BITS,
+        "BUCKETS": BUCKETS,
+        "RANGE_ITEMS": RANGE_ITEMS,
+        "TOP_SHIFT": TOP_SHIFT,
+        "TOP_BINS": TOP_BINS,
+        "COLUMN_TOP_SHIFT": COLUMN_TOP_SHIFT,
+        "COLUMN_TOP_BINS": COLUMN_TOP_BINS,
+        "ALIGNMENT": ALIGNMENT,
+        "SCAN_TILE": SCAN_TILE,
+        "DELETE": DELETE,
+        "INSERT": INSERT,
+        "LISTED": LISTED,
+        "QUEUED": QUEUED,
+        "SOLVE_SHIFT": SOLVE_SHIFT,
+    }
+    ends = {end.upper(): place for place, end in enumerate(PUSH_ENDS)}
+    counters = {counter: place for place, counter in enumerate(COUNTERS)}
+    return "\n".join(
+        [
+            *(f"inline constexpr int {name} = {number};" for name, number in numbers.items()),
+            *(
+                f"struct {name} {{ enum {{ {_listed(members)} }}; }};"
+                for name, members in (("Counter", counters), ("Tally", TALLY), ("PushEnd", ends))
+            ),
+            f"#define LANES_OF_GROUPS {str(BIN_LANES[::-1])[1:-1]}",
+        ]
+    )
+
+
+def _listed(members: dict[str, int]) -> str:
+    return ", ".join(f"{name} = {number}" for name, number in members.items())

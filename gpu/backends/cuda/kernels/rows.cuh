@@ -1,0 +1,153 @@
+// Sums over many rows of the transpose in one launch, whatever their lengths.
+//
+//     sum[v] = Σ load(u) over the entries u of row v, then finish(v, sum)
+//
+// Rows are grouped into degree bins, the longest rows first, and BIN_LANES threads work on each row of a bin. A warp takes one
+// unit of work at a time: 32 / lanes rows, or one of the lanes / 32 parts of a row. Each warp stores the sum of its part, and
+// the last one to arrive adds up the parts in their order. So sums have a fixed shape, and no row delays the others.
+// Launch: BLOCK threads a block; each warp takes `units_per_warp` consecutive units.
+// Traffic: per entry 4 bytes, streamed, and what `load` reads; per row 16 bytes.
+
+constexpr int GROUP_LANES[] = {LANES_OF_GROUPS};  // BIN_LANES, the longest rows first
+
+struct RowPlan {
+    int64 first_row[BINS + 1];   // group i has the rows order[first_row[i]] … order[first_row[i + 1] - 1]
+    int64 first_unit[BINS + 1];  // and the units from first_unit[i] on
+    int64 units_per_warp;
+};
+
+// order, Csr, parts: double[units of rows with several parts], arrived: int[rows with several parts] of zeros, left at 0.
+struct RowSums {
+    const int* order;
+    const int64* row_starts;
+    const int* row_lengths;
+    const int* column_indices;
+    double* parts;
+    int* arrived;
+};
+
+// Σ load(u) over this lane's entries: neighbouring lanes read neighbouring entries, four loads in flight.
+template <class Load>
+__device__ __forceinline__ double striped_sum(const int* entries, int count, const Load& load) {
+    double sum = 0.0;
+    for (int slot = threadIdx.x % WARP; slot < count; slot += 4 * WARP) {
+        int u[4];
+#pragma unroll
+        for (int step = 0; step < 4; ++step)
+            u[step] = slot + step * WARP < count ? __ldcs(entries + slot + step * WARP) : -1;
+        double term[4];
+#pragma unroll
+        for (int step = 0; step < 4; ++step) term[step] = u[step] >= 0 ? load(u[step]) : 0.0;
+        sum += (term[0] + term[1]) + (term[2] + term[3]);
+    }
+    return sum;
+}
+
+// The same for short rows: a lane reads four entries at once. Entries behind the end of the row are read, but not used.
+template <int LANES, class Load>
+__device__ __forceinline__ double quads_sum(const int* entries, int count, const Load& load) {
+    double sum = 0.0;
+    for (int slot = 4 * (threadIdx.x % LANES); slot < count; slot += 4 * LANES) {
+        const int4 u = __ldcs(reinterpret_cast<const int4*>(entries + slot));
+        const double first = load(u.x);
+        const double second = slot + 1 < count ? load(u.y) : 0.0;
+        const double third = slot + 2 < count ? load(u.z) : 0.0;
+        const double fourth = slot + 3 < count ? load(u.w) : 0.0;
+        sum += (first + second) + (third + fourth);
+    }
+    return sum;
+}
+
+// One unit of work. One thread for each row calls finish(v, read(v), sum); the loads of `read` are issued before the sum.
+template <int GROUP, class Load, class Read, class Finish>
+__device__ __forceinline__ void sum_unit(
+    const RowSums& rows, const RowPlan& plan, int64 unit, const Load& load, const Read& read, const Finish& finish) {
+    if constexpr (GROUP + 1 < BINS)
+        if (unit >= plan.first_unit[GROUP + 1]) return sum_unit<GROUP + 1>(rows, plan, unit, load, read, finish);
+    constexpr int LANES = GROUP_LANES[GROUP];
+    const int64 index = unit - plan.first_unit[GROUP];
+    if constexpr (LANES <= WARP) {
+        const int64 at = plan.first_row[GROUP] + index * (WARP / LANES) + threadIdx.x % WARP / LANES;
+        const bool inside = at < plan.first_row[GROUP + 1];
+        const int v = inside ? rows.order[at] : 0;
+        const int count = inside ? rows.row_lengths[v] : 0;
+        const int* entries = rows.column_indices + (inside ? rows.row_starts[v] : 0);
+        const bool first = inside && threadIdx.x % LANES == 0;
+        const auto own = read(v, first);
+        double sum;
+        if constexpr (LANES == WARP) sum = striped_sum(entries, count, load);
+        else sum = quads_sum<LANES>(entries, count, load);
+        sum = group_sum<LANES>(sum);
+        if (first) finish(v, own, sum);
+    } else {
+        constexpr int PARTS = LANES / WARP;
+        const int64 at = plan.first_row[GROUP] + index / PARTS;
+        const int part = (int)(index % PARTS);
+        const int v = rows.order[at], length = rows.row_lengths[v];
+        const int share = ((length + PARTS - 1) / PARTS + WARP - 1) / WARP * WARP;
+        const int64 first = (int64)part * share;
+        const int count = first < length ? (int)(length - first < share ? length - first : share) : 0;
+        double sum = group_sum<WARP>(striped_sum(rows.column_indices + rows.row_starts[v] + first, count, load));
+        int before = 0;
+        if (threadIdx.x % WARP == 0) {
+            __stcg(rows.parts + unit, sum);
+            __threadfence();
+            before = atomicAdd(rows.arrived + at, 1);
+        }
+        if (__shfl_sync(FULL, before, 0) != PARTS - 1) return;
+        __threadfence();
+        sum = 0.0;
+        for (int other = threadIdx.x % WARP; other < PARTS; other += WARP) sum += __ldcg(rows.parts + unit - part + other);
+        sum = group_sum<WARP>(sum);
+        if (threadIdx.x % WARP == 0) {
+            rows.arrived[at] = 0;
+            finish(v, read(v, true), sum);
+        }
+    }
+}
+
+// All units of this warp.
+template <class Load, class Read, class Finish>
+__device__ __forceinline__ void sum_rows(
+    const RowSums& rows, const RowPlan& plan, const Load& load, const Read& read, const Finish& finish) {
+    const int64 warp = (int64)blockIdx.x * WARPS + threadIdx.x / WARP, end = (warp + 1) * plan.units_per_warp;
+    const int64 last = end < plan.first_unit[BINS] ? end : plan.first_unit[BINS];
+    for (int64 unit = warp * plan.units_per_warp; unit < last; ++unit) sum_unit<0>(rows, plan, unit, load, read, finish);
+}
+
+constexpr double FLOAT32_NOISE = 1.0 / (1 << 21);  // four units in the last place of a float are at most this, relative to it
+
+// |y' - y|. A float that moved by a few units in the last place counts as unchanged: rounding alone can do that for ever.
+template <typename Value>
+__device__ __forceinline__ double change_of(double old_value, double new_value) {
+    const double change = fabs(new_value - old_value);
+    return sizeof(Value) == sizeof(float) && change <= FLOAT32_NOISE * new_value ? 0.0 : change;
+}
+
+// Writes the sums of the block's threads; the last one is a maximum if LARGEST is set. Every thread takes part.
+template <bool LARGEST>
+__device__ __forceinline__ void write_sums(const double (&sums)[SWEEP_SUMS], double* out) {
+#pragma unroll
+    for (int at = 0; at < SWEEP_SUMS; ++at) {
+        double value;
+        if (LARGEST && at == SWEEP_SUMS - 1) value = block_max(sums[at]);
+        else value = group_sum<BLOCK>(sums[at]);
+        if (threadIdx.x == 0) out[at] = value;
+    }
+}
+
+// Adds up what the blocks wrote. Launch: one block.
+template <bool LARGEST>
+__global__ void __launch_bounds__(BLOCK) add_partial_sums(
+    const double* __restrict__ partial_sums, int count, double* __restrict__ out) {
+    double sums[SWEEP_SUMS] = {};
+#pragma unroll 4
+    for (int block = threadIdx.x; block < count; block += BLOCK) {
+#pragma unroll
+        for (int at = 0; at < SWEEP_SUMS; ++at) {
+            const double value = partial_sums[(int64)block * SWEEP_SUMS + at];
+            sums[at] = LARGEST && at == SWEEP_SUMS - 1 ? fmax(sums[at], value) : sums[at] + value;
+        }
+    }
+    write_sums<LARGEST>(sums, out);
+}

@@ -1,0 +1,122 @@
+// One push of every residual at once, as a pull (gpu.operations.sweeps: sweep):
+//
+//     δ = contribution·d,  y += δ
+//     r = α·Σ contributions of the in-neighbours + (r - (1 - αℓ/d)·δ) - shift
+//
+// and the contributions of the new r (contributions.cuh), in another array, since other rows still read the old ones. Σr after
+// the next sweep is known now, since a contribution arrives once for every entry of an out-list; so a shift that makes it zero
+// needs no pass of its own. An isolated vertex takes r - shift at once.
+// DEFLATED: y += coefficient·z, r -= coefficient·A·z at vertices with edges, with A·z = rhs_scale - residual of z.
+//
+// Value: the type of y and r, double or float.
+// Launch: sweep as rows.cuh says, the others any grid.
+// Traffic, Value double: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes; per row 16 (order, row
+// start, row length) + 5 (loop, degree) + 16 + 16 (y, r) + 4 (contributions); if DEFLATED 16 more.
+
+template <typename Value>
+struct Vertex {
+    double value, residual;
+    int d;
+    uint8 loop;
+    bool isolated;
+    Contribution<Value> contribution;
+};
+
+// Stores an isolated vertex after its step. Returns its y.
+template <typename Value>
+__device__ __forceinline__ double step_isolated(
+    int64 v, double value, double residual, double diagonal, Value* values, Value* r, Contribution<Value>* contributions,
+    double (&sums)[SWEEP_SUMS]) {
+    const IsolatedStep<Value> next(value, residual, diagonal);
+    values[v] = next.value;
+    r[v] = next.residual;
+    contributions[v] = 0;
+    sums[RESIDUAL_L1] += fabs((double)next.residual);
+    sums[RESIDUAL_SUM] += next.residual;
+    sums[MASS] += next.value - value;
+    return next.value;
+}
+
+template <typename Value, bool DEFLATED>
+__global__ void __launch_bounds__(BLOCK, 4) sweep(
+    const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
+    const int* __restrict__ column_indices, double* parts, int* arrived, RowPlan plan,
+    const uint8* __restrict__ loop, const int* __restrict__ degree, const Contribution<Value>* __restrict__ contributions,
+    double damping, double shift, const double* __restrict__ z, const double* __restrict__ z_residual, double z_rhs_scale,
+    double coefficient, Value* __restrict__ values, Value* __restrict__ r,
+    Contribution<Value>* __restrict__ new_contributions, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    const auto load = [&](int u) { return exact(contributions[u]); };
+    const auto read = [&](int v, bool wanted) {
+        if (!wanted) return Vertex<Value>{};
+        const int d = degree[v];
+        const uint8 looping = loop[v];
+        const bool isolated = is_isolated(d, looping, row_lengths[v]);
+        return Vertex<Value>{(double)values[v], (double)r[v], d, looping, isolated, contributions[v]};
+    };
+    const auto finish = [&](int v, const Vertex<Value>& own, double incoming_mass) {
+        const double diagonal = diagonal_of(own.d, own.loop, damping);
+        if (own.isolated) {
+            const double new_value =
+                step_isolated(v, own.value, own.residual - shift, diagonal, values, r, new_contributions, sums);
+            sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], change_of<Value>(own.value, new_value));
+            return;
+        }
+        if (!DEFLATED && incoming_mass == 0.0 && own.residual == 0.0 && shift == 0.0) {  // most rows of a personalized vector
+            new_contributions[v] = 0;
+            return;
+        }
+        Value new_value = next_value<Value>(own.value, own.residual, own.contribution, own.d, diagonal);
+        double step = new_value - own.value;
+        Value residual = (Value)(damping * incoming_mass + (own.residual - diagonal * step) - shift);
+        if (DEFLATED) {  // not read earlier: registers are scarce
+            new_value += coefficient * z[v];
+            step = new_value - own.value;
+            residual -= coefficient * (z_rhs_scale - z_residual[v]);
+        }
+        const Contribution<Value> contribution = contribution_of<Value>(new_value, residual, own.d, diagonal);
+        values[v] = new_value;
+        r[v] = residual;
+        new_contributions[v] = contribution;
+        sums[RESIDUAL_L1] += fabs((double)residual);
+        sums[RESIDUAL_SUM] += residual;
+        sums[MASS] += step;
+        sums[NEXT_RESIDUAL_SUM] += next_residual<Value>(residual, contribution, own.d, damping);
+        sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], change_of<Value>(own.value, new_value));
+    };
+    sum_rows({order, row_starts, row_lengths, column_indices, parts, arrived}, plan, load, read, finish);
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}
+
+// r[places[i]] -= amount·weights[i], at distinct places.
+__global__ void __launch_bounds__(BLOCK) subtract_at(
+    const int* __restrict__ places, const double* __restrict__ weights, int64 count, double amount, double* __restrict__ r) {
+    for (int64 i = (int64)blockIdx.x * BLOCK + threadIdx.x; i < count; i += (int64)gridDim.x * BLOCK)
+        r[places[i]] -= amount * weights[i];
+}
+
+// r -= shift, the contributions of r, and the sums of a sweep.
+template <typename Value>
+__global__ void __launch_bounds__(BLOCK) quantize_contributions(
+    int64 vertices, const uint8* __restrict__ loop, const int* __restrict__ degree, const int* __restrict__ in_lengths,
+    double damping, double shift, Value* __restrict__ values, Value* __restrict__ r,
+    Contribution<Value>* __restrict__ contributions, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        const int d = degree[v];
+        const double diagonal = diagonal_of(d, loop[v], damping);
+        const double value = values[v];
+        if (is_isolated(d, loop[v], in_lengths[v])) {
+            step_isolated(v, value, r[v] - shift, diagonal, values, r, contributions, sums);
+            continue;
+        }
+        const Value residual = (Value)(r[v] - shift);
+        const Contribution<Value> contribution = contribution_of<Value>(value, residual, d, diagonal);
+        if (shift != 0.0) r[v] = residual;
+        contributions[v] = contribution;
+        sums[RESIDUAL_L1] += fabs((double)residual);
+        sums[RESIDUAL_SUM] += residual;
+        sums[NEXT_RESIDUAL_SUM] += next_residual<Value>(residual, contribution, d, damping);
+    }
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}

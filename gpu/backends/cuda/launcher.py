@@ -1,0 +1,129 @@
+"""Launches of the CUDA kernels, and what several operations share in them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.backends.cuda.device import CudaDevice
+from gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK, SWEEP_SUMS, WARP
+from gpu.operations.csr import Csr, GraphView, Rows
+from gpu.operations.device import Array
+
+_MOST_BLOCKS = 8192
+"""Blocks that fill a large device several times; one block can add up their sums."""
+
+_RESIDENT = 2
+"""Blocks that fit on a multiprocessor at once, for kernels whose blocks synchronise."""
+
+_GROUP_LANES = np.array(BIN_LANES[::-1])
+_LONG_GROUPS = int((_GROUP_LANES > WARP).sum())
+"""Groups whose rows are divided among several warps."""
+
+_ROW_PLAN = np.dtype(
+    [
+        ("first_row", np.int64, len(BIN_LANES) + 1),
+        ("first_unit", np.int64, len(BIN_LANES) + 1),
+        ("units_per_warp", np.int64),
+    ]
+)
+"""RowPlan of rows.cuh."""
+
+
+class Launcher:
+    """Launches the kernels of one device.
+
+    resident  blocks of a launch that are resident at once
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device = device
+        self.xp = device.xp
+        self.resident = device.multiprocessors * _RESIDENT
+        self._arrived = self.xp.zeros(1, np.int32)
+
+    def __call__(self, file: str, kernel: str, blocks: int, *arguments: Any) -> None:
+        """Launches a kernel with `blocks` blocks of BLOCK threads."""
+        self.device.kernels[file][kernel]((blocks,), (BLOCK,), arguments)
+
+    def resident_blocks(self, threads: int, waves: int = 1) -> int:
+        """Blocks for this many threads, at most `waves` times those that are resident."""
+        return blocks_for(threads, most=waves * self.resident)
+
+    def over_rows(
+        self, file: str, kernel: str, csr: Csr, rows: Rows, *arguments: Any, sums: Array
+    ) -> Array:
+        """Launches a kernel of rows.cuh with its own arguments; returns its sums, on the device.
+
+        sums  float64[SWEEP_SUMS], written
+        """
+        plan, blocks, long_rows, parts = _plan(tuple(rows.groups.tolist()))
+        if long_rows > len(self._arrived):
+            self._arrived = self.xp.zeros(2 * long_rows, np.int32)
+        parts_memory = self.xp.empty(max(1, parts))
+        partial_sums = self.xp.empty((blocks, SWEEP_SUMS))
+        common = (rows.order, *csr, parts_memory, self._arrived, plan)
+        self(file, kernel, blocks, *common, *arguments, partial_sums)
+        return self._add_partial_sums(file, kernel, partial_sums, sums)
+
+    def over_vertices(
+        self, file: str, kernel: str, graph: GraphView, *arguments: Any, sums: Array
+    ) -> Array:
+        """Launches a kernel that takes each vertex once; returns its sums, on the device."""
+        blocks = blocks_for(graph.vertices, most=_MOST_BLOCKS // 4)
+        partial_sums = self.xp.empty((blocks, SWEEP_SUMS))
+        common = (np.int64(graph.vertices), graph.loop, graph.degree)
+        self(file, kernel, blocks, *common, *arguments, partial_sums)
+        return self._add_partial_sums(file, kernel, partial_sums, sums)
+
+    def _add_partial_sums(self, file: str, kernel: str, partial_sums: Array, sums: Array) -> Array:
+        last_is_maximum = str(kernel != "orthomin_image").lower()
+        count = np.int32(len(partial_sums))
+        self(file, f"add_partial_sums<{last_is_maximum}>", 1, partial_sums, count, sums)
+        return sums
+
+    def sums(self) -> Array:
+        """float64[SWEEP_SUMS], uninitialised."""
+        return self.xp.empty(SWEEP_SUMS)
+
+    def chunk_ends(self, row_lengths: Array) -> Array:
+        """int64[k]: chunks of EDGE_CHUNK edges of rows 0 … i, at least one for each row."""
+        xp = self.xp
+        chunks = (row_lengths + (EDGE_CHUNK - 1)) // EDGE_CHUNK
+        return xp.cumsum(xp.maximum(chunks, 1), dtype=np.int64)
+
+
+def blocks_for(items: int, each: int = BLOCK, most: int = 2**31 - 1) -> int:
+    """Blocks that take `each` items, at least one and at most `most`."""
+    return min(max(1, -(-items // each)), most)
+
+
+def grid_blocks(threads: int) -> int:
+    """Blocks of a grid-stride loop over this many items."""
+    return blocks_for(threads, most=_MOST_BLOCKS)
+
+
+@lru_cache(maxsize=64)
+def _plan(groups: tuple[int, ...]) -> tuple[NDArray[np.void], int, int, int]:
+    """The plan for rows in these groups, and the numbers of blocks, of rows that are divided among
+    several warps, and of their parts.
+    """
+    sizes = np.diff(groups)
+    units = np.where(
+        _GROUP_LANES > WARP,
+        sizes * (_GROUP_LANES // WARP),
+        -(-sizes * np.minimum(_GROUP_LANES, WARP) // WARP),
+    )
+    plan = np.zeros((), _ROW_PLAN)
+    plan["first_row"] = groups
+    plan["first_unit"][1:] = np.cumsum(units)
+    total, warps = int(plan["first_unit"][-1]), BLOCK // WARP
+    units_per_warp = max(1, -(-total // (warps * _MOST_BLOCKS)))
+    plan["units_per_warp"] = units_per_warp
+    blocks = blocks_for(total, each=warps * units_per_warp)
+    # the fields would be described again at each launch, which takes 4 µs
+    by_value = plan.view(f"V{plan.nbytes}")
+    return by_value, blocks, groups[_LONG_GROUPS], int(plan["first_unit"][_LONG_GROUPS])

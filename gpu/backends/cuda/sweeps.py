@@ -1,0 +1,211 @@
+"""Dense sweeps over the transpose on ``cuda``."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from gpu.backends.cuda.device import NULL
+from gpu.backends.cuda.kernels.loader import (
+    BIN_LANES,
+    BIN_LIMITS,
+    OVERFLOW_FACTOR,
+    SWEEP_SUMS,
+    VALUES,
+    WARP,
+)
+from gpu.backends.cuda.launcher import Launcher, grid_blocks
+from gpu.operations.csr import GraphView, Rows
+from gpu.operations.device import Array
+from gpu.operations.sweeps import (
+    DeflationVector,
+    OrthominState,
+    OrthominStep,
+    SweepOperations,
+    SweepResult,
+)
+
+NO_DEFLATION = DeflationVector(NULL, NULL, 0.0)
+"""For kernels that do not deflate."""
+
+
+class CudaSweeps(SweepOperations):
+    """See SweepOperations."""
+
+    contribution_dtypes: ClassVar[dict[str, type[np.generic]]] = {
+        "float64": np.uint16,
+        "float32": np.float32,
+    }
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+
+    def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
+        self._launch(
+            "residual",
+            "compute_contributions",
+            grid_blocks(graph.vertices),
+            np.int64(graph.vertices),
+            graph.degree,
+            values,
+            contributions,
+        )
+
+    def compute_residual(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        contributions: Array | None,
+        rhs_scale: float,
+        damping: float,
+        residual: Array,
+    ) -> tuple[float, float]:
+        divided = str(contributions is None).lower()
+        sums = self._launch.over_rows(
+            "residual",
+            f"compute_residual<{VALUES[values.dtype.name]}, {divided}>",
+            graph.incoming,
+            rows,
+            graph.loop,
+            graph.degree,
+            values,
+            NULL if contributions is None else contributions,
+            np.float64(rhs_scale),
+            np.float64(damping),
+            residual,
+            sums=self._launch.sums(),
+        )
+        residual_l1, residual_sum, *_ = self._launch.device.to_host(sums).tolist()
+        return residual_l1, residual_sum
+
+    def quantize_contributions(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        shift: float,
+    ) -> SweepResult:
+        sums = self._launch.over_vertices(
+            "sweep",
+            f"quantize_contributions<{VALUES[values.dtype.name]}>",
+            graph,
+            graph.incoming.row_lengths,
+            np.float64(damping),
+            np.float64(shift),
+            values,
+            residual,
+            contributions,
+            sums=self._launch.sums(),
+        )
+        return SweepResult(*self._launch.device.to_host(sums).tolist())
+
+    def sweep(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        new_contributions: Array,
+        damping: float,
+        shift: float,
+        deflation: DeflationVector | None = None,
+        coefficient: float = 0.0,
+    ) -> SweepResult:
+        deflated = str(deflation is not None).lower()
+        z, z_residual, z_rhs_scale = deflation or NO_DEFLATION
+        sums = self._launch.over_rows(
+            "sweep",
+            f"sweep<{VALUES[values.dtype.name]}, {deflated}>",
+            graph.incoming,
+            rows,
+            graph.loop,
+            graph.degree,
+            contributions,
+            np.float64(damping),
+            np.float64(shift),
+            z,
+            z_residual,
+            np.float64(z_rhs_scale),
+            np.float64(coefficient),
+            values,
+            residual,
+            new_contributions,
+            sums=self._launch.sums(),
+        )
+        return SweepResult(*self._launch.device.to_host(sums).tolist())
+
+    def orthomin_step(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        floor: float,
+        has_previous: bool,
+    ) -> tuple[OrthominStep, SweepResult]:
+        products, sums = both = self._launch.xp.empty((2, SWEEP_SUMS))
+        self._launch.over_rows(
+            "orthomin",
+            "orthomin_image",
+            graph.incoming,
+            rows,
+            graph.loop,
+            graph.degree,
+            contributions,
+            np.float64(damping),
+            np.float64(mean),
+            values,
+            residual,
+            np.int32(floor == 0.0),
+            np.float64(floor),
+            state.weights,
+            np.int32(has_previous),
+            state.last_image,
+            state.image,
+            sums=products,
+        )
+        self._launch.over_vertices(
+            "orthomin",
+            "orthomin_step",
+            graph,
+            graph.incoming.row_lengths,
+            np.float64(damping),
+            np.float64(mean),
+            products,
+            np.int32(has_previous),
+            state.image,
+            state.direction,
+            state.last_image,
+            values,
+            residual,
+            contributions,
+            sums=sums,
+        )
+        products_here, sums_here = self._launch.device.to_host(both).tolist()
+        return OrthominStep.of(products_here, has_previous), SweepResult(*sums_here)
+
+    def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
+        count = len(places)
+        blocks, size = grid_blocks(count), np.int64(count)
+        self._launch(
+            "sweep", "subtract_at", blocks, places, weights, size, np.float64(amount), residual
+        )
+
+    def sum_depth(self, longest_row: int) -> int:
+        # additions of one thread, in any bin that can have a row of this length; sums of the parts
+        # of a row; shuffles
+        own = [
+            -(-min(longest_row, OVERFLOW_FACTOR * limit) // lanes)
+            for lanes, limit in zip(BIN_LANES, BIN_LIMITS, strict=False)
+        ]
+        parts = BIN_LANES[-1] // WARP
+        return max(*own, -(-longest_row // BIN_LANES[-1])) + parts // WARP + 2 * 5

@@ -1,0 +1,88 @@
+"""Several small batches applied as one, and their counts separated again.
+
+Most of the cost of a small batch does not depend on its size. Batches that together name each edge
+once can be applied as one: no batch sees what another does to an edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.graph.permutation import VertexPermutation
+from gpu.operations.device import Array
+from gpu.operations.update import EdgeChanges, UpdateCounts
+from gpu.types import EdgeBatch
+
+_SHIFT = np.int64(32)
+
+
+def can_coalesce(batch: EdgeBatch) -> bool:
+    """Whether the joined batch, with its columns on the host, names each edge once."""
+    named = np.concatenate(
+        [
+            _packed(batch.insert_sources, batch.insert_targets),
+            _packed(batch.delete_sources, batch.delete_targets),
+        ]
+    )
+    return len(np.unique(named)) == len(named)
+
+
+def split_counts(
+    permutation: VertexPermutation,
+    batch: EdgeBatch,
+    changes: EdgeChanges,
+    parts: Sequence[tuple[int, int]],
+    vertices: int,
+) -> list[UpdateCounts]:
+    """What each part of a joined batch did.
+
+    parts     numbers of insertions and deletions of each part, in order
+    vertices  of the graph before the batch
+    """
+    inserted = _changed(
+        permutation,
+        (batch.insert_sources, batch.insert_targets),
+        (changes.added_sources, changes.added_targets),
+        [insertions for insertions, _ in parts],
+    )
+    deleted = _changed(
+        permutation,
+        (batch.delete_sources, batch.delete_targets),
+        (changes.removed_sources, changes.removed_targets),
+        [deletions for _, deletions in parts],
+    )
+    # the number of vertices before each insertion, and after the last
+    highest = np.maximum(batch.insert_sources, batch.insert_targets)
+    grown = np.maximum.accumulate(np.concatenate([[vertices], highest + 1]))
+    ends = np.cumsum([0, *(insertions for insertions, _ in parts)])
+    known = grown[ends].tolist()
+    return [
+        UpdateCounts(added, insertions - added, removed, deletions - removed, after - before)
+        for (insertions, deletions), added, removed, (before, after) in zip(
+            parts, inserted, deleted, pairwise(known), strict=True
+        )
+    ]
+
+
+def _changed(
+    permutation: VertexPermutation,
+    named: tuple[NDArray[np.int64], NDArray[np.int64]],
+    changed: tuple[Array, Array],
+    sizes: list[int],
+) -> list[int]:
+    """How many of the edges that each part names are among those that changed."""
+    hits = np.isin(_packed(*named), _packed(*map(permutation.ids_of, changed)))
+    before = np.concatenate([[0], np.cumsum(hits)])
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    return [int(before[last] - before[first]) for first, last in pairwise(ends.tolist())]
+
+
+def _packed(
+    sources: NDArray[np.integer[Any]], targets: NDArray[np.integer[Any]]
+) -> NDArray[np.int64]:
+    return (sources.astype(np.int64) << _SHIFT) | (targets.astype(np.int64) & 0xFFFFFFFF)

@@ -1,0 +1,362 @@
+"""The dynamic graph: out-lists, in-lists, loops and degrees, changed by batches on the device.
+
+A batch is sorted, looked up in the rows that it names, and planned, in both directions. Then its
+counts are read back, memory is allocated, and only then is anything written. So the cost follows
+the batch and the rows that it names, and a failure leaves the graph unchanged.
+
+A loop is a flag of its vertex, not an entry of a list. So ``d(v)`` counts exactly one loop if the
+flag is set, and the closed form (Sahu, equation 2) is right by construction; kernels never meet a
+loop in a row.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.errors import OutOfMemory
+from gpu.graph.packed_csr import LOADED_AT_ONCE, VERTEX_BYTES, PackedCsr, slots_with_spare
+from gpu.graph.permutation import (
+    VertexPermutation,
+    cache_lines_per_edge,
+    permutation_bytes,
+)
+from gpu.graph.rebuild import rebuild, rebuild_bytes
+from gpu.graph.workspace import Workspace, workspace_bytes
+from gpu.operations.backend import Backend
+from gpu.operations.csr import GraphView, Rows
+from gpu.operations.device import Array
+from gpu.operations.update import (
+    DELETE,
+    INSERT,
+    Counts,
+    EdgeChanges,
+    GraphUpdate,
+    UpdateCounts,
+)
+from gpu.types import Dangling, EdgeBatch, VertexOrder
+
+_REBUILD_PART, _LEAST_REBUILD = 4, 1 << 20
+"""A batch of more operations than _LEAST_REBUILD and than one in _REBUILD_PART edges rebuilds the
+graph. On a GPU that takes two to four times as long as looking the batch up, but no more memory
+than a load; the scratch of a look-up would be several times the graph.
+"""
+
+_KEPT_WORKSPACE = 1 << 17
+"""The scratch of batches of up to this many operations is kept."""
+
+
+class DynamicGraph:
+    """A directed graph without parallel edges, and its transpose, on one backend's device.
+
+    Batches and edge lists are in ids; everything else, updates included, in positions.
+
+    vertices     n; ids are 0 … n-1
+    edges        number of edges; users' loops count, those of the ``self-loop`` policy do not
+    loop         uint8[n], 1 where the vertex has a loop
+    degree       int32[n], out-degree, the loop counted once
+    outgoing     out-lists, incoming  in-lists; both without loops
+    permutation  ids and positions; chosen as `vertex_order` says when the first edges arrive
+    """
+
+    def __init__(
+        self, backend: Backend, dangling: Dangling, vertex_order: VertexOrder = "auto"
+    ) -> None:
+        self.backend = backend
+        self.dangling = dangling
+        self.permutation = VertexPermutation(backend)
+        self._order_to_choose: VertexOrder | None = vertex_order
+        self.vertices = 0
+        self.edges = 0
+        self.outgoing = PackedCsr(backend)
+        self.incoming = PackedCsr(backend)
+        self._loop = backend.device.allocate("vertices", 0, np.uint8)
+        self._degree = backend.device.allocate("vertices", 0, np.int32)
+        self.loop, self.degree = self._loop, self._degree
+        self._workspace: Workspace | None = None
+        self._connected: int | None = None
+
+    @property
+    def view(self) -> GraphView:
+        """The graph as kernels read it, until the next batch."""
+        return GraphView(
+            self.vertices,
+            self.edges,
+            self.outgoing.csr,
+            self.incoming.csr,
+            self.loop,
+            self.degree,
+            self.incoming.longest,
+        )
+
+    def in_rows(self) -> Rows:
+        """All in-lists, grouped for the kernels of sweeps."""
+        return self.incoming.partition()
+
+    @property
+    def connected(self) -> int:
+        """Vertices with an edge other than their own loop. After a batch a pass over n."""
+        if self._connected is None:
+            lengths = self.incoming.csr.row_lengths | self.outgoing.csr.row_lengths
+            self._connected = int(self.backend.xp.count_nonzero(lengths))
+        return self._connected
+
+    @property
+    def fixed_loops(self) -> bool:
+        """Whether every vertex has a loop that batches cannot change."""
+        return self.dangling == "self-loop"
+
+    def apply(self, batch: EdgeBatch) -> GraphUpdate:
+        """Deletes, then inserts, in both directions. An error leaves the graph unchanged.
+
+        The batch's columns are NumPy arrays or arrays of the backend.
+        Raises OutOfMemory, before anything is touched if an estimate can tell.
+        """
+        operations = batch.operations
+        vertices = max(self.vertices, batch.vertices)
+        needed = self.bytes_needed(operations, vertices)
+        purpose = batch_purpose(operations, vertices)
+        self.backend.device.require(purpose, needed)
+        try:
+            self._reserve(vertices)
+            if self.is_rebuilt_by(operations):
+                return self._rebuild(batch, vertices)
+            return self._update(batch, operations, vertices)
+        except OutOfMemory:
+            raise
+        except MemoryError as error:
+            available = self.backend.device.memory_available()
+            raise OutOfMemory(purpose, needed, available) from error
+
+    def is_rebuilt_by(self, operations: int) -> bool:
+        """Whether a batch of this many operations rebuilds both directions."""
+        if self.edges == 0:
+            return operations > 0
+        return operations > max(_LEAST_REBUILD, self.edges // _REBUILD_PART)
+
+    def bytes_needed(self, operations: int, vertices: int) -> int:
+        """Upper bound on the memory that a batch takes beside what is held, its peak included.
+
+        operations  number of insertions and deletions
+        vertices    of the graph after the batch
+        """
+        grown = (2 * VERTEX_BYTES + 5) * max(0, vertices - len(self._loop)) * 5 // 4
+        if self.is_rebuilt_by(operations):
+            # both directions and one that is cut to size; keys and the sort's copy of them
+            edges = self.edges + operations
+            slots = 3 * 4 * slots_with_spare(edges + 3 * min(edges, vertices))
+            lists = slots + 16 * min(edges, 2 * LOADED_AT_ONCE) + (2 * VERTEX_BYTES + 6) * vertices
+            rest = rebuild_bytes(self.edges, operations) if self.edges else 0
+            order = permutation_bytes(operations, vertices) if self._order_to_choose else 0
+            return 8 * operations + grown + rest + max(lists + 8 * vertices, order)
+        moved = 0
+        for direction in (self.outgoing, self.incoming):
+            # at worst each insertion moves a row of the average length of those it can meet
+            most = direction.end + 8 * operations
+            if most > len(direction.csr.column_indices):
+                moved = max(moved, 4 * slots_with_spare(direction.packed + 8 * operations))
+        # columns, keys in both directions and the sort's copies of them
+        return grown + moved + workspace_bytes(operations) + 56 * operations
+
+    def _reserve(self, vertices: int) -> None:
+        """Makes room for `vertices` in every array; the graph does not have them yet."""
+        self.outgoing.reserve(vertices)
+        self.incoming.reserve(vertices)
+        known = len(self._loop)
+        if vertices > known:
+            room = max(vertices, known + known // 4)
+            loop = self.backend.device.allocate("vertices", room, np.uint8)
+            degree = self.backend.device.allocate("vertices", room, np.int32)
+            # a new vertex has the policy's loop and nothing else
+            isolated = 1 if self.fixed_loops else 0
+            for array, values in ((loop, self._loop), (degree, self._degree)):
+                array[:known] = values
+                array[known:] = isolated
+            self._loop, self._degree = loop, degree
+            self._extend(self.vertices)
+
+    def _extend(self, vertices: int) -> None:
+        self.vertices, self._connected = vertices, None
+        self.loop, self.degree = self._loop[:vertices], self._degree[:vertices]
+
+    def _update(self, batch: EdgeBatch, operations: int, vertices: int) -> GraphUpdate:
+        graph = self.backend.graph
+        workspace = self._workspace_for(operations)
+        workspace.clear()
+        outgoing, incoming = workspace.outgoing, workspace.incoming
+        columns = [
+            (DELETE, batch.delete_sources, batch.delete_targets),
+            (INSERT, batch.insert_sources, batch.insert_targets),
+        ]
+        known = (self.vertices, vertices)
+        keys = graph.sorted_keys(columns, known, self.permutation.positions)
+        graph.resolve_update(self.outgoing.slack, self.loop, self.fixed_loops, keys, outgoing)
+        opposite = graph.sort(outgoing.opposite[:operations])
+        graph.resolve_update(self.incoming.slack, self.loop, self.fixed_loops, opposite, incoming)
+        graph.plan_rows(self.outgoing.slack, operations, outgoing)
+        graph.plan_rows(self.incoming.slack, operations, incoming)
+        out_counts, in_counts = workspace.counts()
+
+        packed = False
+        for direction, plan, counts in (
+            (self.outgoing, outgoing, out_counts),
+            (self.incoming, incoming, in_counts),
+        ):
+            if direction.must_pack(counts):
+                direction.pack(counts)
+                workspace.clear_row_plan(plan)
+                graph.plan_rows(direction.slack, operations, plan)
+                packed = True
+        if packed:
+            out_counts, in_counts = workspace.counts()
+        changes = self._allocate_changes(out_counts)
+
+        # from here on nothing can fail
+        self._connected = None
+        new_vertices = vertices - self.vertices
+        if new_vertices:
+            self.outgoing.extend(vertices)
+            self.incoming.extend(vertices)
+            self._extend(vertices)
+        if out_counts.changed:
+            self.outgoing.apply(outgoing, out_counts, self.loop, self.degree, changes)
+        if in_counts.changed:
+            self.incoming.apply(incoming, in_counts, self.loop, self.degree, None)
+        inserted, deleted = out_counts.inserted, out_counts.deleted
+        self.edges += inserted - deleted
+        update_counts = UpdateCounts(
+            inserted,
+            len(batch.insert_sources) - inserted,
+            deleted,
+            len(batch.delete_sources) - deleted,
+            new_vertices,
+        )
+        return GraphUpdate(update_counts, changes.sources, changes.removed_targets, changes)
+
+    def _workspace_for(self, operations: int) -> Workspace:
+        if self._workspace and self._workspace.capacity >= operations:
+            return self._workspace
+        self._workspace = None
+        if operations > _KEPT_WORKSPACE:
+            return Workspace(operations, self.backend)
+        self._workspace = Workspace(1 << max(10, (operations - 1).bit_length()), self.backend)
+        return self._workspace
+
+    def _allocate_changes(self, counts: Counts) -> EdgeChanges:
+        sizes = [counts.changed] * 2 + [counts.removed] * 2 + [counts.added] * 2
+        block = self.backend.device.allocate("what a batch changed", sum(sizes), np.int32)
+        ends = accumulate(sizes)
+        return EdgeChanges(
+            *(block[end - size : end] for size, end in zip(sizes, ends, strict=True))
+        )
+
+    def _rebuild(self, batch: EdgeBatch, vertices: int) -> GraphUpdate:
+        rebuilt = rebuild(
+            self.backend,
+            batch,
+            self.outgoing,
+            self.loop,
+            self.permutation,
+            # chosen once: a graph that lost all its edges has ranks in the order that it had
+            self._order_to_choose,
+            self.fixed_loops,
+            self.edges > 0,
+            vertices,
+        )
+        self.outgoing, self.incoming = rebuilt.outgoing, rebuilt.incoming
+        self._loop, self._degree = rebuilt.loop, rebuilt.degree
+        if len(batch.insert_sources):
+            self.permutation, self._order_to_choose = rebuilt.permutation, None
+        self._extend(vertices)
+        self.edges = rebuilt.edges
+        return rebuilt.update
+
+    @classmethod
+    def warm_up(cls, backend: Backend, dangling: Dangling) -> None:
+        """Compiles the kernels that graphs need."""
+        # small and large batches run different kernels: load a graph, move its rows, leave holes,
+        # pack it, and rebuild it; permuted and not
+        orders: tuple[VertexOrder, ...] = ("given", "degree")
+        for order in orders:
+            for count, rows in ((900, 200), (20_000, 6_000)):
+                graph, targets = cls(backend, dangling, order), np.arange(count)
+                sources = targets % rows
+                graph.apply(EdgeBatch(sources, targets))
+                graph.apply(EdgeBatch(sources, targets + 1))
+                hole = slice(rows, 2 * rows)
+                graph.apply(EdgeBatch(delete_sources=sources[hole], delete_targets=targets[hole]))
+                graph.apply(EdgeBatch(delete_sources=sources, delete_targets=targets + 1))
+                graph._rebuild(EdgeBatch(targets, sources, sources, targets), graph.vertices)
+                graph.edge_list()
+                columns = backend.graph.columns(sources, targets)
+                cache_lines_per_edge(backend, graph.permutation, *columns, graph.degree)
+
+    def restore(
+        self,
+        ids: NDArray[np.int32],
+        lengths: NDArray[np.int32],
+        neighbours: NDArray[np.int32],
+        loop: NDArray[np.uint8],
+        edges: int,
+    ) -> None:
+        """Takes the permutation, out-lists and loops of a gpu.snapshot.Snapshot and derives the
+        in-lists. The graph was empty.
+        """
+        backend, vertices = self.backend, len(lengths)
+        self.permutation = VertexPermutation(backend, backend.device.to_device(ids))
+        if edges or len(ids):
+            self._order_to_choose = None
+        outgoing, incoming = PackedCsr(backend, vertices), PackedCsr(backend, vertices)
+        outgoing.restore(lengths, neighbours)
+        sources, targets = backend.graph.entries(outgoing.csr)
+        no_loops = backend.device.allocate("vertices", vertices, np.uint8)
+        no_loops.fill(0)
+        # these columns are positions already
+        identity = backend.device.allocate("vertex order", 0, np.int32)
+        incoming.load(targets, sources, no_loops, identity)
+        self.outgoing, self.incoming = outgoing, incoming
+        self._loop = backend.device.to_device(loop)
+        self._degree = backend.device.allocate("vertices", vertices, np.int32)
+        backend.xp.add(outgoing.csr.row_lengths, self._loop, out=self._degree)
+        self._extend(vertices)
+        self.edges = edges
+
+    def edges_on_device(self) -> tuple[Array, Array]:
+        """(sources, targets), positions, int32[edges] each, on the device: sources ascend, then the
+        loops. Those of the ``self-loop`` policy are left out.
+        """
+        xp = self.backend.xp
+        sources, targets = self.backend.graph.entries(self.outgoing.csr)
+        if self.fixed_loops:
+            return sources, targets
+        loops = xp.flatnonzero(self.loop).astype(np.int32)
+        return xp.concatenate([sources, loops]), xp.concatenate([targets, loops])
+
+    def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(sources, targets), ids, int64[edges] each, on the host, in an arbitrary order: for
+        audits. Loops of the ``self-loop`` policy are left out.
+        """
+        sources, targets = self.edges_on_device()
+        return self.permutation.ids_of(sources), self.permutation.ids_of(targets)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held on the device, by purpose. ``slack``: free slots in rows, gaps between them,
+        and free slots at the end.
+        """
+        out_lists, out_slack, out_vertices = self.outgoing.memory()
+        in_lists, in_slack, in_vertices = self.incoming.memory()
+        return {
+            "out-lists": out_lists,
+            "in-lists": in_lists,
+            "slack": out_slack + in_slack,
+            "vertices": out_vertices + in_vertices + 5 * len(self._loop),
+            "vertex order": self.permutation.nbytes,
+            "scratch": self._workspace.nbytes if self._workspace else 0,
+        }
+
+
+def batch_purpose(operations: int, vertices: int) -> str:
+    """What memory is needed for, in words."""
+    return f"a batch of {operations:,} edges and a graph of {vertices:,} vertices"

@@ -1,0 +1,79 @@
+"""Scratch memory for the batches of a graph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.operations.update import COUNTERS, SCAN_TILE, SCANS, BatchPlan, Counts
+
+_PLANNING = COUNTERS.index("CHANGED")
+"""The first counter that `plan_rows` writes."""
+
+_PLANNING_SCANS = 3
+"""The first scan that `plan_rows` uses."""
+
+_WIDE, _NARROW, _TINY = 4, 15, 1
+"""Arrays of a BatchPlan in int64, int32 and int8."""
+
+
+class Workspace:
+    """The plans of both directions for batches of up to `capacity` operations, reused."""
+
+    def __init__(self, capacity: int, backend: Backend) -> None:
+        self.capacity = capacity
+        self._backend = backend
+        counters, words = len(COUNTERS), _scan_words(capacity)
+        self._zeroed = backend.device.allocate(
+            "scratch for a batch", 2 * (counters + SCANS * words), np.int64
+        )
+        self._counters = self._zeroed[: 2 * counters].reshape(2, counters)
+        self._scans = self._zeroed[2 * counters :].view(np.uint64).reshape(2, SCANS, words)
+        self.outgoing = self._plan(0)
+        self.incoming = self._plan(1)
+
+    def _plan(self, direction: int) -> BatchPlan:
+        return BatchPlan(
+            self._counters[direction],
+            list(self._scans[direction]),
+            *self._arrays(np.int64, _WIDE),
+            *self._arrays(np.int32, _NARROW),
+            *self._arrays(np.int8, _TINY),
+        )
+
+    def _arrays(self, dtype: type[np.generic], count: int) -> list[Array]:
+        # one more than there are operations, since arrays of first indices have an end
+        stride = self.capacity + 1
+        block = self._backend.device.allocate("scratch for a batch", count * stride, dtype)
+        return [block[array * stride : (array + 1) * stride] for array in range(count)]
+
+    def clear(self) -> None:
+        """Before the next batch."""
+        self._zeroed.fill(0)
+
+    def clear_row_plan(self, plan: BatchPlan) -> None:
+        """Before `plan_rows` runs again, because the rows were packed."""
+        plan.counters[_PLANNING:] = 0
+        for scan in plan.scans[_PLANNING_SCANS:]:
+            scan.fill(0)
+
+    def counts(self) -> tuple[Counts, Counts]:
+        """The counters of both directions. Waits for the device."""
+        outgoing, incoming = self._backend.device.to_host(self._counters).tolist()
+        return Counts(*outgoing), Counts(*incoming)
+
+    @property
+    def nbytes(self) -> int:
+        return workspace_bytes(self.capacity)
+
+
+def workspace_bytes(operations: int) -> int:
+    """Bytes of a Workspace."""
+    each = 8 * _WIDE + 4 * _NARROW + _TINY
+    words = len(COUNTERS) + SCANS * _scan_words(operations)
+    return 2 * (each * (operations + 1) + 8 * words)
+
+
+def _scan_words(operations: int) -> int:
+    return 1 + -(-operations // SCAN_TILE)

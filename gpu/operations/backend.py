@@ -1,0 +1,53 @@
+"""A backend: one kind of device and the operations that run on it, composed of their contracts.
+
+Strategies and solvers are written once against these. Arrays live where the backend computes.
+Vectors over vertices are flags, or *values*: y, r and scratch for them, all float64[n] or all
+float32[n] as the graph stores them. What a float32 cannot hold stays in r or is part of what an
+operation reports; sums are float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpu.operations.device import DeviceOperations
+from gpu.operations.frontier import FrontierOperations
+from gpu.operations.graph import GraphOperations
+from gpu.operations.multivector import MultivectorOperations
+from gpu.operations.residual import ResidualOperations
+from gpu.operations.select import SelectOperations
+from gpu.operations.sweeps import SweepOperations
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Costs in units of the time that a dense sweep takes for one edge. Measured once, so that
+    decisions follow counted work and the same batches give the same ranks.
+
+    pushed_edge     one edge of a push
+    sweep_overhead  a sweep over hardly any edges
+    """
+
+    pushed_edge: float
+    sweep_overhead: float
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One kind of device and the operations that run on it."""
+
+    name: str
+    costs: Costs
+    device: DeviceOperations
+    graph: GraphOperations
+    frontier: FrontierOperations
+    residual: ResidualOperations
+    sweeps: SweepOperations
+    multivector: MultivectorOperations
+    select: SelectOperations
+
+    @property
+    def xp(self) -> Any:
+        """The array module: NumPy or CuPy."""
+        return self.device.xp

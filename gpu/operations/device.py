@@ -1,0 +1,83 @@
+"""Contract: memory, transfers and time of one kind of device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.errors import OutOfMemory
+
+Array = Any
+"""A NumPy array on ``cpu``, a CuPy array on ``cuda``."""
+
+_SMALL_BYTES = 1 << 24
+
+
+class Event(Protocol):
+    """A point in the work of a device, from which time is measured: see gpu.stage_timer."""
+
+    def record(self) -> object:
+        """Places it behind all work issued so far. An earlier record is forgotten."""
+
+    def synchronize(self) -> object:
+        """Returns when the device has reached it."""
+
+
+class DeviceOperations(ABC):
+    """Memory, transfers and time.
+
+    xp  the array module: NumPy or CuPy
+    """
+
+    xp: Any
+
+    @abstractmethod
+    def to_device(self, values: NDArray[Any]) -> Array:
+        """A copy of a host array on the device."""
+
+    @abstractmethod
+    def to_host(self, values: Array) -> NDArray[Any]:
+        """A copy of a device array on the host."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Returns when all issued work is done."""
+
+    @abstractmethod
+    def event(self) -> Event:
+        """A new event, not recorded."""
+
+    @abstractmethod
+    def seconds_between(self, first: Any, last: Any) -> float:
+        """Time from one of this device's events to another; both have been reached."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """The context in which a reader of published ranks works, concurrent with the writer."""
+        return nullcontext()
+
+    def is_lost(self, error: Exception) -> bool:  # noqa: ARG002
+        """Whether the error means that this process can no longer use the device."""
+        return False
+
+    @abstractmethod
+    def memory_available(self) -> int:
+        """Bytes that can still be allocated."""
+
+    def require(self, purpose: str, needed: int) -> None:
+        """Raises OutOfMemory, with the figures, if `needed` bytes cannot be allocated. Small
+        requests are left to the allocator.
+        """
+        if needed > _SMALL_BYTES and needed > (available := self.memory_available()):
+            raise OutOfMemory(purpose, needed, available)
+
+    def allocate(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:
+        """An uninitialised array of `count` elements. Raises OutOfMemory."""
+        try:
+            return self.xp.empty(count, dtype)
+        except MemoryError as error:
+            needed = count * np.dtype(dtype).itemsize
+            raise OutOfMemory(purpose, needed, self.memory_available()) from error

@@ -1,0 +1,200 @@
+"""Contract: dense sweeps over the transpose."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from gpu.operations.csr import GraphView, Rows
+from gpu.operations.device import Array
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What one pass over y and r left.
+
+    residual_l1, residual_sum  ‖r‖₁ and Σr
+    mass               change of Σy
+    next_residual_sum  what Σr will be after a `sweep` without a shift
+    largest_step       max |Δy|
+    """
+
+    residual_l1: float
+    residual_sum: float
+    mass: float
+    next_residual_sum: float
+    largest_step: float
+
+
+class DeflationVector(NamedTuple):
+    """A vector z with a known image A·z = rhs_scale·1 - residual, A = I - αP̄ᵀ.
+
+    values, residual  float64[n]
+    """
+
+    values: Array
+    residual: Array
+    rhs_scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class OrthominStep:
+    """The coefficients of one step of Orthomin(1) (Saad, section 6.9): p = z - β·p', y += α·p."""
+
+    alpha: float
+    beta: float
+
+    @classmethod
+    def of(cls, products: Sequence[float], has_previous: bool) -> OrthominStep:
+        """From ⟨Wq̂,q̂⟩, ⟨Wq̂,r⟩, ⟨Wq̂,q'⟩, ⟨Wq',q'⟩, ⟨Wq',r⟩; alpha is 0 if no direction is left."""
+        new_new, new_r, new_last, last_last, last_r = products
+        beta = new_last / last_last if has_previous else 0.0
+        squared = new_new - beta * (2.0 * new_last - beta * last_last)
+        return cls((new_r - beta * last_r) / squared if squared > 0.0 else 0.0, beta)
+
+
+@dataclass(frozen=True, slots=True)
+class OrthominState:
+    """Vectors that Orthomin(1) keeps between steps (see gpu.pagerank.orthomin).
+
+    direction   float64[n], p
+    last_image  float64[n], q: the image of p under A = I - αP̄ᵀ, less its mean
+    image       float64[n], the image of the newest step
+    weights     float32[n], W
+    """
+
+    direction: Array
+    last_image: Array
+    image: Array
+    weights: Array
+
+
+class SweepOperations(ABC):
+    """Operations that read all in-lists. Reductions have a fixed shape, so the same input gives
+    the same bits. `rows` are always all in-lists.
+
+    contribution_dtypes  what `sweep` quantizes contributions to, by the dtype of y
+    """
+
+    contribution_dtypes: ClassVar[dict[str, type[np.generic]]]
+
+    @abstractmethod
+    def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
+        """What each vertex sends along an edge: y/d, and 0 where d = 0.
+
+        values         float64[n], y
+        contributions  float64[n], written
+        """
+
+    @abstractmethod
+    def compute_residual(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        contributions: Array | None,
+        rhs_scale: float,
+        damping: float,
+        residual: Array,
+    ) -> tuple[float, float]:
+        """The residual of ``y = αP̄ᵀy + β·1`` at every vertex. With c the sum of contributions over
+        the in-neighbours of v (its own loop excluded), ℓ its loop flag and d its out-degree:
+
+            r = β + α·c - (1 - αℓ/d)·y[v]
+
+        values         values[n], y
+        contributions  float64[n] of `compute_contributions`; None for float32 values, which are
+                       divided for each edge
+        residual       values[n], receives r
+        Returns ‖r‖₁ and Σr.
+        """
+
+    @abstractmethod
+    def quantize_contributions(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        shift: float,
+    ) -> SweepResult:
+        """Lowers every r by the shift and computes the contributions with which a sweep begins.
+        Vertices without edges take their residual at once, as in `sweep`.
+
+        values, residual  values[n], y and r
+        contributions     of the dtype in contribution_dtypes; written: r / (1 - αℓ/d) / d, rounded,
+                          and 0 where d = 0
+        """
+
+    @abstractmethod
+    def sweep(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        new_contributions: Array,
+        damping: float,
+        shift: float,
+        deflation: DeflationVector | None = None,
+        coefficient: float = 0.0,
+    ) -> SweepResult:
+        """Pushes the residual of every vertex at once, as a pull over the in-lists:
+
+            δ = contribution·d,  y += δ,
+            r = α·Σ contributions of the in-neighbours + what is left of r - shift
+
+        The step is what the quantized contributions stand for, so r stays the residual of y for a
+        right-hand side lowered by the shift; what contributions or y cannot represent stays in r. A
+        vertex without edges, whose loop does not count, takes its residual and the shift at once:
+        y = β / (1 - αℓ/d) there, always.
+
+        values, residual                  values[n], y and r, updated
+        contributions, new_contributions  of r before and after; different arrays
+        deflation, coefficient            y += coefficient·z and r -= coefficient·A·z at vertices
+                                          with edges; only for a y in float64
+        """
+
+    @abstractmethod
+    def orthomin_step(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        floor: float,
+        has_previous: bool,
+    ) -> tuple[OrthominStep, SweepResult]:
+        """One step of Orthomin(1), for a y in float64. With δ what the contributions stand for:
+
+            q̂ = A·δ - mean, p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q
+
+        and the contributions of the new r (α and β here are those of OrthominStep). p and q replace
+        p' and q' in `state`. A vertex without edges has q = 0 and the p that follows the right-hand
+        side.
+
+        mean          of A·δ over the vertices with edges, or 0
+        floor         weights are recomputed, W = 1 / (1 - αℓ/d) / max(y, floor); 0 to keep them
+        has_previous  whether `state` holds a p' and q'
+        """
+
+    @abstractmethod
+    def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
+        """residual[places[i]] -= amount·weights[i].
+
+        residual  float64[n]; places  int32[k], distinct; weights  float64[k]
+        """
+
+    @abstractmethod
+    def sum_depth(self, longest_row: int) -> int:
+        """The most additions that any term of a row sum goes through: L in the rounding bound."""

@@ -1,0 +1,161 @@
+"""Strategies that follow a frontier: which vertices a batch affects, and rounds over those."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.device import Array
+from gpu.operations.frontier import Frontier
+from gpu.operations.update import GraphUpdate
+from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.strategies import Solved, Strategy
+
+_SPARSE_PART = 16
+"""Fewer vertices than one in this many are processed as a list, more as flags over all."""
+
+_BACKWARD_PART = 8
+"""A frontier with more than one in this many of all edges is expanded from the other end."""
+
+
+class TouchedVertices:
+    """What batches touched since the last solve: all that marking needs, on the device."""
+
+    def __init__(self) -> None:
+        self._sources: list[Array] = []
+        self._removed_targets: list[Array] = []
+
+    def add(self, update: GraphUpdate) -> None:
+        """Records a batch."""
+        self._sources.append(update.sources)
+        self._removed_targets.append(update.removed_targets)
+
+    def mark_affected(self, graph: DynamicGraph, strategy: Strategy, flags: Array) -> Array:
+        """int32[k]: the initially affected vertices.
+
+        flags  int32[n], all 0; set for the vertices returned
+
+        The old lists are not needed. Out-neighbours of a source before the batch are those after it
+        and the removed targets. A path of the old graph is lost only at a deleted edge, whose
+        target is marked, so what was reachable before is reachable now from the sources and those
+        targets.
+        """
+        xp = graph.backend.xp
+        if not self._sources:
+            return xp.zeros(0, np.int32)
+        sources = xp.unique(xp.concatenate(self._sources))
+        targets = xp.unique(xp.concatenate(self._removed_targets)).astype(np.int32)
+        affected = graph.backend.frontier.expand_forward(graph.view, sources, flags)
+        targets = targets[flags[targets] == 0]
+        flags[targets] = 1
+        affected = xp.concatenate([affected, targets])
+        if strategy.affected == "reachable":
+            return _reachable(graph, affected, flags)
+        return affected
+
+
+def _expand(graph: DynamicGraph, frontier: Array, flags: Array, frontier_flags: Array) -> Array:
+    """int32[…]: the out-neighbours of some vertices that had no flag, flagged now. Forward from a
+    small frontier, backward to a large one.
+
+    frontier        int32[k]
+    flags           int32[n]
+    frontier_flags  uint8[n], all 0 before and after
+    """
+    operations = graph.backend.frontier
+    edges = int(graph.outgoing.csr.row_lengths[frontier].sum(dtype=np.int64))
+    if edges * _BACKWARD_PART <= graph.edges:
+        return operations.expand_forward(graph.view, frontier, flags)
+    frontier_flags[frontier] = 1
+    found = operations.expand_backward(graph.view, graph.in_rows(), frontier_flags, flags)
+    frontier_flags[frontier] = 0
+    return found
+
+
+def _reachable(graph: DynamicGraph, found: Array, flags: Array) -> Array:
+    """int32[k]: the flagged vertices `found` and all that can be reached from them, flagged too, by
+    breadth-first search.
+    """
+    xp = graph.backend.xp
+    levels, frontier_flags = [found], xp.zeros(graph.vertices, np.uint8)
+    while len(found):
+        found = _expand(graph, found, flags, frontier_flags)
+        levels.append(found)
+    return xp.concatenate(levels)
+
+
+def solve_affected(
+    iterate: GlobalIterate, strategy: Strategy, affected: Array, flags: Array
+) -> Solved:
+    """Jacobi steps over the affected vertices at a fixed β, since changing β would change every
+    vertex. Then the residual follows what changed. (Sahu, algorithm 2.)
+
+    affected  int32[k], the initially affected vertices
+    flags     int32[n], set for them; all 0 afterwards
+    """
+    graph, options, operations = iterate.graph, iterate.options, iterate.graph.backend.frontier
+    xp, values = graph.backend.xp, iterate.values
+    frontier = Frontier(
+        flags,
+        iterate.scratch("expanding", np.uint8),
+        options.prune_tolerance if strategy.prunes else -1.0,
+        options.frontier_tolerance if strategy.expands else np.inf,
+    )
+    new_values = iterate.scratch("new values")
+    in_lengths = graph.incoming.csr.row_lengths
+    before = _ValuesBefore(iterate)
+    before.save(affected)
+    rows = operations.rows_of(affected, in_lengths)
+    contributions = None
+    iterations, converged = 0, rows.count == 0
+    while not converged and iterations < options.max_iterations:
+        iterations += 1
+        if contributions is None and rows.count * _SPARSE_PART > graph.vertices:
+            contributions = iterate.contributions()
+        result = operations.jacobi_step(
+            graph.view,
+            rows,
+            values,
+            contributions,
+            iterate.rhs_scale,
+            options.damping,
+            new_values,
+            frontier,
+        )
+        converged = result.largest_change <= options.tolerance * float(iterate.certificate.mass)
+        if strategy.expands and not converged:
+            joining = _expand(graph, result.expanding, flags, frontier.expanding)
+            before.save(joining)
+            count = len(result.remaining) + len(joining)
+            if count * _SPARSE_PART > graph.vertices:
+                rows = operations.compact_rows(flags, graph.in_rows(), in_lengths)
+            else:
+                rows = operations.rows_of(xp.concatenate([result.remaining, joining]), in_lengths)
+            converged = count == 0
+    flags[rows.order] = 0
+    return Solved(iterations, before.update_residual(), converged)
+
+
+class _ValuesBefore:
+    """The vertices that a solve touches and their values before it, so that r can follow."""
+
+    def __init__(self, iterate: GlobalIterate) -> None:
+        self._iterate = iterate
+        self._lists: list[Array] = []
+        self._saved = iterate.scratch("saved", np.uint8)
+        self._values = iterate.scratch("values before")
+
+    def save(self, vertices: Array) -> None:
+        """Saves the values of those vertices that have not been saved."""
+        new = vertices[self._saved[vertices] == 0]
+        self._saved[new] = 1
+        self._values[new] = self._iterate.values[new]
+        self._lists.append(new)
+
+    def update_residual(self) -> int:
+        """Makes r the residual of the values now; returns how many vertices were touched."""
+        touched = self._iterate.graph.backend.xp.concatenate(self._lists)
+        self._saved[touched] = 0
+        after = self._iterate.values[touched].astype(np.float64)
+        self._iterate.follow(touched, after - self._values[touched])
+        return len(touched)

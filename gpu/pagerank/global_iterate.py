@@ -1,0 +1,279 @@
+"""The global iterate: the unnormalised ranks of a graph and their residual, b = 1."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.device import Array
+from gpu.operations.sweeps import DeflationVector, SweepResult
+from gpu.pagerank.certificate import STORAGE_ROUNDOFF, UNIT_ROUNDOFF, Certificate
+from gpu.pagerank.deflation import Deflation
+from gpu.pagerank.iterate import Iterate
+from gpu.pagerank.workspace import ContributionBuffers, Workspace, workspace_bytes
+from gpu.types import Options, Ranking
+
+_RECOMPUTE_EVERY = 8
+_RECOMPUTED_ROWS, _RECOMPUTED_EDGES = 8192, 1 << 18
+"""Every so many updates the residual of this many vertices is recomputed from y, or of fewer if
+their in-lists exceed this many edges.
+"""
+
+_USABLE_RESIDUAL = 0.1
+"""The largest ‖r‖₁ + |Σr|, relative to Σ(A·z), of global ranks that are used for deflation: Σ(A·z)
+has to be near β for each vertex with edges, with hardly any negative terms.
+"""
+
+_ROUNDING_PART = 0.05
+"""The part of a personalized target that rounding of the global ranks may take."""
+
+_SCRATCH_BYTES = 8 + 2 * 4 + 3 * 8 + 4
+"""Bytes a vertex that a solve by ``auto`` holds at most in `scratch`: contributions of y, quantized
+contributions, and the vectors of Orthomin.
+"""
+
+
+class GlobalIterate(Iterate):
+    """y for b = 1, over the vertices that the graph had at the last `perturb`.
+
+    y and r are stored as `Options.storage` says. Maintaining r stops (`stale`) after a batch so
+    large that a sweep costs less.
+    """
+
+    def __init__(self, graph: DynamicGraph, options: Options) -> None:
+        super().__init__(
+            graph, options, Certificate(options.damping, STORAGE_ROUNDOFF[options.storage])
+        )
+        self.dtype = np.dtype(options.storage).type
+        self.workspace = Workspace(graph.backend, "ranks", self.dtype)
+        self._cursor = self._updates = 0
+        self._scratch: dict[str, Array] = {}
+
+    @property
+    def values(self) -> Array:
+        """y."""
+        return self.workspace.values
+
+    def reserve(self, vertices: int) -> None:
+        """Makes room for the vertices of a batch; nothing else changes, also if it raises
+        OutOfMemory.
+        """
+        self.workspace.reserve(max(self.workspace.vertices, vertices))
+
+    def restore(self, values: Ranking | NDArray[np.float32], rhs_scale: float, mass: float) -> None:
+        """Takes y (of `dtype`, on the host), β and Σy; the next solve begins with the residual."""
+        self.workspace.extend(len(values))
+        self.values[:] = self.graph.backend.device.to_device(values)
+        self.rhs_scale = rhs_scale
+        self.certificate.mass = mass
+        self.invalidate()
+
+    def _extend(self) -> None:
+        """A new vertex starts at the value that it has without edges, exact up to its storage; no
+        other vertex changes.
+        """
+        known, vertices = self.workspace.vertices, self.graph.vertices
+        self.certificate.evaluation = self.gather_roundoff
+        if vertices == known:
+            return
+        diagonal = 1.0 - self.options.damping if self.graph.fixed_loops else 1.0
+        value, remainder = float(self.dtype(self.rhs_scale / diagonal)), 0.0
+        if self.dtype is np.float32:
+            remainder = float(self.dtype(self.rhs_scale - diagonal * value))
+        self.workspace.extend(vertices)
+        self.values[known:] = value
+        self.workspace.residual.values[known:] = remainder
+        self.certificate.add_vertices(vertices - known, value, remainder)
+
+    def invalidate(self) -> None:
+        """Marks r as unknown: the next solve begins with `recompute_residual`."""
+        self.stale = True
+        self.residual_id = object()
+        self._drop_candidates()
+
+    def _invalidate(self) -> None:
+        self.invalidate()
+
+    def _drop_candidates(self) -> None:
+        self.workspace.residual.listed, self.workspace.residual.floor = 0, np.inf
+
+    def reset(self) -> None:
+        """y = 1 and β = 1-α; y = β at vertices without edges, where that is the solution."""
+        graph, xp = self.graph, self.graph.backend.xp
+        self.rhs_scale = 1.0 - self.options.damping
+        connected = (graph.degree | graph.incoming.csr.row_lengths) > 0
+        self.values[:] = xp.where(connected, 1.0, self.rhs_scale)
+        self.recompute_residual()
+
+    def recompute_residual(self) -> None:
+        """Computes r from y at every vertex."""
+        self._drop_candidates()
+        residual_l1, residual_sum = self.graph.backend.sweeps.compute_residual(
+            self.graph.view,
+            self.graph.in_rows(),
+            self.values,
+            self.contributions(),
+            self.rhs_scale,
+            self.options.damping,
+            self.workspace.residual.values,
+        )
+        mass = float(self.values.sum(dtype=np.float64))
+        self.certificate.evaluation = self.gather_roundoff
+        self.certificate.recompute(residual_l1, residual_sum, mass)
+        self.stale = False
+        self.residual_id = object()
+
+    def recompute_slice(self) -> None:
+        """Every few calls, computes r from y for the next slice of the vertices; to be called once
+        an update.
+        """
+        vertices = self.graph.vertices
+        self._updates += 1
+        if self._updates % _RECOMPUTE_EVERY != 1:
+            return
+        if self._cursor >= vertices:
+            self.certificate.begin_round()
+            self._cursor = 0
+        xp, first = self.graph.backend.xp, self._cursor
+        lengths = self.graph.incoming.csr.row_lengths[first : first + _RECOMPUTED_ROWS]
+        ends = xp.cumsum(lengths, dtype=np.int64)
+        self._cursor = first + max(1, int((ends <= _RECOMPUTED_EDGES).sum()))
+        self.add(
+            self.graph.backend.residual.recompute_rows(
+                self.graph.view,
+                first,
+                self._cursor,
+                self.values,
+                self.rhs_scale,
+                self.options.damping,
+                self.workspace.residual,
+            )
+        )
+
+    def follow(self, vertices: Array, steps: Array) -> None:
+        """Makes r the residual of y after y[vertices] increased by `steps`: r += αP̄ᵀΔy - Δy."""
+        graph, backend, xp = self.graph, self.graph.backend, self.graph.backend.xp
+        degree = graph.degree[vertices]
+        edges = int(degree.sum(dtype=np.int64)) + len(vertices)
+        if self.stale or edges * backend.costs.pushed_edge > self.sweep_cost:
+            self.recompute_residual()
+            return
+        damping = self.options.damping
+        contributions = xp.where(degree > 0, damping * steps / xp.maximum(degree, 1), 0.0)
+        own = contributions * graph.loop[vertices] - steps
+        self.certificate.mass += float(steps.sum())
+        self.add(
+            backend.residual.spread(
+                graph.view, self.workspace.residual, vertices, contributions, vertices, own
+            )
+        )
+
+    # ---- the mean correction ----
+
+    @property
+    def mean_correction(self) -> Deflation:
+        """Deflation along the right-hand side."""
+        return Deflation(float(max(1, self.graph.connected)))
+
+    def _lower_rhs(self, amount: float) -> float:
+        self.record_lowered_rhs(amount)
+        return amount
+
+    def record_accelerated(
+        self, buffers: ContributionBuffers, result: SweepResult, lowered: float
+    ) -> None:
+        """A step of Orthomin replaced y, r and the current contributions, and lowered β."""
+        self._drop_candidates()
+        self.residual_id = object()
+        buffers.fill(self.residual_id, result.next_residual_sum)
+        self.record_lowered_rhs(lowered)
+
+    def lower_rhs(self, amount: float) -> None:
+        """Lowers β and every r by `amount`: a pass over n."""
+        residuals = self.workspace.residual.values
+        residuals -= amount
+        self.rhs_scale -= amount
+        residual_l1 = float(self.graph.backend.xp.abs(residuals).sum(dtype=np.float64))
+        residual_sum = self.certificate.residual_sum - amount * self.graph.vertices
+        self.certificate.after_pass(residual_l1, residual_sum)
+        self.residual_id = object()
+        self._drop_candidates()
+
+    def record_lowered_rhs(self, amount: float) -> None:
+        """An operation lowered β and every r by `amount`."""
+        self.rhs_scale -= amount
+        # vertices without edges take it into y, rounded
+        error = 4.0 * UNIT_ROUNDOFF * abs(amount) * self.graph.vertices
+        self.certificate.add_error(error)
+
+    def mean_corrected_bound(self, worth: float) -> float:
+        """What `error_bound` would be after lowering r by its mean: a pass over n, made if the
+        result could be at most `worth`.
+        """
+        certificate = self.certificate
+        scale = certificate.mass * (1.0 - self.options.damping)
+        if (certificate.residual_l1 - abs(certificate.residual_sum)) / scale > worth:
+            return self.error_bound
+        xp, residuals = self.graph.backend.xp, self.workspace.residual.values
+        mean = certificate.residual_sum / self.graph.vertices
+        corrected = float(xp.abs(xp.subtract(residuals, mean, dtype=np.float64)).sum())
+        return float((corrected + certificate.uncertainty) / scale)
+
+    # ---- what others use of it ----
+
+    def deflation(self, target: float) -> Deflation | None:
+        """The global ranks as a direction for personalized iterates that are solved to `target`;
+        None if y or r is not known well enough, or stored as float32.
+        """
+        graph, certificate, damping = self.graph, self.certificate, self.options.damping
+        mass = certificate.mass
+        if self.stale or mass <= 0.0 or self.dtype is np.float32 or graph.connected == 0:
+            return None
+        # vertices without edges have hardly any residual
+        image_sum = graph.connected * self.rhs_scale - certificate.residual_sum
+        remaining = certificate.residual_l1 + abs(certificate.residual_sum)
+        if remaining > _USABLE_RESIDUAL * image_sum:
+            return None
+        uncertainty = certificate.uncertainty
+        if uncertainty / mass > _ROUNDING_PART * target * (1.0 - damping):
+            return None
+        vector = DeflationVector(self.values, self.workspace.residual.values, self.rhs_scale)
+        return Deflation(image_sum, vector, mass, uncertainty)
+
+    def contributions(self) -> Array | None:
+        """float64[n]: y/d, and 0 where v dangles. None where y is float32: float32 contributions
+        would be too inexact for a certificate, float64 ones too large where memory is saved.
+        """
+        if self.dtype is np.float32:
+            return None
+        contributions = self.scratch("contributions")
+        self.graph.backend.sweeps.compute_contributions(self.graph.view, self.values, contributions)
+        return contributions
+
+    def scratch(self, purpose: str, dtype: type[np.generic] | None = None) -> Array:
+        """An array over the vertices, kept from solve to solve; zero when new. Of the dtype of y
+        unless another is given.
+        """
+        vertices = self.graph.vertices
+        array = self._scratch.get(purpose)
+        if array is None or len(array) < vertices:
+            array = self.graph.backend.xp.zeros(self.workspace.room, dtype or self.dtype)
+            self._scratch[purpose] = array
+        return array[:vertices]
+
+    def bytes_needed(self, vertices: int) -> int:
+        """Upper bound on the memory that `reserve` and the next solve take beside what is held.
+
+        vertices  of the graph by then
+        """
+        held = sum(int(array.dtype.itemsize) for array in self._scratch.values())
+        missing = max(0, _SCRATCH_BYTES - held)
+        if vertices <= self.workspace.room:
+            return missing * self.workspace.room
+        room = max(vertices, self.workspace.room * 5 // 4)
+        return workspace_bytes(room) + (held + missing) * room
+
+    @property
+    def nbytes(self) -> int:
+        return self.workspace.nbytes + sum(int(array.nbytes) for array in self._scratch.values())

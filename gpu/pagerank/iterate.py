@@ -1,0 +1,183 @@
+"""An iterate: y, its residual and its certificate, maintained through pushes, sweeps and batches.
+
+Global and personalized iterates differ in their right-hand side alone: what a new vertex starts
+with, and what lowering the right-hand side means. See gpu.pagerank.certificate for the equations.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.residual import PushLimits, PushResult, ResidualDelta
+from gpu.operations.sweeps import SweepResult
+from gpu.operations.update import GraphUpdate
+from gpu.pagerank.certificate import Certificate, gather_roundoff
+from gpu.pagerank.deflation import Deflation
+from gpu.pagerank.workspace import ContributionBuffers, Workspace
+from gpu.types import Options
+
+_EDGE_WEIGHT = 0.02
+"""What an out-edge adds to the work of pushing a vertex, relative to a vertex without any."""
+
+
+class Iterate(ABC):
+    """y and its residual for one right-hand side β·b.
+
+    workspace    holds y and r
+    rhs_scale    β
+    certificate  ‖r‖₁, Σr, Σy and the error bound that follows
+    stale        whether r is unknown
+    residual_id  stands for the residual as it is: a new object after each change
+    """
+
+    def __init__(self, graph: DynamicGraph, options: Options, certificate: Certificate) -> None:
+        self.graph = graph
+        self.options = options
+        self.certificate = certificate
+        self.rhs_scale = 1.0 - options.damping
+        self.stale = False
+        self.residual_id: object = None
+        self.workspace: Workspace
+
+    @abstractmethod
+    def _extend(self) -> None:
+        """Covers the vertices that the graph has now."""
+
+    @abstractmethod
+    def _lower_rhs(self, amount: float) -> float:
+        """Lowers β by `amount` before a sweep, and r by amount·b as far as that is not left to the
+        sweep. Returns what the sweep has to subtract from every r.
+        """
+
+    @abstractmethod
+    def _drop_candidates(self) -> None:
+        """Gives up the candidate list, because every r is about to change."""
+
+    @abstractmethod
+    def _invalidate(self) -> None:
+        """The graph changed so much that maintaining r costs more than computing it."""
+
+    @property
+    def error_bound(self) -> float:
+        """Upper bound on the L1 error of y / Σy; not capped at 2."""
+        return float(self.certificate.error_bound)
+
+    @property
+    def sweep_cost(self) -> float:
+        """Cost of a dense sweep, in edges of one."""
+        graph = self.graph
+        return graph.edges + graph.vertices + graph.backend.costs.sweep_overhead
+
+    @property
+    def gather_roundoff(self) -> float:
+        """How far a sum over an in-list can be off, relative to its terms."""
+        return gather_roundoff(self.graph.backend.sweeps.sum_depth(self.graph.incoming.longest))
+
+    def perturb(self, update: GraphUpdate) -> None:
+        """Makes r the residual of y in the graph after a batch."""
+        self._extend()
+        self.residual_id = object()
+        if update.changes is None:
+            self._invalidate()
+            return
+        if self.stale or len(update.sources) == 0:
+            return
+        backend = self.graph.backend
+        delta = backend.residual.perturb(
+            self.graph.view,
+            update.changes,
+            self.workspace.values,
+            self.options.damping,
+            self.workspace.residual,
+            int(self.sweep_cost / backend.costs.pushed_edge),
+        )
+        if delta is None:
+            self._invalidate()
+        else:
+            self.add(delta)
+
+    def add(self, delta: ResidualDelta) -> None:
+        """Records what an operation changed in y and r."""
+        self.residual_id = object()
+        self.certificate.add(delta)
+
+    def push(
+        self, goal: float, threshold: float, round_edges: int, edges: int, rounds: int
+    ) -> PushResult:
+        """Pushes by work-lists: see ResidualOperations.push and PushLimits."""
+        certificate = self.certificate
+        result = self.graph.backend.residual.push(
+            self.graph.view,
+            self.workspace.values,
+            self.options.damping,
+            self.workspace.residual,
+            PushLimits(
+                residual_l1=certificate.residual_l1,
+                residual_sum=certificate.residual_sum,
+                mass=certificate.mass,
+                goal=goal,
+                threshold=threshold,
+                edge_weight=_EDGE_WEIGHT,
+                round_edges=round_edges,
+                edges=edges,
+                rounds=rounds,
+            ),
+        )
+        self.add(result.delta)
+        return result
+
+    def quantize(self, buffers: ContributionBuffers, shift: float = 0.0) -> None:
+        """Fills the buffers with the contributions of r, after lowering β and r by `shift`."""
+        shift = self._lower_rhs(shift) if shift != 0.0 else 0.0
+        current, _ = buffers.arrays(self.graph.vertices)
+        result = self.graph.backend.sweeps.quantize_contributions(
+            self.graph.view,
+            self.workspace.values,
+            self.workspace.residual.values,
+            current,
+            self.options.damping,
+            shift,
+        )
+        self.certificate.after_pass(result.residual_l1, result.residual_sum, result.mass)
+        self.residual_id = object()
+        buffers.fill(self.residual_id, result.next_residual_sum)
+
+    def sweep(
+        self, buffers: ContributionBuffers, deflation: Deflation | None = None
+    ) -> tuple[SweepResult, float]:
+        """One dense sweep.
+
+        buffers    to compute in; filled first unless they hold the contributions of r
+        deflation  makes Σr = 0
+        Returns what it did, and what it subtracted from every r beside.
+        """
+        self._drop_candidates()
+        if not buffers.holds(self.residual_id):
+            self.quantize(buffers)
+        coefficient, shift, vector = 0.0, 0.0, None
+        if deflation is not None:
+            coefficient, vector = deflation.coefficient(buffers.next_residual_sum), deflation.vector
+            if vector is None:
+                shift = self._lower_rhs(coefficient)
+            else:
+                error = deflation.rounding_error(coefficient, self.certificate)
+                self.certificate.add_error(error)
+        current, following = buffers.arrays(self.graph.vertices)
+        before = self.certificate.residual_l1
+        result = self.graph.backend.sweeps.sweep(
+            self.graph.view,
+            self.graph.in_rows(),
+            self.workspace.values,
+            self.workspace.residual.values,
+            current,
+            following,
+            self.options.damping,
+            shift,
+            vector,
+            coefficient if vector is not None else 0.0,
+        )
+        self.residual_id = object()
+        buffers.swap(self.residual_id, result.next_residual_sum)
+        self.certificate.after_sweep(result, self.gather_roundoff * before)
+        return result, shift

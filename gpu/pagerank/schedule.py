@@ -1,0 +1,121 @@
+"""Which kind of sweep comes next: chosen by what each kind gains for its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+
+from gpu.pagerank.global_iterate import GlobalIterate
+
+_VERTEX_COST, _ACCELERATED_VERTEX_COST = 2.0, 5.5
+"""Cost of a sweep for each vertex, in edges: on an H200 an accelerated one took 1.24 times as long
+on R-MAT with 16 edges a vertex, 1.53 times on a grid with 4; on one core 1.0 to 1.4 times.
+"""
+
+_ACCELERATED_OVERHEAD = 1.3
+"""Cost of an accelerated sweep over hardly any edges, in other sweeps."""
+
+_PLAIN_COST = 2.5
+"""Cost of a plain sweep, in mean-corrected ones. It takes no longer, but the first few after
+mean-corrected ones only make up for what these leave; with a lower cost, graphs where that is all
+would lose.
+"""
+
+_SLOW = 0.65
+"""What mean-corrected sweeps leave of the bound when another kind is tried: graphs on which they
+always leave less (R-MAT, wiki-Vote, p2p-Gnutella31) gain a tenth by acceleration, or nothing.
+"""
+
+_TRIAL_SWEEPS = 4
+"""Sweeps of a trial: the first two accelerated ones have no last direction and show nothing."""
+
+_COUNTED_SWEEPS = 4
+"""The gain of a kind is taken from its last sweeps: single ones differ by half."""
+
+_STAKE = 0.12
+"""The part of all sweeps that trials may cost if they gain nothing: those that failed on road
+networks lost at most half of that.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepKind:
+    """A kind of sweep; see gpu.pagerank.sweeps."""
+
+    mean_corrected: bool
+    accelerated: bool
+
+
+SWEEP_KINDS = tuple(
+    SweepKind(mean_corrected, accelerated)
+    for accelerated in (True, False)
+    for mean_corrected in (True, False)
+)
+"""All kinds. A solve begins mean-corrected, and tries the first other kind that is allowed."""
+
+
+class SweepSchedule:
+    """Chooses between mean-corrected sweeps and one other kind.
+
+    Gains are those of log(bound) a sweep. When mean-corrected sweeps gain less than the other kind
+    did the last time (before its first trial: less than they should), the other kind is used for
+    some sweeps, until it gains less for its cost than they did just before. So the two may
+    alternate. What trials lost is accounted, so that all together stay cheap.
+
+    kind  the next sweep's
+    """
+
+    def __init__(self, iterate: GlobalIterate, kinds: Sequence[SweepKind] = SWEEP_KINDS) -> None:
+        first = SweepKind(mean_corrected=True, accelerated=False)
+        self._first = first if first in kinds else kinds[0]
+        self._other = next((kind for kind in kinds if kind != self._first), None)
+        self._cost = relative_cost(self._other, iterate) if self._other else 1.0
+        self._target = iterate.options.target_error
+        # no kind is slower for long
+        self._least_gain = -log(iterate.options.damping)
+        # what the other kind gains for its cost, and what it has to
+        self._expected_gain, self._required_gain = -log(_SLOW), 0.0
+        self._lost = 0.0
+        self._sweeps = 0
+        self._bounds: list[float] = []
+        self.kind = self._first
+
+    def switch(self, bound: float) -> bool:
+        """Records the bound after a sweep. Whether `kind` changed."""
+        self._sweeps += 1
+        self._bounds.append(bound)
+        swept = len(self._bounds) - 1
+        if self._other is None or swept < (1 if self.kind == self._first else _TRIAL_SWEEPS):
+            return False
+        counted = min(swept, _COUNTED_SWEEPS)
+        gain = log(self._bounds[-1 - counted] / bound) / counted
+        if self.kind == self._first:
+            if gain >= self._expected_gain or not self._can_afford_trial(bound, gain):
+                return False
+            self._required_gain, self.kind = max(gain, self._least_gain), self._other
+        else:
+            if gain / self._cost >= self._required_gain:
+                return False
+            cost, gained = self._cost * swept, log(self._bounds[0] / bound)
+            self._expected_gain = gained / cost
+            self._lost += cost - gained / self._required_gain
+            self.kind = self._first
+        self._bounds = [bound]
+        return True
+
+    def _can_afford_trial(self, bound: float, gain: float) -> bool:
+        """Whether a trial can still pay, and costs little of all sweeps if it gains nothing."""
+        remaining = log(max(bound / self._target, 1.0)) / max(gain, self._least_gain)
+        lost = self._lost + _TRIAL_SWEEPS * (self._cost - 1.0)
+        return remaining > _TRIAL_SWEEPS and lost <= _STAKE * (self._sweeps + remaining)
+
+
+def relative_cost(kind: SweepKind, iterate: GlobalIterate) -> float:
+    """Cost of a sweep of this kind, in mean-corrected ones."""
+    if not kind.accelerated:
+        return _PLAIN_COST
+    graph, overhead = iterate.graph, iterate.graph.backend.costs.sweep_overhead
+    cost = graph.edges + _VERTEX_COST * graph.vertices + overhead
+    accelerated = graph.edges + _ACCELERATED_VERTEX_COST * graph.vertices
+    return (accelerated + _ACCELERATED_OVERHEAD * overhead) / cost

@@ -1,0 +1,63 @@
+"""The table of strategies. gpu.pagerank.solver runs them.
+
+Sources: static and dynamic-frontier-prune, Sahu, "Efficient GPU Implementation of Static and
+Incrementally Expanding DF-P PageRank" (2024), algorithms 1 and 2; dynamic-traversal, Desikan et al.
+(2005).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpu.errors import InvalidValue
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One row of the table.
+
+    start     what the iteration starts from: ``uniform`` or the ``previous`` ranks
+    affected  which vertices are recomputed: ``all``; those ``reachable`` from a touched source
+              before or after the batch; a ``frontier``, the out-neighbours of touched sources
+              before or after it; or those whose ``residual`` is above a falling threshold, until
+              the proven bound is at most target_error
+    expands   a vertex that moved by more than frontier_tolerance makes its out-neighbours affected
+    prunes    a vertex that moved by at most prune_tolerance leaves the affected set
+
+    All but ``residual`` stop when no normalised rank moved by more than tolerance.
+    """
+
+    start: Literal["uniform", "previous"]
+    affected: Literal["all", "reachable", "frontier", "residual"]
+    expands: bool = False
+    prunes: bool = False
+
+
+TABLE: dict[str, Strategy] = {
+    "auto": Strategy("previous", "residual"),
+    "static": Strategy("uniform", "all"),
+    "naive-dynamic": Strategy("previous", "all"),
+    "dynamic-traversal": Strategy("previous", "reachable"),
+    "dynamic-frontier": Strategy("previous", "frontier", expands=True),
+    "dynamic-frontier-prune": Strategy("previous", "frontier", expands=True, prunes=True),
+    "residual": Strategy("previous", "residual"),
+}
+
+STRATEGIES: tuple[str, ...] = tuple(TABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """What a run of a strategy did; its ranks are in the iterate. See gpu.types.Result."""
+
+    iterations: int
+    touched_vertices: int
+    converged: bool
+
+
+def strategy_named(name: str) -> Strategy:
+    """The row of this name. Raises InvalidValue, which lists the names."""
+    if name not in TABLE:
+        raise InvalidValue("strategy", name, "one of " + ", ".join(STRATEGIES))
+    return TABLE[name]

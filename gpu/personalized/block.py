@@ -1,0 +1,260 @@
+"""Several personalized queries in each pass over the graph.
+
+A block holds y of up to 32 queries as the columns of one matrix, so that each edge is read once for
+all of them (MultivectorOperations.sweep_many). Each column is the dense phase of an iterate of its
+own, with the same certificate and the same deflation. y is float64. Contributions have few digits,
+and what is rounded off stays in the residual, so only the rounding of that residual to float32
+limits a block: it is part of the bound, which can reach LEAST_TARGET. A tighter target is met by
+single queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpu.errors import OutOfMemory
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.sweeps import SweepResult
+from gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
+from gpu.pagerank.deflation import Deflation
+from gpu.personalized.certified_top_k import certified_by_gaps
+from gpu.personalized.deflation_trial import DeflationTrial
+from gpu.personalized.iterate import SEED_CORRECTION
+from gpu.personalized.query import QueryContext
+from gpu.personalized.resolve import ResolvedQuery
+from gpu.types import Personalized, Ranking
+
+LEAST_TARGET = 1e-7
+"""The smallest target error of a query in a block."""
+
+_FLOAT32_ROUNDOFF = 2.0**-24
+_CONTRIBUTION_ROUNDOFF = 2.0**-7
+"""Of a contribution, at least."""
+
+_STRAGGLERS, _ALONE_SWEEPS = 4, 5.0
+"""At most this many unfinished queries are left to be solved alone if the block would take more
+than _ALONE_SWEEPS sweeps for each: one that circulates in a small cycle would hold up all others.
+"""
+
+
+class Block:
+    """Queries that run together: `step` until `done`, then `answers`, in the order given.
+
+    unfinished  bool[queries], those that are better solved alone; known when it is done
+    Raises OutOfMemory with an estimate.
+    """
+
+    def __init__(self, context: QueryContext, queries: Sequence[ResolvedQuery]) -> None:
+        self.graph = context.graph
+        self.options = context.options
+        self.queries = queries
+        self.iterations = 0
+        self._targets = np.array([query.target_error for query in queries])
+        self._trial = DeflationTrial(context.history, context.source, float(self._targets.min()))
+        self._stall = StallRule(context.options.damping)
+        self._allocate()
+        self._begin()
+
+    @staticmethod
+    def accepts(query: ResolvedQuery) -> bool:
+        """Whether a block can answer the query."""
+        return (
+            query.method != "push"
+            and query.target == "error"
+            and query.target_error >= LEAST_TARGET
+        )
+
+    @staticmethod
+    def size(graph: DynamicGraph, wanted: int) -> int:
+        """How many of `wanted` queries one block takes."""
+        return min(wanted, graph.backend.multivector.column_count(wanted))
+
+    @staticmethod
+    def bytes_needed(graph: DynamicGraph, queries: int) -> int:
+        """Bytes that a block takes on the device."""
+        multivector = graph.backend.multivector
+        columns = multivector.column_count(queries)
+        contribution = np.dtype(multivector.contribution_dtype).itemsize
+        # and the partial sums of long rows; a flag for each vertex
+        matrices = columns * ((8 + 4 + 2 * contribution) * graph.vertices + graph.edges // 80)
+        return matrices + graph.vertices
+
+    def _allocate(self) -> None:
+        graph, backend, count = self.graph, self.graph.backend, len(self.queries)
+        purpose = f"a block of {count} personalized queries"
+        needed, available = self.bytes_needed(graph, count), backend.device.memory_available()
+        if needed > available:
+            raise OutOfMemory(purpose, needed, available)
+        columns = backend.multivector.column_count(count)
+        contribution = backend.multivector.contribution_dtype
+        self._values, self._remainder, self._contributions, self._new_contributions = (
+            backend.device.allocate(purpose, graph.vertices * columns, dtype).reshape(
+                graph.vertices, columns
+            )
+            for dtype in (np.float64, np.float32, contribution, contribution)
+        )
+        self._seeded = backend.device.allocate(purpose, graph.vertices, np.uint8)
+        seeds = [query.seeds for query in self.queries]
+        # of each seed of each column: its column, its weight, and its place in a matrix
+        self._columns = np.repeat(np.arange(count), [len(each.vertices) for each in seeds])
+        self._weights = np.concatenate([each.weights for each in seeds])
+        positions = graph.permutation.positions_of(
+            np.concatenate([each.vertices for each in seeds])
+        )
+        self._seed_rows = backend.xp.unique(positions).astype(np.int32)
+        self._places = positions.astype(np.int64) * columns
+        self._places += backend.device.to_device(self._columns)
+
+    def _begin(self) -> None:
+        backend, count = self.graph.backend, len(self.queries)
+        for array in (
+            self._values,
+            self._remainder,
+            self._contributions,
+            self._new_contributions,
+            self._seeded,
+        ):
+            array.fill(0)
+        self._seeded[self._seed_rows] = 1
+        self._swept = self._visits_all_rows = self.done = False
+        self.unfinished = np.zeros(count, np.bool_)
+        self._rhs_scale = np.full(count, 1.0 - self.options.damping)
+        self._certificate = Certificate(self.options.damping)
+        self._certificate.start(self._rhs_scale)
+        # of each seed of each column; and a bound on ‖carry‖₁ of each column
+        self._carry = backend.device.to_device(np.zeros(len(self._places)))
+        self._carried = np.zeros(count)
+        self._trial.forget_bounds()
+        self._stall.reset()
+        self._add_at_seeds(self._rhs_scale)
+
+    def _add_at_seeds(self, amounts: Ranking) -> None:
+        """Adds amounts·s to the residuals, and what earlier additions carried over."""
+        device, multivector = self.graph.backend.device, self.graph.backend.multivector
+        added = device.to_device(amounts[self._columns] * self._weights)
+        multivector.add_compensated(self._remainder.reshape(-1), self._places, added, self._carry)
+        self._carried = _FLOAT32_ROUNDOFF * self._remaining
+
+    @property
+    def _remaining(self) -> Ranking:
+        """float64[queries]: upper bounds on ‖r‖₁, before and after a correction made Σr = 0."""
+        certificate = self._certificate
+        corrected = np.abs(certificate.residual_sum) if self._swept else 0.0
+        remaining: Ranking = certificate.residual_l1 + corrected
+        return remaining
+
+    @property
+    def error_bounds(self) -> Ranking:
+        """float64[queries]: upper bounds on the L1 errors; infinite before the first sweep."""
+        bounds: Ranking = self._certificate.error_bound
+        return bounds
+
+    def step(self) -> None:
+        """One sweep of all columns."""
+        before = self.error_bounds
+        # before the first sweep there is nothing but the seeds, and no scale to correct
+        deflation = self._trial.deflation() if self._swept else None
+        coefficients = np.zeros(len(self.queries))
+        if deflation is not None:
+            coefficients = self._prepare(deflation)
+        elif self._swept:
+            amounts = SEED_CORRECTION.coefficient(self._certificate.residual_sum)
+            self._rhs_scale = self._rhs_scale - amounts
+            self._add_at_seeds(-amounts)
+        self._sweep(deflation, coefficients)
+        bounds = self.error_bounds
+        ended = (bounds <= self._targets) | self._stall.stalled(bounds)
+        self.unfinished = ~ended
+        self.done = bool(ended.all()) or self.iterations >= self.options.max_iterations
+        if self.done:
+            self.unfinished[:] = False
+        else:
+            self.done = self._stragglers_are_slow(before, bounds)
+        if deflation is not None and self._trial.fails(bounds, ended, self.done):
+            self._start_again()
+
+    def _start_again(self) -> None:
+        if 2 * self.iterations <= self.options.max_iterations:
+            self._begin()
+
+    def _prepare(self, deflation: Deflation) -> Ranking:
+        """The coefficient of each column. Accounts for their rounding. What contributions and
+        float32 round off is part of the sweep: deflation adds at most a tenth more than |Σr| to r
+        (see GlobalIterate.deflation), for which _CONTRIBUTION_ROUNDOFF leaves room.
+        """
+        if not self._visits_all_rows:
+            # deflation leaves a remainder wherever there are edges
+            self._seeded[self.graph.degree > self.graph.loop] = 1
+            self._visits_all_rows = True
+        self._add_at_seeds(np.zeros(len(self.queries)))  # only what was carried over
+        certificate = self._certificate
+        coefficients: Ranking = deflation.coefficient(certificate.residual_sum)
+        certificate.add_error(deflation.rounding_error(coefficients, certificate))
+        return coefficients
+
+    def _sweep(self, deflation: Deflation | None, coefficients: Ranking) -> None:
+        graph, backend = self.graph, self.graph.backend
+        if self._swept:
+            rows = graph.in_rows()
+        else:
+            rows = backend.frontier.rows_of(self._seed_rows, graph.incoming.csr.row_lengths)
+        residual_l1, residual_sum, mass = backend.multivector.sweep_many(
+            graph.view,
+            rows,
+            self._values,
+            self._remainder,
+            self._contributions,
+            self._new_contributions,
+            self._seeded,
+            self.options.damping,
+            None if deflation is None else deflation.vector,
+            coefficients,
+        )[:, : len(self.queries)]
+        self._contributions, self._new_contributions = self._new_contributions, self._contributions
+        self.iterations += 1
+        # sums; and what is left of each residual once a contribution of it is sent
+        roundoff = gather_roundoff(backend.multivector.column_depth(graph.view))
+        roundoff += _FLOAT32_ROUNDOFF * _CONTRIBUTION_ROUNDOFF
+        result = SweepResult(
+            # the sweep has not seen what was carried over
+            residual_l1=residual_l1 + self._carried,
+            residual_sum=residual_sum,
+            mass=mass,
+            next_residual_sum=0.0,
+            largest_step=0.0,
+        )
+        self._certificate.after_sweep(result, roundoff * self._remaining)
+        self._swept = True
+
+    def _stragglers_are_slow(self, before: Ranking, bounds: Ranking) -> bool:
+        """Whether the few queries that are left are better solved alone."""
+        count = int(self.unfinished.sum())
+        if count > min(_STRAGGLERS, len(bounds) // 2):
+            return False
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sweeps = np.log(bounds / self._targets) / np.log(before / bounds)
+        return bool((~(sweeps[self.unfinished] <= _ALONE_SWEEPS * count)).any())
+
+    def answers(self) -> list[Personalized]:
+        """The places now, each with a certificate that holds at any time; of `unfinished` queries
+        too.
+        """
+        vertices, certificate = self.graph.vertices, self._certificate
+        counts = np.array([min(query.k + 1, vertices) for query in self.queries], np.int64)
+        tops = self.graph.permutation.top_k_columns(self._values, counts)
+        bounds, solution_errors = self.error_bounds, certificate.solution_error
+        masses = np.where(certificate.mass > 0.0, certificate.mass, 1.0)
+        return [
+            Personalized(
+                vertices=ids[: query.k],
+                # a negative entry is so by less than the error
+                ranks=np.maximum(values[: query.k], 0.0) / masses[column],
+                error_bound=min(2.0, float(bounds[column])),
+                settled=certified_by_gaps(values, float(solution_errors[column]), query.k),
+                method="pull",
+                iterations=self.iterations,
+            )
+            for column, (query, (ids, values)) in enumerate(zip(self.queries, tops, strict=True))
+        ]

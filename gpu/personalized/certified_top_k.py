@@ -1,0 +1,108 @@
+"""The first places of a personalized query, and how many of them are certified.
+
+With ``M = (I - αP̄ᵀ)⁻¹`` the solution is y* = y + M·r. M is not negative, so what r⁺ adds and what
+r⁻ subtracts bound y* from both sides. What residual mass Σ at other vertices can add to vertex v is
+at most α·N_v·Σ: it takes a step to get there, and returns to v at most N_v - 1 times,
+
+    N_v = 1 / (1 - αℓ/d - α²(1 - ℓ/d)),   1 where v dangles,
+
+ℓ = 1 where v has a loop and d its out-degree: the loop is a return in one step, all else takes two.
+So
+
+    y_v - N_v·(r⁻_v + α(Σr⁻ - r⁻_v))  ≤  y*_v  ≤  y_v + N_v·(r⁺_v + α(Σr⁺ - r⁺_v)).
+
+The order of y* is that of the ranks. Place i is certified, and all before it, if its lower bound is
+above the upper bounds of all vertices behind it. Equal ranks never are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.operations.select import residual_bound
+from gpu.personalized.iterate import PersonalizedIterate
+from gpu.types import Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedTopK:
+    """The first places of an iterate.
+
+    vertices   int64[k], ids, largest y first, ties by id
+    values     float64[k], y
+    certified  how many of the first places are proven
+    sufficient_residual  about what ‖r‖₁ has to fall to for all k to be certified, if the gaps
+                         between them stay: bounds are as wide as ‖r‖₁ is large
+    """
+
+    vertices: NDArray[np.int64]
+    values: Ranking
+    certified: int
+    sufficient_residual: float
+
+
+def certified_top_k(iterate: PersonalizedIterate, k: int) -> CertifiedTopK:
+    """The first k places, or all n if there are fewer."""
+    graph, device = iterate.graph, iterate.graph.backend.device
+    certificate, damping = iterate.certificate, iterate.options.damping
+    touched = iterate.touched
+    values, residuals = iterate.workspace.values, iterate.workspace.residual.values
+    if touched is not None:
+        values, residuals = values[touched], residuals[touched]
+    l1, total = certificate.residual_l1, certificate.residual_sum
+    positive = 0.5 * (l1 + total) + certificate.uncertainty
+    negative = 0.5 * (l1 - total) + certificate.uncertainty
+    places = min(k + 1, len(values))
+    if touched is None:
+        vertices, best_values = graph.permutation.top_k(values, places)
+        best = device.to_host(graph.permutation.positions_of(vertices)).astype(np.int64)
+    else:
+        best, best_values = graph.backend.select.top_k(values, places)
+        vertices = graph.permutation.ids_of(touched[device.to_device(best)])
+    on_device = device.to_device(best)
+    positions = on_device if touched is None else touched[on_device]
+    best_residuals, degree, loop = map(
+        device.to_host, (residuals[on_device], graph.degree[positions], graph.loop[positions])
+    )
+    upper = best_values + residual_bound(np, best_residuals, degree, loop, damping, positive)
+    lower = best_values - residual_bound(np, -best_residuals, degree, loop, damping, negative)
+    others = -np.inf
+    if places < len(values):
+        # includes the last of the best, which is behind all other places anyhow
+        others = graph.backend.select.highest_bound(
+            graph.view, touched, values, residuals, damping, positive, float(best_values[-1])
+        )
+    if len(values) < graph.vertices:
+        others = max(others, damping * positive / (1.0 - damping))
+    behind = np.maximum.accumulate(np.append(upper, others)[::-1])[::-1][1:]
+    proven = lower > behind
+    certified = len(proven) if proven.all() else int(np.argmin(proven))
+    gaps = (best_values - np.append(best_values[1:], 0.0))[:k]
+    widths = np.maximum(gaps + (behind - lower)[:k], gaps)
+    narrowest = float(np.min(gaps / np.maximum(widths, np.finfo(float).tiny), initial=1.0))
+
+    vertices, best_values = vertices[:k], best_values[:k]
+    missing = min(k, graph.vertices) - len(vertices)
+    if missing > 0:
+        # no other vertex was reached: ranks of 0, in the order of ids
+        some = np.arange(min(graph.vertices, len(vertices) + missing))
+        rest = some[~np.isin(some, vertices)][:missing]
+        vertices = np.concatenate([vertices, rest])
+        best_values = np.concatenate([best_values, np.zeros(missing)])
+    return CertifiedTopK(vertices, best_values, min(certified, k), float(l1) * narrowest)
+
+
+def certified_by_gaps(best: Ranking, solution_error: float, k: int) -> int:
+    """How many of the first k places are proven if only the size of the error is known.
+
+    best            float64[…], the largest y, descending: k + 1 of them, or all there are
+    solution_error  ‖y* - y‖₁ at most: no two entries come closer by more
+    """
+    proven = best[:-1] - best[1:] > solution_error
+    first_places = len(proven) if proven.all() else int(np.argmin(proven))
+    if len(best) <= k and first_places == len(proven):
+        return len(best)
+    return min(first_places, k)

@@ -1,0 +1,217 @@
+"""Personalized queries that are kept fresh: after each batch their residual is perturbed, and
+pushed if the bound has passed the target (the dynamic PPR that Wang et al. compare with).
+
+After a perturbation r is signed; the bound and the certified places hold from both sides
+(gpu.pagerank.certificate, gpu.personalized.certified_top_k). A query is solved to half its target,
+so that most batches need no push at all: they change its bound, not its places.
+
+An iterate that stayed near its seeds is packed to the entries that it touched, and unpacked into a
+workspace that all share when there is something to do; so its cost follows what it touches, not n.
+A dense one keeps a workspace of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpu.errors import OutOfMemory
+from gpu.operations.update import GraphUpdate
+from gpu.personalized.certified_top_k import certified_by_gaps
+from gpu.personalized.query import Query, QueryContext
+from gpu.personalized.resolve import ResolvedQuery
+from gpu.personalized.workspace import query_bytes
+from gpu.types import Personalized
+
+_SOLVED_PART = 0.5
+"""A query is solved to this part of its target: the rest is for batches."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A watched query. After it ran out of memory it has no query and no answer until it is solved
+    again.
+
+    answer  with one place more than asked for, which shows how secure the last one is
+    """
+
+    asked: ResolvedQuery
+    query: Query | None
+    answer: Personalized | None
+    perturbed: bool = False
+
+
+class Registration:
+    """The first solve of a query that is to be watched: `step` until `done`, then `Watched.keep`;
+    `close` in any case. A batch between two steps perturbs it, and it continues.
+
+    updates   how many batches of edges came since it began
+    restarts  0: none made it start again
+    """
+
+    def __init__(self, context: QueryContext, name: str, asked: ResolvedQuery) -> None:
+        """Raises OutOfMemory, with what its vectors need at most."""
+        device, needed = context.graph.backend.device, query_bytes(context.graph.vertices)
+        if needed > (available := device.memory_available()):
+            raise OutOfMemory(_purpose(name), needed, available)
+        self.name = name
+        self.asked = asked
+        self.updates = self.restarts = 0
+        self._context = context
+        self._query: Query | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._query is not None and self._query.done
+
+    def step(self) -> None:
+        """Continues, by about a sweep's work at most. Raises OutOfMemory."""
+        if self._query is None:
+            self._query = _begin(self._context, self.asked)
+        self._query.step()
+
+    def perturb(self, update: GraphUpdate) -> None:
+        """Follows a batch of edges."""
+        self.updates += 1
+        if self._query is None:
+            return
+        try:
+            self._query.perturb(update)
+        except MemoryError:
+            # the update stands; the caller gets the error when the query starts again
+            self.close()
+
+    def take(self) -> Query:
+        """The solved query, whose workspace the caller owns from now on."""
+        assert self._query is not None
+        query, self._query = self._query, None
+        return query
+
+    def close(self) -> None:
+        """Gives the workspace back."""
+        if self._query is not None:
+            self._query.close()
+        self._query = None
+
+
+class Watched:
+    """The watched queries of one graph, by name."""
+
+    def __init__(self, context: QueryContext) -> None:
+        self._context = context
+        self._pool = context.pool
+        self._entries: dict[str, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def keep(self, registration: Registration) -> None:
+        """Keeps a solved query, in place of another of the same name."""
+        entry = _Entry(registration.asked, None, None)
+        self._store(entry, registration.take())
+        self._entries[registration.name] = entry
+
+    def remove(self, name: str) -> None:
+        """Forgets a query, if there is one of this name."""
+        self._entries.pop(name, None)
+
+    def answer(self, name: str) -> Personalized:
+        """The places as of the last `refresh`. Raises KeyError, and OutOfMemory if there was not
+        enough memory to bring them up to date.
+        """
+        answer = self._entries[name].answer
+        if answer is None:
+            graph = self._context.graph
+            available = graph.backend.device.memory_available()
+            raise OutOfMemory(_purpose(name), query_bytes(graph.vertices), available)
+        k = self._entries[name].asked.k
+        return replace(
+            answer,
+            vertices=answer.vertices[:k],
+            ranks=answer.ranks[:k],
+            settled=min(answer.settled, k),
+        )
+
+    def perturb(self, update: GraphUpdate) -> None:
+        """Makes every residual that of the graph after a batch."""
+        for entry in self._entries.values():
+            if entry.query is None:
+                continue
+            try:
+                self._unpack(entry.query)
+                entry.query.perturb(update)
+                self._pack(entry.query)
+                entry.perturbed = True
+            except MemoryError:
+                entry.query = entry.answer = None
+
+    def refresh(self) -> None:
+        """Brings every answer up to date with the graph."""
+        for entry in self._entries.values():
+            query = entry.query
+            if query is None or query.iterate.error_bound > entry.asked.target_error:
+                try:
+                    self._solve(entry)
+                except MemoryError:
+                    entry.query = entry.answer = None
+            elif entry.perturbed and entry.answer is not None:
+                entry.answer = self._with_new_bound(entry.answer, query, entry.asked.k)
+            entry.perturbed = False
+
+    @staticmethod
+    def _with_new_bound(answer: Personalized, query: Query, k: int) -> Personalized:
+        iterate, certificate = query.iterate, query.iterate.certificate
+        values = answer.ranks * float(certificate.mass)
+        return replace(
+            answer,
+            error_bound=min(2.0, iterate.error_bound),
+            settled=certified_by_gaps(values, float(certificate.solution_error), k),
+            iterations=0,
+        )
+
+    def _solve(self, entry: _Entry) -> None:
+        asked, query = entry.asked, entry.query
+        entry.query = entry.answer = None
+        if query is not None:
+            self._unpack(query)
+            _run(query)
+            if query.iterate.error_bound > asked.target_error:
+                # rounding has become too large a part of the residual
+                query = None
+        if query is None:
+            query = _begin(self._context, asked)
+            _run(query)
+        self._store(entry, query)
+
+    def _store(self, entry: _Entry, query: Query) -> None:
+        entry.answer = query.answer()
+        self._pack(query)
+        entry.query = query
+
+    def _pack(self, query: Query) -> None:
+        if not query.iterate.dense:
+            self._pool.give_back(query.iterate.pack())
+
+    def _unpack(self, query: Query) -> None:
+        if query.iterate.packed:
+            query.iterate.unpack(self._pool.take(query.query.method == "push"))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the iterates hold on the device."""
+        queries = [entry.query for entry in self._entries.values() if entry.query is not None]
+        return sum(query.iterate.nbytes for query in queries)
+
+
+def _begin(context: QueryContext, asked: ResolvedQuery) -> Query:
+    target_error = _SOLVED_PART * asked.target_error
+    return Query(context, replace(asked, k=asked.k + 1, target_error=target_error, target="error"))
+
+
+def _run(query: Query) -> None:
+    query.iterations = 0
+    while not query.done:
+        query.step()
+
+
+def _purpose(name: str) -> str:
+    return f"the watched query {name!r}"

@@ -1,0 +1,54 @@
+"""Documents say what the recorded figures say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import harness, plots, tables
+from gpu import STRATEGIES
+
+DOCUMENTS = sorted(harness.DOCUMENTS.glob("*.md"))
+RECORDS = sorted(harness.RESULTS.glob("*.json"))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_figures_in_the_documents_are_the_recorded_ones(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert tables.with_figures(text) == text, "run python -m benchmarks.tables"
+
+
+def test_every_recorded_figure_is_shown() -> None:
+    shown = {
+        match["name"] for path in DOCUMENTS for match in tables.MARKS.finditer(path.read_text())
+    }
+    assert shown == {path.stem for path in RECORDS}
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_every_figure_says_where_it_comes_from(path: Path) -> None:
+    document = json.loads(path.read_text())
+    assert document["machine"]
+    assert document["command"].startswith(("python -m benchmarks.", "python -m tests."))
+    assert "dirty" not in document["commit"]
+
+
+def test_the_plots_show_the_recorded_figures() -> None:
+    drawn = plots.plots()
+    assert drawn.keys() == set(harness.DOCUMENTS.glob("*.svg"))
+    for path, expected in drawn.items():
+        assert path.read_text("utf-8") == expected, "run python -m benchmarks.plots"
+        document = "personalized.md" if path.stem == "switch" else "strategies.md"
+        assert f"]({path.name})" in (harness.DOCUMENTS / document).read_text("utf-8")
+
+
+def test_the_plot_has_a_colour_for_every_strategy() -> None:
+    assert set(plots.COLOURS) == set(STRATEGIES) - {"residual"}
+
+
+def test_every_strategy_is_explained() -> None:
+    text = (harness.DOCUMENTS / "strategies.md").read_text("utf-8")
+    for strategy in STRATEGIES:
+        assert f"| `{strategy}`" in text

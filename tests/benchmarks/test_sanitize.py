@@ -1,0 +1,27 @@
+"""The stream for compute-sanitizer, on the kernels compiled for the CPU."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from benchmarks import sanitize
+from gpu.backends import backend_named
+from tests.cuda_emulator.emulated import emulated_backend
+
+FOR_DEVICE_COLUMNS = {
+    "rebuild: count_buckets<int64>",
+    "rebuild: keys_of_range<int64>",
+    "resolve_update: pack_keys<int64>",
+}
+"""Kernels for 64-bit ids that are on a device; emulated, all arrays are on the host."""
+
+
+def test_the_stream_launches_every_kernel() -> None:
+    # the smallest graph with a row for several warps, and one case of each policy and storage
+    with patch.object(sanitize, "SCALE", 12), patch("gpu.backends.cuda.select._SORTED", 0):
+        left = sanitize.run(
+            emulated_backend(),
+            backend_named("cpu"),
+            [("uniform", "float64"), ("self-loop", "float32")],
+        )
+    assert left == FOR_DEVICE_COLUMNS

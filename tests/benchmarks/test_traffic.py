@@ -1,0 +1,55 @@
+"""What kernels have to move."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.traffic import MODELS, needed_bytes
+from benchmarks.traffic.model import Sizes, named
+from gpu import EdgeBatch
+from gpu.backends import backend_named
+from gpu.backends.cuda.kernels.loader import NAMES
+from gpu.graph.dynamic_graph import DynamicGraph
+
+KERNELS = {f"{file}: {name}" for file, names in NAMES.items() for name in names}
+
+
+def test_every_model_is_that_of_a_kernel() -> None:
+    assert set(MODELS) <= KERNELS
+
+
+def test_the_sizes_of_a_graph() -> None:
+    graph = DynamicGraph(backend_named("cpu"), "uniform")
+    # a loop is no entry, and a vertex with nothing else is isolated
+    graph.apply(EdgeBatch(np.array([0, 0, 1, 3]), np.array([1, 2, 2, 3]), vertices=6))
+    assert Sizes.of(graph) == Sizes(vertices=6, entries=3, sending=2, isolated=3)
+
+
+def test_arguments_have_the_names_of_the_kernels_parameters() -> None:
+    kernel = "residual: finish_step<double>"
+    arguments = named(kernel, range(12))
+    assert list(arguments)[:2] == ["order", "count"]
+    assert (arguments["listing"], arguments["found"]) == (8, 11)
+    with pytest.raises(ValueError, match="shorter"):
+        named(kernel, range(11))
+
+
+def test_a_sweep_needs_what_its_header_says() -> None:
+    sizes = Sizes(vertices=1_000, entries=16_000, sending=800, isolated=100)
+    # 4 bytes an entry; 16 + 5 + 16 + 16 + 4 a vertex
+    needed = needed_bytes("sweep: sweep<double, false>", sizes, [None] * 20)
+    assert needed == 4 * 16_000 + 57 * 1_000
+
+
+def test_what_is_gathered_counts_no_more_than_there_is() -> None:
+    order, lengths = np.array([0, 2], np.int32), np.array([3, 50, 2], np.int32)
+    step = "residual: jacobi_step<double, false>"
+    for sending, gathered in ((4, 4), (100, 5)):
+        sizes = Sizes(vertices=100, entries=55, sending=sending)
+        arguments = [order, None, lengths, *[None] * 16]
+        assert needed_bytes(step, sizes, arguments) == 4 * 5 + 37 * 2 + 8 * gathered
+
+
+def test_a_kernel_without_a_model_has_no_figure() -> None:
+    assert needed_bytes("resolve_update: sort_small", Sizes(), ()) is None

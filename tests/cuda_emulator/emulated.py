@@ -1,0 +1,74 @@
+"""The ``cuda`` backend without a GPU: NumPy arrays, and kernels that run on the CPU."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from time import perf_counter
+from typing import Literal
+
+import numpy as np
+
+from gpu.backends.cuda import make_backend
+from gpu.backends.cuda.device import Device
+from gpu.operations.backend import Backend
+from tests.cuda_emulator.harness import CpuLoader, require_compiler
+
+MEMORY = 8 << 30
+"""Bytes that the emulated device reports as free."""
+
+
+class Stream:
+    """Work is done as soon as it is issued; but, as on a device, the time of an event can be read
+    only after the host has waited for it or for a later one.
+    """
+
+    def __init__(self) -> None:
+        self.recorded = 0
+        self.waited = 0
+
+    def synchronize(self) -> None:
+        self.waited = self.recorded
+
+    def event(self) -> StreamEvent:
+        return StreamEvent(self)
+
+    def milliseconds(self, first: StreamEvent, last: StreamEvent) -> float:
+        for event in (first, last):
+            if not 0 < event.place <= self.waited:
+                raise RuntimeError("cudaErrorNotReady: the host has not waited for the event")
+        return 1e3 * (last.reached - first.reached)
+
+
+class StreamEvent:
+    """Used as cupy.cuda.Event is."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.place = 0
+        self.reached = 0.0
+
+    def record(self) -> None:
+        self.stream.recorded += 1
+        self.place = self.stream.recorded
+        self.reached = perf_counter()
+
+    def synchronize(self) -> None:
+        self.stream.waited = max(self.stream.waited, self.place)
+
+
+def emulated_backend(order: Literal["forward", "shuffled"] = "forward") -> Backend:
+    """The ``cuda`` backend; its launches run in `order` (see CpuLoader)."""
+    require_compiler()
+    stream = Stream()
+    return make_backend(
+        Device(
+            xp=np,
+            load=CpuLoader(order),
+            to_host=np.asarray,
+            synchronize=stream.synchronize,
+            event=stream.event,
+            milliseconds=stream.milliseconds,
+            memory_available=lambda: MEMORY,
+            reading=nullcontext,
+        )
+    )

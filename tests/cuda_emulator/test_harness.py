@@ -1,0 +1,701 @@
+"""The harness runs CUDA kernels correctly, and finds the faults planted here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from tests.cuda_emulator.harness import CompiledKernel, CpuLoader, KernelFault, require_compiler
+
+Order = Literal["forward", "shuffled"]
+Load = Callable[[str], CompiledKernel]
+
+WORKING = r"""
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cuda/std/cstdint>
+
+namespace cg = cooperative_groups;
+
+constexpr int BLOCK = 128;
+
+template <int LANES, class Value>
+__global__ void __launch_bounds__(BLOCK)
+row_sums(const Value* __restrict__ values, Value* __restrict__ sums) {
+    Value value = values[blockIdx.x * blockDim.x + threadIdx.x];
+#pragma unroll
+    for (int step = LANES / 2; step > 0; step /= 2)
+        value += __shfl_xor_sync(0xffffffffu, value, step);
+    if (threadIdx.x % LANES == 0) sums[(blockIdx.x * blockDim.x + threadIdx.x) / LANES] = value;
+}
+
+__global__ void block_sums(const double* values, double* sums) {
+    __shared__ double tree[BLOCK];
+    const int thread = threadIdx.x;
+    tree[thread] = values[blockIdx.x * BLOCK + thread];
+    __syncthreads();
+    for (int step = BLOCK / 2; step > 0; step /= 2) {
+        if (thread < step) tree[thread] += tree[thread + step];
+        __syncthreads();
+    }
+    if (thread == 0) sums[blockIdx.x] = tree[0];
+}
+
+template <class Value>
+__device__ Value* scratch() {
+    extern __shared__ __align__(16) unsigned char bytes[];
+    return reinterpret_cast<Value*>(bytes);
+}
+
+__global__ void reverse(const int* from, int* to) {
+    int* kept = scratch<int>();
+    kept[threadIdx.x] = from[blockIdx.x * blockDim.x + threadIdx.x];
+    __syncthreads();
+    to[blockIdx.x * blockDim.x + threadIdx.x] = kept[blockDim.x - 1 - threadIdx.x];
+}
+
+__global__ void shuffles(int* out) {
+    const int lane = threadIdx.x;
+    int* row = out + lane * 6;
+    row[0] = __shfl_sync(0xffffffffu, lane, 37);
+    row[1] = __shfl_sync(0xffffffffu, lane, 3, 8);
+    row[2] = __shfl_up_sync(0xffffffffu, lane, 3);
+    row[3] = __shfl_down_sync(0xffffffffu, lane, 3, 16);
+    row[4] = __shfl_xor_sync(0xffffffffu, lane, 5, 4);
+    row[5] = __match_any_sync(0xffffffffu, lane / 20);
+}
+
+__global__ void votes(const int* flags, unsigned* out) {
+    const int flag = flags[threadIdx.x];
+    const unsigned half = threadIdx.x < 16 ? 0x0000ffffu : 0xffff0000u;
+    unsigned* row = out + threadIdx.x * 7;
+    row[0] = __ballot_sync(0xffffffffu, flag);
+    row[1] = __any_sync(half, flag);
+    row[2] = __all_sync(half, flag);
+    row[3] = __reduce_add_sync(half, 1u + threadIdx.x);
+    row[4] = __syncthreads_count(flag);
+    row[5] = __popc(row[0]);
+    row[6] = __ffs(static_cast<int>(row[0]));
+}
+
+__global__ void exited_lanes(int* out) {
+    if (threadIdx.x >= 20) return;
+    out[threadIdx.x] = __ballot_sync(0xffffffffu, 1);
+}
+
+struct Edge { int source, target; };
+
+__global__ void atomics(
+    const Edge* edges, int count, int* degree, unsigned long long* total, double* sum,
+    float* largest, int* winner) {
+    for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < count; at += gridDim.x * blockDim.x) {
+        atomicAdd(&degree[edges[at].source], 1);
+        atomicAdd(total, static_cast<unsigned long long>(edges[at].target));
+        atomicAdd(sum, 0.5);
+        int* bits = reinterpret_cast<int*>(largest);
+        atomicMax(bits, __float_as_int(static_cast<float>(edges[at].target)));
+        atomicCAS(winner, -1, edges[at].source);
+    }
+}
+
+__global__ void locked_increments(int* lock, int* count) {
+    while (atomicCAS(lock, 0, 1) != 0) {}
+    const int before = *count;
+    __threadfence();
+    *count = before + 1;
+    atomicExch(lock, 0);
+}
+
+__global__ void neighbours_of_the_grid(const int* values, int* scratch, int* out) {
+    cg::grid_group grid = cg::this_grid();
+    __shared__ int own;
+    const int rank = static_cast<int>(grid.thread_rank()), count = static_cast<int>(grid.size());
+    if (threadIdx.x == 0) own = blockIdx.x;
+    scratch[rank] = values[rank] * 2;
+    grid.sync();
+    const int next = scratch[(rank + 1) % count];
+    grid.sync();
+    scratch[rank] = next;
+    grid.sync();
+    out[rank] = scratch[(rank + 1) % count] + 1000 * own;
+}
+
+__global__ void tiles(const double* values, double* sums) {
+    auto tile = cg::tiled_partition<8>(cg::this_thread_block());
+    const double sum = cg::reduce(tile, values[threadIdx.x], cg::plus<double>());
+    if (tile.thread_rank() == 0) sums[tile.meta_group_rank()] = sum;
+}
+
+__global__ void places(int* out) {
+    const int inside = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    const int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    out[block * blockDim.x * blockDim.y * blockDim.z + inside] += block * 100 + inside;
+}
+
+__global__ void scalars(
+    double real, float single, cuda::std::int64_t wide, unsigned char small, bool flag,
+    const int* nothing, double* out) {
+    out[0] = real;
+    out[1] = single;
+    out[2] = wide;
+    out[3] = small;
+    out[4] = flag;
+    out[5] = nothing == nullptr;
+}
+"""
+WORKING_NAMES = (
+    "row_sums<8, double>",
+    "row_sums<32, float>",
+    "block_sums",
+    "reverse",
+    "shuffles",
+    "votes",
+    "exited_lanes",
+    "atomics",
+    "locked_increments",
+    "neighbours_of_the_grid",
+    "tiles",
+    "places",
+    "scalars",
+)
+
+FAULTY = r"""
+#include <cooperative_groups.h>
+
+__global__ void sum_without_barrier(const double* values, double* sum) {
+    __shared__ double kept[64];
+    kept[threadIdx.x] = values[threadIdx.x];
+    if (threadIdx.x == 0) {
+        double total = 0.0;
+        for (int at = 0; at < 64; ++at) total += kept[at];
+        *sum = total;
+    }
+}
+
+__global__ void reversed_scan_without_barrier(int* values) {
+    __shared__ int kept[64];
+    kept[threadIdx.x] = values[threadIdx.x];
+    values[threadIdx.x] = threadIdx.x > 0 ? kept[threadIdx.x - 1] : 0;
+}
+
+__device__ double sum_of_warps(double value) {
+    __shared__ double warps[8];
+    for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+    __syncthreads();
+    double sum = 0.0;
+    for (int warp = 0; warp < 8; ++warp) sum += warps[warp];
+    return sum;
+}
+
+__global__ void sums_without_barrier_between(const double* values, double* sums) {
+    const double first = sum_of_warps(values[threadIdx.x]);
+    const double second = sum_of_warps(10.0 * values[threadIdx.x]);
+    if (threadIdx.x % 32 == 0) {
+        sums[threadIdx.x / 32] = first;
+        sums[threadIdx.x / 32 + 8] = second;
+    }
+}
+
+__global__ void add_without_atomic(int* count, int* order) {
+    const int before = *count;
+    atomicAdd(order, 1);
+    *count = before + 1;
+}
+
+__global__ void half_a_barrier(int* out) {
+    if (threadIdx.x < 32) __syncthreads();
+    out[threadIdx.x] = 1;
+}
+
+__global__ void two_barriers(int* out) {
+    if (threadIdx.x < 32)
+        __syncthreads();
+    else
+        __syncthreads();
+    out[threadIdx.x] = 1;
+}
+
+__global__ void half_a_warp(int* out) {
+    constexpr unsigned all = 0xffffffffu;
+    out[threadIdx.x] = threadIdx.x % 2 ? __shfl_sync(all, 1, 0) : __any_sync(all, 1);
+}
+
+__global__ void foreign_mask(int* out) { out[threadIdx.x] = __shfl_sync(0x0000ffffu, 1, 0); }
+
+__global__ void half_a_grid(int* out) {
+    if (blockIdx.x == 0) cooperative_groups::this_grid().sync();
+    out[0] = 1;
+}
+
+__global__ void write_at(int* out, const int* in, int at) { out[at] = in[0]; }
+__global__ void read_at(int* out, const int* in, int at) { out[0] = in[at]; }
+
+__global__ void shared_at(int* out, int at) {
+    __shared__ int kept[8];
+    kept[at] = 1;
+    out[0] = kept[at];
+}
+
+__global__ void dynamic_at(int* out, int at) {
+    extern __shared__ int kept[];
+    kept[at] = 1;
+    out[0] = kept[at];
+}
+
+__global__ void unwritten(double* out) {
+    __shared__ double kept[2];
+    out[0] = kept[threadIdx.x];
+}
+
+__global__ void overflow(int* out, int value) { out[0] = value + 1; }
+
+__global__ void spin(int* flag) {
+    while (atomicAdd(flag, 0) == 0) {}
+}
+"""
+FAULTY_NAMES = (
+    "sum_without_barrier",
+    "reversed_scan_without_barrier",
+    "sums_without_barrier_between",
+    "add_without_atomic",
+    "half_a_barrier",
+    "two_barriers",
+    "half_a_warp",
+    "foreign_mask",
+    "half_a_grid",
+    "write_at",
+    "read_at",
+    "shared_at",
+    "dynamic_at",
+    "unwritten",
+    "overflow",
+    "spin",
+)
+
+
+def _loader(order: Order, seed: int = 1) -> CpuLoader:
+    require_compiler()
+    return CpuLoader(
+        order,
+        seed,
+        source={"working": WORKING, "faulty": FAULTY}.__getitem__,
+        names={"working": WORKING_NAMES, "faulty": FAULTY_NAMES},
+    )
+
+
+@pytest.fixture(params=["forward", "shuffled"])
+def working(request: pytest.FixtureRequest) -> Load:
+    return _loader(request.param)("working")
+
+
+@pytest.fixture
+def faulty() -> Load:
+    return _loader("forward")("faulty")
+
+
+@pytest.fixture
+def faulty_shuffled() -> Load:
+    return _loader("shuffled")("faulty")
+
+
+def _line(text: str) -> int:
+    """The line of FAULTY that holds `text`, counted from 1."""
+    return next(at for at, line in enumerate(FAULTY.splitlines(), 1) if text in line)
+
+
+# --- what works ---
+
+
+def test_template_kernels_sum_rows_by_shuffles(working: Load) -> None:
+    values = np.random.default_rng(1).integers(0, 100, 256)
+    sums = np.zeros(32)
+    working("row_sums<8, double>")((2,), (128,), (values.astype(np.float64), sums))
+    assert sums.tolist() == values.reshape(-1, 8).sum(1).tolist()
+    singles = np.zeros(8, np.float32)
+    working("row_sums<32, float>")((2,), (128,), (values.astype(np.float32), singles))
+    assert singles.tolist() == values.reshape(-1, 32).sum(1).tolist()
+
+
+def test_a_block_sums_by_barriers_and_static_shared_memory(working: Load) -> None:
+    values = np.random.default_rng(2).integers(0, 100, 5 * 128).astype(np.float64)
+    sums = np.zeros(5)
+    working("block_sums")((5,), (128,), (values, sums))
+    assert sums.tolist() == values.reshape(5, 128).sum(1).tolist()
+
+
+def test_dynamic_shared_memory_has_the_size_of_the_launch(working: Load) -> None:
+    values = np.arange(96, dtype=np.int32)
+    reversed_values = np.zeros_like(values)
+    working("reverse")((3,), (32,), (values, reversed_values), shared_mem=128)
+    assert reversed_values.tolist() == values.reshape(3, 32)[:, ::-1].ravel().tolist()
+
+
+def test_shuffles_read_the_lanes_that_cuda_defines(working: Load) -> None:
+    out = np.zeros((32, 6), np.int32)
+    working("shuffles")((1,), (32,), (out,))
+    lane = np.arange(32)
+    assert out[:, 0].tolist() == [5] * 32
+    assert out[:, 1].tolist() == (lane // 8 * 8 + 3).tolist()
+    assert out[:, 2].tolist() == np.where(lane >= 3, lane - 3, lane).tolist()
+    assert out[:, 3].tolist() == np.where(lane % 16 + 3 < 16, lane + 3, lane).tolist()
+    # xor by 5 from a segment of 4 reads an earlier segment, never a later one
+    assert out[:, 4].tolist() == np.where((lane ^ 5) < lane // 4 * 4 + 4, lane ^ 5, lane).tolist()
+    groups = np.where(lane < 20, (1 << 20) - 1, 0xFFF << 20)
+    assert out[:, 5].view(np.uint32).tolist() == groups.tolist()
+
+
+def test_votes_and_reductions_cover_the_lanes_of_their_mask(working: Load) -> None:
+    flags = np.array([1] * 16 + [0, 1] * 8, np.int32)
+    out = np.zeros((32, 7), np.uint32)
+    working("votes")((1,), (32,), (flags, out))
+    assert out[3].tolist() == [0xAAAAFFFF, 1, 1, 136, 24, 24, 1]
+    assert out[20].tolist() == [0xAAAAFFFF, 1, 0, 392, 24, 24, 1]
+
+
+def test_a_mask_may_name_lanes_that_exited(working: Load) -> None:
+    out = np.zeros(20, np.int32)
+    working("exited_lanes")((1,), (32,), (out,))
+    assert out.tolist() == [(1 << 20) - 1] * 20
+
+
+def test_atomics_count_sum_and_choose(working: Load) -> None:
+    edges = np.random.default_rng(3).integers(0, 50, (1000, 2)).astype(np.int32)
+    degree, total, winner = np.zeros(50, np.int32), np.zeros(1, np.uint64), np.full(1, -1, np.int32)
+    added, largest = np.zeros(1), np.zeros(1, np.float32)
+    working("atomics")((3,), (64,), (edges, np.int32(1000), degree, total, added, largest, winner))
+    assert degree.tolist() == np.bincount(edges[:, 0], minlength=50).tolist()
+    assert total[0] == edges[:, 1].sum()
+    assert added[0] == 500.0
+    assert largest[0] == edges[:, 1].max()
+    assert winner[0] in edges[:, 0]
+
+
+def test_threads_that_spin_on_a_lock_get_it(working: Load) -> None:
+    lock, count = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    working("locked_increments")((3,), (64,), (lock, count))
+    assert count[0] == 192
+
+
+def test_a_cooperative_grid_meets_and_keeps_the_shared_memory_of_its_blocks(working: Load) -> None:
+    values = np.arange(96, dtype=np.int32)
+    out = np.zeros_like(values)
+    working("neighbours_of_the_grid")((3,), (32,), (values, np.zeros_like(values), out))
+    assert out.tolist() == (2 * ((values + 2) % 96) + 1000 * (values // 32)).tolist()
+
+
+def test_cooperative_tiles_reduce(working: Load) -> None:
+    values = np.arange(64, dtype=np.float64)
+    sums = np.zeros(8)
+    working("tiles")((1,), (64,), (values, sums))
+    assert sums.tolist() == values.reshape(8, 8).sum(1).tolist()
+
+
+def test_every_thread_of_a_launch_in_three_dimensions_runs_once(working: Load) -> None:
+    out = np.zeros(2 * 3 * 4 * 24, np.int32)
+    working("places")((2, 3, 4), (4, 3, 2), (out,))
+    assert out.tolist() == [block * 100 + inside for block in range(24) for inside in range(24)]
+
+
+def test_scalars_of_every_width_and_null_pointers_arrive(working: Load) -> None:
+    out = np.zeros(6)
+    arguments = (np.float64(0.1), np.float32(0.5), np.int64(2**40), np.uint8(200), np.bool_(True))
+    for null in (None, np.uintp(0)):
+        working("scalars")((1,), (1,), (*arguments, null, out))
+        assert out.tolist() == [0.1, 0.5, 2.0**40, 200.0, 1.0, 1.0]
+
+
+def test_arrays_that_overlap_stay_overlapping(faulty: Load) -> None:
+    values = np.array([1, 2, 3], np.int32)
+    faulty("write_at")((1,), (1,), (values[:2], values[1:], np.int32(0)))
+    assert values.tolist() == [2, 2, 3]
+
+
+def test_kernels_may_be_launched_from_several_threads(working: Load) -> None:
+    values = np.arange(128, dtype=np.float64)
+    results = [np.zeros(1) for _ in range(4)]
+
+    def launch(result: np.ndarray[Any, Any]) -> None:
+        for _ in range(20):
+            working("block_sums")((1,), (128,), (values, result))
+
+    threads = [threading.Thread(target=launch, args=(result,)) for result in results]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [result[0] for result in results] == [values.sum()] * 4
+
+
+def test_a_library_is_compiled_once_for_the_same_source(tmp_path: Path) -> None:
+    require_compiler()
+    for value in (1, 2, 1):
+        text = f"__global__ void store(int* out) {{ *out = {value}; }}"
+        load = CpuLoader(
+            source={"store": text}.__getitem__, names={"store": ("store",)}, cache=tmp_path
+        )
+        out = np.zeros(1, np.int32)
+        load("store")("store")((1,), (1,), (out,))
+        assert out[0] == value
+    assert len(list(tmp_path.glob("store-*.so"))) == 2
+
+
+# --- planted faults ---
+
+
+def test_a_missing_barrier_gives_a_wrong_sum(faulty: Load, faulty_shuffled: Load) -> None:
+    for load in (faulty, faulty_shuffled):
+        total = np.zeros(1)
+        load("sum_without_barrier")((1,), (64,), (np.ones(64), total))
+        assert total[0] != 64.0
+
+
+def test_a_missing_barrier_that_forward_order_hides_shows_in_shuffled_order(
+    faulty: Load, faulty_shuffled: Load
+) -> None:
+    right = [0, *range(63)]
+    values = np.arange(64, dtype=np.int32)
+    faulty("reversed_scan_without_barrier")((1,), (64,), (values,))
+    assert values.tolist() == right
+    values = np.arange(64, dtype=np.int32)
+    faulty_shuffled("reversed_scan_without_barrier")((1,), (64,), (values,))
+    assert values.tolist() != right
+
+
+def test_a_warp_that_overtakes_the_readers_of_shared_memory_shows_in_shuffled_order(
+    faulty: Load, faulty_shuffled: Load
+) -> None:
+    right = [256.0] * 8 + [2560.0] * 8
+
+    def outcome(load: Load) -> list[float]:
+        sums = np.zeros(16)
+        load("sums_without_barrier_between")((1,), (256,), (np.ones(256), sums))
+        return [float(total) for total in sums]
+
+    assert outcome(faulty) == right
+    # half of the launches let warps run ahead
+    assert sum(outcome(faulty_shuffled) != right for _ in range(20)) >= 5
+
+
+def test_an_update_that_is_not_atomic_loses_counts_in_shuffled_order(faulty_shuffled: Load) -> None:
+    count, order = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    faulty_shuffled("add_without_atomic")((1,), (64,), (count, order))
+    assert order[0] == 64
+    assert count[0] < 64
+
+
+def test_shuffled_order_is_the_same_for_the_same_seed() -> None:
+    def lost(seed: int) -> list[int]:
+        kernel = _loader("shuffled", seed)("faulty")("add_without_atomic")
+        counts = [np.zeros(2, np.int32) for _ in range(8)]
+        for count in counts:
+            kernel((2,), (64,), (count[:1], count[1:]))
+        return [int(count[0]) for count in counts]
+
+    assert lost(5) == lost(5)
+    assert len(set(lost(5))) > 1, "each launch has its own order"
+    assert lost(5) != lost(6)
+
+
+@pytest.mark.parametrize("order", ["forward", "shuffled"])
+def test_a_divergent_barrier_is_reported_with_the_kernels_name(order: Order) -> None:
+    kernel = _loader(order)("faulty")("half_a_barrier")
+    line = _line("x < 32) __sync")
+    out = np.zeros(64, np.int32)
+    with pytest.raises(
+        KernelFault,
+        match=r"^half_a_barrier: divergent barrier: of the 64 threads of block \([01], 0, 0\), "
+        rf"32 exited and the others wait: 32 in __syncthreads\(\) at \S*faulty\.cu:{line}",
+    ):
+        kernel((2,), (64,), (out,))
+    assert not out.any()
+
+
+def test_a_barrier_met_at_two_places_is_divergent(faulty: Load) -> None:
+    first = _line("else") - 1
+    with pytest.raises(
+        KernelFault,
+        match=r"two_barriers: divergent barrier: threads of a block meet in __syncthreads\(\) "
+        rf"at \S*faulty\.cu:{first} and at \S*faulty\.cu:{first + 2}",
+    ):
+        faulty("two_barriers")((1,), (64,), (np.zeros(64, np.int32),))
+
+
+def test_a_warp_divided_between_two_operations_is_divergent(faulty: Load) -> None:
+    with pytest.raises(
+        KernelFault,
+        match=r"0 exited and the others wait: 16 in __any_sync\(\).*16 in __shfl_sync\(\)",
+    ):
+        faulty("half_a_warp")((1,), (32,), (np.zeros(32, np.int32),))
+
+
+def test_a_lane_outside_of_its_own_mask_is_reported(faulty: Load) -> None:
+    with pytest.raises(KernelFault, match="lane 16 is not in its own mask 0x0000ffff, in block"):
+        faulty("foreign_mask")((1,), (32,), (np.zeros(32, np.int32),))
+
+
+def test_a_grid_barrier_that_some_blocks_miss_is_divergent(faulty: Load) -> None:
+    with pytest.raises(
+        KernelFault,
+        match=r"half_a_grid: divergent barrier: of the 3 blocks, 1 wait in grid.sync\(\)",
+    ):
+        faulty("half_a_grid")((3,), (32,), (np.zeros(1, np.int32),))
+
+
+@pytest.mark.parametrize("at", [5, 1000, -70000])
+@pytest.mark.parametrize(
+    ("name", "argument", "line"), [("write_at", 0, "out[at] ="), ("read_at", 1, "= in[at]")]
+)
+def test_an_access_out_of_bounds_names_argument_element_and_line(
+    faulty: Load, name: str, argument: int, line: str, at: int
+) -> None:
+    arrays = (np.zeros(5, np.int32), np.ones(5, np.int32))
+    with pytest.raises(
+        KernelFault,
+        match=rf"^{name}: out of bounds: element {at} of argument {argument}, which has 5 elements"
+        rf" at faulty\.cu:{_line(line)}, in block \(0, 0, 0\), thread \(0, 0, 0\)$",
+    ):
+        faulty(name)((1,), (1,), (*arrays, np.int32(at)))
+    assert not arrays[0].any()
+
+
+def test_a_write_just_before_an_array_is_noticed(faulty: Load) -> None:
+    out = np.zeros(5, np.int32)
+    with pytest.raises(
+        KernelFault, match="write_at: wrote just before the beginning of argument 0"
+    ):
+        faulty("write_at")((1,), (1,), (out, np.ones(5, np.int32), np.int32(-1)))
+    assert not out.any()
+
+
+def test_every_access_to_an_empty_array_is_out_of_bounds(faulty: Load) -> None:
+    with pytest.raises(KernelFault, match="element 0 of argument 1, which has 0 elements"):
+        faulty("read_at")((1,), (1,), (np.zeros(1, np.int32), np.zeros(0, np.int32), np.int32(0)))
+
+
+def test_a_null_pointer_that_is_read_is_reported(faulty: Load) -> None:
+    with pytest.raises(KernelFault, match=r"null or misaligned pointer.* at \S*faulty\.cu:"):
+        faulty("read_at")((1,), (1,), (np.zeros(1, np.int32), None, np.int32(0)))
+
+
+def test_an_index_beyond_a_shared_array_is_reported(faulty: Load) -> None:
+    with pytest.raises(
+        KernelFault, match=r"shared_at: out of bounds at \S*faulty\.cu:\d+: index 8 of an array"
+    ):
+        faulty("shared_at")((1,), (1,), (np.zeros(1, np.int32), np.int32(8)))
+
+
+def test_an_access_beyond_the_dynamic_shared_memory_is_reported(faulty: Load) -> None:
+    out = np.zeros(1, np.int32)
+    faulty("dynamic_at")((1,), (1,), (out, np.int32(7)), shared_mem=32)
+    assert out[0] == 1
+    with pytest.raises(KernelFault, match=r"dynamic_at: access to address .* at faulty\.cu:"):
+        faulty("dynamic_at")((1,), (1,), (out, np.int32(8)), shared_mem=32)
+
+
+def test_shared_memory_is_garbage_until_written(faulty: Load) -> None:
+    out = np.zeros(1)
+    faulty("unwritten")((1,), (1,), (out,))
+    assert np.isnan(out[0])
+
+
+def test_signed_overflow_is_reported(faulty: Load) -> None:
+    with pytest.raises(KernelFault, match=r"overflow: signed addition overflows at \S*faulty\.cu:"):
+        faulty("overflow")((1,), (1,), (np.zeros(1, np.int32), np.int32(2**31 - 1)))
+
+
+def test_a_thread_that_spins_for_ever_is_stopped(faulty_shuffled: Load) -> None:
+    with pytest.raises(KernelFault, match="spin: yielded 10000000 times: it spins"):
+        faulty_shuffled("spin")((1,), (2,), (np.zeros(1, np.int32),))
+
+
+def test_a_launch_after_a_fault_is_sound(faulty: Load, working: Load) -> None:
+    for name in ("half_a_barrier", "two_barriers", "half_a_warp"):
+        with pytest.raises(KernelFault):
+            faulty(name)((1,), (64,), (np.zeros(64, np.int32),))
+        test_a_block_sums_by_barriers_and_static_shared_memory(working)
+
+
+# --- launches that are rejected ---
+
+_OUT, _IN, _AT = np.zeros(3, np.int32), np.zeros(3, np.int32), np.int32(0)
+_READ_ONLY = np.zeros(3, np.int32)
+_READ_ONLY.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((_OUT, _IN), "write_at takes 3 arguments, got 2"),
+        ((_OUT, _IN, 0), "write_at: argument 2 must be int32, got int 0"),
+        ((_OUT, _IN, np.int64(0)), "write_at: argument 2 must be int32, got a scalar of int64"),
+        ((_OUT, _IN, np.uint32(0)), "write_at: argument 2 must be int32, got a scalar of uint32"),
+        ((_OUT, _IN, None), "write_at: argument 2 must be int32, got NoneType None"),
+        (
+            (np.uintp(8), _IN, _AT),
+            "write_at: argument 0 must be an array of int32, got uint64 np.uint64(8)",
+        ),
+        ((_OUT, _IN, _IN), "write_at: argument 2 must be int32, got an array of int32"),
+        (
+            (np.zeros(3), _IN, _AT),
+            "write_at: argument 0 must be an array of int32, got an array of float64",
+        ),
+        (
+            (_OUT, _IN[::2], _AT),
+            "write_at: argument 1 must be an array of int32, got an array that is not contiguous",
+        ),
+        (
+            (_READ_ONLY, _IN, _AT),
+            "write_at: argument 0 must be an array of int32, "
+            "got a read-only array, and the parameter is not const",
+        ),
+        (
+            (np.int32(1), _IN, _AT),
+            "write_at: argument 0 must be an array of int32, got int32 np.int32(1)",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_the_parameters_are_rejected(
+    faulty: Load, arguments: tuple[object, ...], message: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        faulty("write_at")((1,), (1,), arguments)
+    assert str(caught.value) == message
+
+
+def test_a_read_only_array_fits_a_const_parameter(faulty: Load) -> None:
+    faulty("write_at")((1,), (1,), (np.zeros(3, np.int32), _READ_ONLY, _AT))
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "shared_mem", "message"),
+    [
+        ((0,), (1,), 0, r"write_at: grid=\(0,\) is not 1 to 3 extents from 1 to"),
+        ((1, 70000), (1,), 0, r"write_at: grid=\(1, 70000\) is not"),
+        ((1,), (1, 1, 65), 0, r"write_at: block=\(1, 1, 65\) is not"),
+        ((1,), (32, 33), 0, r"write_at: block=\(32, 33\) has more than 1024 threads"),
+        ((1,), (1,), 49153, r"write_at: shared_mem=49153 is not from 0 to 49152"),
+    ],
+)
+def test_shapes_that_cuda_rejects_are_rejected(
+    faulty: Load, grid: tuple[int, ...], block: tuple[int, ...], shared_mem: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        faulty("write_at")(grid, block, (_OUT, _IN, _AT), shared_mem=shared_mem)
+
+
+def test_an_unknown_kernel_is_rejected_by_name(faulty: Load) -> None:
+    with pytest.raises(KeyError, match=r"'absent' is not among faulty's kernels"):
+        faulty("absent")
+
+
+def test_a_kernel_that_does_not_compile_shows_the_compilers_message() -> None:
+    require_compiler()
+    load = CpuLoader(source=lambda _: "__global__ void broken( {}", names={"broken": ("broken",)})
+    with pytest.raises(RuntimeError, match=r"broken\.cu:1:\d+: error"):
+        load("broken")

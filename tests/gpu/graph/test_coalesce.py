@@ -1,0 +1,103 @@
+"""Small batches applied as one have the effect that they have one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Engine, Options, OutOfMemory, PersonalizedQuery
+from gpu.operations.backend import Backend
+from gpu.types import Dangling
+from tests.gpu.graphs import Model
+from tests.gpu.invariants import check_invariants
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_parts_report_what_they_would_one_by_one(backend: Backend, dangling: Dangling) -> None:
+    generator = np.random.default_rng(11)
+    options = Options(dangling=dangling, vertex_order="degree")
+    engine, model = Engine(options, backend), Model(dangling)
+    first = EdgeBatch.of(insert=[(v, 5) for v in range(6)])
+    engine.apply(first)
+    model.apply(first)
+    assert engine.internals.graph.permutation.ids.tolist()[0] == 5
+    coalesced = 0
+    for _ in range(40):
+        sizes = generator.integers(0, 3, (int(generator.integers(1, 12)), 2))
+        known = model.vertices
+        inserts = generator.integers(0, known + 6, (int(sizes[:, 0].sum()), 2))
+        deletes = generator.integers(-1, known + 6, (int(sizes[:, 1].sum()), 2))
+        if model.edges and len(deletes):
+            deletes[0] = sorted(model.edges)[int(generator.integers(0, len(model.edges)))]
+        batch = EdgeBatch(inserts[:, 0], inserts[:, 1], deletes[:, 0], deletes[:, 1])
+        parts = [(int(insertions), int(deletions)) for insertions, deletions in sizes]
+        edges = [tuple(edge) for edge in np.concatenate([inserts, deletes]).tolist()]
+        changes = engine.apply_coalesced(batch, parts)
+        if len(set(edges)) < len(edges):
+            assert changes is None
+            assert (engine.vertices, engine.edges) == (model.vertices, len(model.edges))
+            continue
+        assert changes is not None
+        coalesced += 1
+        expected = []
+        inserted = deleted = 0
+        for insertions, deletions in parts:
+            expected.append(
+                model.apply(
+                    EdgeBatch(
+                        *inserts[inserted : inserted + insertions].T,
+                        *deletes[deleted : deleted + deletions].T,
+                    )
+                )
+            )
+            inserted, deleted = inserted + insertions, deleted + deletions
+        assert [replace(change, seconds=0.0) for change in changes] == expected
+        check_invariants(engine.internals.graph, model)
+    assert coalesced > 20
+
+
+def test_the_first_edges_of_a_graph_are_not_coalesced(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    batch = EdgeBatch.of(insert=[(0, 1), (1, 2)])
+    assert engine.apply_coalesced(batch, [(1, 0), (1, 0)]) is None
+    assert (engine.vertices, engine.edges) == (0, 0)
+    assert engine.apply(batch).inserted == 2
+
+
+def test_parts_that_do_not_fit_change_nothing(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1)]))
+    with (
+        patch.object(engine, "check_memory", side_effect=OutOfMemory("a batch", 10, 1)),
+        pytest.raises(OutOfMemory),
+    ):
+        engine.apply_coalesced(EdgeBatch.of(insert=[(1, 2), (2, 3)]), [(1, 0), (1, 0)])
+    assert (engine.vertices, engine.edges) == (2, 1)
+
+
+def test_queries_follow_coalesced_batches(backend: Backend) -> None:
+    engine = Engine(Options(vertex_order="degree"), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2), (2, 0), (3, 2), (4, 2)]))
+    engine.watch("from 0", PersonalizedQuery(np.array([0]), k=6))
+    job = engine.submit([PersonalizedQuery(np.array([0]), k=6)])
+    parts = EdgeBatch.of(insert=[(0, 3), (2, 5)], delete=[(1, 2)])
+    assert engine.apply_coalesced(parts, [(1, 1), (1, 0)]) is not None
+    while not job.done:
+        job.step()
+    (answer,) = job.answers()
+    engine.close(job)
+    engine.refresh_watched()
+    again = Engine(engine.options, backend)
+    again.apply(EdgeBatch(*engine.edge_list()))
+    fresh = again.personalized(np.array([0]), k=6, target_error=1e-9)
+    for followed in (answer, engine.watched("from 0")):
+        ranks = dict(zip(followed.vertices.tolist(), followed.ranks.tolist(), strict=True))
+        expected = dict(zip(fresh.vertices.tolist(), fresh.ranks.tolist(), strict=True))
+        distance = sum(abs(ranks.get(v, 0.0) - expected.get(v, 0.0)) for v in ranks | expected)
+        assert distance <= followed.error_bound + fresh.error_bound

@@ -1,0 +1,410 @@
+"""The order of vertices inside: no answer depends on it, and `auto` takes the better one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, verify
+from gpu.generate import rmat
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.permutation import (
+    VertexPermutation,
+    cache_lines_per_edge,
+    choose_permutation,
+)
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.types import Dangling, VertexOrder
+from tests.gpu.graphs import FAMILIES, Model, random_batch
+from tests.gpu.invariants import check_invariants
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+
+
+def _degree_ordered(batch: EdgeBatch, backend: Backend, dangling: Dangling = "uniform") -> Engine:
+    engine = Engine(Options(dangling=dangling, vertex_order="degree"), backend)
+    engine.apply(batch)
+    return engine
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_answer_depends_on_the_order(family: str, dangling: Dangling, backend: Backend) -> None:
+    generator = np.random.default_rng(sorted(FAMILIES).index(family))
+    vertices, edges = FAMILIES[family]()
+    # labels that say nothing of the degree, so that the orders differ
+    edges = generator.permutation(vertices)[edges]
+    engines = [
+        Engine(Options(dangling=dangling, target_error=1e-9, vertex_order=order), backend)
+        for order in ("given", "degree")
+    ]
+    model = Model(dangling)
+    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
+    for step in range(3):
+        expected = model.apply(batch)
+        columns = np.array(sorted(model.edges), np.int64).reshape(-1, 2).T
+        exact, oracle_bound = verify.pagerank(
+            columns[0], columns[1], model.vertices, dangling=dangling
+        )
+        published = []
+        for engine in engines:
+            change = engine.apply(batch)
+            assert (change.inserted, change.deleted, change.new_vertices) == (
+                expected.inserted,
+                expected.deleted,
+                expected.new_vertices,
+            )
+            listed = zip(*(ids.tolist() for ids in engine.edge_list()), strict=True)
+            assert sorted(listed) == sorted(model.edges)
+            result = engine.update(STRATEGIES[(3 * step) % len(STRATEGIES)])
+            ranks = engine.publish()
+            error = np.abs(ranks.to_numpy() - exact).sum()
+            assert error <= result.error_bound + oracle_bound
+            some = generator.integers(0, engine.vertices, 5)
+            assert ranks.of(some).tolist() == ranks.to_numpy()[some].tolist()
+            top, best = ranks.top(20)
+            values = backend.device.to_host(ranks._permutation.by_id(ranks._values))
+            everything = np.lexsort((np.arange(ranks.count), -values))
+            assert top.tolist() == everything[:20].tolist()
+            assert best.tolist() == ranks.to_numpy()[top].tolist()
+            published.append(ranks.to_numpy())
+        assert np.abs(published[0] - published[1]).sum() <= 2e-3
+        seeds = np.array([0, engine.vertices - 1])
+        answers = [
+            engine.personalized(seeds, k=engine.vertices, target_error=1e-10) for engine in engines
+        ]
+        by_id = [np.zeros(engine.vertices) for _ in answers]
+        for values, answer in zip(by_id, answers, strict=True):
+            values[answer.vertices] = answer.ranks
+        assert np.abs(by_id[0] - by_id[1]).sum() <= 2e-10
+        batch = random_batch(generator, model, 24)
+
+
+@pytest.mark.any_thread_order
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_any_stream_leaves_the_graph_that_a_set_of_edges_does(
+    dangling: Dangling, backend: Backend
+) -> None:
+    for seed in range(8):
+        generator = np.random.default_rng(seed)
+        graph, model = DynamicGraph(backend, dangling, "degree"), Model(dangling)
+        for step in range(12):
+            batch = random_batch(generator, model, 120 if step == 0 else 20)
+            expected, applied = model.apply(batch), graph.apply(batch)
+            for count in ("inserted", "already_present", "deleted", "not_found", "new_vertices"):
+                assert getattr(applied.counts, count) == getattr(expected, count), count
+            check_invariants(graph, model)
+        assert not graph.permutation.is_identity
+        assert len(graph.permutation.ids) < graph.vertices
+
+
+def test_positions_fall_by_powers_of_two_of_the_degree_and_keep_the_order_inside(
+    backend: Backend,
+) -> None:
+    # total degrees: 1, 2, 4, 2, 5, 8, 0, 2
+    edges = [(5, 4), (5, 2), (5, 1), (5, 3), (5, 7), (4, 5), (2, 5), (7, 5), (2, 4), (2, 3)]
+    edges += [(4, 0), (4, 1)]
+    engine = _degree_ordered(EdgeBatch.of(insert=edges, vertices=8), backend)
+    permutation = engine.internals.graph.permutation
+    assert permutation.ids_of(np.arange(10)).tolist() == [5, 2, 4, 1, 3, 7, 0, 6, 8, 9]
+    assert backend.device.to_host(permutation.positions).tolist() == [6, 3, 1, 4, 2, 0, 7, 5]
+
+
+def test_equal_ranks_are_ordered_by_id_wherever_the_vertices_stand(backend: Backend) -> None:
+    # nobody links to 1 … 30; every third of them links to two vertices and stands in front
+    tips = np.arange(1, 31)
+    sources = np.concatenate([tips, tips[::3]])
+    targets = np.concatenate([np.zeros(30, np.int64), np.full(10, 31)])
+    engine = _degree_ordered(EdgeBatch(sources, targets), backend)
+    assert engine.internals.graph.permutation.ids_of(np.arange(6)).tolist() == [0, 31, 1, 4, 7, 10]
+    engine.update()
+    ranks = engine.publish()
+    assert ranks.top(9)[0].tolist() == [0, 31, 1, 2, 3, 4, 5, 6, 7]
+    assert ranks.top(3, offset=4)[0].tolist() == [3, 4, 5]
+    assert ranks.top(100)[0].tolist() == [0, 31, *range(1, 31)]
+    assert ranks.top(0)[0].tolist() == []
+    # the seed comes first; no path leads to any of the others but 0 and 31
+    answer = engine.personalized(np.array([7]), k=6)
+    assert answer.vertices[3:].tolist() == [1, 2, 3]
+
+
+def test_equal_ranks_above_the_last_place_are_ordered_by_id(backend: Backend) -> None:
+    permutation = VertexPermutation(
+        backend, backend.device.to_device(np.array([4, 2, 0, 3, 1], np.int32))
+    )
+    # ids 4 and 2 tie for the first place, 0, 3 and 1 for the third
+    values = backend.device.to_device(np.array([9.0, 9.0, 5.0, 5.0, 5.0]))
+    for k, best in enumerate(([], [2], [2, 4], [2, 4, 0], [2, 4, 0, 1], [2, 4, 0, 1, 3])):
+        assert permutation.top_k(values, k)[0].tolist() == best
+
+
+def test_a_load_by_ranges_of_rows_leaves_the_same_rows(backend: Backend) -> None:
+    generator = np.random.default_rng(2)
+    edges = (5_000 * generator.random((2, 9_000)) ** 3).astype(np.int64)
+    edges = generator.permutation(6_000)[edges]
+    model = Model("uniform")
+    batch = EdgeBatch(edges[0], edges[1], vertices=6_000)
+    model.apply(batch)
+    pools = []
+    for at_once in (1 << 27, 1_000, 1):
+        with patch("gpu.graph.packed_csr.LOADED_AT_ONCE", at_once):
+            graph = DynamicGraph(backend, "uniform", "degree")
+            graph.apply(batch)
+        check_invariants(graph, model)
+        pools.append(backend.device.to_host(graph.incoming.csr.column_indices).tolist())
+    assert pools[0] == pools[1] == pools[2]
+    out_lengths, in_lengths = (
+        backend.device.to_host(lists.csr.row_lengths) for lists in (graph.outgoing, graph.incoming)
+    )
+    lengths = out_lengths + in_lengths
+    assert lengths[:10].min() > 20 * lengths[10:].mean()
+
+
+def test_columns_may_lie_on_the_device(backend: Backend) -> None:
+    if backend.xp is np:
+        pytest.skip("the arrays of this backend are the host's")
+    graph, model = DynamicGraph(backend, "uniform", "degree"), Model("uniform")
+    generator = np.random.default_rng(1)
+    for step, dtype in enumerate((np.int64, np.int32) * 3):
+        batch = random_batch(generator, model, 3_000 if step == 0 else 40)
+        on_device = EdgeBatch(
+            **{
+                name: backend.device.to_device(getattr(batch, name).astype(dtype))
+                for name in ("insert_sources", "insert_targets", "delete_sources", "delete_targets")
+            },
+            vertices=batch.vertices,
+        )
+        expected = model.apply(batch)
+        assert graph.apply(on_device).counts.inserted == expected.inserted
+        check_invariants(graph, model)
+
+
+def test_ids_that_no_graph_has_are_not_found(backend: Backend) -> None:
+    for order in get_args(VertexOrder):
+        graph, model = DynamicGraph(backend, "uniform", order), Model("uniform")
+        for many in (1, 5_000):
+            batch = EdgeBatch.of(insert=[(0, 1), (2, 1)])
+            graph.apply(batch)
+            model.apply(batch)
+            unknown = np.tile([-1, 2**32, -(2**32), 2**31 - 1, 2**40 + 2], many)
+            applied = graph.apply(
+                EdgeBatch(delete_sources=unknown, delete_targets=np.ones_like(unknown))
+            )
+            assert (applied.counts.deleted, applied.counts.not_found) == (0, 5 * many)
+            check_invariants(graph, model)
+
+
+def test_the_same_batches_give_the_same_bits(backend: Backend) -> None:
+    def ranks() -> bytes:
+        generator, model = np.random.default_rng(9), Model("uniform")
+        engine = Engine(Options(vertex_order="degree"), backend)
+        for strategy in ("static", "naive-dynamic", "static"):
+            batch = random_batch(generator, model, 200)
+            model.apply(batch)
+            engine.apply(batch)
+            engine.update(strategy)
+        return engine.publish().to_numpy().tobytes()
+
+    assert ranks() == ranks()
+
+
+def test_ranks_published_between_the_first_edges_and_their_solve_are_the_old_ones(
+    backend: Backend,
+) -> None:
+    engine = Engine(Options(vertex_order="degree"), backend)
+    engine.apply(EdgeBatch(vertices=4))
+    engine.update()
+    engine.apply(EdgeBatch.of(insert=[(2, 3), (1, 3), (0, 3), (3, 4)]))
+    assert engine.publish().to_numpy().tolist() == [0.25] * 4
+    engine.update()
+    assert engine.publish().top(2)[0].tolist() == [4, 3]
+
+
+def test_a_graph_that_lost_all_edges_keeps_its_order(backend: Backend) -> None:
+    engine = _degree_ordered(EdgeBatch.of(insert=[(1, 3), (2, 3)]), backend)
+    model = Model("uniform")
+    engine.update()
+    engine.apply(EdgeBatch.of(delete=[(1, 3), (2, 3)]))
+    before = engine.publish().to_numpy()
+    batch = EdgeBatch.of(insert=[(3, 0), (1, 0), (2, 5)])
+    model.apply(batch)
+    engine.apply(batch)
+    assert engine.publish().to_numpy().tolist() == before.tolist()
+    check_invariants(engine.internals.graph, model)
+    assert engine.internals.graph.permutation.ids_of(np.arange(6)).tolist() == [3, 1, 2, 0, 4, 5]
+
+
+def test_each_allocation_of_a_load_that_fails_leaves_the_graph_as_it_was(backend: Backend) -> None:
+    batch = EdgeBatch.of(insert=[(4, 1), (4, 2), (0, 4)])
+    empty = Model("uniform")
+    empty.apply(EdgeBatch(vertices=3))
+    allocate = backend.device.allocate
+    for refused in range(1, 80):
+        graph = DynamicGraph(backend, "uniform", "degree")
+        graph.apply(EdgeBatch(vertices=3))
+        asked = 0
+
+        def refusing(purpose: str, count: int, dtype: type[np.generic]) -> Array:
+            nonlocal asked
+            asked += 1
+            if asked == refused:  # noqa: B023
+                raise OutOfMemory(purpose, count, 0)
+            return allocate(purpose, count, dtype)
+
+        with patch.object(backend.device, "allocate", refusing):
+            try:
+                graph.apply(batch)
+            except OutOfMemory:
+                check_invariants(graph, empty)
+                assert graph.permutation.is_identity
+            else:
+                break
+    assert refused > 20
+    model = Model("uniform")
+    model.apply(batch)
+    check_invariants(graph, model)
+
+
+def test_the_order_costs_eight_bytes_a_vertex_or_nothing(backend: Backend) -> None:
+    sources = np.arange(1000)
+    for order, expected in (("degree", 8 * 1001), ("given", 0), ("auto", 0)):
+        engine = Engine(Options(vertex_order=order), backend)  # type: ignore[arg-type]
+        engine.apply(EdgeBatch(sources, sources + 1))
+        assert engine.memory()["vertex order"] == expected
+
+
+def test_an_order_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidValue) as raised:
+        Options(vertex_order="random")  # type: ignore[arg-type]
+    assert str(raised.value) == (
+        "vertex_order: 'random' is not allowed; it must be 'auto', 'degree' or 'given'"
+    )
+
+
+Edges = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def _grid(side: int) -> Edges:
+    vertex = np.arange(side * side).reshape(side, side)
+    pairs = [(vertex[:, :-1], vertex[:, 1:]), (vertex[:-1], vertex[1:])]
+    first = np.concatenate([one.ravel() for one, _ in pairs])
+    second = np.concatenate([other.ravel() for _, other in pairs])
+    return np.concatenate([first, second]), np.concatenate([second, first])
+
+
+def _shuffled(edges: Edges) -> Edges:
+    labels = np.random.default_rng(5).permutation(max(ids.max() for ids in edges) + 1)
+    return labels[edges[0]], labels[edges[1]]
+
+
+def _check_choice(
+    edges: Edges, given: float, by_degree: float, chosen: VertexOrder, backend: Backend
+) -> None:
+    """The lines that a sweep reads per edge, and what `auto` makes of it."""
+    vertices = int(max(ids.max() for ids in edges)) + 1
+    sources, targets = backend.graph.columns(*edges)
+    in_degree = backend.xp.bincount(targets, minlength=vertices)
+    found = [
+        cache_lines_per_edge(
+            backend,
+            choose_permutation(backend, order, sources, targets, vertices),
+            sources,
+            targets,
+            in_degree,
+        )
+        for order in ("given", "degree")
+    ]
+    assert [round(lines, 3) for lines in found] == [given, by_degree]
+    auto = choose_permutation(backend, "auto", sources, targets, vertices)
+    assert auto.is_identity == (chosen == "given")
+
+
+SYNTHETIC: dict[str, tuple[Callable[[], Edges], float, float, VertexOrder]] = {
+    "shuffled R-MAT": (lambda: rmat(17, 16, seed=3), 0.115, 0.059, "degree"),
+    "R-MAT": (lambda: rmat(17, 16, seed=3, shuffle=False), 0.073, 0.059, "degree"),
+    "grid": (lambda: _grid(400), 0.016, 0.016, "given"),
+    "shuffled grid": (lambda: _shuffled(_grid(400)), 0.152, 0.152, "given"),
+}
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_auto_takes_the_order_of_which_sweeps_read_fewer_lines(name: str, backend: Backend) -> None:
+    edges, given, by_degree, chosen = SYNTHETIC[name]
+    _check_choice(edges(), given, by_degree, chosen, backend)
+
+
+REAL: dict[str, tuple[str, float, float, VertexOrder]] = {
+    "a web graph sorted by address": ("cnr-2000/cnr-2000.txt.zst", 0.016, 0.024, "given"),
+    "co-authors": ("dblp-2010/dblp-2010.txt.zst", 0.081, 0.097, "given"),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_auto_keeps_an_order_that_says_who_is_linked_to_whom(
+    name: str, backend: Backend, data: Path
+) -> None:
+    file, given, by_degree, chosen = REAL[name]
+    edges = _read(data / file)
+    _check_choice(edges, given, by_degree, chosen, backend)
+
+
+def _read(path: Path) -> Edges:
+    with pa.input_stream(path, compression="zstd") as stream:
+        rows = np.array(stream.read().split(), np.int64)
+    return rows[0::2].copy(), rows[1::2].copy()
+
+
+@pytest.mark.parametrize("renumbered", [False, True])
+def test_lines_are_counted_once_in_a_stretch_of_rows(renumbered: bool, backend: Backend) -> None:
+    generator = np.random.default_rng(4)
+    edges = (400 * generator.random((2, 3_000)) ** 2).astype(np.int64)
+    ids = generator.permutation(400 if renumbered else 0).astype(np.int32)
+    position = {int(vertex): place for place, vertex in enumerate(ids)}
+    rows: list[list[int]] = [[] for _ in range(400)]
+    for source, target in edges.T.tolist():
+        rows[position.get(target, target)].append(position.get(source, source))
+    # three stretches, from the row with the edge that begins it to that with the edge behind it
+    shares = []
+    ends = np.cumsum([len(row) for row in rows])
+    for begin in (0, 1_000, 2_000):
+        first, last = (int((ends <= edge).sum()) for edge in (begin, begin + 100))
+        read = [neighbour for row in rows[first : last + 1] for neighbour in row]
+        shares.append(len({neighbour // 16 for neighbour in read}) / len(read))
+    sources, targets = backend.graph.columns(*edges)
+    with patch.multiple("gpu.graph.permutation", _WINDOWS=3, _WINDOW=100, _CHUNK=700):
+        lines = cache_lines_per_edge(
+            backend,
+            VertexPermutation(backend, backend.device.to_device(ids)),
+            sources,
+            targets,
+            backend.xp.bincount(targets, minlength=400),
+        )
+    assert lines == pytest.approx(np.mean(shares), rel=1e-12)
+
+
+def test_small_graphs_keep_the_order_given(backend: Backend) -> None:
+    sources, targets = backend.graph.columns(*rmat(12, 16, seed=3))
+    assert choose_permutation(backend, "auto", sources, targets, 1 << 12).is_identity
+    assert not choose_permutation(backend, "degree", sources, targets, 1 << 12).is_identity
+
+
+@pytest.mark.parametrize("others", [0.0, -1.0, 1e-30])
+def test_the_largest_of_many_are_found_where_few_are_larger_than_the_rest(
+    others: float, backend: Backend
+) -> None:
+    values = np.full(20_000, others)
+    values[[17, 4, 19_999]] = 0.5, 0.25, 0.25
+    values[100:110] = 0.0
+    for k in (1, 3, 9, 30):
+        expected = np.lexsort((np.arange(len(values)), -values))[:k]
+        places, best = backend.select.top_k(backend.device.to_device(values), k)
+        assert places.tolist() == expected.tolist()
+        assert best.tolist() == values[expected].tolist()

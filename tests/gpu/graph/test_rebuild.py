@@ -1,0 +1,140 @@
+"""Batches that are a good part of the graph: sorted together with it, all or nothing."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import get_args
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory, verify
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.types import Dangling, VertexOrder
+from tests.gpu.graphs import Model, random_batch
+from tests.gpu.invariants import check_invariants
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+COUNTS = ("inserted", "already_present", "deleted", "not_found", "new_vertices")
+
+
+def always_rebuilt() -> AbstractContextManager[int]:
+    return patch("gpu.graph.dynamic_graph._LEAST_REBUILD", new=-1)
+
+
+@pytest.mark.parametrize("order", ["given", "degree"])
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_a_rebuild_leaves_the_graph_that_a_set_of_edges_does(
+    dangling: Dangling, order: VertexOrder, backend: Backend
+) -> None:
+    for seed in range(6):
+        generator = np.random.default_rng(seed)
+        graph, model = DynamicGraph(backend, dangling, order), Model(dangling)
+        rebuilt = 0
+        with always_rebuilt(), patch("gpu.graph.rebuild.CHUNK", 37):
+            for step in range(12):
+                batch = random_batch(generator, model, 100 if step % 4 == 0 else 20)
+                before = set(model.edges)
+                expected, update = model.apply(batch), graph.apply(batch)
+                for count in COUNTS:
+                    assert getattr(update.counts, count) == getattr(expected, count), count
+                check_invariants(graph, model)
+                rebuilt += update.rebuilt
+                sources = graph.permutation.ids_of(update.sources).tolist()
+                assert {source for source, _ in before ^ model.edges} <= set(sources)
+                targets = graph.permutation.ids_of(update.removed_targets).tolist()
+                assert {target for _, target in before - model.edges} <= set(targets)
+        assert rebuilt > 4
+        # and goes on in place
+        batch = random_batch(generator, model, 6)
+        expected, update = model.apply(batch), graph.apply(batch)
+        assert not update.rebuilt
+        assert update.counts.inserted == expected.inserted
+        check_invariants(graph, model)
+
+
+def test_all_edges_can_be_deleted_at_once(backend: Backend) -> None:
+    graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
+    edges = [(0, 1), (1, 2), (2, 2), (3, 0)]
+    for batch in (EdgeBatch.of(insert=edges), EdgeBatch.of(delete=[*edges, (0, 1), (4, 4)])):
+        with always_rebuilt():
+            expected, counts = model.apply(batch), graph.apply(batch).counts
+        assert (counts.deleted, counts.not_found) == (expected.deleted, expected.not_found)
+        check_invariants(graph, model)
+    assert (graph.vertices, graph.edges) == (4, 0)
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_ranks_stay_certified_through_rebuilds(dangling: Dangling, backend: Backend) -> None:
+    generator = np.random.default_rng(3)
+    engine, model = Engine(Options(dangling=dangling), backend), Model(dangling)
+    for step in range(2 * len(STRATEGIES)):
+        batch = random_batch(generator, model, 60)
+        model.apply(batch)
+        with patch("gpu.graph.dynamic_graph._LEAST_REBUILD", -1 if step % 2 else 1 << 20):
+            engine.apply(batch)
+        strategy = STRATEGIES[step % len(STRATEGIES)]
+        result = engine.update(strategy)
+        exact, oracle_bound = verify.pagerank(
+            *engine.edge_list(), engine.vertices, dangling=dangling
+        )
+        error = np.abs(engine.publish().to_numpy() - exact).sum()
+        assert error <= result.error_bound + oracle_bound
+        assert result.error_bound <= 1e-3
+
+
+def test_each_allocation_that_fails_leaves_the_graph_as_it_was(backend: Backend) -> None:
+    allocate = backend.device.allocate
+    for refused in range(1, 80):
+        generator = np.random.default_rng(8)
+        graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
+        first = random_batch(generator, model, 60)
+        model.apply(first)
+        graph.apply(first)
+        batch = random_batch(generator, model, 60)
+        asked = 0
+
+        def refusing(purpose: str, count: int, dtype: type[np.generic]) -> Array:
+            nonlocal asked
+            asked += 1
+            if asked == refused:  # noqa: B023
+                raise OutOfMemory(purpose, count, 0)
+            return allocate(purpose, count, dtype)
+
+        with always_rebuilt(), patch.object(backend.device, "allocate", refusing):
+            try:
+                graph.apply(batch)
+            except OutOfMemory:
+                check_invariants(graph, model)
+            else:
+                break
+    assert refused > 20
+    model.apply(batch)
+    check_invariants(graph, model)
+
+
+def test_only_batches_of_a_good_part_of_the_graph_rebuild_it(backend: Backend) -> None:
+    graph = DynamicGraph(backend, "uniform")
+    tips = np.arange(400)
+    graph.apply(EdgeBatch(tips, tips + 1))
+    with patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 20):
+        # a quarter of the edges, and one more
+        in_place = graph.apply(EdgeBatch(tips[:100], tips[:100] + 2))
+        rebuilt = graph.apply(EdgeBatch(tips[:126], tips[:126] + 3))
+    assert not in_place.rebuilt
+    assert rebuilt.rebuilt
+    assert not graph.apply(EdgeBatch(tips, tips + 5)).rebuilt
+
+
+def test_a_large_batch_needs_far_less_than_its_scratch(backend: Backend) -> None:
+    graph = DynamicGraph(backend, "uniform")
+    tips = np.arange(400)
+    graph.apply(EdgeBatch(tips, tips + 1))
+    rebuilt = graph.bytes_needed(10_000_000, 1_000_000)
+    with patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 1 << 40):
+        looked_up = graph.bytes_needed(10_000_000, 1_000_000)
+    assert looked_up > 10_000_000 * 210
+    assert rebuilt < 0.4 * looked_up

@@ -1,0 +1,389 @@
+"""The residual and the certificate, kept true through streams of batches, on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.operations.residual import ResidualDelta
+from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind
+from gpu.pagerank.sweeps import sweep_to_target
+from gpu.types import Dangling, Storage
+from tests.gpu.graphs import FAMILIES, Model, random_batch, random_graph
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+SMALL_FAMILIES = sorted(name for name, pairs in FAMILIES.items() if pairs()[0] <= 400)
+
+
+def _exact(engine: Engine) -> NDArray[np.float64]:
+    """The ranks by a dense linear system, float64[n]."""
+    vertices, dangling = engine.vertices, engine.options.dangling
+    sources, targets = verify.with_policy(*engine.edge_list(), vertices, dangling)
+    walk = np.zeros((vertices, vertices))
+    walk[targets, sources] = 1.0 / np.bincount(sources, minlength=vertices)[sources]
+    values = np.linalg.solve(np.eye(vertices) - engine.options.damping * walk, np.ones(vertices))
+    return np.asarray(values / values.sum(), np.float64)
+
+
+def _residual_error(engine: Engine) -> float:
+    """How far the kept residual and its kept sums are from those of the kept ranks, by Σy."""
+    backend, iterate = engine.internals.backend, engine.internals.iterate
+    certificate = iterate.certificate
+    values = backend.device.to_host(iterate.values).astype(np.float64)
+    true = verify.residual(
+        *engine.edge_list(),
+        values,
+        iterate.rhs_scale,
+        engine.options.damping,
+        engine.options.dangling,
+    )
+    return float(
+        max(
+            np.abs(true - backend.device.to_host(iterate.workspace.residual.values)).sum(),
+            abs(np.abs(true).sum() - certificate.residual_l1),
+            abs(true.sum() - certificate.residual_sum),
+            abs(values.sum() - certificate.mass),
+        )
+        / values.sum()
+    )
+
+
+def _assert_true(engine: Engine, bound: float) -> None:
+    error = np.abs(engine.publish().to_numpy() - _exact(engine)).sum()
+    # the dense system is right to about 1e-13
+    assert error <= bound + 1e-12
+
+
+def _skewed(generator: np.random.Generator, scale: int, edges: int) -> NDArray[np.int64]:
+    """int64[edges, 2]: an R-MAT graph of two to the power of `scale` vertices."""
+    pairs = np.zeros((edges, 2), np.int64)
+    for _ in range(scale):
+        quadrant = generator.random(edges)
+        pairs[:, 0] = 2 * pairs[:, 0] + (quadrant >= 0.76)
+        pairs[:, 1] = 2 * pairs[:, 1] + (
+            ((quadrant >= 0.57) & (quadrant < 0.76)) | (quadrant >= 0.95)
+        )
+    return pairs
+
+
+def _batch(insert: NDArray[np.int64], delete: NDArray[np.int64]) -> EdgeBatch:
+    return EdgeBatch(insert[:, 0], insert[:, 1], delete[:, 0], delete[:, 1])
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize("family", SMALL_FAMILIES)
+def test_every_batch_is_certified_whatever_strategies_ran_before(
+    family: str, dangling: Dangling, backend: Backend
+) -> None:
+    vertices, edges = FAMILIES[family]()
+    generator = np.random.default_rng(SMALL_FAMILIES.index(family))
+    engine, model = Engine(Options(dangling=dangling), backend), Model(dangling)
+    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
+    for step in range(100 if backend.name == "cpu" else 5):
+        model.apply(batch)
+        engine.apply(batch)
+        if not engine.internals.iterate.stale:
+            assert _residual_error(engine) <= 1e-13, f"perturbed by batch {step}"
+        strategy = STRATEGIES[int(generator.integers(len(STRATEGIES)))]
+        result = engine.update(strategy)
+        assert _residual_error(engine) <= 1e-13, f"{strategy}, batch {step}"
+        _assert_true(engine, result.error_bound)
+        if strategy in ("auto", "residual"):
+            assert result.converged
+            assert result.error_bound <= 1e-6
+        batch = random_batch(generator, model, size=int(generator.choice([1, 2, 8])))
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_after_a_long_stream_the_bound_is_true_and_not_inflated(
+    dangling: Dangling, backend: Backend
+) -> None:
+    generator = np.random.default_rng(3)
+    vertices = 300
+    edges = generator.integers(0, vertices, (1500, 2))
+    engine = Engine(Options(dangling=dangling), backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+    for step in range(10_000 if backend.name == "cpu" else 100):
+        insert = generator.integers(0, vertices, (2, 2))
+        if step % 100 == 0:
+            insert[0, 1] = vertices
+            vertices += 1
+        place = generator.integers(0, len(edges), 2)
+        engine.apply(_batch(insert, edges[place]))
+        edges[place] = insert
+        result = engine.update("auto")
+        assert result.converged
+    assert _residual_error(engine) <= 1e-13
+    error = np.abs(engine.publish().to_numpy() - _exact(engine)).sum()
+    assert error <= result.error_bound <= 100 * error
+
+
+def test_a_small_batch_touches_a_small_part_of_a_grid(backend: Backend) -> None:
+    side = 512
+    v = np.arange(side * side)
+    right, down = v[v % side < side - 1], v[: -side or None]
+    sources = np.concatenate([right, right + 1, down, down + side])
+    targets = np.concatenate([right + 1, right, down + side, down])
+    engine = Engine(Options(target_error=3e-5), backend)
+    engine.apply(EdgeBatch(sources, targets))
+    engine.update("auto")
+    generator = np.random.default_rng(1)
+    for _ in range(3):
+        first = generator.integers(0, side * side - 2 * side, 10)
+        engine.apply(EdgeBatch(first, first + 2 * side))
+        result = engine.update("auto")
+        assert result.converged
+        assert result.touched_vertices <= 0.1 * engine.vertices
+    assert _residual_error(engine) <= 1e-13
+
+
+def test_large_rounds_leave_the_residual_true(backend: Backend) -> None:
+    scale = 14 if backend.name == "cpu" else 9
+    generator = np.random.default_rng(2)
+    edges = _skewed(generator, scale, 16 << scale)
+    engine = Engine(Options(target_error=1e-3), backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=1 << scale))
+    engine.update("auto")
+    for _ in range(8):
+        delete = edges[generator.integers(0, len(edges), 10)]
+        engine.apply(_batch(_skewed(generator, scale, 40), delete))
+        result = engine.update("auto")
+        assert result.converged
+        assert _residual_error(engine) <= 1e-13
+
+
+def test_too_many_candidates_are_swept(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu.pagerank.workspace._LEAST_CANDIDATES", 2)
+    generator = np.random.default_rng(4)
+    edges = _skewed(generator, 9, 4096)
+    engine = Engine(Options(target_error=1e-4), backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=512))
+    engine.update("auto")
+    for _ in range(20):
+        engine.apply(_batch(_skewed(generator, 9, 4), edges[:0]))
+        result = engine.update("auto")
+        assert result.converged
+        assert _residual_error(engine) <= 1e-13
+
+
+def test_where_the_target_is_met_nothing_is_done(backend: Backend) -> None:
+    vertices, edges = FAMILIES["grid"]()
+    engine = Engine(Options(target_error=0.1), backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+    engine.update("static")
+    engine.apply(EdgeBatch.of(insert=[(0, 399)]))
+    result = engine.update("auto")
+    assert (result.iterations, result.touched_vertices, result.converged) == (0, 0, True)
+    assert result.error_bound > 1e-5
+    _assert_true(engine, result.error_bound)
+
+
+def test_sweeps_are_as_few_as_the_better_way_needs(backend: Backend) -> None:
+    # mass balance: 64 sweeps where there are closed classes, 9 on a skewed graph with vertices
+    # without edges, 14 to 20 if they counted; without it: 60, and 66 or more
+    def sweeps(edges: NDArray[np.int64]) -> int:
+        engine = Engine(Options(target_error=1e-6), backend)
+        engine.apply(EdgeBatch(edges[:, 0], edges[:, 1]))
+        return engine.update("auto").iterations
+
+    assert sweeps(FAMILIES["disconnected parts"]()[1]) <= 62
+    assert sweeps(_skewed(np.random.default_rng(5), 10, 16 << 10)) <= 11
+
+
+@pytest.mark.parametrize("storage", ["float64", "float32"])
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_vertices_without_edges_follow_every_sweep(
+    dangling: Dangling, storage: Storage, backend: Backend
+) -> None:
+    vertices, loops = 300, np.arange(60, 70)
+    sources, targets = np.random.default_rng(5).integers(0, 60, (2, 200))
+    for kind in SWEEP_KINDS:
+        if kind.accelerated and storage == "float32":
+            continue
+        engine = Engine(Options(dangling=dangling, storage=storage), backend)
+        engine.apply(
+            EdgeBatch(
+                np.concatenate([sources, loops]),
+                np.concatenate([targets, loops]),
+                vertices=vertices,
+            )
+        )
+        iterate = engine.internals.iterate
+        iterate.reset()
+        swept = sweep_to_target(iterate, 200, (kind,))
+        assert swept.converged, kind
+        assert iterate.error_bound <= engine.options.target_error
+        values = backend.device.to_host(iterate.values).astype(np.float64)
+        ranks = values[
+            backend.device.to_host(
+                engine.internals.graph.permutation.positions_of(np.arange(vertices))
+            )
+        ]
+        error = np.abs(ranks / ranks.sum() - _exact(engine)).sum()
+        assert error <= iterate.error_bound + 1e-14, kind
+        assert _residual_error(engine) <= 1e-12, kind
+        alone = ranks[70:]
+        leaving = 1.0 - engine.options.damping if dangling == "self-loop" else 1.0
+        # a plain way ends with a shift that they have not followed yet
+        exactly = 2.0**-50 if storage == "float64" and kind.mean_corrected else 1e-6
+        assert np.abs(alone * leaving / iterate.rhs_scale - 1.0).max() <= exactly, kind
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_accelerated_sweeps_end_what_closed_classes_keep(
+    backend: Backend, dangling: Dangling
+) -> None:
+    # all edges lead downwards, at last into pairs that no edge leaves
+    generator, vertices, closed = np.random.default_rng(3), 900, 20
+    sources = generator.integers(closed, vertices, 4 * vertices)
+    targets = (sources * generator.random(len(sources)) ** 2).astype(np.int64)
+    pairs = np.arange(closed)
+    engine = Engine(Options(dangling=dangling, target_error=1e-6), backend)
+    engine.apply(EdgeBatch(np.concatenate([sources, pairs]), np.concatenate([targets, pairs ^ 1])))
+    iterate = engine.internals.iterate
+
+    def sweeps(kinds: Sequence[SweepKind]) -> int:
+        iterate.reset()
+        swept = sweep_to_target(iterate, 200, kinds)
+        assert swept.converged
+        return swept.sweeps
+
+    alone = min(sweeps((kind,)) for kind in SWEEP_KINDS if not kind.accelerated)
+    assert sweeps(SWEEP_KINDS) < 0.75 * alone
+    # they took turns, from the shares that the others had left
+    assert _residual_error(engine) <= 1e-12
+    values = backend.device.to_host(iterate.values)
+    ranks = values[
+        backend.device.to_host(engine.internals.graph.permutation.positions_of(np.arange(vertices)))
+    ]
+    assert np.abs(ranks / ranks.sum() - _exact(engine)).sum() <= iterate.error_bound + 1e-12
+
+
+def test_vertices_without_edges_do_not_slow_the_others(backend: Backend) -> None:
+    edges = np.random.default_rng(8).integers(0, 500, (2, 4000))
+    sweeps = []
+    for vertices in (500, 5000):
+        engine = Engine(Options(), backend)
+        engine.apply(EdgeBatch(edges[0], edges[1], vertices=vertices))
+        sweeps.append(engine.update("auto").iterations)
+    assert sweeps[1] <= sweeps[0] + 1
+
+
+def test_a_residual_that_was_off_comes_back(backend: Backend) -> None:
+    vertices, edges = FAMILIES["grid"]()
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+    engine.update("static")
+    engine.internals.iterate.workspace.residual.values[::3] += 1e-9
+    assert _residual_error(engine) > 1e-10
+    for _ in range(20):
+        engine.apply(EdgeBatch())
+        engine.update("auto")
+    values = engine.internals.backend.device.to_host(engine.internals.iterate.values)
+    true = verify.residual(*engine.edge_list(), values, engine.internals.iterate.rhs_scale)
+    kept = engine.internals.backend.device.to_host(
+        engine.internals.iterate.workspace.residual.values
+    )
+    assert np.abs(true - kept).sum() <= 1e-13 * values.sum()
+
+
+def test_a_batch_stands_where_its_perturbation_runs_out_of_memory(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: object) -> ResidualDelta | None:
+        raise MemoryError
+
+    vertices, edges = FAMILIES["karate club"]()
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+    engine.update("auto")
+    with monkeypatch.context() as patched:
+        patched.setattr(backend.residual, "perturb", no_memory)
+        assert engine.apply(EdgeBatch.of(insert=[(0, 33), (5, 40)])).new_vertices == 7
+    for strategy in ("dynamic-frontier", "auto"):
+        result = engine.update(strategy)
+        assert _residual_error(engine) <= 1e-13
+        _assert_true(engine, result.error_bound)
+
+
+def test_reachable_vertices_are_found_forwards_and_backwards(backend: Backend) -> None:
+    for seed in range(20):
+        vertices, edges = random_graph(seed)
+        graph = DynamicGraph(backend, "uniform")
+        graph.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+        model = nx.DiGraph(edges.tolist())
+        model.add_nodes_from(range(vertices))
+        for search in (_forwards, _backwards):
+            flags = backend.xp.zeros(vertices, np.int32)
+            flags[0] = 1
+            found = search(graph, flags)
+            expected = nx.descendants(model, 0)
+            assert set(backend.device.to_host(found).tolist()) == expected
+            assert set(np.flatnonzero(backend.device.to_host(flags)).tolist()) == expected | {0}
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_neighbours_are_the_same_from_either_end(dangling: Dangling, backend: Backend) -> None:
+    xp, random = backend.xp, np.random.default_rng(4)
+    for seed in range(20):
+        vertices, edges = random_graph(seed)
+        graph = DynamicGraph(backend, dangling)
+        graph.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+        frontier = random.random(vertices) < 0.3
+        known = (random.random(vertices) < 0.3).astype(np.int32)
+        flags = [backend.device.to_device(known) for _ in range(2)]
+        operations = backend.frontier
+        forwards = operations.expand_forward(
+            graph.view, xp.flatnonzero(xp.asarray(frontier)), flags[0]
+        )
+        backwards = operations.expand_backward(
+            graph.view, graph.in_rows(), xp.asarray(frontier, np.uint8), flags[1]
+        )
+        assert sorted(backend.device.to_host(forwards)) == sorted(backend.device.to_host(backwards))
+        assert (backend.device.to_host(flags[0]) == backend.device.to_host(flags[1])).all()
+
+
+def _forwards(graph: DynamicGraph, flags: Array) -> Array:
+    xp = graph.backend.xp
+    lists = [xp.zeros(1, np.int32)]
+    while len(lists[-1]):
+        lists.append(graph.backend.frontier.expand_forward(graph.view, lists[-1], flags))
+    return xp.concatenate(lists[1:])
+
+
+def _backwards(graph: DynamicGraph, flags: Array) -> Array:
+    xp = graph.backend.xp
+    lists = [xp.zeros(1, np.int32)]
+    while len(lists[-1]):
+        frontier = xp.zeros(graph.vertices, np.uint8)
+        frontier[lists[-1]] = 1
+        lists.append(
+            graph.backend.frontier.expand_backward(graph.view, graph.in_rows(), frontier, flags)
+        )
+    return xp.concatenate(lists[1:])
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_a_batch_says_what_it_did_to_every_source(dangling: Dangling, backend: Backend) -> None:
+    graph = DynamicGraph(backend, dangling)
+    loops = int(dangling == "self-loop")
+    graph.apply(EdgeBatch.of(insert=[(0, 1), (0, 2), (2, 1)]))
+    applied = graph.apply(EdgeBatch.of(insert=[(4, 0), (0, 3)], delete=[(0, 1), (2, 1)]))
+    changes = applied.changes
+    assert changes is not None
+    host = backend.device.to_host
+    assert host(changes.sources).tolist() == [0, 2, 4]
+    assert host(changes.old_degree).tolist() == [2 + loops, 1 + loops, loops]
+    removed = zip(host(changes.removed_sources), host(changes.removed_targets), strict=True)
+    added = zip(host(changes.added_sources), host(changes.added_targets), strict=True)
+    assert set(removed) == {(0, 1), (2, 1)}
+    assert set(added) == {(0, 3), (4, 0)}

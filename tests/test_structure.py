@@ -1,0 +1,138 @@
+"""The shape of the code: which way imports go, how long files are, what is public, and backends
+that match their contracts.
+
+Imports inside functions and under ``if TYPE_CHECKING`` count.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from abc import ABC
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import gpu
+from gpu import operations
+from gpu.backends import cpu, cuda
+from gpu.backends.cuda.kernels import loader
+
+ROOT = Path(__file__).parents[1]
+
+ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "llvmlite", "cupy"}
+
+ENGINE_ORDER = [
+    {"errors"},
+    {"types", "jit"},
+    {"operations", "verify", "generate"},
+    {"graph", "backends", "stage_timer"},
+    {"pagerank"},
+    {"personalized"},
+    {"snapshot"},
+    {"engine"},
+    {""},
+]
+"""Packages and modules of the engine by floor: each imports only from floors above it."""
+
+LONGEST_FILE = 400
+
+
+def _modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module
+            yield node.module
+            if node.module == "gpu":
+                yield from (f"gpu.{name.name}" for name in node.names)
+
+
+def _room(module: str) -> str:
+    """What of the engine a module belongs to: ``gpu.graph.rebuild`` is part of ``graph``."""
+    return module.removeprefix("gpu").removeprefix(".").split(".")[0]
+
+
+@pytest.mark.parametrize("path", _modules("gpu"), ids=lambda path: path.stem)
+def test_the_engine_knows_nothing_of_the_service(path: Path) -> None:
+    packages = {module.split(".")[0] for module in _imports(path)} - sys.stdlib_module_names
+    assert packages <= ENGINE_MAY_IMPORT
+
+
+def test_imports_inside_the_engine_go_one_way() -> None:
+    floor_of = {room: floor for floor, rooms in enumerate(ENGINE_ORDER) for room in rooms}
+    for path in _modules("gpu"):
+        parts = path.relative_to(ROOT / "gpu").with_suffix("").parts
+        room = "" if parts == ("__init__",) else parts[0]
+        for module in _imports(path):
+            if module.split(".")[0] != "gpu":
+                continue
+            imported = _room(module)
+            assert imported == room or floor_of[imported] < floor_of[room], (
+                f"{path.relative_to(ROOT)} imports {module}"
+            )
+
+
+def test_no_file_of_the_engine_is_too_long_to_read_in_one_sitting() -> None:
+    sources = [*_modules("gpu"), *(ROOT / "gpu").rglob("*.cu"), *(ROOT / "gpu").rglob("*.cuh")]
+    lengths = {path: len(path.read_text("utf-8").splitlines()) for path in sources}
+    too_long = {str(path.relative_to(ROOT)) for path, n in lengths.items() if n > LONGEST_FILE}
+    assert not too_long
+
+
+def test_the_public_surface_of_the_engine_is_what_it_says() -> None:
+    public = {name for name in vars(gpu) if not name.startswith("_") and name[0].isupper()}
+    assert public == set(gpu.__all__)
+    assert sorted(gpu.__all__, key=str.lower) == sorted(set(gpu.__all__), key=str.lower)
+
+
+def _contracts() -> list[type]:
+    """The abstract classes in gpu/operations."""
+    assert operations.__file__
+    names = sorted(path.stem for path in Path(operations.__file__).parent.glob("*.py"))
+    found = []
+    for name in names:
+        module = import_module(f"gpu.operations.{name}")
+        found += [
+            each
+            for each in vars(module).values()
+            if inspect.isclass(each)
+            and issubclass(each, ABC)
+            and each.__module__ == module.__name__
+        ]
+    return found
+
+
+@pytest.mark.parametrize("package", [cpu, cuda], ids=["cpu", "cuda"])
+@pytest.mark.parametrize("contract", _contracts(), ids=lambda contract: contract.__name__)
+def test_backends_implement_the_contracts_as_declared(contract: type, package: ModuleType) -> None:
+    name = contract.__module__.rsplit(".", 1)[1]
+    module = import_module(f"{package.__name__}.{name}")
+    (implementation,) = [
+        each
+        for each in vars(module).values()
+        if inspect.isclass(each) and issubclass(each, contract) and each is not contract
+    ]
+    assert not inspect.isabstract(implementation)
+    for operation in sorted(getattr(contract, "__abstractmethods__", ())):
+        declared = inspect.signature(getattr(contract, operation))
+        assert inspect.signature(getattr(implementation, operation)) == declared, operation
+
+
+def test_every_kernel_file_is_listed() -> None:
+    folder = Path(loader.__file__).parent
+    assert {path.stem for path in folder.glob("*.cu")} == set(loader.NAMES)
+    for name, expressions in loader.NAMES.items():
+        text = loader.source(name)
+        for expression in expressions:
+            assert expression.split("<")[0] + "(" in text
