@@ -24,6 +24,7 @@ MARKS = re.compile(
 )
 
 TABLES: dict[str, Callable[[Record], str]] = {
+    "compare": engine.compare,
     "crash": service.crash,
     "durability": figures_and_values,
     "fuzz": service.fuzz,

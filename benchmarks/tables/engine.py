@@ -211,3 +211,18 @@ def sweep_kinds(document: Record) -> str:
             f" | {row['over_best_without_acceleration']:.2f} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def compare(document: Record) -> str:
+    """Times of two commits beside each other, and their ratio."""
+    figures = document["figures"]
+    lines = [
+        f"The other commit: `{figures['other commit']}`; R-MAT {figures['scale']}.",
+        "",
+        *heading("| ms | other | this | ratio |"),
+    ]
+    lines += [
+        f"| {name} | {row['other']:.3f} | {row['this']:.3f} | {row['ratio']:.2f} |"
+        for name, row in figures["milliseconds"].items()
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,130 @@
+"""What one process of benchmarks.compare does: a script that imports nothing but the engine that
+PYTHONPATH names, and prints its figures in milliseconds as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import gpu
+from gpu.generate import grid
+
+_FRACTIONS = (1e-7, 1e-6, 1e-5, 1e-4)
+"""Batch sizes, as parts of the edges."""
+
+
+class _Worker:
+    """The work of one process."""
+
+    def __init__(
+        self, backend: gpu.types.BackendName, edges: NDArray[np.int64], scale: int
+    ) -> None:
+        self.backend = backend
+        self.sources, self.targets = edges
+        self.vertices = 1 << scale
+        self.random = np.random.default_rng(7)
+        self.figures: dict[str, float] = {}
+
+    def time(self, work: Callable[[], Any]) -> float:
+        """Milliseconds of one call; the device is idle before and after."""
+        self.synchronize()
+        begin = perf_counter()
+        work()
+        self.synchronize()
+        return 1e3 * (perf_counter() - begin)
+
+    def median(self, name: str, work: Callable[[], Any], count: int) -> None:
+        self.figures[name] = float(np.median([self.time(work) for _ in range(count)]))
+
+    def synchronize(self) -> None:
+        if self.backend == "cuda":
+            import cupy
+
+            cupy.cuda.Device().synchronize()
+
+    def engine(self) -> Any:
+        return gpu.Engine(gpu.Options(), self.backend)
+
+    def batch(self, size: int) -> Any:
+        """80 % insertions between vertices drawn evenly, 20 % deletions of first edges."""
+        deletions = size // 5
+        new = self.random.integers(0, self.vertices, (2, size - deletions))
+        gone = self.random.integers(0, len(self.sources), deletions)
+        return gpu.EdgeBatch(new[0], new[1], self.sources[gone], self.targets[gone])
+
+    def run(self) -> dict[str, float]:
+        self.engine().warm_up()
+        engine = self.engine()
+        load = gpu.EdgeBatch(self.sources, self.targets, vertices=self.vertices)
+        self.figures["load"] = self.time(lambda: engine.apply(load))
+        engine.update()
+        self.median("static", lambda: engine.update("static"), 7)
+        self.batches(engine)
+        self.queries(engine)
+        self.grid()
+        return self.figures
+
+    def batches(self, engine: Any) -> None:
+        for fraction in _FRACTIONS:
+            size = max(5, int(fraction * engine.edges))
+            mutations, solves = [], []
+            for _ in range(21 if fraction < 1e-4 else 9):
+                batch = self.batch(size)
+                mutations.append(self.time(lambda batch=batch: engine.apply(batch)))  # type: ignore[misc]
+                solves.append(self.time(engine.update))
+            self.figures[f"apply a batch of {fraction:g}"] = float(np.median(mutations))
+            self.figures[f"rank a batch of {fraction:g}"] = float(np.median(solves))
+        for strategy in ("naive-dynamic", "dynamic-traversal", "dynamic-frontier-prune"):
+            times = []
+            for _ in range(3):
+                engine.apply(self.batch(max(5, int(1e-5 * engine.edges))))
+                times.append(self.time(lambda: engine.update(strategy)))  # noqa: B023
+            self.figures[f"{strategy}, batches of 1e-05"] = float(np.median(times))
+        engine.update()
+
+    def queries(self, engine: Any) -> None:
+        degree = np.bincount(self.sources, minlength=self.vertices)
+        seeds = np.flatnonzero(degree)[:: max(1, np.count_nonzero(degree) // 200)]
+        queries = [
+            gpu.PersonalizedQuery(seeds[i : i + 1], k=100, target_error=1e-6) for i in range(100)
+        ]
+        remaining = iter(queries)
+        self.median("personalized", lambda: engine.personalized_many([next(remaining)]), 11)
+        many = queries[20 : 20 + (64 if self.backend == "cuda" else 16)]
+        self.median("personalized, many", lambda: engine.personalized_many(many), 3)
+        ranks = engine.publish()
+        self.median("publish", engine.publish, 5)
+        self.median("top 100", lambda: ranks.top(100), 5)
+
+    def grid(self) -> None:
+        side = 1024 if self.backend == "cuda" else 256
+        sources, targets = grid(side, side)
+
+        def ranked() -> Any:
+            engine = self.engine()
+            engine.apply(gpu.EdgeBatch(sources, targets))
+            engine.update()
+            return engine
+
+        self.median("grid, load and rank", ranked, 3)
+        engine, times = ranked(), []
+        for _ in range(15):
+            ends = self.random.integers(0, side * (side - 1), 8)
+            engine.apply(gpu.EdgeBatch(ends, ends + side))
+            times.append(self.time(engine.update))
+        self.figures["grid, batch of 8"] = float(np.median(times))
+
+
+if __name__ == "__main__":
+    edges_file, name, scale = sys.argv[1:]
+    if name not in ("cpu", "cuda"):
+        sys.exit(f"expected backend cpu or cuda, got {name!r}")
+    backend: gpu.types.BackendName = "cpu" if name == "cpu" else "cuda"
+    print(json.dumps(_Worker(backend, np.load(edges_file), int(scale)).run()))
