@@ -1,6 +1,6 @@
 """Two commits beside each other: the same work in alternating processes.
 
-    python -m benchmarks.compare --other ../checkout-of-the-other-commit --backend cpu
+    python -m benchmarks.compare --other ../other --other-commit NAME --backend cpu
 
 Each process imports the engine of one checkout and uses its public names alone, so that any two
 commits with the same public interface can be compared. A figure is the least of the medians of
@@ -10,7 +10,6 @@ that commit's processes; the ratio is this commit's figure over the other's.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import ROOT, parser, record
+from benchmarks.harness import ROOT, environment_of, parser, record
 from gpu.generate import rmat
 
 WORK = Path(__file__).with_name("compare_work.py")
@@ -28,8 +27,9 @@ def _run(tree: Path, edges: Path, backend: str, scale: int) -> dict[str, float]:
     """The figures of one process that has the engine of this checkout."""
     # -P: modules beside the script are not those of the other checkout
     command = [sys.executable, "-P", str(WORK), str(edges), backend, str(scale)]
-    environment = os.environ | {"PYTHONPATH": str(tree)}
-    done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=environment_of(tree), cwd=tree, capture_output=True, text=True
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

@@ -63,9 +63,9 @@ def writes(data: Path, clients: int, seconds: float) -> dict[str, Any]:
     """Throughput, latency and processor time of durable single edges."""
     server = Server(data)
     server.wait_for("/readyz")
-    asyncio.run(_write(server.port, clients, 1.0))
+    asyncio.run(send_single_edges(server.port, clients, 1.0))
     before = server.cpu_seconds
-    latencies, took = asyncio.run(_write(server.port, clients, seconds))
+    latencies, took = asyncio.run(send_single_edges(server.port, clients, seconds))
     spent = server.cpu_seconds - before
     server.kill()
     latencies.sort()
@@ -79,7 +79,8 @@ def writes(data: Path, clients: int, seconds: float) -> dict[str, Any]:
     }
 
 
-async def _write(port: int, clients: int, seconds: float) -> tuple[list[float], float]:
+async def send_single_edges(port: int, clients: int, seconds: float) -> tuple[list[float], float]:
+    """Seconds of each durable single edge, and of all together."""
     latencies: list[float] = []
     begin = time.perf_counter()
     await asyncio.gather(

@@ -80,14 +80,24 @@ def _git(*arguments: str) -> str:
     return answer.stdout.strip()
 
 
+def environment_of(tree: Path) -> dict[str, str]:
+    """The environment of a process that imports the code of this checkout."""
+    search = [str(tree), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(search)}
+
+
 def command(arguments: list[str]) -> str:
     """The command that repeats a run from the project's root: without the folders of its results
-    and logs, and with the paths of graphs as they are on every machine.
+    and logs, and with the paths of graphs as they are on every machine. Another checkout is
+    beside the project.
     """
     shown, given = [], iter(arguments[1:])
     for argument in given:
         if argument in ("--results", "--logs"):
             next(given)
+        elif argument == "--other":
+            next(given)
+            shown += [argument, "../other"]
         elif Path(argument).is_file():
             shown.append(str(Path("../shared/data", *Path(argument).parts[-2:])))
         elif Path(argument).is_dir():

@@ -17,6 +17,8 @@ from typing import Any
 
 import httpx
 
+from benchmarks.harness import ROOT, environment_of
+
 _STOP_SECONDS = 60
 
 
@@ -31,7 +33,10 @@ class Server:
     started  when the process was started, on the clock of time.perf_counter
     """
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, tree: Path = ROOT) -> None:
+        """
+        tree  the checkout whose code it runs
+        """
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
@@ -42,14 +47,16 @@ class Server:
         self._log = data.with_suffix(".log")
         self.started = time.perf_counter()
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log)
+            self._process = subprocess.Popen(
+                command, stderr=log, cwd=tree, env=environment_of(tree)
+            )
 
     @classmethod
     @contextmanager
-    def temporary(cls) -> Iterator[Server]:
+    def temporary(cls, tree: Path = ROOT) -> Iterator[Server]:
         """A server that is ready, on an empty data directory."""
         with TemporaryDirectory() as folder:
-            server = cls(Path(folder) / "data")
+            server = cls(Path(folder) / "data", tree)
             try:
                 server.wait_for("/readyz")
                 yield server

@@ -25,6 +25,7 @@ MARKS = re.compile(
 
 TABLES: dict[str, Callable[[Record], str]] = {
     "compare": engine.compare,
+    "compare-service": service.compare,
     "crash": service.crash,
     "durability": figures_and_values,
     "fuzz": service.fuzz,

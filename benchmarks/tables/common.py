@@ -32,5 +32,13 @@ def figures_and_values(document: Record) -> str:
     return "\n".join(lines)
 
 
+def two_commits(title: str, unit: str, rows: Row) -> str:
+    """Figures of two commits and their ratios, one a row."""
+    lines = [title, "", *heading(f"| {unit} | other | this | ratio |")]
+    for name, row in rows.items():
+        lines.append(f"| {name} | {row['other']:.3f} | {row['this']:.3f} | {row['ratio']:.2f} |")
+    return "\n".join(lines)
+
+
 def _number(value: float) -> str:
     return f"{value:,}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.tables.common import Record, Row, heading
+from benchmarks.tables.common import Record, Row, heading, two_commits
 
 
 def temporal(document: Record) -> str:
@@ -214,15 +214,7 @@ def sweep_kinds(document: Record) -> str:
 
 
 def compare(document: Record) -> str:
-    """Times of two commits beside each other, and their ratio."""
+    """Times of the engines of two commits, and their ratios."""
     figures = document["figures"]
-    lines = [
-        f"The other commit: `{figures['other commit']}`; R-MAT {figures['scale']}.",
-        "",
-        *heading("| ms | other | this | ratio |"),
-    ]
-    lines += [
-        f"| {name} | {row['other']:.3f} | {row['this']:.3f} | {row['ratio']:.2f} |"
-        for name, row in figures["milliseconds"].items()
-    ]
-    return "\n".join(lines)
+    title = f"The other commit: `{figures['other commit']}`; R-MAT {figures['scale']}."
+    return two_commits(title, "ms", figures["milliseconds"])

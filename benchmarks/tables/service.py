@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.tables.common import Record, Row, figures_and_values, heading
+from benchmarks.tables.common import Record, Row, figures_and_values, heading, two_commits
 
 
 def vertex_keys(document: Record) -> str:
@@ -136,3 +136,9 @@ def crash(document: Record) -> str:
     spread = f"| each of the {len(by_point)} points | {min(by_point)} to {max(by_point)} kills |"
     after = 1 + next(at for at, row in enumerate(rows) if row.startswith("| kills at named"))
     return "\n".join([*rows[:after], spread, *rows[after:]])
+
+
+def compare(document: Record) -> str:
+    """Figures of the servers of two commits, and their ratios."""
+    figures = document["figures"]
+    return two_commits(f"The other commit: `{figures['other commit']}`.", "", figures["rows"])
