@@ -9,7 +9,18 @@ backend: random numbers are counter-based (gpu.jit.random_numbers).
 """
 
 from gpu.generate.grid import grid
+from gpu.generate.preferential_attachment import PreferentialAttachment, preferential_attachment
 from gpu.generate.rmat import RMAT_PROBABILITIES, rmat
+from gpu.generate.uniform import uniform
 from gpu.generate.updates import INSERTED_SHARE, update_stream
 
-__all__ = ["INSERTED_SHARE", "RMAT_PROBABILITIES", "grid", "rmat", "update_stream"]
+__all__ = [
+    "INSERTED_SHARE",
+    "RMAT_PROBABILITIES",
+    "PreferentialAttachment",
+    "grid",
+    "preferential_attachment",
+    "rmat",
+    "uniform",
+    "update_stream",
+]
