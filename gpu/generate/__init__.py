@@ -8,9 +8,11 @@ The same arguments give the same graph on any number of threads, on any launch s
 backend: random numbers are counter-based (gpu.jit.random_numbers).
 """
 
+from gpu.generate.chains import chains
 from gpu.generate.grid import grid
 from gpu.generate.preferential_attachment import PreferentialAttachment, preferential_attachment
 from gpu.generate.rmat import RMAT_PROBABILITIES, rmat
+from gpu.generate.temporal import temporal_stream
 from gpu.generate.uniform import uniform
 from gpu.generate.updates import INSERTED_SHARE, update_stream
 
@@ -18,9 +20,11 @@ __all__ = [
     "INSERTED_SHARE",
     "RMAT_PROBABILITIES",
     "PreferentialAttachment",
+    "chains",
     "grid",
     "preferential_attachment",
     "rmat",
+    "temporal_stream",
     "uniform",
     "update_stream",
 ]
