@@ -218,10 +218,11 @@ def queues(quick: bool) -> tuple[list[Row], list[Row]]:
 
 def main() -> None:
     parser = harness.parser("preferential attachment", backends=True)
-    parser.add_argument("--quick", action="store_true", help="a ten thousandth of the vertices")
+    parser.add_argument("--shrink", type=int, default=1, help="by what to divide the vertices")
+    parser.add_argument("--quick", action="store_true", help="--shrink 10000, and small queues")
     arguments = parser.parse_args()
     backend = backend_named(arguments.backend)
-    shrink = 10_000 if arguments.quick else 1
+    shrink = 10_000 if arguments.quick else arguments.shrink
     vertices, sequential_vertices = VERTICES // shrink, SEQUENTIAL_VERTICES // shrink
     for d in (1, 4):  # compiles what is needed
         preferential_attachment(10_000, d, backend=backend)
