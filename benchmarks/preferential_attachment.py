@@ -28,6 +28,7 @@ from gpu.generate.degrees import DegreeDistribution
 from gpu.jit.compile import sequential
 from gpu.jit.random_numbers import ATTACHMENT_SEQUENCE, sequence_start, threshold
 from gpu.operations.backend import Backend
+from gpu.operations.device import Array
 
 Row = dict[str, Any]
 
@@ -39,6 +40,9 @@ SEQUENTIAL_VERTICES = 25_000_000
 
 CUT_OFFS = (4, 10, 50)
 """The least degrees for which the exponent is estimated."""
+
+BLOCKS = (32, 64, 128, 256, 512, 1024)
+"""Threads of a block in figure 15."""
 
 REPEATS = 3
 
@@ -139,25 +143,29 @@ def sweep(
     return [milliseconds(backend, n, d, p) for n, d in cases for p in probabilities]
 
 
-def threads_per_block(backend: Backend, vertices: int) -> list[Row]:
-    """Figure 15: the kernel by threads of a block, with as many threads in all as the device has
-    room for.
+def draw_in_blocks(backend: Backend, threads: int, vertices: int, links: Array) -> None:
+    """Draws the graph of seed 1 and p = 1/2 with the kernel in blocks of `threads` threads, with as
+    many threads in all as the device has room for.
+
+    links  int32[vertices - d, d], written
     """
     launch = kernels_of(backend)["generate"]["preferential_attachment"]
-    xp, d = backend.xp, EDGES_PER_VERTEX
+    links.fill(-1)
     resident = 2048 * getattr(backend.device, "multiprocessors", 1)
-    links = xp.empty(vertices * d, np.int32)
+    blocks = max(1, min(resident, vertices) // threads)
+    scalars = np.int32(vertices), np.int32(links.shape[1]), threshold(0.5)
+    start = sequence_start(1, ATTACHMENT_SEQUENCE)
+    tickets = backend.xp.zeros(1, np.uint64)
+    launch((blocks,), (threads,), (*scalars, start, np.int32(256), tickets, links))
+
+
+def threads_per_block(backend: Backend, vertices: int) -> list[Row]:
+    """Figure 15: the kernel by threads of a block."""
+    d = EDGES_PER_VERTEX
+    links = backend.xp.empty((vertices - d, d), np.int32)
     rows = []
-    for threads in (32, 64, 128, 256, 512, 1024):
-
-        def draw(threads: int = threads) -> None:
-            links.fill(-1)
-            blocks = max(1, min(resident, vertices) // threads)
-            scalars = np.int32(vertices + d), np.int32(d), threshold(0.5)
-            start = sequence_start(1, ATTACHMENT_SEQUENCE)
-            tickets = xp.zeros(1, np.uint64)
-            launch((blocks,), (threads,), (*scalars, start, np.int32(256), tickets, links))
-
+    for threads in BLOCKS:
+        draw = partial(draw_in_blocks, backend, threads, vertices, links)
         draw()
         times = [timed(backend.device, draw)[0] for _ in range(REPEATS)]
         rows.append({"threads": threads} | _times(times))

@@ -97,7 +97,14 @@ def test_the_queue_of_the_paper_is_at_most_d_long_and_shrinks_by_round() -> None
     assert attachment.queued(512, 512, 512, 0.0).max() > 250
 
 
-def test_any_number_of_threads_of_a_block_draws_the_graph(emulated: Backend) -> None:
+@pytest.mark.parametrize("threads", attachment.BLOCKS)
+def test_any_number_of_threads_of_a_block_draws_the_graph(emulated: Backend, threads: int) -> None:
+    links = np.empty((1996, 4), np.int32)
+    attachment.draw_in_blocks(emulated, threads, 2000, links)
+    assert np.array_equal(links, preferential_attachment(2000, 4, seed=1).links)
+
+
+def test_each_number_of_threads_of_a_block_is_timed(emulated: Backend) -> None:
     rows = attachment.threads_per_block(emulated, 2000)
     assert [row["threads"] for row in rows] == [32, 64, 128, 256, 512, 1024]
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.backends.cuda.kernels.loader import BLOCK, WARP
+from gpu.backends.cuda.kernels.loader import WARP
 from gpu.backends.cuda.launcher import Launcher, blocks_for
 from gpu.operations.device import Array
 from gpu.operations.generate import GenerateOperations, feistel_bits
 
 _WAVES = 4
 """Blocks of a launch, at most, in units of those that the launcher counts as resident."""
+
+_ATTACHMENT_WARPS = 16
+"""Blocks of `preferential_attachment`, at most, in the same units. A block is one warp. A billion
+edges take 22 ms so, and 24 to 38 ms in larger blocks: docs/papers.md, figure 15.
+"""
 
 _MOST_PER_LANE = 8
 _TICKETS_PER_WARP = 4
@@ -40,7 +45,8 @@ class CudaGenerate(GenerateOperations):
         links = self._device.allocate("the generated graph", count, np.int32)
         links.fill(-1)
         if count:
-            blocks, per_ticket = attachment_shape(vertices - d, self._launch.resident * _WAVES)
+            most = self._launch.resident * _ATTACHMENT_WARPS
+            blocks, per_ticket = attachment_shape(vertices - d, most)
             self._launch(
                 "generate",
                 "preferential_attachment",
@@ -52,6 +58,7 @@ class CudaGenerate(GenerateOperations):
                 np.int32(per_ticket),
                 self._launch.xp.zeros(1, np.uint64),
                 links,
+                threads=WARP,
             )
         return links.reshape(-1, d)
 
@@ -68,10 +75,9 @@ class CudaGenerate(GenerateOperations):
 
 
 def attachment_shape(vertices: int, most_blocks: int) -> tuple[int, int]:
-    """Blocks of a launch of `preferential_attachment` that draws this many vertices, and vertices
-    of a ticket.
+    """Blocks of one warp in a launch of `preferential_attachment` that draws this many vertices,
+    and vertices of a ticket.
     """
-    blocks = blocks_for(vertices, most=most_blocks)
-    warps = blocks * (BLOCK // WARP)
-    per_lane = vertices // (warps * WARP * _TICKETS_PER_WARP)
+    blocks = blocks_for(vertices, each=WARP, most=most_blocks)
+    per_lane = vertices // (blocks * WARP * _TICKETS_PER_WARP)
     return blocks, WARP * min(max(1, per_lane), _MOST_PER_LANE)

@@ -39,11 +39,11 @@ def test_many_edges_a_vertex_fill_the_filter_of_known_links(backend: Backend) ->
 
 
 @pytest.mark.any_thread_order
-@pytest.mark.parametrize(("resident", "per_lane"), [(1, 1), (3, 1), (1, 8), (40, 2)])
-def test_no_launch_shape_changes_it(backend: Backend, resident: int, per_lane: int) -> None:
+@pytest.mark.parametrize(("warps", "per_lane"), [(1, 1), (3, 1), (1, 8), (40, 2)])
+def test_no_launch_shape_changes_it(backend: Backend, warps: int, per_lane: int) -> None:
     expected = preferential_attachment(5000, 3, probability=0.1, seed=7)
     with (
-        patch.object(cuda_generate, "_WAVES", resident),
+        patch.object(cuda_generate, "_ATTACHMENT_WARPS", warps),
         patch.object(cuda_generate, "_MOST_PER_LANE", per_lane),
         patch.object(cuda_generate, "_TICKETS_PER_WARP", 1),
     ):

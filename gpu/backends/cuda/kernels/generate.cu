@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(BLOCK) random_numbers(uint64 start, int64 skip
 //
 // A value is written once and is all that a reader needs, so relaxed (volatile) accesses are enough.
 //
-// Launch: any number of blocks of any number of whole warps; as many as are resident.
+// Launch: any number of blocks of any number of whole warps. Fastest in blocks of one warp (docs/papers.md, figure 15).
 // Traffic an edge: 4 bytes written twice (-1 and the link), and one sector of 32 bytes read at random for a copy.
 __global__ void preferential_attachment(
     int vertices, int edges_per_vertex, uint64 threshold, uint64 start, int per_ticket, uint64* tickets, int* links) {

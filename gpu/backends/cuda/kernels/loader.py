@@ -16,7 +16,7 @@ from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT
 from gpu.operations.update import COUNTERS, DELETE, INSERT, SCAN_TILE
 
 BLOCK, WARP = 256, 32
-"""Threads of a block, in every launch, and of a warp."""
+"""Threads of a block, unless a kernel says otherwise, and of a warp."""
 
 BIN_LANES = (1, 2, 8, 32, 256, 2048, 16384)
 """Threads that work on one row, by degree bin."""
