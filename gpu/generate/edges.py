@@ -35,3 +35,9 @@ def check_probability(name: str, value: Any) -> None:
     """Raises InvalidValue unless `value` is a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
         raise InvalidValue(name, value, "a number from 0 to 1")
+
+
+def edge_list(columns: Columns, backend: BackendName | Backend) -> Edges:
+    """The columns that a generator drew on `backend`, as int64 on the host."""
+    sources, targets = (chosen(backend).device.to_host(ends) for ends in columns)
+    return sources.astype(np.int64), targets.astype(np.int64)

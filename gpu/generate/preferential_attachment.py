@@ -32,7 +32,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu.errors import InvalidValue
-from gpu.generate.edges import Columns, Edges, check_count, check_probability, chosen
+from gpu.generate.edges import (
+    Columns,
+    Edges,
+    check_count,
+    check_probability,
+    chosen,
+    edge_list,
+)
 from gpu.jit.random_numbers import ATTACHMENT_SEQUENCE, sequence_start, threshold
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
@@ -87,10 +94,9 @@ class PreferentialAttachment:
         ends = [self.backend.device.to_device(column) for column in clique]
         return xp.concatenate([ends[0], sources]), xp.concatenate([ends[1], rows.reshape(-1)])
 
-    def edge_list(self) -> Edges:
-        """All edges, ordered by source, on the host."""
-        sources, targets = (self.backend.device.to_host(ends) for ends in self.columns())
-        return sources.astype(np.int64), targets.astype(np.int64)
+    def edge_list(self, first: int = 0, last: int | None = None) -> Edges:
+        """The same as int64 on the host."""
+        return edge_list(self.columns(first, last), self.backend)
 
     def stream(self, size: int) -> Iterator[EdgeBatch]:
         """The graph as insertions: `size` vertices a batch arrive in order, each with its edges.

@@ -120,6 +120,9 @@ def test_columns_are_those_of_the_links(backend: Backend) -> None:
     assert some[0].dtype == some[1].dtype == np.int32
     assert some[0].tolist() == sources[1 : graph.edges_before(10)].tolist()
     assert some[1].tolist() == targets[1 : graph.edges_before(10)].tolist()
+    for on_host, where_drawn in zip(graph.edge_list(2, 10), some, strict=True):
+        assert on_host.dtype == np.int64
+        assert on_host.tolist() == where_drawn.tolist()
 
 
 @pytest.mark.parametrize("size", [1, 7, 60, 100])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpu.errors import InvalidValue
-from gpu.generate import uniform
+from gpu.generate import edge_list, uniform
 from gpu.operations.backend import Backend
 
 
@@ -78,3 +78,12 @@ def test_bad_arguments_are_named(vertices: int, edges: int, message: str) -> Non
 
 def test_a_vertex_alone_has_no_edges(backend: Backend) -> None:
     assert columns(backend, 1, 0) == [[], []]
+
+
+def test_an_edge_list_has_the_drawn_columns_on_the_host(backend: Backend) -> None:
+    drawn = uniform(100, 500, seed=6, backend=backend)
+    listed = edge_list(drawn, backend)
+    for on_host, where_drawn in zip(listed, drawn, strict=True):
+        assert isinstance(on_host, np.ndarray)
+        assert on_host.dtype == np.int64
+        assert on_host.tolist() == where_drawn.tolist()
