@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -208,7 +208,7 @@ def load(
 
 
 def replay(
-    client: Client, graph: str, batches: list[EdgeList], strategy: str | None
+    client: Client, graph: str, batches: Iterable[EdgeList], strategy: str | None
 ) -> Iterator[ReplayedBatch]:
     """Sends batches in sequence, each after the ranks of the previous one are published."""
     for number, batch in enumerate(batches, start=1):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from service.cli.commands import api_keys, files, operations, queries
+from service.cli.commands import api_keys, files, generate, operations, queries
 
 app = typer.Typer(
     help="PageRank that stays fresh on a changing graph.",
@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for commands in (operations, files, queries, api_keys):
+for commands in (operations, files, generate, queries, api_keys):
     app.add_typer(commands.app)
 
 
