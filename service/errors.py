@@ -31,6 +31,7 @@
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
     ├── RetiredVersion           the journal no longer holds the outcome of that batch
     ├── StorageFailed            the disk failed, or a file on it is damaged
+    │   ├── FileDamaged          a file was read, and its content is wrong
     │   └── StorageFull          the disk is full
     ├── NotPublishedInTime       a version was not published within the timeout
     └── NotAnsweredInTime        a personalized query was not solved within the timeout
@@ -272,6 +273,10 @@ class RetiredVersion(ServiceError):
 class StorageFailed(ServiceError):
     def __init__(self, path: object, reason: object) -> None:
         super().__init__(f"{path}: {reason}")
+
+
+class FileDamaged(StorageFailed):
+    """The content of a file is wrong, as opposed to an error that prevented reading it."""
 
 
 class StorageFull(StorageFailed):

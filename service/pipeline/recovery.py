@@ -30,9 +30,10 @@ from service.pipeline.receipts import AppliedBatch
 from service.problems import encode_problem, problem_of
 from service.queries.view import View
 from service.storage import checkpoint as checkpoints
+from service.storage import journal as journal_file
 from service.storage.checkpoint import Checkpoint
 from service.storage.journal import Journal
-from service.storage.recovery import verified_journal
+from service.storage.recovery import verified_journal, version_needed
 from service.vertex_keys import KeyKind, KeyTable
 
 log = logging.getLogger("liverank.recovery")
@@ -59,7 +60,8 @@ def map_checkpoint(
 ) -> MappedGraph:
     """Creates the engine, and maps the newest valid checkpoint of the graph in `directory`."""
     engine = Engine(options, backend)
-    checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY)
+    needed = version_needed(directory / journal_file.FILE)
+    checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY, needed)
     if checkpoint is None:
         return MappedGraph(engine, KeyTable(kind), None, None)
     keys = keys_of(checkpoint, kind)

@@ -15,6 +15,8 @@ import struct
 import zlib
 from pathlib import Path
 
+from service.storage.files import storage_errors
+
 _MAGIC = b"LVHD"
 _FIELDS = struct.Struct("<4sQ32s")
 _CHECKSUM = struct.Struct("<I")
@@ -46,11 +48,15 @@ class Head:
 
 
 def read_head(path: Path) -> tuple[int, bytes] | None:
-    """Version and chain of the newest valid slot; None without one, or without the file."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
+    """Version and chain of the newest valid slot; None without one, or without the file.
+
+    Raises StorageFailed if the file cannot be read.
+    """
+    with storage_errors(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
     slots = []
     for place in (0, _SLOT):
         slot = content[place : place + _FIELDS.size + _CHECKSUM.size]
