@@ -29,6 +29,7 @@
     ├── BatchRejected            a journalled batch could not be applied; its version stays assigned
     ├── BatchLost                a journalled batch could not be read back
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
+    ├── OutcomeDelayed           a batch is committed, but its outcome could not be stored yet
     ├── RetiredVersion           the journal no longer holds the outcome of that batch
     ├── StorageFailed            the disk failed, or a file on it is damaged
     │   ├── FileDamaged          a file was read, and its content is wrong
@@ -258,6 +259,18 @@ class RankingFailed(ServiceError):
         super().__init__(
             f"version {version} is committed and applied, but could not be ranked: {reason}; "
             "the next batch or recomputation ranks it"
+        )
+
+
+class OutcomeDelayed(ServiceError):
+    """The disk failed after the batch was committed."""
+
+    def __init__(self, version: int, reason: object) -> None:
+        self.version = version
+        super().__init__(
+            f"batch {version} is committed, but its outcome could not be stored ({reason}); it "
+            "follows once the disk accepts writes: request it by its version, or send the batch "
+            "again with its idempotency key"
         )
 
 

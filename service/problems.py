@@ -81,6 +81,7 @@ _TYPES: dict[type[Exception], ProblemType] = {
         ),
         (errors.BatchLost, 500, "batch-lost", "Batch lost"),
         (errors.RankingFailed, 500, "ranking-failed", "Ranking failed"),
+        (errors.OutcomeDelayed, 503, "outcome-delayed", "Outcome delayed"),
         (errors.RetiredVersion, 410, "retired-version", "Retired version"),
         (errors.StorageFull, 507, "storage-full", "Storage full"),
         (errors.StorageFailed, 503, "storage-failed", "Storage failed"),
@@ -126,7 +127,7 @@ def problem_of(error: Exception) -> dict[str, Any]:
         return kind.document(f"the server failed with {type(error).__name__}; see its log")
     members = {
         member: _plain(getattr(error, member))
-        for member in ("field", "index", "value", "accepted")
+        for member in ("field", "index", "value", "accepted", "version")
         if getattr(error, member, None) is not None
     }
     return kind.document(str(error), **members)

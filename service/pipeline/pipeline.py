@@ -262,10 +262,18 @@ class Pipeline:
         file = self._directory / watched_file.FILE
         watched = WatchedQueries(self.graph, engine, keys, watched_file.read_watched(file))
         ranking = Ranking(
-            self.graph, engine, keys, journal, watched, file, self._views, self._observer, unranked
+            self.graph,
+            engine,
+            keys,
+            journal,
+            watched,
+            file,
+            self._views,
+            self._observer,
+            unranked,
+            checkpoint.revision if checkpoint is not None else 0,
         )
         if checkpoint is None or version < journal.version:
-            journal.reserve(1)
             ranking.rank(RECOVERY_STRATEGY, journal.version)
         else:
             ranking.publish_watched()
