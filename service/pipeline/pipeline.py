@@ -52,6 +52,7 @@ from service.storage import checkpoint as checkpoints
 from service.storage import journal as journal_file
 from service.storage import watched_file
 from service.storage.journal import Journal, Outcome
+from service.storage.replay_mark import ReplayMark
 from service.vertex_keys import KeyKind
 
 log = logging.getLogger("liverank.pipeline")
@@ -258,7 +259,8 @@ class Pipeline:
         engine, keys, checkpoint = mapped.engine, mapped.keys, mapped.checkpoint
         keyed = KeyedGraph(self.graph, engine, keys)
         version = checkpoint.version if checkpoint is not None else 0
-        unranked = replayed(journal, version, keyed, engine)
+        mark = ReplayMark(journal.path)
+        unranked = replayed(journal, version, keyed, engine, mark)
         file = self._directory / watched_file.FILE
         watched = WatchedQueries(self.graph, engine, keys, watched_file.read_watched(file))
         ranking = Ranking(
@@ -277,6 +279,7 @@ class Pipeline:
             ranking.rank(RECOVERY_STRATEGY, journal.version)
         else:
             ranking.publish_watched()
+        mark.end()
         if journal.deaths():
             journal.acquit()
         scheduler = QueryScheduler(
