@@ -3,6 +3,7 @@
     ServiceError
     ├── NotReady                 the server is starting, recovering or stopping, or could not start
     ├── Unprotected              other machines could connect, and no API key is set
+    ├── ApiKeysMissing           API keys were in use, and there are none
     ├── UnknownGraph             no graph has that name
     ├── UnknownVertex            the graph has no vertex with that key
     ├── UnknownVersion           the graph has no batch with that number yet
@@ -33,6 +34,7 @@
     ├── RetiredVersion           the journal no longer holds the outcome of that batch
     ├── StorageFailed            the disk failed, or a file on it is damaged
     │   ├── FileDamaged          a file was read, and its content is wrong
+    │   ├── GraphStopped         one graph cannot be opened; the others are served
     │   └── StorageFull          the disk is full
     ├── NotPublishedInTime       a version was not published within the timeout
     └── NotAnsweredInTime        a personalized query was not solved within the timeout
@@ -63,6 +65,15 @@ class Unprotected(ServiceError):
             f"host {host!r} lets other machines connect, but no API key is set: set "
             "LIVERANK_API_KEY, create a key with `liverank keys create --data DIR`, or start with "
             "--insecure"
+        )
+
+
+class ApiKeysMissing(ServiceError):
+    def __init__(self, path: object) -> None:
+        super().__init__(
+            f"{path}: is missing or has no keys, but API keys were in use: restore it from a "
+            "backup, set LIVERANK_API_KEY, or, to serve without keys, run `liverank keys reset "
+            "--data DIR` while no server uses the directory, or start with --insecure"
         )
 
 
@@ -290,6 +301,10 @@ class StorageFailed(ServiceError):
 
 class FileDamaged(StorageFailed):
     """The content of a file is wrong, as opposed to an error that prevented reading it."""
+
+
+class GraphStopped(StorageFailed):
+    """One graph cannot be opened, because of its own data."""
 
 
 class StorageFull(StorageFailed):

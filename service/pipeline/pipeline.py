@@ -24,8 +24,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
-from gpu import BackendName, DeviceLost, Options
-from service.errors import NotReady, RetiredVersion, UnknownVersion
+from gpu import BackendName, DeviceLost, Engine, InvalidValue, Options
+from service.errors import (
+    FileDamaged,
+    GraphStopped,
+    NotReady,
+    RetiredVersion,
+    UnknownVersion,
+)
 from service.pipeline.admission import Admission, QueueLimits
 from service.pipeline.batch import Batch, PendingBatch
 from service.pipeline.capture import Captured
@@ -53,7 +59,7 @@ from service.storage import journal as journal_file
 from service.storage import watched_file
 from service.storage.journal import Journal, Outcome
 from service.storage.replay_mark import ReplayMark
-from service.vertex_keys import KeyKind
+from service.vertex_keys import KeyKind, KeyTable
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -262,7 +268,7 @@ class Pipeline:
         mark = ReplayMark(journal.path)
         unranked = replayed(journal, version, keyed, engine, mark)
         file = self._directory / watched_file.FILE
-        watched = WatchedQueries(self.graph, engine, keys, watched_file.read_watched(file))
+        watched = self._watched(engine, keys, file)
         ranking = Ranking(
             self.graph,
             engine,
@@ -318,3 +324,12 @@ class Pipeline:
             checkpointer,
             self._observer,
         )
+
+    def _watched(self, engine: Engine, keys: KeyTable, file: Path) -> WatchedQueries:
+        """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
+        try:
+            queries = watched_file.read_watched(file, keys.kind)
+            return WatchedQueries(self.graph, engine, keys, queries)
+        except (FileDamaged, InvalidValue) as error:
+            reason = str(error).removeprefix(f"{file}: ")
+            raise GraphStopped(file, f"{reason}; restore it from a backup or remove it") from error

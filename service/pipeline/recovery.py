@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from gpu import BackendName, Change, DeviceLost, Engine, EngineError, Options, OutOfMemory
-from service.errors import FormatError, StorageFailed
+from service.errors import FormatError, GraphStopped, StorageFailed
 from service.formats.columns import EdgeColumns
 from service.formats.payload import decode_payload
 from service.pipeline.capture import keys_of, snapshot_of, view_of
@@ -145,7 +145,7 @@ def replay(
             if isinstance(error, DeviceLost) and deaths.get(version, 0) < MAX_DEATHS:
                 raise
             if outcome is not None:
-                raise StorageFailed(
+                raise GraphStopped(
                     journal.path, f"batch {version} was applied before, but not now: {error}"
                 ) from error
             journal.reject(version, encode_problem(problem_of(error)))

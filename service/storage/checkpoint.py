@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import FileDamaged, StorageFailed
-from service.storage.files import storage_errors, sync_directory, write_synced
+from service.storage.files import DIRECTORY_MODE, storage_errors, sync_directory, write_synced
 
 log = logging.getLogger("liverank.checkpoint")
 
@@ -78,10 +78,10 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
     target = directory / checkpoint.name
     temporary = directory / f"{_WRITING}{checkpoint.name}"
     with storage_errors(target):
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(DIRECTORY_MODE, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            temporary.mkdir()
+            temporary.mkdir(DIRECTORY_MODE)
             arrays = {}
             for name, array in checkpoint.arrays.items():
                 content = np.ascontiguousarray(array).view(np.uint8).data

@@ -13,6 +13,9 @@ from service.errors import StorageFailed, StorageFull
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
+DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
+"""Only the owner may read a graph."""
+
 SLICE = 8 << 20
 """Bytes written between two syncs, which a commit of the journal may have to wait for."""
 
@@ -66,10 +69,10 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def write_synced(path: Path, content: memoryview | bytes, mode: int = 0o666) -> None:
+def write_synced(path: Path, content: memoryview | bytes) -> None:
     """Writes a new file, in slices that are each synced before the next one."""
     view = memoryview(content).cast("B")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     with open(descriptor, "wb", buffering=0) as file:
         for first in range(0, len(view), SLICE):
             rest = view[first : first + SLICE]
@@ -79,11 +82,11 @@ def write_synced(path: Path, content: memoryview | bytes, mode: int = 0o666) -> 
         os.fsync(file.fileno())
 
 
-def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Replaces or creates the file atomically. Raises StorageFailed; it is then unchanged."""
     temporary = path.with_suffix(".writing")
     with storage_errors(path):
         temporary.unlink(missing_ok=True)
-        write_synced(temporary, content, mode)
+        write_synced(temporary, content)
         temporary.rename(path)
         sync_directory(path.parent)

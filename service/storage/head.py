@@ -15,7 +15,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from service.storage.files import storage_errors
+from service.storage.files import FILE_MODE, storage_errors
 
 _MAGIC = b"LVHD"
 _FIELDS = struct.Struct("<4sQ32s")
@@ -29,7 +29,7 @@ class Head:
 
     def __init__(self, path: Path) -> None:
         """Opens or creates the file. Raises OSError."""
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         self._turn = 0
 
     def write(self, version: int, chain: bytes) -> None:

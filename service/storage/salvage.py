@@ -26,7 +26,7 @@ from service.errors import BatchLost, StorageFailed
 from service.problems import encode_problem, problem_of
 from service.storage import layout
 from service.storage.checkpoint import Checkpoint
-from service.storage.files import storage_errors, sync_directory
+from service.storage.files import DIRECTORY_MODE, storage_errors, sync_directory
 from service.storage.head import Head, read_head
 from service.storage.journal import head_path
 from service.storage.layout import Record, State
@@ -68,7 +68,8 @@ def salvage(path: Path, checkpoint: Checkpoint | None, fault: str) -> None:
     temporary, images = directory / "salvaging", directory / "salvaging" / "images"
     with storage_errors(directory):
         shutil.rmtree(temporary, ignore_errors=True)
-        images.mkdir(parents=True)
+        temporary.mkdir(DIRECTORY_MODE)
+        images.mkdir()
         with ReadableRows.of(path, write_images(path, images)) as rows:
             loss = _rebuild(rows, path, temporary / path.name, checkpoint, fault)
         shutil.rmtree(images)
@@ -210,5 +211,5 @@ def _ranges(versions: list[int]) -> list[str]:
 def _new_directory(parent: Path, prefix: str) -> Path:
     number = 1 + len(list(parent.glob(f"{prefix}*")))
     path = parent / f"{prefix}{number}"
-    path.mkdir()
+    path.mkdir(DIRECTORY_MODE)
     return path

@@ -85,6 +85,21 @@ def revoke_key(
         client.revoke_key(identity)
 
 
+@keys.command("reset")
+def reset_keys(
+    data: Annotated[
+        Path, typer.Option(metavar="<path>", exists=True, help="Directory of a stopped server.")
+    ],
+) -> None:
+    """Removes all API keys, so that the server starts without, even if keys.json was lost."""
+    from service.storage.api_keys import FILE, ApiKeyStore
+    from service.storage.lock import locked
+
+    with locked(data):
+        ApiKeyStore.reset(data)
+    print(f"{data / FILE} is removed; the server starts without API keys")
+
+
 def _create_offline(
     data: Path, name: str, scope: Scope, graphs: Sequence[str] | None
 ) -> dict[str, Any]:
@@ -93,9 +108,10 @@ def _create_offline(
     Raises InvalidValue, StorageFailed.
     """
     from service.storage.api_keys import ApiKeyStore
+    from service.storage.files import DIRECTORY_MODE
     from service.storage.lock import locked
 
-    data.mkdir(parents=True, exist_ok=True)
+    data.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     with locked(data):
         key, text = ApiKeyStore(data).create(name, scope, graphs)
     return {
