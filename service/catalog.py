@@ -27,7 +27,9 @@ from service.pipeline.admission import QueueLimits
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
+from service.process_limits import check_process_limits
 from service.settings import Settings
+from service.storage import checkpoint as checkpoints
 from service.storage.graph_store import GraphStore, read_manifest
 from service.vertex_keys import KeyKind, KeyTable
 
@@ -129,7 +131,13 @@ class Catalog:
             try:
                 self._store.open()
                 cold = []
-                for directory in self._store.directories():
+                directories = self._store.directories()
+                check_process_limits(
+                    len(directories),
+                    sum(checkpoints.newest_bytes(path) for path in directories),
+                    self._settings.max_connections,
+                )
+                for directory in directories:
                     step = f"recovering graph {directory.name!r}"
                     graph = self._graphs[directory.name] = self._open_graph(directory)
                     # while the writer's thread maps the checkpoint

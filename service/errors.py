@@ -3,6 +3,7 @@
     ServiceError
     ├── NotReady                 the server is starting, recovering or stopping, or could not start
     ├── Unprotected              other machines could connect, and no API key is set
+    ├── ProcessLimitTooLow       a limit of the process is too low for the graphs
     ├── ApiKeysMissing           API keys were in use, and there are none
     ├── UnknownGraph             no graph has that name
     ├── UnknownVertex            the graph has no vertex with that key
@@ -65,6 +66,14 @@ class Unprotected(ServiceError):
             f"host {host!r} lets other machines connect, but no API key is set: set "
             "LIVERANK_API_KEY, create a key with `liverank keys create --data DIR`, or start with "
             "--insecure"
+        )
+
+
+class ProcessLimitTooLow(ServiceError):
+    def __init__(self, what: str, limit: int, needed: int, graphs: int) -> None:
+        super().__init__(
+            f"the process is limited to {limit:,} {what}; expected {needed:,} or more for "
+            f"{graphs} graphs"
         )
 
 

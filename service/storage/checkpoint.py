@@ -173,6 +173,14 @@ def stored(directory: Path) -> list[Path]:
     return [path for _, _, path in _named(directory, _NAME)]
 
 
+def newest_bytes(graph: Path) -> int:
+    """Bytes of the files of the newest checkpoint of the graph in a directory; 0 without one."""
+    for path in stored(graph / DIRECTORY)[:1]:
+        with storage_errors(path):
+            return sum(file.stat().st_size for file in path.iterdir())
+    return 0
+
+
 def _named(directory: Path, pattern: re.Pattern[str]) -> list[tuple[int, int, Path]]:
     """Version, revision and path of the checkpoints with such a name, newest first."""
     names = [

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from service.errors import StorageFailed, StorageFull
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_WRITE_ERRORS = {sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE}
+_PAGE_BYTES = 1 << 16
+"""The largest page of SQLite: the most that a write adds to a file."""
 
 DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
 """Only the owner may read a graph."""
@@ -26,9 +30,26 @@ def storage_failure(path: object, error: OSError | sqlite3.Error) -> StorageFail
         full = error.errno in _NO_SPACE
         reason: object = error.strerror or error
     else:
-        full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        code = getattr(error, "sqlite_errorcode", None)
+        full = code == sqlite3.SQLITE_FULL
         reason = error
+        if code in _WRITE_ERRORS and _is_at_size_limit(path):
+            full, reason = True, f"{error}: a file has reached the limit of its size (ulimit -f)"
     return StorageFull(path, reason) if full else StorageFailed(path, reason)
+
+
+def _is_at_size_limit(path: object) -> bool:
+    """Whether the database at `path`, or its write-ahead log, is as long as a file may be, which
+    SQLite reports like a failing disk.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == resource.RLIM_INFINITY:
+        return False
+    sizes = []
+    for name in (str(path), f"{path}-wal"):
+        with suppress(OSError):
+            sizes.append(os.stat(name).st_size)
+    return max(sizes, default=0) + _PAGE_BYTES > limit
 
 
 _NOT_THE_FILE = {

@@ -23,7 +23,7 @@ FILES = sorted((ROOT / "service").rglob("*.py"))
 
 ORDER = [
     {"errors", "vertex_keys", "settings", "client"},
-    {"logs", "formats", "problems", "queries"},
+    {"logs", "formats", "problems", "process_limits", "queries"},
     {"storage"},
     {"pipeline"},
     {"catalog"},

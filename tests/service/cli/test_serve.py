@@ -15,6 +15,7 @@ import pytest
 
 from service.cli.demo import running_service
 from service.client import Client
+from service.storage.graph_store import GraphStore
 
 
 def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:
@@ -103,3 +104,32 @@ def test_serve_without_keys_ends_where_others_could_connect(tmp_path: Path) -> N
         "LIVERANK_API_KEY, create a key with `liverank keys create --data DIR`, or start with "
         "--insecure"
     ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "what"),
+    [
+        ("ulimit -n 64", r"64 file descriptors \(ulimit -n\)"),
+        ("ulimit -v 1500000", r"1,536,000,000 bytes of address space \(ulimit -v\)"),
+    ],
+)
+def test_serve_ends_where_a_limit_of_the_process_is_too_low(
+    tmp_path: Path, limit: str, what: str
+) -> None:
+    store = GraphStore(tmp_path)
+    store.open()
+    for number in range(8):
+        store.create(f"graph-{number}", {})
+    store.close()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    command = f"{limit}; exec {sys.executable} -m service.cli serve --port 0 --data {tmp_path}"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} --backend cpu"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert re.fullmatch(
+        rf"liverank: the process is limited to {what}; expected [0-9,]+ or more for 8 graphs", last
+    )
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
