@@ -95,6 +95,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
             sync_directory(temporary)
             temporary.rename(target)
             sync_directory(directory)
+            sync_directory(directory.parent)
         except OSError:
             # its files would take space that the next attempt needs
             shutil.rmtree(temporary, ignore_errors=True)
