@@ -3,7 +3,8 @@
     DATA/lock                        held by the server that uses the directory
     DATA/keys.json, keys.required    see service.storage.api_keys
     DATA/graphs/<name>/graph.json    the manifest: format version and options
-    DATA/graphs/<name>/journal.db    see service.storage.layout
+    DATA/graphs/<name>/journal.db    see service.storage.layout; journal.head, journal.replaying:
+                                     service.storage.head, service.storage.replay_mark
     DATA/graphs/<name>/checkpoints   see service.storage.checkpoint
     DATA/graphs/<name>/watched.json  see service.storage.watched_file
     DATA/graphs/.<anything>          a graph partly created or dropped; removed at the next start
