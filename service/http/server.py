@@ -4,8 +4,11 @@ with defined handling of unread bodies.
 This is the one place that relies on uvicorn's internals, and pyproject.toml pins the minor versions
 that it was tested with. `Connection` relies on HttpToolsProtocol:
 
-    attributes  connections, cycle (response_complete), loop, parser, transport
-    callbacks   connection_made, data_received, on_headers_complete, on_message_complete,
+    attributes  connections, cycle (disconnected, keep_alive, message_event, more_body,
+                response_complete, response_started), flow (pause_reading), headers, loop, scope,
+                transport
+    callbacks   connection_made, data_received, eof_received, on_message_begin, on_header,
+                on_headers_complete, on_chunk_header, on_chunk_complete, on_message_complete,
                 on_response_complete, connection_lost
     method      send_400_response
 
@@ -17,6 +20,7 @@ parser, and nothing bounds the time for a head, for accepting a response, or for
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from functools import partial
 from typing import Any
@@ -26,10 +30,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.http.framing import MAX_HEAD_BYTES, Framing
 from service.settings import Settings
-
-MAX_HEAD_BYTES = 64 * 1024
-"""Maximum size of a request line with its headers."""
 
 MAX_DISCARDED_BYTES = 256 * 1024
 """Up to this many unread bytes of a body are received and discarded to keep the connection; more
@@ -38,6 +40,9 @@ would cost more than a new connection.
 
 QUIET_SECONDS = 2.0
 """A client that sends nothing for this long has stopped sending, and can read its response."""
+
+WATCH_SECONDS = 1.0
+"""Between two looks at a connection whose reading is paused."""
 
 
 def server_of(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Server:
@@ -68,7 +73,11 @@ class Connection(HttpToolsProtocol):
     takes too long, and if the client does not accept its response.
 
     The time for a head runs from the start of the connection, or from the first byte of a later
-    head, until the head is complete.
+    head, until the head is complete. What arrives behind a request is not parsed before that is
+    answered, and no more is read.
+
+    A client that has sent a request may close its side of the connection and still gets the
+    response. ``scope["input_end"]`` is a future that is done from then on.
     """
 
     def __init__(
@@ -78,8 +87,10 @@ class Connection(HttpToolsProtocol):
         self._max_connections = max_connections
         self._client_seconds = client_seconds
         self._deadline: asyncio.TimerHandle | None = None
-        self._head_bytes = 0
-        self._in_body = False
+        self._framing = Framing()
+        self._unparsed = b""
+        self._input_end: asyncio.Future[None] = self.loop.create_future()
+        self._end_is_received = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -93,44 +104,115 @@ class Connection(HttpToolsProtocol):
         self._start_deadline()
 
     def data_received(self, data: bytes) -> None:
-        starts_in_head = not self._in_body
-        super().data_received(data)
-        if self.parser is None or self.transport.is_closing():
-            return
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._end_head()
-            return
-        # Either a head that is not complete, or the rest of a body whose response is complete: data
-        # in which such a body ends does not count towards the next head.
-        if starts_in_head:
-            self._head_bytes += len(data)
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self.send_400_response(f"request head exceeds {MAX_HEAD_BYTES} bytes")
-        elif self._deadline is None:
-            self._start_deadline()
+        self._unparsed = self._unparsed + data if self._unparsed else data
+        self._parse()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Returns whether the connection stays open for a response."""
+        self._end_is_received = True
+        self._end_input()
+        if not self._is_answering:
+            return False
+        self.cycle.keep_alive = bool(self._unparsed)
+        return True
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["input_end"] = self._input_end  # type: ignore[typeddict-unknown-key]
+        self._in_trailers = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_trailers:  # those would count as headers
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_body = True
+        self._in_trailers = True
+        self._framing.headers_complete(self.headers)
         super().on_headers_complete()
 
+    def on_chunk_header(self) -> None:
+        self._framing.chunk_header()
+
+    def on_chunk_complete(self) -> None:
+        self._framing.chunk_complete()
+
     def on_message_complete(self) -> None:
-        self._in_body = False
-        self._head_bytes = 0
+        self._framing.message_complete()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self._end_head()
+        self._cancel_deadline()
         super().on_response_complete()
+        if self._unparsed:
+            self._parse()
+        if self._end_is_received and not self._is_answering:
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end_head()
+        self._cancel_deadline()
+        self._end_input()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Ends the connection; answers first, unless a response has begun."""
+        cycle, self._unparsed = self.cycle, b""
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.abort()
+                return
+        super().send_400_response(msg)
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request is complete and its response is not."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.more_body and not cycle.response_complete
+
+    def _parse(self) -> None:
+        """Parses what has arrived, up to the end of a request that is not answered yet."""
+        data, self._unparsed = self._unparsed, b""
+        start = 0
+        while start < len(data) and not self._is_answering and not self.transport.is_closing():
+            end = self._framing.piece(data, start)
+            super().data_received(data if end - start == len(data) else data[start:end])
+            start = end
+            if self._framing.too_long and not self.transport.is_closing():
+                self.send_400_response(f"request head exceeds {MAX_HEAD_BYTES:,} bytes")
+        if self.transport.is_closing():
+            return
+        if self._is_answering:
+            self._cancel_deadline()
+            self._unparsed = data[start:]
+            if self._unparsed:
+                self.flow.pause_reading()
+                self._watch_input()
+        elif self.cycle is not None and not self.cycle.response_complete:
+            self._cancel_deadline()
+        # Either a head that is not complete, or the rest of a body whose response is complete.
+        elif self._deadline is None:
+            self._start_deadline()
+
+    def _watch_input(self) -> None:
+        """Notices the end of the input, which a transport whose reading is paused does not."""
+        if self.transport.is_closing() or not (self._unparsed and self._is_answering):
+            return
+        ends = select.poll()
+        ends.register(self.transport.get_extra_info("socket"), select.POLLRDHUP)
+        if ends.poll(0):
+            self._end_input()
+        else:
+            self.loop.call_later(WATCH_SECONDS, self._watch_input)
+
+    def _end_input(self) -> None:
+        if not self._input_end.done():
+            self._input_end.set_result(None)
 
     def _start_deadline(self) -> None:
         self._deadline = self.loop.call_later(self._client_seconds, self.transport.abort)
 
-    def _end_head(self) -> None:
-        self._head_bytes = 0
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
