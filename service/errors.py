@@ -11,6 +11,7 @@
     ├── UnknownWatched           the graph has no watched query with that name
     ├── GraphExists              the graph exists with other options
     ├── TooManyGraphs            the server holds as many graphs as it may
+    ├── MalformedRequest         a request is no valid HTTP
     ├── FormatError              a body does not follow its format
     ├── InvalidField             a field of a request has an invalid value
     ├── UnsupportedFormat        a body has an unsupported content type or charset
@@ -20,6 +21,7 @@
     ├── BatchTooLarge            a batch has more edges and vertices than the limit
     ├── Unauthorized             an API key is missing or wrong
     ├── Forbidden                the API key does not allow the call
+    ├── ForwardedRequest         without API keys, requests that a proxy forwarded are not answered
     ├── HostNotAllowed           without API keys, only requests to loopback names are answered
     ├── CrossOrigin              without API keys, pages of other sites are not answered
     ├── UnknownApiKey            no stored API key has that id
@@ -38,7 +40,8 @@
     │   ├── GraphStopped         one graph cannot be opened; the others are served
     │   └── StorageFull          the disk is full
     ├── NotPublishedInTime       a version was not published within the timeout
-    └── NotAnsweredInTime        a personalized query was not solved within the timeout
+    ├── NotAnsweredInTime        a personalized query was not solved within the timeout
+    └── WaitEnded                the client closed its side of the connection while it waited
 
 Invalid options, parameters and batches raise the engine's InvalidValue. The attributes `field`,
 `index`, `value` and `accepted`, if an error has them, say which part of the request is invalid, its
@@ -124,6 +127,11 @@ class TooManyGraphs(ServiceError):
         super().__init__(f"the server holds {limit:,} graphs, which is its limit; drop one first")
 
 
+class MalformedRequest(ServiceError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the request is malformed: {reason}")
+
+
 class FormatError(ServiceError, ValueError):
     """A body does not follow its format.
 
@@ -190,6 +198,16 @@ class Unauthorized(ServiceError):
 
 class Forbidden(ServiceError):
     """The message names the API key by its name, never by its secret."""
+
+
+class ForwardedRequest(ServiceError):
+    def __init__(self, header: str) -> None:
+        self.field = header
+        super().__init__(
+            f"the request has a header {header!r}, so a proxy forwarded it; without API keys the "
+            "server answers only to clients of its own machine: create a key, or start with "
+            "--insecure"
+        )
 
 
 class HostNotAllowed(ServiceError):
@@ -332,6 +350,11 @@ class NotAnsweredInTime(ServiceError):
     def __init__(self, timeout: float) -> None:
         self.field, self.value = "timeout", timeout
         super().__init__(f"the query was not solved within {timeout:g} s")
+
+
+class WaitEnded(ServiceError):
+    def __init__(self) -> None:
+        super().__init__("the client closed its side of the connection, which ended the wait")
 
 
 def _size(limit: int) -> str:

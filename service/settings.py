@@ -71,6 +71,8 @@ class Settings(BaseSettings):
     max_connections          one more is closed at once
     max_concurrent_requests  requests in progress, for reads and for all others; one more is refused
                              with 503
+    max_waiting_requests     requests that wait for a version or a query, for each graph and with
+                             each API key; one more is refused with 503
     max_graphs               one more is refused with 507
     slow_client_seconds      for sending the head of a request, starting its body, and accepting a
                              response
@@ -96,6 +98,7 @@ class Settings(BaseSettings):
     max_receiving_bytes: Limit = 1024 * 1024 * 1024
     max_connections: Limit = 1000
     max_concurrent_requests: Limit = 400
+    max_waiting_requests: Limit = 256
     max_graphs: Limit = 64
     slow_client_seconds: Annotated[Seconds, Field(ge=0.1)] = 30.0
 

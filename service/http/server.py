@@ -5,8 +5,8 @@ This is the one place that relies on uvicorn's internals, and pyproject.toml pin
 that it was tested with. `Connection` relies on HttpToolsProtocol:
 
     attributes  connections, cycle (disconnected, keep_alive, message_event, more_body,
-                response_complete, response_started), flow (pause_reading), headers, loop, scope,
-                transport
+                response_complete, response_started), flow (pause_reading), headers, loop, parser,
+                scope, transport, url
     callbacks   connection_made, data_received, eof_received, on_message_begin, on_header,
                 on_headers_complete, on_chunk_header, on_chunk_complete, on_message_complete,
                 on_response_complete, connection_lost
@@ -20,16 +20,22 @@ parser, and nothing bounds the time for a head, for accepting a response, or for
 from __future__ import annotations
 
 import asyncio
+import re
 import select
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import uvicorn
+from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service import problems
+from service.errors import MalformedRequest
 from service.http.framing import MAX_HEAD_BYTES, Framing
 from service.settings import Settings
 
@@ -41,12 +47,21 @@ would cost more than a new connection.
 QUIET_SECONDS = 2.0
 """A client that sends nothing for this long has stopped sending, and can read its response."""
 
+STOP_SECONDS = 5
+"""For requests in progress when the server stops; then they are cancelled."""
+
+_HEAD_OF_400 = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n"
+)
+_AUTHORITY = re.compile(rb"(?i:https?)://([^/?#]*)")
+
 WATCH_SECONDS = 1.0
 """Between two looks at a connection whose reading is paused."""
 
 
-def server_of(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Server:
-    """A server for the app. options: of uvicorn.Config."""
+def server_of(app: Starlette, settings: Settings, **options: Any) -> uvicorn.Server:
+    """A server for the application of `service.app`. options: of uvicorn.Config."""
     protocol = partial(
         Connection,
         max_connections=settings.max_connections,
@@ -63,9 +78,22 @@ def server_of(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Serve
         server_header=False,
         proxy_headers=False,
         log_config=None,
+        timeout_graceful_shutdown=STOP_SECONDS,
         **options,
     )
-    return uvicorn.Server(config)
+    return Server(config, app.state.limit.stop)
+
+
+class Server(uvicorn.Server):
+    """A server whose requests do not wait for anything once it stops."""
+
+    def __init__(self, config: uvicorn.Config, stop_waits: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stop_waits = stop_waits
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stop_waits()
+        await super().shutdown(sockets)
 
 
 class Connection(HttpToolsProtocol):
@@ -127,6 +155,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_trailers = True
+        self._check_host()
         self._framing.headers_complete(self.headers)
         super().on_headers_complete()
 
@@ -154,7 +183,12 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Ends the connection; answers first, unless a response has begun."""
+        """Ends the connection; sends a problem document first, unless a response has begun.
+
+        msg  the reason
+        """
+        if self.transport.is_closing():
+            return
         cycle, self._unparsed = self.cycle, b""
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
@@ -162,7 +196,27 @@ class Connection(HttpToolsProtocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-        super().send_400_response(msg)
+        error = MalformedRequest(msg)
+        body = problems.encode_problem(problems.problem_of(error)) + b"\n"
+        self.transport.write(_HEAD_OF_400 % len(body) + body)
+        self.transport.close()
+
+    def _check_host(self) -> None:
+        """RFC 9112, section 3.2: one Host, which is that of the target if the target has one."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or (not hosts and self.parser.get_http_version() != "1.0"):
+            self._refuse(f"expected one Host header, got {len(hosts)}")
+        if self.url.startswith(b"/"):
+            return
+        target = _AUTHORITY.match(self.url)
+        if target and hosts and target[1].lower() != hosts[0].lower():
+            named, host = target[1].decode("latin-1"), hosts[0].decode("latin-1")
+            self._refuse(f"the request's target is of host {named!r}, its Host header is {host!r}")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        """Called by the parser, which must not continue."""
+        self.send_400_response(reason)
+        raise ValueError(reason)
 
     @property
     def _is_answering(self) -> bool:
@@ -259,7 +313,8 @@ class UnreadBodies:
 
         await self._app(scope, body.receive, respond)
         if closes:
-            await self._discard(body)
+            with suppress(asyncio.CancelledError):  # the server stops
+                await self._discard(body)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _discard(self, body: _Body) -> None:

@@ -141,6 +141,7 @@ def test_uvicorn_has_the_internals_that_connections_use() -> None:
     loop = asyncio.new_event_loop()
     try:
         protocol = HttpToolsProtocol(config, ServerState(), {}, _loop=loop)
+        protocol.on_message_begin()
     finally:
         loop.close()
     used = internals_used()
