@@ -133,7 +133,7 @@ def _invalid(error: ErrorDetails) -> InvalidSetting:
 def _requirement(name: str) -> str:
     """What a value of the setting must be."""
     if name == "data":
-        return "the path of a directory"
+        return "the path of a directory, not empty"
     if name == "api_key":
         return f"{MIN_API_KEY} or more visible ASCII characters, drawn at random"
     field = Settings.model_fields[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -133,3 +134,39 @@ def test_serve_ends_where_a_limit_of_the_process_is_too_low(
     )
     after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert after == before
+
+
+def test_the_log_of_a_server_that_cannot_listen_is_json_to_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVERANK_LOG_FORMAT", "json")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "service.cli", "serve", "--data", str(tmp_path), "--port", port],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    assert done.returncode == 1
+    assert records[-1]["logger"] == "liverank.process"
+    assert records[-1]["message"].startswith(f"cannot listen on port {port} of 127.0.0.1")
+
+
+@pytest.mark.parametrize("option", [(), ("--data", "")])
+def test_an_empty_data_directory_is_a_clear_error(
+    run: Any, monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("LIVERANK_DATA", "")
+    refusal = "liverank: LIVERANK_DATA: '' must be the path of a directory, not empty\n"
+    assert run("serve", *option) == (1, "", refusal)
+
+
+def test_keys_are_not_created_in_an_unnamed_directory(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, error = run("keys", "create", "--scope", "admin", "--data", "")
+    assert (code, list(tmp_path.iterdir())) == (1, [])
+    assert error == "liverank: LIVERANK_DATA: '' must be the path of a directory, not empty\n"
