@@ -21,7 +21,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hmac import compare_digest
@@ -134,8 +134,17 @@ class ApiKeyStore:
         same = compare_digest(digest, named.sha256 if named else "0" * len(digest))
         return named if same else None
 
-    def create(self, name: str, scope: Scope, graphs: Sequence[str] | None) -> tuple[ApiKey, str]:
-        """A new key, and its text, which is not stored. Raises InvalidValue, StorageFailed."""
+    def create(
+        self,
+        name: str,
+        scope: Scope,
+        graphs: Sequence[str] | None,
+        announce: Callable[[str], None] = lambda _: None,
+    ) -> tuple[ApiKey, str]:
+        """A new key, and its text, which is not stored. Raises InvalidValue, StorageFailed.
+
+        announce  called with the text before the key is valid
+        """
         if not (1 <= len(name) <= _MAX_NAME and name.isprintable()):
             raise InvalidValue("name", name, f"1 to {_MAX_NAME} printable characters")
         if scope not in SCOPES:
@@ -155,6 +164,7 @@ class ApiKeyStore:
             text = f"{_PREFIX}{identity}_{secrets.token_urlsafe(_SECRET_BYTES)}"
             for_graphs = None if graphs is None else tuple(dict.fromkeys(graphs))
             key = ApiKey(identity, name, scope, for_graphs, _now(), digest_of(text))
+            announce(text)
             self._replace({**self._keys, identity: key})
         return key, text
 
