@@ -119,6 +119,7 @@ class Connection(HttpToolsProtocol):
         self._unparsed = b""
         self._input_end: asyncio.Future[None] = self.loop.create_future()
         self._end_is_received = False
+        self._is_watched = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -230,6 +231,7 @@ class Connection(HttpToolsProtocol):
         start = 0
         while start < len(data) and not self._is_answering and not self.transport.is_closing():
             end = self._framing.piece(data, start)
+            assert end > start, "the parser and the framing disagree"
             super().data_received(data if end - start == len(data) else data[start:end])
             start = end
             if self._framing.too_long and not self.transport.is_closing():
@@ -241,7 +243,8 @@ class Connection(HttpToolsProtocol):
             self._unparsed = data[start:]
             if self._unparsed:
                 self.flow.pause_reading()
-                self._watch_input()
+                if not self._is_watched:
+                    self._watch_input()
         elif self.cycle is not None and not self.cycle.response_complete:
             self._cancel_deadline()
         # Either a head that is not complete, or the rest of a body whose response is complete.
@@ -250,6 +253,7 @@ class Connection(HttpToolsProtocol):
 
     def _watch_input(self) -> None:
         """Notices the end of the input, which a transport whose reading is paused does not."""
+        self._is_watched = False
         if self.transport.is_closing() or not (self._unparsed and self._is_answering):
             return
         ends = select.poll()
@@ -257,6 +261,7 @@ class Connection(HttpToolsProtocol):
         if ends.poll(0):
             self._end_input()
         else:
+            self._is_watched = True
             self.loop.call_later(WATCH_SECONDS, self._watch_input)
 
     def _end_input(self) -> None:
