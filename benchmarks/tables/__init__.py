@@ -26,6 +26,7 @@ MARKS = re.compile(
 TABLES: dict[str, Callable[[Record], str]] = {
     "compare": engine.compare,
     "compare-service": service.compare,
+    "connections": figures_and_values,
     "crash": service.crash,
     "durability": figures_and_values,
     "fuzz": service.fuzz,

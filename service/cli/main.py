@@ -26,8 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=arguments, prog_name="liverank")
     except Exception as error:
         message = str(error) if _is_expected(error) else f"unexpected {_place_of(error)}"
-        print(f"liverank: {' '.join(message.split())}", file=sys.stderr)
+        _write_last_line(" ".join(message.split()))
         raise SystemExit(1) from None
+
+
+def _write_last_line(message: str) -> None:
+    if "service.logs" in sys.modules:  # a server, whose logs may be JSON
+        sys.modules["service.logs"].write_last_line(message)
+    else:
+        print(f"liverank: {message}", file=sys.stderr)
 
 
 _EXPECTED = {
