@@ -1,7 +1,7 @@
 """The crash tests at scale: thousands of SIGKILLs, for a nightly run.
 
     python -m tests.crash.marathon [--kills 2000] [--processes 1] [--seed 0] [--directory DIR]
-                                   [--results FOLDER]
+                                   [--seconds S] [--results FOLDER]
 
 Every second kill is at a named point, the others at random moments, recoveries included, while
 three clients write and a fourth one takes checkpoints without a pause. After every tenth kill
@@ -50,24 +50,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=2000, help="of all processes together")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many")
     parser.add_argument("--seed", type=int, default=0, help="of the first process")
     parser.add_argument("--directory", type=Path, help="of a data directory for each seed")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     directory = arguments.directory or Path(tempfile.mkdtemp(prefix="liverank-crash-"))
-    figures = run_all(directory, arguments.kills, arguments.seed, arguments.processes)
+    figures = run_all(
+        directory, arguments.kills, arguments.seed, arguments.processes, arguments.seconds
+    )
     print(json.dumps(figures, indent=1))
     print(record("crash", "cpu", figures, arguments.results))
 
 
-def run_all(directory: Path, kills: int, seed: int, processes: int) -> dict[str, Any]:
+def run_all(
+    directory: Path, kills: int, seed: int, processes: int, seconds: float = float("inf")
+) -> dict[str, Any]:
     """Shares the kills among processes; returns the sums of their figures."""
     begin = time.monotonic()
     shares = [kills // processes + (place < kills % processes) for place in range(processes)]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context) as pool:
         runs = [
-            pool.submit(_run_alone, directory / str(seed + place), share, seed + place, place)
+            pool.submit(
+                _run_alone, directory / str(seed + place), share, seed + place, place, seconds
+            )
             for place, share in enumerate(shares)
             if share
         ]
@@ -89,13 +96,15 @@ def _sum(figures: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _run_alone(directory: Path, kills: int, seed: int, place: int) -> dict[str, Any]:
+def _run_alone(
+    directory: Path, kills: int, seed: int, place: int, seconds: float
+) -> dict[str, Any]:
     """The figures of one process."""
     directory.mkdir(parents=True, exist_ok=True)
     # Numba's cache is not safe against processes that compile one function at the same time
     os.environ["NUMBA_CACHE_DIR"] = str(directory / "numba")
     first = FIRST_PORT + PORTS * place
-    return Run(directory, seed, range(first, first + PORTS)).run(kills)
+    return Run(directory, seed, range(first, first + PORTS)).run(kills, seconds)
 
 
 class Run:
@@ -110,13 +119,15 @@ class Run:
         self._revisions = Revisions(GRAPH)
         self._checkpoints = 0
 
-    def run(self, kills: int) -> dict[str, Any]:
-        """Kills that many servers; returns the figures."""
+    def run(self, kills: int, seconds: float = float("inf")) -> dict[str, Any]:
+        """Kills that many servers, or those that time allows; returns the figures."""
+        deadline = time.monotonic() + seconds
         at_points: Counter[str] = Counter()
         compared: list[Comparison] = []
         for killed in range(1, kills + 1):
-            if killed % COMPARED_EVERY == 0 or killed == kills:
-                compared.append(self._compare(everything=killed == kills))
+            last = killed == kills or time.monotonic() > deadline
+            if killed % COMPARED_EVERY == 0 or last:
+                compared.append(self._compare(everything=last))
                 print(f"seed {self._seed}: {killed} kills, {compared[-1]}", flush=True)
             else:
                 point = self._choose.choice(POINTS) if killed % 2 else None
@@ -124,10 +135,12 @@ class Run:
                     assert point is not None
                     at_points[point] += 1
             self._check_revisions()
+            if last:
+                break
         self._nursery.close()
         return {
-            "kills": kills,
-            "kills at random moments": kills - at_points.total(),
+            "kills": killed,
+            "kills at random moments": killed - at_points.total(),
             "kills at named points": {
                 stage: sum(at_points[point] for point in points) for stage, points in STAGES.items()
             },
