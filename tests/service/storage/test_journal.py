@@ -46,6 +46,17 @@ def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
     journal.close()
 
 
+def test_removing_a_large_batch_does_not_write_its_bytes_again(path: Path) -> None:
+    journal = Journal(path)
+    journal.append([record(bytes(10_000_000)), record()], 1)
+    journal.close()  # empties the write-ahead log
+    again = Journal(path)
+    ((_, _, _, chain), _) = again.batches(0)
+    again.retire(1, chain)
+    assert path.with_name("journal.db-wal").stat().st_size < 1_000_000
+    again.close()
+
+
 def test_outcomes_are_the_bytes_that_were_settled(path: Path) -> None:
     journal = Journal(path)
     journal.append([record(), record(), record()], 1)
