@@ -1,12 +1,13 @@
 """Two hundred small faults in the engine and the service, and whether the tests see them.
 
-    python -m tests.mutation.campaign --processes 2         the figures of docs/operations.md
-    python -m tests.mutation.campaign --only 17       one fault again
+    python -m pytest --cov=gpu --cov=service --cov-context=test tests/gpu tests/service
+    python -m tests.mutation.campaign --processes 2     the figures of docs/operations.md
+    python -m tests.mutation.campaign --only 17         one fault again
 
-Each process has its own copy of the tree. A fault is drawn by the seed, put into the copy, and the
-tests nearest to the changed file run until one fails; if none does, those of everything that uses
-it. A fault that ends the tests by their time limit is seen too. Tests that fail without a fault are
-left out, and named.
+Each process has its own copy of the tree. A fault is drawn by the seed, put into the copy, and
+tests run until one fails: those that pass through the changed line, as the first command recorded,
+or for compiled code, which it does not see, those of the folders that use it. A fault that ends the
+tests by their time limit is seen too. All tests have to pass without a fault.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+
+from coverage import CoverageData
 
 from benchmarks.harness import RESULTS, ROOT, record
 from tests.mutation.faults import Fault, faults_of
@@ -105,14 +108,12 @@ def drawn(seed: int, count: int) -> list[Fault]:
 class Workplace:
     """A copy of the tree in which one fault at a time is tried.
 
-    failing  tests that fail without a fault
-    stages   how many are run at most
+    coverage  the tests that pass through each line, if they were recorded
     """
 
-    def __init__(self, folder: Path, failing: list[str], stages: int) -> None:
+    def __init__(self, folder: Path, coverage: CoverageData | None) -> None:
         self._folder = folder
-        self._failing = failing
-        self._stages = stages
+        self._coverage = coverage
         shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_COPIED))
 
     def try_fault(self, number: int, fault: Fault) -> Verdict:
@@ -127,8 +128,8 @@ class Workplace:
         try:
             fault.put_into(self._folder)
             caught_by = None
-            for stage in stages_of(fault.path)[: self._stages]:
-                caught_by = self.run(stage)
+            for tests in self._tests_for(fault):
+                caught_by = self.run(tests)
                 if caught_by is not None:
                     break
         finally:
@@ -141,11 +142,36 @@ class Workplace:
                 cache.with_suffix(f"{cache.suffix}.before").rename(cache)
         return Verdict(number, fault, caught_by, round(time.monotonic() - begin, 1))
 
+    def _tests_for(self, fault: Fault) -> list[list[str]]:
+        """Arguments of pytest, one list after the other."""
+        if self._coverage is None or fault.path.endswith((".cu", ".cuh")):
+            return stages_of(fault.path)
+        contexts = self._coverage.contexts_by_lineno(str(ROOT / fault.path))
+        last = fault.line + fault.old.count("\n")
+        tests = {
+            context.split("|")[0]
+            for line in range(fault.line, last + 1)
+            for context in contexts.get(line, [])
+            if "|" in context
+        }
+        if not tests:
+            return stages_of(fault.path)
+        room = "/".join(fault.path.split("/")[:2])
+        ordered = sorted(tests, key=lambda test: (not test.startswith(f"tests/{room}"), test))
+        # of many tests of one function with different parameters, a few first
+        function = Counter[str]()
+        first: list[str] = []
+        later: list[str] = []
+        for test in ordered:
+            name = test.split("[")[0]
+            function[name] += 1
+            (first if function[name] <= 3 else later).append(test)
+        return [part for part in (first[:120], [*first[120:], *later][:400]) if part]
+
     def run(self, arguments: list[str]) -> str | None:
         """The first test that fails, or that the time limit was exceeded."""
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         command += ["-p", "no:benchmark", "-p", "no:randomly", *arguments]
-        command += [f"--deselect={test}" for test in self._failing]
         threads = {"NUMBA_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "CI": ""}
         search = os.pathsep.join([str(self._folder), *_search_path()])
         with subprocess.Popen(
@@ -176,34 +202,16 @@ def _search_path() -> list[str]:
     return [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
 
 
-def failing_without_fault(processes: int) -> list[str]:
-    """Tests that fail on this machine without a fault; compiles and keeps all kernels."""
-    search = os.pathsep.join([str(ROOT), *_search_path()])
-    environment = os.environ | {"PYTHONPATH": search, "NUMBA_NUM_THREADS": "2"}
-    warm = "from gpu import Engine, Options\n"
-    warm += "for s in ('float64', 'float32'): Engine(Options(storage=s), 'cpu').warm_up()\n"
-    warm += "from service.catalog import warm_up_keys\nwarm_up_keys()\n"
-    subprocess.run([sys.executable, "-c", warm], cwd=ROOT, env=environment, check=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(processes), "-p", "no:cacheprovider"]
-    command += ["-p", "no:benchmark", _ENGINE, "tests/cuda_emulator", "tests/service"]
-    command += ["tests/crash", "tests/fuzz"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    print("\n".join(done.stdout.splitlines()[-25:]), flush=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return [line.split(" - ")[0].split(" ", 1)[1] for line in lines]
-
-
 def run(
-    faults: list[Fault], processes: int, seconds: float, stages: int
-) -> tuple[list[Verdict], list[str]]:
+    faults: list[Fault], processes: int, seconds: float, coverage: CoverageData | None
+) -> list[Verdict]:
     """Tries the faults that time allows."""
-    failing = failing_without_fault(processes)
     deadline = time.monotonic() + seconds
     verdicts = []
     with tempfile.TemporaryDirectory(prefix="liverank-mutation-") as folder:
         places: SimpleQueue[Workplace] = SimpleQueue()
         for number in range(processes):
-            places.put(Workplace(Path(folder, str(number), "tree"), failing, stages))
+            places.put(Workplace(Path(folder, str(number), "tree"), coverage))
 
         def one(number: int) -> Verdict | None:
             if time.monotonic() > deadline:
@@ -220,7 +228,7 @@ def run(
                 if verdict is not None:
                     verdicts.append(verdict)
                     _tell(verdict)
-    return sorted(verdicts, key=lambda verdict: verdict.number), failing
+    return sorted(verdicts, key=lambda verdict: verdict.number)
 
 
 def _tell(verdict: Verdict) -> None:
@@ -232,7 +240,7 @@ def _tell(verdict: Verdict) -> None:
     )
 
 
-def figures_of(verdicts: list[Verdict], failing: list[str]) -> dict[str, Any]:
+def figures_of(verdicts: list[Verdict]) -> dict[str, Any]:
     """What the record has."""
     kinds = Counter(verdict.fault.kind for verdict in verdicts)
     caught = Counter(v.fault.kind for v in verdicts if v.caught_by is not None)
@@ -241,7 +249,6 @@ def figures_of(verdicts: list[Verdict], failing: list[str]) -> dict[str, Any]:
         "caught": caught.total(),
         "by kind": {kind: [caught[kind], kinds[kind]] for kind in sorted(kinds)},
         "survivors": [asdict(v.fault) for v in verdicts if v.caught_by is None],
-        "failing without a fault": failing,
         "seconds": round(sum(verdict.seconds for verdict in verdicts), 1),
     }
 
@@ -253,7 +260,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none later")
-    parser.add_argument("--stages", type=int, default=9, help="how many of the stages to run")
+    parser.add_argument("--coverage", type=Path, default=ROOT / ".coverage")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the faults to try")
     parser.add_argument("--list", action="store_true", help="print the faults and end")
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -267,8 +274,12 @@ def main() -> None:
                 f"{number} {fault.path}:{fault.line} {fault.kind}: {fault.old!r} -> {fault.new!r}"
             )
         return
-    verdicts, failing = run(faults, arguments.processes, arguments.seconds, arguments.stages)
-    figures = figures_of(verdicts, failing)
+    coverage = None
+    if arguments.coverage.is_file():
+        coverage = CoverageData(str(arguments.coverage))
+        coverage.read()
+    verdicts = run(faults, arguments.processes, arguments.seconds, coverage)
+    figures = figures_of(verdicts)
     print(json.dumps(figures["by kind"]))
     print(record("mutation", "cpu", figures, arguments.results))
 
