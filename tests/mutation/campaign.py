@@ -65,7 +65,7 @@ STAGES: dict[str, list[list[str]]] = {
 }
 """Arguments of pytest for each stage, by the longest folder that a changed file is in."""
 
-COMPILED = ("gpu/backends/cpu", "gpu/jit", "service/vertex_keys", "gpu/generate")
+COMPILED = ("gpu/backends/cpu", "gpu/jit", "service/vertex_keys", "gpu/generate/")
 """Numba keeps the callers of a changed function: here its caches are removed."""
 
 
