@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from benchmarks.server import Server
 from gpu.generate import rmat
-from service.client import Client
+from liverank.client import Client
 
 SCALE = 16
 EDGES_PER_VERTEX = 16

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.overload import SCALE, fill, percentiles
 from benchmarks.server import Server
-from service.client import Client
+from liverank.client import Client
 
 CLIENTS = (1, 4, 16)
 K = 10

@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from liverank.client import Key, RankedVertex
 from service.cli import display
 from service.cli.ingest import ReplayedBatch
-from service.client import Key, RankedVertex
 
 RECENT_BATCHES = 8
 STAGES = ("journal", "mutate", "solve")

@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 
 from gpu import generate
+from liverank.client import Client, Key
 from service.app import create_app
 from service.cli import display, ingest
 from service.cli.board import Board
 from service.cli.errors import CommandError
-from service.client import Client, Key
 from service.formats.edge_files import read_edge_list
 from service.formats.edge_list import EdgeList
 from service.http.server import server_of

@@ -22,8 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from liverank.client import Key, RankedVertex
     from service.cli.ingest import ReplayedBatch
-    from service.client import Key, RankedVertex
 
 LIVE_ROWS = 15
 """Maximum number of rows of the live table."""

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from liverank.client import Client, Receipt, ServerError
 from service.cli.errors import CommandError
-from service.client import Client, Receipt, ServerError
 from service.formats.edge_list import EdgeList
 
 if TYPE_CHECKING:

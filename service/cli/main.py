@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 _EXPECTED = {
     "gpu": "EngineError",
     "service.cli.errors": "CommandError",
-    "service.client": "ClientError",
+    "liverank.client": "ClientError",
     "service.errors": "ServiceError",
     "service.formats.edge_list": "EdgeListError",
     "service.settings": "InvalidSetting",

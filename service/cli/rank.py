@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from gpu import BackendName, EdgeBatch, Engine, Options
+from liverank.client import RankedVertex
 from service.cli.ingest import final_graph
-from service.client import RankedVertex
 from service.formats.edge_list import EdgeList
 from service.vertex_keys import KeyTable
 

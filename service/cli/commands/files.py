@@ -20,7 +20,7 @@ from service.cli.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from service.client import Client
+    from liverank.client import Client
     from service.formats.edge_list import EdgeList
 
 app = typer.Typer(rich_markup_mode=None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from service.client import Client
+    from liverank.client import Client
     from service.formats.edge_list import EdgeList
 
 Strategy = Literal[
@@ -37,7 +37,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 def client_of(url: str) -> Client:
-    from service.client import Client
+    from liverank.client import Client
 
     return Client(url)
 

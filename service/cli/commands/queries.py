@@ -11,7 +11,7 @@ from service.cli.commands.options import DEFAULT_URL, Graph, Json, Url, client_o
 from service.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from service.client import Client, Key, PersonalizedQuery
+    from liverank.client import Client, Key, PersonalizedQuery
 
 app = typer.Typer(rich_markup_mode=None)
 

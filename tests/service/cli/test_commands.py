@@ -9,12 +9,12 @@ from typing import Any, get_args
 
 import pytest
 
-import service.client.connection
+import liverank.client.connection
 from gpu import STRATEGIES, BackendName
+from liverank.client import Client
 from service.cli import display
 from service.cli import main as cli
 from service.cli.commands import options
-from service.client import Client
 
 # Parsing and printing
 
@@ -62,7 +62,7 @@ def test_the_module_runs_as_the_command_does() -> None:
 def test_choices_are_those_of_the_engine_and_the_address_that_of_the_client() -> None:
     assert set(get_args(options.Strategy)) == set(STRATEGIES)
     assert set(get_args(options.Backend)) == set(get_args(BackendName))
-    assert service.client.DEFAULT_URL == options.DEFAULT_URL
+    assert liverank.client.DEFAULT_URL == options.DEFAULT_URL
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from liverank.client import Client
 from service.cli.demo import running_service
-from service.client import Client
 
 
 def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-import service.client.connection
+import liverank.client.connection
+from liverank.client import Client
 from service.cli import ingest
 from service.cli.errors import CommandError
-from service.client import Client
 from tests.service.graphs import edge_list
 
 
@@ -260,7 +260,7 @@ def test_a_refusal_of_the_server_is_one_line(run: Any, url: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.client.connection, "RETRY_PAUSES", ())
+    monkeypatch.setattr(liverank.client.connection, "RETRY_PAUSES", ())
     code, out, error = run("top", "--url", "http://127.0.0.1:9")
     assert (code, out) == (1, "")
     assert error.startswith("liverank: no answer from http://127.0.0.1:9 (")

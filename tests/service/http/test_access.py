@@ -12,8 +12,8 @@ from typing import Any, get_args
 import httpx
 import pytest
 
+from liverank.client import Client, ServerError
 from service.app import create_app
-from service.client import Client, ServerError
 from service.errors import UnknownApiKey, Unprotected
 from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from service.http.route import Route

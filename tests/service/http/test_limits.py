@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.client import Client
+from liverank.client import Client
 from service.errors import TooBusy
 from service.http.limits import STARTS_PER_ROUND, ConcurrencyLimit, FairStart, RequestContext
 from service.settings import Settings

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from service.client.connection import Connection, path_of
-from service.client.types import (
+from liverank.client.connection import Connection, path_of
+from liverank.client.types import (
     Accepted,
     Key,
     Pair,

@@ -10,8 +10,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-import service.client.connection
-from service.client import Client, ServerError, ServerUnreachable
+import liverank.client.connection
+from liverank.client import Client, ServerError, ServerUnreachable
 from tests.service.server import Server
 
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -44,7 +44,7 @@ def answer(document: Any, status: int = 200) -> httpx.Response:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.client.connection, "RETRY_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(liverank.client.connection, "RETRY_PAUSES", (0.0, 0.0))
 
 
 def test_a_small_batch_is_sent_as_json_with_an_idempotency_key() -> None:

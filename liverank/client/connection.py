@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import httpx
 
-from service.client.errors import ServerError, ServerUnreachable
-from service.client.types import Key
+from liverank.client.types import Key
+from liverank.errors import ServerError, ServerUnreachable
 
 CONNECT_SECONDS = 5.0
 RESPONSE_SECONDS = 600.0

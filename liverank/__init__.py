@@ -1,0 +1,72 @@
+"""PageRank that stays fresh on a changing graph: the package that users import.
+
+    from liverank import Client
+
+    with Client() as client:
+        client.send("default", insert=[("ada", "grace"), ("grace", "ada")])
+        print(client.top("default", k=3))
+
+`Client` talks to a server and needs only the core install. `Engine`, with `EdgeBatch` and
+`Options`, runs in this process: `pip install 'liverank[engine]'`. Everything is imported on first
+use, so that `import liverank` is fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpu import EdgeBatch, Engine, Options
+    from liverank.client import Client
+    from liverank.errors import (
+        ClientError,
+        LiverankError,
+        MissingPackage,
+        ServerError,
+        ServerUnreachable,
+    )
+
+__all__ = [
+    "Client",
+    "ClientError",
+    "EdgeBatch",
+    "Engine",
+    "LiverankError",
+    "MissingPackage",
+    "Options",
+    "ServerError",
+    "ServerUnreachable",
+]
+
+_MODULES = {
+    "gpu": ("EdgeBatch", "Engine", "Options"),
+    "liverank.client": ("Client",),
+    "liverank.errors": (
+        "ClientError",
+        "LiverankError",
+        "MissingPackage",
+        "ServerError",
+        "ServerUnreachable",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'liverank' has no attribute {name!r}")
+    module = _MODULE_OF[name]
+    if module == "gpu":
+        from liverank.errors import needs
+
+        with needs("engine"):
+            found = getattr(import_module(module), name)
+    else:
+        found = getattr(import_module(module), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__
