@@ -118,8 +118,8 @@ def run(server: Server, rounds: int, queries: int) -> dict[str, Any]:
                 taken[clients, batches] += found
                 spent += written
     return {
-        "vertices": info["vertices"],
-        "edges": info["edges"],
+        "vertices": info.vertices,
+        "edges": info.edges,
         "k": K,
         "target_error": TARGET_ERROR,
         "batches_per_second": BATCHES_PER_SECOND,

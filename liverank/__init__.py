@@ -4,11 +4,12 @@
 
     with Client() as client:
         client.send("default", insert=[("ada", "grace"), ("grace", "ada")])
-        print(client.top("default", k=3))
+        print(client.top("default", k=3).to_dict())
 
-`Client` talks to a server and needs only the core install. `Engine`, with `EdgeBatch` and
-`Options`, runs in this process: `pip install 'liverank[engine]'`. Everything is imported on first
-use, so that `import liverank` is fast.
+`Client` and `AsyncClient` talk to a server and need only the core install. `pagerank` ranks a frame
+or a graph in this process, and `Engine`, with `EdgeBatch` and `Options`, is the engine itself:
+`pip install 'liverank[engine]'`. Everything is imported on first use, so that `import liverank` is
+fast.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpu import EdgeBatch, Engine, Options
-    from liverank.client import Client
+    from liverank.client import AsyncClient, Batch, Client, PersonalizedQuery
     from liverank.errors import (
         ClientError,
+        InvalidInput,
         LiverankError,
         MissingPackage,
         ServerError,
@@ -28,22 +30,27 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AsyncClient",
+    "Batch",
     "Client",
     "ClientError",
     "EdgeBatch",
     "Engine",
+    "InvalidInput",
     "LiverankError",
     "MissingPackage",
     "Options",
+    "PersonalizedQuery",
     "ServerError",
     "ServerUnreachable",
 ]
 
 _MODULES = {
     "gpu": ("EdgeBatch", "Engine", "Options"),
-    "liverank.client": ("Client",),
+    "liverank.client": ("AsyncClient", "Batch", "Client", "PersonalizedQuery"),
     "liverank.errors": (
         "ClientError",
+        "InvalidInput",
         "LiverankError",
         "MissingPackage",
         "ServerError",

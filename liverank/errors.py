@@ -4,6 +4,7 @@ LiverankError
 ├── ClientError
 │   ├── ServerError        the server refused, with a problem document
 │   └── ServerUnreachable  the server did not respond
+├── InvalidInput           an argument that cannot be used
 └── MissingPackage         a package of an extra is not installed
 
 The engine raises its own errors: gpu.EngineError.
@@ -18,6 +19,14 @@ from typing import Any
 
 class LiverankError(Exception):
     """Base of every error of this package."""
+
+
+class InvalidInput(LiverankError, ValueError):
+    """`field` is the argument, or the column of a frame, that cannot be used."""
+
+    def __init__(self, field: str, message: str) -> None:
+        self.field = field
+        super().__init__(f"{field}: {message}")
 
 
 class MissingPackage(LiverankError, ImportError):

@@ -1,11 +1,20 @@
-"""The Python client of a liverank server. It imports nothing else of this project."""
+"""The Python client of a liverank server: `Client`, and `AsyncClient` for asyncio.
 
-from liverank.client.client import DEFAULT_URL, Client
-from liverank.client.types import Key, PersonalizedQuery, RankedVertex, Receipt
+Both have the calls of `liverank.client.calls`. Every batch has an idempotency key, so that a retry
+after a lost connection is applied once. While the server's queue is full, they wait and retry.
+"""
+
+from liverank.client.batches import Batch
+from liverank.client.client import AsyncClient, Client
+from liverank.client.connection import DEFAULT_URL
+from liverank.client.responses import ApiKeyInfo, Key, PersonalizedQuery, RankedVertex, Receipt
 from liverank.errors import ClientError, ServerError, ServerUnreachable
 
 __all__ = [
     "DEFAULT_URL",
+    "ApiKeyInfo",
+    "AsyncClient",
+    "Batch",
     "Client",
     "ClientError",
     "Key",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import (
@@ -22,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from liverank.client import Key, RankedVertex
+    from liverank.client import ApiKeyInfo, Key, RankedVertex
     from service.cli.ingest import ReplayedBatch
 
 LIVE_ROWS = 15
@@ -32,8 +33,13 @@ UNBOUNDED_WIDTH = 10_000
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on one line."""
-    print(json.dumps(document, ensure_ascii=False), flush=True)
+    """One JSON document, or a response of the client, on one line."""
+    print(json.dumps(document_of(document), ensure_ascii=False), flush=True)
+
+
+def document_of(response: Any) -> Any:
+    """A response of the client as JSON has it."""
+    return msgspec.to_builtins(response)
 
 
 def printable(key: Key) -> str:
@@ -53,16 +59,16 @@ def rank_table(places: Sequence[RankedVertex], offset: int = 0) -> Table:
     for column in (table.columns[0], table.columns[2]):
         column.justify = "right"
     for place, entry in enumerate(places, start=offset + 1):
-        table.add_row(f"{place:,}", Text(printable(entry["vertex"])), f"{entry['rank']:.8f}")
+        table.add_row(f"{place:,}", Text(printable(entry.vertex)), f"{entry.rank:.8f}")
     return table
 
 
-def key_table(keys: Iterable[dict[str, Any]]) -> Table:
+def key_table(keys: Iterable[ApiKeyInfo]) -> Table:
     """API keys, one per row."""
     table = Table("id", "scope", "graphs", "created", "name", box=None)
     for key in keys:
-        graphs = "all" if key["graphs"] is None else ", ".join(key["graphs"])
-        cells = (key["id"], key["scope"], graphs, key["created"], key["name"])
+        graphs = "all" if key.graphs is None else ", ".join(key.graphs)
+        cells = (key.id, key.scope, graphs, key.created, key.name)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
@@ -143,13 +149,13 @@ class ReplayTable:
         receipt = batch.receipt
         row = (
             f"{batch.number}/{self._total}",
-            f"{receipt['inserted']:,}",
-            f"{receipt['deleted']:,}",
+            f"{receipt.inserted:,}",
+            f"{receipt.deleted:,}",
             milliseconds(batch.latency),
-            milliseconds(receipt["seconds"]["solve"]),
-            f"{receipt['iterations']:,}",
-            f"{receipt['touched_vertices']:,}",
-            f"{receipt['error_bound']:.1e}",
+            milliseconds(receipt.seconds["solve"]),
+            f"{receipt.iterations:,}",
+            f"{receipt.touched_vertices:,}",
+            f"{receipt.error_bound:.1e}",
         )
         self._rows.append(row)
         if self._live:

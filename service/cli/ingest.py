@@ -12,17 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from liverank.client import Client, Receipt, ServerError
+from liverank.client import Batch, Client, Receipt, ServerError
 from service.cli.errors import CommandError
 from service.formats.edge_list import EdgeList
 
 if TYPE_CHECKING:
+    from service.cli.commands.options import Strategy
     from service.vertex_keys import KeyKind
 
 LOAD_BATCH_EDGES = 200_000
 """Far below the server's body limit, but enough for fixed costs not to matter."""
 
-LOAD_STRATEGY = "dynamic-frontier-prune"
+LOAD_STRATEGY: Strategy = "dynamic-frontier-prune"
 """For all batches of a load but the last, whose ranks replace theirs."""
 
 INITIAL_SHARE = 0.9
@@ -157,7 +158,7 @@ def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
         if error.status != 404:
             raise
         information = client.create(graph, keys="integer" if integers else "string")
-    kind: KeyKind = information["options"]["keys"]
+    kind = information.options.keys
     if kind == "integer" and not integers:
         raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
     return kind
@@ -184,48 +185,38 @@ def load(
     """Sends the whole list; returns the receipt of the last batch, whose ranks are for all of it.
 
     All other batches wait only for the journal. `sent` is called with the number of edges of each
-    batch that is on disk.
+    batch when the next one is to be sent. Raises ServerError if a batch is rejected.
     """
-    if edges.vertices is not None:
-        for start in range(0, len(edges.vertices), LOAD_BATCH_EDGES):
-            names = edges.vertices[start : start + LOAD_BATCH_EDGES].to_pylist()
-            client.add_vertices(graph, names)
-    batches = list(windows(edges, LOAD_BATCH_EDGES))
-    for batch in batches[:-1]:
-        reduced = last_operations(batch)
-        client.append_columns(
-            graph,
-            reduced.sources,
-            reduced.targets,
-            operation_names(reduced),
-            strategy=LOAD_STRATEGY,
-        )
-        sent(len(batch))
-    last = last_operations(batches[-1]) if batches else edges
-    receipt = client.send_columns(graph, last.sources, last.targets, operation_names(last))
-    sent(len(batches[-1]) if batches else 0)
-    return receipt
+
+    def batches() -> Iterator[Batch]:
+        names = edges.vertices if edges.vertices is not None else edges.sources[:0]
+        for start in range(0, len(names), LOAD_BATCH_EDGES):
+            yield Batch(vertices=names[start : start + LOAD_BATCH_EDGES], strategy=LOAD_STRATEGY)
+        for start in range(0, len(edges), LOAD_BATCH_EDGES):
+            part = window(edges, start, start + LOAD_BATCH_EDGES)
+            is_last = start + LOAD_BATCH_EDGES >= len(edges)
+            yield batch_of(part, None if is_last else LOAD_STRATEGY)
+            sent(len(part))
+
+    return client.send_all(graph, batches())
 
 
 def replay(
-    client: Client, graph: str, batches: list[EdgeList], strategy: str | None
+    client: Client, graph: str, batches: list[EdgeList], strategy: Strategy | None
 ) -> Iterator[ReplayedBatch]:
     """Sends batches in sequence, each after the ranks of the previous one are published."""
-    for number, batch in enumerate(batches, start=1):
-        reduced = last_operations(batch)
+    for number, part in enumerate(batches, start=1):
+        batch = batch_of(part, strategy)
         started = time.perf_counter()
-        receipt = client.send_columns(
-            graph,
-            reduced.sources,
-            reduced.targets,
-            operation_names(reduced),
-            strategy=strategy,
-        )
+        receipt = client.send(graph, batch.insert, batch.delete, strategy=strategy)
         yield ReplayedBatch(number, time.perf_counter() - started, receipt)
 
 
-def operation_names(edges: EdgeList) -> pa.Array | None:
-    """`insert` or `delete` for each edge, for the client; None if all are inserted."""
-    if edges.operations is None:
-        return None
-    return pa.array(np.where(edges.operations, "insert", "delete"))
+def batch_of(edges: EdgeList, strategy: Strategy | None) -> Batch:
+    """A batch with the last operation on each edge."""
+    reduced = last_operations(edges)
+    columns = pa.table({"source": reduced.sources, "target": reduced.targets})
+    if reduced.operations is None:
+        return Batch(columns, strategy=strategy)
+    inserts = pa.array(reduced.operations)
+    return Batch(columns.filter(inserts), columns.filter(pc.invert(inserts)), strategy=strategy)

@@ -57,7 +57,7 @@ def rank_edges(
     ids, ranks = engine.publish().top(top)
     names = keys.keys(ids).to_pylist()
     places: list[RankedVertex] = [
-        {"vertex": name, "rank": rank} for name, rank in zip(names, ranks.tolist(), strict=True)
+        RankedVertex(name, rank) for name, rank in zip(names, ranks.tolist(), strict=True)
     ]
     return Ranking(
         places=places,

@@ -98,7 +98,7 @@ def test_the_client_of_the_core_talks_to_a_server(installed: Installed, server: 
         "from liverank import Client\n"
         f"with Client({url!r}) as client:\n"
         f"    client.send({graph!r}, insert=[('ada', 'grace'), ('alan', 'grace')])\n"
-        f"    print(client.top({graph!r}, k=1)['ranks'][0]['vertex'])\n"
+        f"    print(client.top({graph!r}, k=1).ranks[0].vertex)\n"
     )
     assert (done.stdout, done.stderr) == ("grace\n", "")
 
@@ -106,8 +106,8 @@ def test_the_client_of_the_core_talks_to_a_server(installed: Installed, server: 
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        ("place: float = client.top('g')['ranks'][0]['rank']", None),
-        ("place: str = client.top('g')['ranks'][0]['rank']", "Incompatible types in assignment"),
+        ("place: float = client.top('g').ranks[0].rank", None),
+        ("place: str = client.top('g').ranks[0].rank", "Incompatible types in assignment"),
         ("client.top('g', many=3)", 'Unexpected keyword argument "many"'),
     ],
 )

@@ -55,9 +55,9 @@ def load(
         display.figures(
             [
                 ("edges sent", f"{len(edges):,}"),
-                ("version", f"{receipt['version']:,}"),
-                ("error bound", f"{receipt['error_bound']:.1e}"),
-                ("last batch", display.milliseconds(receipt["seconds"]["total"])),
+                ("version", f"{receipt.version:,}"),
+                ("error bound", f"{receipt.error_bound:.1e}"),
+                ("last batch", display.milliseconds(receipt.seconds["total"])),
             ]
         )
     )
@@ -89,7 +89,7 @@ def replay(
     with client_of(url) as client:
         kind = ingest.prepare_graph(client, graph, plan.initial)
         later = [ingest.with_keys(batch, kind) for batch in plan.batches]
-        present = client.graph(graph)["edges"]
+        present = client.graph(graph).edges
         if present:
             display.notices().print(
                 f"graph {graph!r} already has {present:,} edges: the figures are for the union"
@@ -99,7 +99,11 @@ def replay(
         if as_json:
             for batch in stream:
                 display.print_json(
-                    {"batch": batch.number, "latency_seconds": batch.latency, **batch.receipt}
+                    {
+                        "batch": batch.number,
+                        "latency_seconds": batch.latency,
+                        **display.document_of(batch.receipt),
+                    }
                 )
             return
         with display.ReplayTable(len(later)) as table:

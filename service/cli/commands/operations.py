@@ -83,10 +83,10 @@ def checkpoint(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json =
     display.output().print(
         display.figures(
             [
-                ("version", f"{taken['version']:,}"),
-                ("bytes", f"{taken['bytes']:,}"),
-                ("written in", display.milliseconds(taken["write_seconds"])),
-                ("batches waited", display.milliseconds(taken["pause_seconds"])),
+                ("version", f"{taken.version:,}"),
+                ("bytes", f"{taken.bytes:,}"),
+                ("written in", display.milliseconds(taken.write_seconds)),
+                ("batches waited", display.milliseconds(taken.pause_seconds)),
             ]
         )
     )

@@ -37,7 +37,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 def client_of(url: str) -> Client:
-    from liverank.client import Client
+    from liverank import Client
 
     return Client(url)
 

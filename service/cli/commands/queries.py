@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,7 +11,8 @@ from service.cli.commands.options import DEFAULT_URL, Graph, Json, Url, client_o
 from service.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from liverank.client import Client, Key, PersonalizedQuery
+    from liverank.client import Client, Key
+    from liverank.client.responses import Method, PersonalizedAnswer, Target
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -34,8 +35,8 @@ def top(
     if as_json:
         display.print_json(answer)
         return
-    display.output().print(display.rank_table(answer["ranks"], offset))
-    _print_provenance(answer)
+    display.output().print(display.rank_table(answer.ranks, offset))
+    _print_provenance(answer.version, answer.error_bound)
 
 
 @app.command()
@@ -55,10 +56,10 @@ def get(
         return
     display.output().print(
         display.figures(
-            [("vertex", display.printable(answer["vertex"])), ("rank", f"{answer['rank']:.8f}")]
+            [("vertex", display.printable(answer.vertex)), ("rank", f"{answer.rank:.8f}")]
         )
     )
-    _print_provenance(answer)
+    _print_provenance(answer.version, answer.error_bound)
 
 
 @app.command()
@@ -87,14 +88,14 @@ def ppr(
     """Asks a server for personalized PageRank: the ranks as seen from a few vertices."""
     from service.cli import display
 
-    target = "settled-top-k" if settled else None
+    target: Target = "settled-top-k" if settled else "error"
     with client_of(url) as client:
-        answer = _personalized(client, graph, vertices, k, method, target_error, target)
+        answer, version = _personalized(client, graph, vertices, k, method, target_error, target)
     if as_json:
-        display.print_json(answer)
+        display.print_json({**version, **display.document_of(answer)})
         return
-    display.output().print(display.rank_table(answer["ranks"]))
-    _print_provenance(answer)
+    display.output().print(display.rank_table(answer.ranks))
+    _print_provenance(version["version"], answer.error_bound)
 
 
 def _personalized(
@@ -102,31 +103,28 @@ def _personalized(
     graph: str,
     vertices: Sequence[str],
     k: int,
-    method: str,
+    method: Method,
     target_error: float | None,
-    target: str | None,
-) -> dict[str, Any]:
+    target: Target,
+) -> tuple[PersonalizedAnswer, dict[str, int]]:
     """The answer for one vertex, whose key is used unchanged, or for several, with their weights
-    after the last ``=``. Raises CommandError for a weight that is not a number.
+    after the last ``=``; and its version and revision. Raises CommandError for a weight that is not
+    a number.
     """
+    from liverank.client import PersonalizedQuery
+
     if len(vertices) == 1:
-        return dict(
-            client.personalized(
-                graph, vertices[0], k, method, target_error=target_error, target=target
-            )
+        one = client.personalized(
+            graph, vertices[0], k, method=method, target_error=target_error, target=target
         )
+        return one, {"version": one.version, "revision": one.revision}
     seeds: dict[Key, float] = {}
     for text in vertices:
         key, weight = _seed(text)
         seeds[key] = seeds.get(key, 0.0) + weight
-    query: PersonalizedQuery = {"seeds": seeds, "k": k, "method": method}
-    if target_error is not None:
-        query["target_error"] = target_error
-    if target is not None:
-        query["target"] = target
+    query = PersonalizedQuery(seeds, k, method, target_error, target)
     answers = client.personalized_many(graph, [query])
-    (answer,) = answers["answers"]
-    return {"version": answers["version"], "revision": answers["revision"], **answer}
+    return answers.answers[0], {"version": answers.version, "revision": answers.revision}
 
 
 def _seed(text: str) -> tuple[str, float]:
@@ -139,9 +137,7 @@ def _seed(text: str) -> tuple[str, float]:
         raise CommandError(f"{text}: the weight {weight!r} is not a number") from None
 
 
-def _print_provenance(answer: Any) -> None:
+def _print_provenance(version: int, error_bound: float) -> None:
     from service.cli import display
 
-    display.output().print(
-        f"version {answer['version']:,}, error bound {answer['error_bound']:.1e}", style="dim"
-    )
+    display.output().print(f"version {version:,}, error bound {error_bound:.1e}", style="dim")

@@ -32,7 +32,7 @@ def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:
                 if client.ready():
                     break
                 time.sleep(0.1)
-            assert client.send("default", insert=[("a", "b")])["version"] == 1
+            assert client.send("default", insert=[("a", "b")]).version == 1
         process.send_signal(signal.SIGTERM)
         process.stderr.read()
     assert process.returncode in (0, -signal.SIGTERM)

@@ -155,9 +155,9 @@ def test_a_large_file_is_loaded_in_batches(
     assert json.loads(out)["version"] == 4
     with Client(url) as client:
         information = client.graph("grid")
-        (known,) = [graph for graph in client.graphs() if graph["graph"] == "grid"]
-    assert (information["vertices"], information["edges"]) == (100, 360)
-    assert information["options"]["keys"] == "integer"
+        (known,) = [graph for graph in client.graphs() if graph.graph == "grid"]
+    assert (information.vertices, information.edges) == (100, 360)
+    assert information.options.keys == "integer"
     assert known == information
 
 
@@ -179,8 +179,8 @@ def test_isolated_vertices_of_a_file_are_ranked_and_loaded(
     for graph in ("four", "default"):
         assert run("load", file, "--graph", graph, "--url", url)[0] == 0
         with Client(url) as client:
-            assert client.graph(graph)["vertices"] == 4
-            assert client.rank(graph, 4)["rank"] == pytest.approx(ranks[4])
+            assert client.graph(graph).vertices == 4
+            assert client.rank(graph, 4).rank == pytest.approx(ranks[4])
 
 
 def test_integer_ids_become_strings_in_a_graph_of_strings(
@@ -193,7 +193,7 @@ def test_integer_ids_become_strings_in_a_graph_of_strings(
         client.create("integers", keys="integer")
     run("load", file, "--graph", "strings", "--url", url)
     with Client(url) as client:
-        assert client.rank("strings", "20")["vertex"] == "20"
+        assert client.rank("strings", "20").vertex == "20"
     code, _, error = run("load", triangle, "--graph", "integers", "--url", url)
     assert code == 1
     assert error == ("liverank: graph 'integers' has integer keys, but the file has string keys\n")
@@ -250,7 +250,7 @@ def test_an_event_file_is_replayed_with_its_deletions(run: Any, url: str, tmp_pa
     assert code == 0
     assert [(line["inserted"], line["deleted"]) for line in lines] == [(1, 1), (0, 2)]
     with Client(url) as client:
-        assert client.graph("events")["edges"] == 1
+        assert client.graph("events").edges == 1
 
 
 def test_a_refusal_of_the_server_is_one_line(run: Any, url: str) -> None:
@@ -273,9 +273,9 @@ def test_any_key_survives_the_path(url: str) -> None:
         client.create("keys")
         client.send("keys", insert=[(key, "hub") for key in keys])
         for key in keys:
-            assert client.rank("keys", key)["vertex"] == key
-            assert client.personalized("keys", key, k=1)["vertex"] == key
-        ranks = client.ranks("keys", [*keys, "unknown"])["ranks"]
+            assert client.rank("keys", key).vertex == key
+            assert client.personalized("keys", key, k=1).vertex == key
+        ranks = client.ranks("keys", [*keys, "unknown"]).ranks
         assert ranks[-1] is None
         assert None not in ranks[:-1]
 
@@ -285,13 +285,13 @@ def test_the_client_speaks_to_every_route(url: str) -> None:
         client.create("routes", damping=0.5)
         first = client.send("routes", insert=[("a", "b")], key="once")
         assert client.send("routes", insert=[("a", "b")], key="once") == first
-        columns = pa.array(["a", "c"]), pa.array(["b", "a"]), pa.array(["delete", "insert"])
-        second = client.send_columns("routes", *columns, strategy="static")
-        assert (second["deleted"], second["inserted"], second["version"]) == (1, 1, 2)
-        assert client.batch("routes", 2)["inserted"] == 1
+        insert, delete = (pa.table({"source": [one], "target": [two]}) for one, two in ("ca", "ab"))
+        second = client.send("routes", insert, delete, strategy="static")
+        assert (second.deleted, second.inserted, second.version) == (1, 1, 2)
+        assert client.batch("routes", 2) == second
         again = client.recompute("routes")
-        assert (again["version"], again["revision"]) == (2, second["revision"] + 1)
-        accepted = client.add_vertices("routes", ["isolated"])
-        assert accepted == {"version": 3, "status": "durable"}
+        assert (again.version, again.revision) == (2, second.revision + 1)
+        accepted = client.append("routes", vertices=["isolated"])
+        assert (accepted.version, accepted.status) == (3, "durable")
         client.drop("routes")
-        assert "routes" not in [graph["graph"] for graph in client.graphs()]
+        assert "routes" not in [graph.graph for graph in client.graphs()]

@@ -85,7 +85,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             for graphs in (None, [MINE, "mine-too"]):
                 body = {"name": f"{scope} {graphs}", "scope": scope, "graphs": graphs}
                 made = guarded.admin("POST", "/keys", body).json()
-                guarded.keys[f"{scope} all" if graphs is None else f"{scope} some"] = made["key"]
+                guarded.keys[f"{scope} all" if graphs is None else f"{scope} some"] = made.key
         revoked = guarded.admin("POST", "/keys", {"name": "gone", "scope": "admin"}).json()
         guarded.admin("DELETE", f"/keys/{revoked['id']}")
         genuine = guarded.keys["admin all"]
@@ -344,10 +344,10 @@ def test_the_client_sends_its_key_and_manages_others(guarded: Guarded) -> None:
     with Client(url, api_key=ENVIRONMENT_KEY) as client:
         made = client.create_key("from the client", "write", ["mine"])
         listed = client.keys()
-        assert made["id"] in [key["id"] for key in listed]
-        with Client(url, api_key=made["key"]) as writer:
-            assert writer.send("mine", insert=[("x", "y")])["inserted"] == 1
-            client.revoke_key(made["id"])
+        assert made.id in [key.id for key in listed]
+        with Client(url, api_key=made.key) as writer:
+            assert writer.send("mine", insert=[("x", "y")]).inserted == 1
+            client.revoke_key(made.id)
             with pytest.raises(ServerError, match="wrong or was revoked"):
                 writer.send("mine", insert=[("x", "z")])
 

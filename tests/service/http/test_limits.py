@@ -136,7 +136,7 @@ def test_the_client_waits_for_a_full_queue(small: Server) -> None:
             wait_for(lambda: pipeline.batches.refused > refused)
         for thread in (*threads, last):
             thread.join()
-    assert receipts[0]["version"] == small.http.get("/graphs/g").json()["version"]
+    assert receipts[0].version == small.http.get("/graphs/g").json()["version"]
 
 
 # Requests and bodies
