@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ServerError,
         ServerUnreachable,
     )
+    from liverank.in_process import Ranking, pagerank
 
 __all__ = [
     "AsyncClient",
@@ -41,8 +42,10 @@ __all__ = [
     "MissingPackage",
     "Options",
     "PersonalizedQuery",
+    "Ranking",
     "ServerError",
     "ServerUnreachable",
+    "pagerank",
 ]
 
 _MODULES = {
@@ -56,6 +59,7 @@ _MODULES = {
         "ServerError",
         "ServerUnreachable",
     ),
+    "liverank.in_process": ("Ranking", "pagerank"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -163,6 +163,11 @@ def _from_frame(data: Any, source: str | None, target: str | None) -> EdgeColumn
     names = [name for name in table.column_names if not name.startswith("__index_level_")]
     chosen = _chosen(names, source, target)
     sources, targets = (key_column(table[name], name) for name in chosen)
+    if sources.type != targets.type:
+        message = (
+            f"expected the type of the keys in {chosen[0]}, {sources.type}, got {targets.type}"
+        )
+        raise InvalidInput(chosen[1], message)
     return EdgeColumns(sources, targets)
 
 
