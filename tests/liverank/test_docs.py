@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
 
 import liverank
@@ -23,11 +24,13 @@ def test_the_examples_run_one_after_the_other(
         url = str(server.http.base_url).rstrip("/")
         monkeypatch.setenv("LIVERANK_URL", url)
         names: dict[str, Any] = {}
+        monkeypatch.setattr(nx.config, "warnings_to_ignore", set())
         for example in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
             exec(example.replace("http://127.0.0.1:8080", url), names)
     printed = capsys.readouterr().out.splitlines()
     assert "5 1000" in printed
     assert printed[-1] == "1000 0"
+    assert sum(names["ranks"].values()) == pytest.approx(1)
 
 
 def test_exactly_the_arguments_of_pagerank_are_explained() -> None:
