@@ -4,9 +4,9 @@
 
 Also with racecheck and initcheck. The dynamic graph loads ranges of rows in either vertex order, is
 rebuilt by a batch, grows and empties a hub, moves rows and packs them into arrays without spare
-slots; its edges are compared with those on ``cpu``. Ranks: every strategy, both policies and
-storages, and personalized queries of every method, alone, together and watched; errors are compared
-with their bounds. It fails if a kernel was not launched.
+slots. Its edges, and those of generated graphs, are compared with those on ``cpu``. Ranks: every
+strategy, both policies and storages, and personalized queries of every method, alone, together and
+watched; errors are compared with their bounds. It fails if a kernel was not launched.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gpu import (
 )
 from gpu.backends import backend_named
 from gpu.backends.cuda import kernels_of
-from gpu.generate import rmat
+from gpu.generate import preferential_attachment, rmat, uniform
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.pagerank.schedule import SWEEP_KINDS
@@ -98,6 +98,14 @@ def wide_columns(backend: Backend) -> None:
     with small_limits():
         graph.apply(EdgeBatch(columns[0], columns[1]))
     graph.apply(EdgeBatch(columns[1], columns[0]))
+
+
+def generated(backend: Backend) -> list[list[int]]:
+    """What the generators draw."""
+    numbers = backend.generate.random_numbers(np.uint64(1), 3, 1000)
+    attached = preferential_attachment(3000, 5, probability=0.2, seed=1, backend=backend).links
+    columns = uniform(300, 4000, seed=1, backend=backend)
+    return [backend.device.to_host(drawn).tolist() for drawn in (numbers, attached, *columns)]
 
 
 def rank(backend: Backend, dangling: Dangling, storage: Storage) -> None:
@@ -175,6 +183,7 @@ def run(
         assert stream(backend, order) == expected
     print("the same edges on cuda and on cpu, in either order", flush=True)
     wide_columns(backend)
+    assert generated(backend) == generated(reference)
     for dangling, storage in cases:
         rank(backend, dangling, storage)
     print("all errors are within their bounds", flush=True)

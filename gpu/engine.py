@@ -113,16 +113,16 @@ class Engine:
                 raise DeviceLost(error) from error
             raise
 
-    def check_memory(self, operations: int, vertices: int) -> None:
+    def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
         """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of
         this many insertions and deletions, a solve by ``auto`` and published ranks.
 
-        vertices  of the graph after the batch, if more than now
+        vertices  of the graph after the batch, if more than now; times: how often it must fit
         """
         vertices = max(vertices, self.vertices)
         graph = self._graph.bytes_needed(operations, vertices)
         ranks = self._iterate.bytes_needed(vertices) + 8 * vertices
-        self._backend.device.require(batch_purpose(operations, vertices), graph + ranks)
+        self._backend.device.require(batch_purpose(operations, vertices), graph + ranks, times)
 
     def apply(self, batch: EdgeBatch) -> Change:
         """Deletes, then inserts. All or nothing: an error leaves the graph unchanged. The residual

@@ -7,7 +7,14 @@ after a lost connection is applied once. While the server's queue is full, they 
 from liverank.client.batches import Batch
 from liverank.client.client import AsyncClient, Client
 from liverank.client.connection import DEFAULT_URL
-from liverank.client.responses import ApiKeyInfo, Key, PersonalizedQuery, RankedVertex, Receipt
+from liverank.client.responses import (
+    ApiKeyInfo,
+    Key,
+    PersonalizedQuery,
+    RankedVertex,
+    Receipt,
+    Strategy,
+)
 from liverank.errors import ClientError, ServerError, ServerUnreachable
 
 __all__ = [
@@ -23,4 +30,5 @@ __all__ = [
     "Receipt",
     "ServerError",
     "ServerUnreachable",
+    "Strategy",
 ]

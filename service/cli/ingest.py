@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from liverank.client import Batch, Client, Receipt, ServerError
+from liverank.client import Batch, Client, Receipt, ServerError, Strategy
 from service.cli.errors import CommandError
 from service.formats.edge_list import EdgeList
 
 if TYPE_CHECKING:
-    from service.cli.commands.options import Strategy
     from service.vertex_keys import KeyKind
 
 LOAD_BATCH_EDGES = 200_000
@@ -202,7 +201,7 @@ def load(
 
 
 def replay(
-    client: Client, graph: str, batches: list[EdgeList], strategy: Strategy | None
+    client: Client, graph: str, batches: Iterable[EdgeList], strategy: Strategy | None
 ) -> Iterator[ReplayedBatch]:
     """Sends batches in sequence, each after the ranks of the previous one are published."""
     for number, part in enumerate(batches, start=1):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from service.cli.commands import api_keys, files, operations, queries
+from service.cli.commands import api_keys, files, generate, operations, queries
 
 app = typer.Typer(
     help="PageRank that stays fresh on a changing graph.",
@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for commands in (operations, files, queries, api_keys):
+for commands in (operations, files, generate, queries, api_keys):
     app.add_typer(commands.app)
 
 
@@ -26,8 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=arguments, prog_name="liverank")
     except Exception as error:
         message = str(error) if _is_expected(error) else f"unexpected {_place_of(error)}"
-        print(f"liverank: {' '.join(message.split())}", file=sys.stderr)
+        _write_last_line(" ".join(message.split()))
         raise SystemExit(1) from None
+
+
+def _write_last_line(message: str) -> None:
+    if "service.logs" in sys.modules:  # a server, whose logs may be JSON
+        sys.modules["service.logs"].write_last_line(message)
+    else:
+        print(f"liverank: {message}", file=sys.stderr)
 
 
 _EXPECTED = {

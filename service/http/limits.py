@@ -1,13 +1,14 @@
 """Limits on all requests together: their number, and the bytes of their bodies.
 
-Reads and all other calls are counted separately, so that waiting writers cannot keep readers out.
-Only for the event loop's thread.
+Reads and all other calls are counted separately, so that waiting writers cannot keep readers out;
+so are requests that wait for a version or for the answer to a query, by graph and by API key. Only
+for the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,12 +31,14 @@ class RequestContext:
     call        method and route, like ``GET /graphs``, once they are known
     kind        the limit that it counts towards; None while it is not counted
     held        bytes of its body that are counted
+    waits       the names under which it is counted as a request that waits
     """
 
     request_id: str
     call: str | None = None
     kind: Kind | None = None
     held: int = 0
+    waits: tuple[str, ...] = ()
 
 
 class FairStart:
@@ -73,12 +76,21 @@ class FairStart:
 
 
 class ConcurrencyLimit:
-    """Counts requests in progress, and the bytes of bodies that are being received or parsed."""
+    """Counts requests in progress, and the bytes of bodies that are being received or parsed.
+
+    in_progress  requests that do not wait
+    waiting      requests that wait: in the server, for each graph and with each API key
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._max_requests = settings.max_concurrent_requests
+        self._max_waiting = settings.max_waiting_requests
+        # the others are for requests that do not wait
+        self._max_waiting_in_server = max(1, settings.max_connections // 2)
+        self._stopping: asyncio.Future[None] | None = None
         self._max_bytes = settings.max_receiving_bytes
         self.in_progress: dict[Kind, int] = {"read": 0, "other": 0}
+        self.waiting: Counter[str] = Counter()
         self.receiving = 0
         self.fair_start = FairStart()
 
@@ -89,6 +101,38 @@ class ConcurrencyLimit:
             raise TooBusy(f"concurrent {what}", self._max_requests)
         context.kind = kind
         self.in_progress[kind] += 1
+
+    def wait(self, context: RequestContext, graph: str, key: str | None) -> None:
+        """Counts the request as one that waits, until it leaves. Raises TooBusy.
+
+        key  the id of its API key
+        """
+        if context.waits:
+            return
+        limits = {
+            "": self._max_waiting_in_server,
+            f" for graph {graph!r}": self._max_waiting,
+        }
+        if key is not None:
+            limits[f" with API key {key!r}"] = self._max_waiting
+        for name, limit in limits.items():
+            if self.waiting[name] >= limit:
+                raise TooBusy(f"requests wait{name}", limit)
+        self._leave_kind(context)
+        context.waits = tuple(limits)
+        self.waiting.update(limits.keys())
+
+    @property
+    def stopping(self) -> asyncio.Future[None]:
+        """Done once the server stops, which ends every wait."""
+        if self._stopping is None:
+            self._stopping = asyncio.get_running_loop().create_future()
+        return self._stopping
+
+    def stop(self) -> None:
+        """Ends every wait, also of later requests."""
+        if not self.stopping.done():
+            self.stopping.set_result(None)
 
     def hold(self, context: RequestContext, count: int) -> None:
         """Counts `count` more bytes of the request's body. Raises TooBusy unless it is the only
@@ -108,6 +152,14 @@ class ConcurrencyLimit:
     def leave(self, context: RequestContext) -> None:
         """Stops counting the request and its body."""
         self.release_body(context)
+        self._leave_kind(context)
+        for name in context.waits:
+            self.waiting[name] -= 1
+            if not self.waiting[name]:
+                del self.waiting[name]
+        context.waits = ()
+
+    def _leave_kind(self, context: RequestContext) -> None:
         if context.kind is not None:
             self.in_progress[context.kind] -= 1
             context.kind = None

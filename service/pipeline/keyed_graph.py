@@ -20,6 +20,10 @@ MAX_COALESCED_EDGES = 1 << 12
 """Maximum number of edges of a batch that is applied together with others."""
 
 
+_SAFE_FACTOR = 4
+"""A batch is not at risk if this many times its estimate is available."""
+
+
 class KeyedGraph:
     """A graph whose vertices have keys. Only for the writer's thread."""
 
@@ -52,6 +56,17 @@ class KeyedGraph:
                 errors.append(None)
                 operations, vertices = operations + added[0], vertices + added[1]
         return errors
+
+    def memory_risk(self, columns: EdgeColumns) -> OutOfMemory | None:
+        """An error with the figures if the batch is estimated to need so much of the available
+        memory that it may need more; None otherwise.
+        """
+        vertices = len(self._keys) + columns.max_new_keys
+        try:
+            self._engine.check_memory(columns.operations, vertices, _SAFE_FACTOR)
+        except OutOfMemory as error:
+            return error
+        return None
 
     def apply(self, columns: EdgeColumns) -> tuple[Change, float]:
         """Assigns ids to the keys and applies the batch; also returns the seconds for the keys.

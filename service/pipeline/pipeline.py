@@ -24,8 +24,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
-from gpu import BackendName, DeviceLost, Options
-from service.errors import NotReady, RetiredVersion, UnknownVersion
+from gpu import BackendName, DeviceLost, Engine, InvalidValue, Options
+from service.errors import (
+    FileDamaged,
+    GraphStopped,
+    NotReady,
+    RetiredVersion,
+    UnknownVersion,
+)
 from service.pipeline.admission import Admission, QueueLimits
 from service.pipeline.batch import Batch, PendingBatch
 from service.pipeline.capture import Captured
@@ -52,7 +58,8 @@ from service.storage import checkpoint as checkpoints
 from service.storage import journal as journal_file
 from service.storage import watched_file
 from service.storage.journal import Journal, Outcome
-from service.vertex_keys import KeyKind
+from service.storage.replay_mark import ReplayMark
+from service.vertex_keys import KeyKind, KeyTable
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -258,17 +265,27 @@ class Pipeline:
         engine, keys, checkpoint = mapped.engine, mapped.keys, mapped.checkpoint
         keyed = KeyedGraph(self.graph, engine, keys)
         version = checkpoint.version if checkpoint is not None else 0
-        unranked = replayed(journal, version, keyed, engine)
+        mark = ReplayMark(journal.path)
+        unranked = replayed(journal, version, keyed, engine, mark)
         file = self._directory / watched_file.FILE
-        watched = WatchedQueries(self.graph, engine, keys, watched_file.read_watched(file))
+        watched = self._watched(engine, keys, file)
         ranking = Ranking(
-            self.graph, engine, keys, journal, watched, file, self._views, self._observer, unranked
+            self.graph,
+            engine,
+            keys,
+            journal,
+            watched,
+            file,
+            self._views,
+            self._observer,
+            unranked,
+            checkpoint.revision if checkpoint is not None else 0,
         )
         if checkpoint is None or version < journal.version:
-            journal.reserve(1)
             ranking.rank(RECOVERY_STRATEGY, journal.version)
         else:
             ranking.publish_watched()
+        mark.end()
         if journal.deaths():
             journal.acquit()
         scheduler = QueryScheduler(
@@ -307,3 +324,12 @@ class Pipeline:
             checkpointer,
             self._observer,
         )
+
+    def _watched(self, engine: Engine, keys: KeyTable, file: Path) -> WatchedQueries:
+        """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
+        try:
+            queries = watched_file.read_watched(file, keys.kind)
+            return WatchedQueries(self.graph, engine, keys, queries)
+        except (FileDamaged, InvalidValue) as error:
+            reason = str(error).removeprefix(f"{file}: ")
+            raise GraphStopped(file, f"{reason}; restore it from a backup or remove it") from error

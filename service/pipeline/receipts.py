@@ -18,12 +18,19 @@ class AppliedBatch:
     """An applied batch without a receipt.
 
     pending  None if nobody waits: it was replayed, or its ranking failed
+    late     whether an earlier ranking failed
     """
 
     version: int
     change: Change
     seconds: StageSeconds
     pending: PendingBatch | None = None
+    late: bool = False
+
+    @property
+    def submitted(self) -> float | None:
+        """By `perf_counter`; None if nobody waited all the time."""
+        return None if self.pending is None or self.late else self.pending.submitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ class RankedView:
 def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | None) -> bytes:
     """The receipt of a batch with these ranks, as JSON.
 
-    submitted  by `perf_counter`; None if nobody waits
+    submitted  by `perf_counter`; None if nobody waited all the time
     """
     change, seconds = applied.change, applied.seconds
     result, view = ranked.result, ranked.view

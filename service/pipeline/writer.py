@@ -6,7 +6,7 @@ import logging
 from time import perf_counter
 
 from gpu import DeviceLost
-from service.errors import BatchRejected
+from service.errors import BatchRejected, OutcomeDelayed, StorageFailed
 from service.pipeline.batch import PendingBatch
 from service.pipeline.checkpointer import Checkpointer
 from service.pipeline.commit import CommittedGroup, Committer
@@ -143,10 +143,11 @@ class Writer:
         log.warning("graph %s: batch %d is rejected: %s", self._graph, version, error)
         problem = problem_of(error)
         completions = Completions()
+        self.ranking.rejected.append((version, encode_problem(problem)))
         try:
-            self.journal.reject(version, encode_problem(problem))
-        except Exception as storage_error:
-            pending.fail(storage_error, completions)
+            self.ranking.store_rejections()
+        except StorageFailed as storage_error:
+            pending.fail(OutcomeDelayed(version, storage_error), completions)
         else:
             pending.fail(BatchRejected(version, problem), completions)
             self._observer.rejected()

@@ -34,6 +34,7 @@ Layout 1 (release 0.1) had no requests, chain and checksums, and `published` ins
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 import struct
 import zlib
@@ -42,6 +43,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from service.errors import StorageFailed
+from service.storage.files import FILE_MODE
 
 APPLICATION_ID = 0x4C56524B  # "LVRK"
 LAYOUT = 2
@@ -153,6 +155,8 @@ def checksum(*values: object) -> int:
 
 def create(path: Path) -> None:
     """Writes an empty journal to `path`, which must not exist, and closes it."""
+    # the write-ahead log gets the mode of the database
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = WAL")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,7 @@ class Stream:
     edges: set[tuple[str, str]] = field(default_factory=set)
     seen: set[str] = field(default_factory=set)
     checked: int = 0
+    reported: int = 0
     choose: random.Random = field(default_factory=random.Random)
 
     def run(self, url: str, stop: threading.Event) -> None:
@@ -83,6 +85,12 @@ class Stream:
             assert answer.status_code == (202 if self.wait == "durable" else 200), answer.text
             self.answers[last] = answer.content
 
+    def new_receipts(self) -> Iterator[dict[str, Any]]:
+        """The receipts that arrived since the last call."""
+        while self.wait == "ranked" and self.reported in self.answers:
+            yield json.loads(self.answers[self.reported])
+            self.reported += 1
+
     def repeats(self, http: httpx.Client, everything: bool) -> tuple[int, int]:
         """Sends batches again; returns how many, and how many did not get their first receipt."""
         old = range(self.checked)
@@ -126,10 +134,19 @@ def streams(seed: int) -> list[Stream]:
     ]
 
 
-def run_until_killed(sending: Sequence[Stream], url: str, seconds: float) -> None:
-    """Sends until the server has ended or the time is over."""
+def run_until_killed(
+    sending: Sequence[Stream],
+    url: str,
+    seconds: float,
+    beside: Sequence[Callable[[str, threading.Event], None]] = (),
+) -> None:
+    """Sends until the server has ended or the time is over.
+
+    beside  what else is done during that time
+    """
     stop = threading.Event()
-    threads = [threading.Thread(target=stream.run, args=(url, stop)) for stream in sending]
+    work = [*(stream.run for stream in sending), *beside]
+    threads = [threading.Thread(target=function, args=(url, stop)) for function in work]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + seconds

@@ -45,9 +45,11 @@ class Launcher:
         self.resident = device.multiprocessors * _RESIDENT
         self._arrived = self.xp.zeros(1, np.int32)
 
-    def __call__(self, file: str, kernel: str, blocks: int, *arguments: Any) -> None:
-        """Launches a kernel with `blocks` blocks of BLOCK threads."""
-        self.device.kernels[file][kernel]((blocks,), (BLOCK,), arguments)
+    def __call__(
+        self, file: str, kernel: str, blocks: int, *arguments: Any, threads: int = BLOCK
+    ) -> None:
+        """Launches a kernel with `blocks` blocks of `threads` threads."""
+        self.device.kernels[file][kernel]((blocks,), (threads,), arguments)
 
     def resident_blocks(self, threads: int, waves: int = 1) -> int:
         """Blocks for this many threads, at most `waves` times those that are resident."""

@@ -1,8 +1,7 @@
-"""`liverank load`, `replay`, `rank` and `generate`: edge lists in files."""
+"""`liverank load`, `replay` and `rank`: edge lists in files."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -17,6 +16,7 @@ from service.cli.commands.options import (
     Url,
     client_of,
     read_edges,
+    send_batches,
 )
 
 if TYPE_CHECKING:
@@ -24,17 +24,6 @@ if TYPE_CHECKING:
     from service.formats.edge_list import EdgeList
 
 app = typer.Typer(rich_markup_mode=None)
-generate = typer.Typer(
-    help="Writes a generated graph: the same seed gives the same graph.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(generate, name="generate")
-
-Seed = Annotated[int, typer.Option(help="The same seed gives the same graph.")]
-Out = Annotated[
-    Path, typer.Option(help="File: .txt, .csv (also .gz, .zst, .bz2), .parquet or .arrow.")
-]
 
 
 @app.command()
@@ -95,20 +84,7 @@ def replay(
                 f"graph {graph!r} already has {present:,} edges: the figures are for the union"
             )
         _load(client, graph, ingest.with_keys(plan.initial, kind))
-        stream = ingest.replay(client, graph, later, strategy)
-        if as_json:
-            for batch in stream:
-                display.print_json(
-                    {
-                        "batch": batch.number,
-                        "latency_seconds": batch.latency,
-                        **display.document_of(batch.receipt),
-                    }
-                )
-            return
-        with display.ReplayTable(len(later)) as table:
-            for batch in stream:
-                table.add(batch)
+        send_batches(client, graph, later, len(later), strategy, as_json)
 
 
 @app.command()
@@ -159,41 +135,6 @@ def rank(
     )
 
 
-@generate.command("rmat")
-def generate_rmat(
-    out: Out,
-    scale: Annotated[int, typer.Option(min=1, max=30, help="2^scale vertices.")] = 16,
-    edges_per_vertex: Annotated[int, typer.Option(min=1, help="Edges per vertex.")] = 16,
-    seed: Seed = 0,
-    as_json: Json = False,
-) -> None:
-    """A graph with hubs, like links between people or pages (R-MAT, as in Graph500)."""
-    from service.cli import display
-    from service.cli.generate import write_rmat
-
-    with display.working("generating"):
-        edges = write_rmat(out, scale, edges_per_vertex, seed)
-    _print_generated(out, 2**scale, edges, as_json)
-
-
-@generate.command("grid")
-def generate_grid(
-    out: Out,
-    rows: Annotated[int, typer.Option(min=1)] = 256,
-    columns: Annotated[int, typer.Option(min=1)] = 256,
-    keep: Annotated[float, typer.Option(help="Fraction of the edges to keep.")] = 1.0,
-    seed: Seed = 0,
-    as_json: Json = False,
-) -> None:
-    """A grid of vertices connected to their four neighbours, like streets."""
-    from service.cli import display
-    from service.cli.generate import write_grid
-
-    with display.working("generating"):
-        edges = write_grid(out, rows, columns, keep, seed)
-    _print_generated(out, rows * columns, edges, as_json)
-
-
 def _load(client: Client, graph: str, edges: EdgeList) -> Any:
     """Loads with a progress bar, which is full once all edges are sent."""
     from service.cli import display, ingest
@@ -201,12 +142,3 @@ def _load(client: Client, graph: str, edges: EdgeList) -> Any:
     with display.edge_progress() as progress:
         task = progress.add_task("edges", total=len(edges))
         return ingest.load(client, graph, edges, lambda count: progress.advance(task, count))
-
-
-def _print_generated(out: Path, vertices: int, edges: int, as_json: bool) -> None:
-    from service.cli import display
-
-    if as_json:
-        display.print_json({"file": str(out), "vertices": vertices, "edges": edges})
-    else:
-        display.output().print(f"{out}: {vertices:,} vertices, {edges:,} edges")

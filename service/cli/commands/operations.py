@@ -24,6 +24,13 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on.")] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="<path>",
+            help="Directory for the keys `operator` and `prometheus`, made if they are missing.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let other machines connect without API keys.")
     ] = False,
@@ -43,7 +50,14 @@ def serve(
     gc.freeze()
     gc.enable()
     server.serve(
-        Settings(data=data, backend=backend, host=host, port=port, insecure=insecure or None)
+        Settings(
+            data=data,
+            backend=backend,
+            host=host,
+            port=port,
+            keys=keys,
+            insecure=insecure or None,
+        )
     )
 
 

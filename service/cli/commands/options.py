@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -50,3 +51,28 @@ def read_edges(file: Path, time_column: str | None = None) -> EdgeList:
         if time_column is not None and time_column.isdecimal():
             return read_edge_list(file, int(time_column))
         return read_edge_list(file, time_column)
+
+
+def send_batches(
+    client: Client,
+    graph: str,
+    batches: Iterable[EdgeList],
+    total: int,
+    strategy: Strategy | None,
+    as_json: bool,
+) -> None:
+    """Sends batches in sequence, and prints a row or a JSON line for each.
+
+    total  the number of batches
+    """
+    from service.cli import display, ingest
+
+    stream = ingest.replay(client, graph, batches, strategy)
+    if as_json:
+        for batch in stream:
+            receipt = display.document_of(batch.receipt)
+            display.print_json({"batch": batch.number, "latency_seconds": batch.latency, **receipt})
+        return
+    with display.ReplayTable(total) as table:
+        for batch in stream:
+            table.add(batch)

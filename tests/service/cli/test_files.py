@@ -19,14 +19,13 @@ from service.formats.edge_files import read_edge_list
 from tests.service.graphs import edge_list
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
+FILES = ["g.txt", "g.csv", "g.txt.gz", "g.csv.zst", "g.txt.bz2", "g.parquet", "g.arrow"]
 
 
 # generate
 
 
-@pytest.mark.parametrize(
-    "name", ["g.txt", "g.csv", "g.txt.gz", "g.csv.zst", "g.txt.bz2", "g.parquet", "g.arrow"]
-)
+@pytest.mark.parametrize("name", FILES)
 def test_a_generated_file_reads_back_the_same_for_its_seed(
     run: Any, tmp_path: Path, name: str
 ) -> None:
@@ -76,6 +75,120 @@ def test_generating_a_grid_prints_its_size(run: Any, tmp_path: Path) -> None:
     assert code == 0
     assert out.replace("\n", "") == f"{file}: 12 vertices, 34 edges"
     assert len(file.read_text().splitlines()) == 34
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_preferential_attachment_is_written_in_every_format(
+    run: Any, tmp_path: Path, name: str
+) -> None:
+    from gpu.generate import preferential_attachment
+
+    code, out, _ = run(
+        *("generate", "preferential-attachment", "--vertices", 300, "--edges-per-vertex", 3),
+        *("--probability", 0.25, "--seed", 9, "--backend", "cpu"),
+        *("--out", tmp_path / name, "--json"),
+    )
+    assert code == 0
+    assert json.loads(out) == {"file": str(tmp_path / name), "vertices": 300, "edges": 894}
+    written = read_edge_list(tmp_path / name)
+    graph = preferential_attachment(300, 3, probability=0.25, seed=9)
+    expected = (ends.tolist() for ends in graph.edge_list())
+    assert [written.sources.to_pylist(), written.targets.to_pylist()] == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "vertices"),
+    [
+        (("uniform", "--vertices", 50, "--edges", 200, "--seed", 3, "--backend", "cpu"), 50),
+        (("chains", "--vertices", 90, "--length", 5, "--branching", 1, "--no-shuffle"), 90),
+    ],
+    ids=["uniform", "chains"],
+)
+def test_generated_edges_are_those_of_the_engine(
+    run: Any, tmp_path: Path, arguments: tuple[object, ...], vertices: int
+) -> None:
+    from gpu import generate as engine
+
+    file = tmp_path / "graph.csv"
+    code, out, _ = run("generate", *arguments, "--out", file, "--json")
+    expected = {
+        "uniform": engine.uniform(50, 200, seed=3),
+        "chains": engine.chains(90, length=5, branching=1, shuffle=False),
+    }[str(arguments[0])]
+    written = read_edge_list(file)
+    assert code == 0
+    assert json.loads(out) == {"file": str(file), "vertices": vertices, "edges": len(expected[0])}
+    assert written.sources.to_pylist() == expected[0].tolist()
+    assert written.targets.to_pylist() == expected[1].tolist()
+
+
+@pytest.mark.parametrize("name", ["stream.txt", "stream.txt.zst"])
+def test_a_temporal_file_has_the_batches_of_the_stream(run: Any, tmp_path: Path, name: str) -> None:
+    from gpu.generate import temporal_stream
+
+    file = tmp_path / name
+    code, out, _ = run(
+        *("generate", "temporal", "--arrivals", 20, "--edges-per-vertex", 2, "--lifetime", 3),
+        *("--batches", 12, "--seed", 5, "--out", file, "--json"),
+    )
+    stream = list(temporal_stream(arrivals=20, edges_per_vertex=2, lifetime=3, batches=12, seed=5))
+    expected = [
+        event
+        for number, batch in enumerate(stream)
+        for inserted, sources, targets in (
+            (False, batch.delete_sources, batch.delete_targets),
+            (True, batch.insert_sources, batch.insert_targets),
+        )
+        for event in zip(
+            *(sources.tolist(), targets.tolist()),
+            *([number] * len(sources), [inserted] * len(sources)),
+            strict=True,
+        )
+    ]
+    written = read_edge_list(file)
+    assert code == 0
+    assert json.loads(out) == {"file": str(file), "vertices": 240, "events": len(expected)}
+    assert written.times is not None
+    assert written.operations is not None
+    assert not written.operations.all()
+    columns = (written.sources, written.targets, written.times, written.operations)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "complaint"),
+    [
+        (
+            ("preferential-attachment", "--vertices", 3, "--out", "g.txt"),
+            1,
+            "liverank: vertices: 3 is not allowed; it must be at least edges_per_vertex, 4\n",
+        ),
+        (("preferential-attachment",), 2, "expected either --out or --graph"),
+        (
+            ("preferential-attachment", "--out", "g.txt", "--graph", "g"),
+            2,
+            "expected either --out or --graph",
+        ),
+        (
+            ("temporal", "--out", "g.csv"),
+            1,
+            "liverank: g.csv: the name must end in .txt, .txt.gz, .txt.zst or .txt.bz2\n",
+        ),
+    ],
+)
+def test_what_cannot_be_generated_is_refused(
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[object, ...],
+    exit_code: int,
+    complaint: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, error = run("generate", *arguments)
+    assert (code, out) == (exit_code, "")
+    assert error.endswith(complaint) or (exit_code == 2 and complaint in error)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

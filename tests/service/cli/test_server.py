@@ -13,6 +13,7 @@ import pyarrow.csv
 import pytest
 
 import liverank.client.connection
+from gpu.generate import preferential_attachment, temporal_stream
 from liverank.client import Client
 from service.cli import ingest
 from service.cli.errors import CommandError
@@ -251,6 +252,65 @@ def test_an_event_file_is_replayed_with_its_deletions(run: Any, url: str, tmp_pa
     assert [(line["inserted"], line["deleted"]) for line in lines] == [(1, 1), (0, 2)]
     with Client(url) as client:
         assert client.graph("events").edges == 1
+
+
+@pytest.mark.parametrize(("size", "batches"), [(7, 6), (40, 1), (1, 39)])
+def test_a_graph_grows_on_the_server_vertex_by_vertex(
+    run: Any, url: str, size: int, batches: int
+) -> None:
+    name = f"grown-{size}"
+    arguments = ("generate", "preferential-attachment", "--vertices", 40, "--edges-per-vertex", 2)
+    code, out, _ = run(
+        *(*arguments, "--seed", 3, "--backend", "cpu", "--graph", name),
+        *("--batch-size", size, "--url", url, "--json"),
+    )
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [line["batch"] for line in lines] == list(range(1, batches + 1))
+    graph = preferential_attachment(40, 2, seed=3)
+    arrived = [min(first + size, 40) for first in range(0, 40, size)][-batches:]
+    present = edges = 0
+    for line, vertices in zip(lines, arrived, strict=True):
+        present += line["new_vertices"]
+        edges += line["inserted"]
+        assert (present, edges) == (vertices, graph.edges_before(vertices))
+    with Client(url) as client:
+        assert client.graph(name).options.keys == "integer"
+        sources, targets = graph.edge_list()
+        again = client.insert(name, pa.table({"source": sources, "target": targets}))
+        assert (again.inserted, again.already_present) == (0, 77)
+
+
+def test_a_graph_that_grows_has_the_keys_of_the_server(run: Any, url: str) -> None:
+    with Client(url) as client:
+        client.create("grown-strings", keys="string")
+    code, out, _ = run(
+        *("generate", "preferential-attachment", "--vertices", 30, "--backend", "cpu"),
+        *("--graph", "grown-strings", "--url", url),
+    )
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["batch", "1/1"]
+    with Client(url) as client:
+        assert client.rank("grown-strings", "29").vertex == "29"
+
+
+def test_a_generated_stream_is_replayed(run: Any, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "stream.txt"
+    code, *_ = run(
+        *("generate", "temporal", "--arrivals", 10, "--edges-per-vertex", 2, "--lifetime", 2),
+        *("--batches", 6, "--out", file),
+    )
+    assert code == 0
+    code, out, _ = run("replay", file, "--graph", "temporal", "--url", url, "--json")
+    assert code == 0
+    stream = temporal_stream(arrivals=10, edges_per_vertex=2, lifetime=2, batches=6)
+    changes = [(len(batch.insert_sources), len(batch.delete_sources)) for batch in stream]
+    lines = [json.loads(line) for line in out.splitlines()]
+    # nobody is alive to link to in the first batch; the second one is loaded
+    assert [(line["inserted"], line["deleted"]) for line in lines] == changes[2:]
+    with Client(url) as client:
+        left = sum(inserted - deleted for inserted, deleted in changes)
+        assert client.graph("temporal").edges == left
 
 
 def test_a_refusal_of_the_server_is_one_line(run: Any, url: str) -> None:

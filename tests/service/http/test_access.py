@@ -306,6 +306,27 @@ def test_without_keys_pages_of_other_sites_are_not_answered(server: Server) -> N
     assert server.http.get(path).json()["version"] == 1
 
 
+@pytest.mark.parametrize(
+    "header", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "x-forwarded-anything"]
+)
+def test_without_keys_forwarded_requests_are_not_answered(
+    server: Server, guarded: Guarded, header: str
+) -> None:
+    answer = server.http.get("/graphs", headers={header: "for=192.0.2.7"})
+    assert answer.status_code == 403
+    assert answer.json()["type"] == "urn:liverank:problem:forwarded-request"
+    assert answer.json()["field"] == header.lower()
+    assert "so a proxy forwarded it" in answer.json()["detail"]
+    assert server.http.get("/livez", headers={header: "1"}).status_code == 200
+    key = {"Authorization": f"Bearer {ENVIRONMENT_KEY}", header: "1"}
+    assert guarded.server.http.get("/graphs", headers=key).status_code == 200
+
+
+def test_a_server_that_is_open_on_purpose_answers_forwarded_requests(tmp_path: Path) -> None:
+    with running(tmp_path, insecure=True) as server:
+        assert server.http.get("/graphs", headers={"X-Forwarded-For": "1"}).status_code == 200
+
+
 def test_no_answer_invites_another_origin(server: Server) -> None:
     headers = {"Origin": "https://attacker.example", "Access-Control-Request-Method": "POST"}
     for method, path in (("OPTIONS", "/graphs"), ("GET", "/livez"), ("GET", "/docs")):

@@ -11,11 +11,12 @@ from importlib.resources import files
 from itertools import accumulate
 
 from gpu.operations.csr import ALIGNMENT
+from gpu.operations.generate import FEISTEL_ROUNDS
 from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT
 from gpu.operations.update import COUNTERS, DELETE, INSERT, SCAN_TILE
 
 BLOCK, WARP = 256, 32
-"""Threads of a block, in every launch, and of a warp."""
+"""Threads of a block, unless a kernel says otherwise, and of a warp."""
 
 BIN_LANES = (1, 2, 8, 32, 256, 2048, 16384)
 """Threads that work on one row, by degree bin."""
@@ -152,6 +153,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "fill_holes",
         *(f"finish_rows<{outgoing}>" for outgoing in _FLAGS),
     ),
+    "generate": ("random_numbers", "preferential_attachment", "uniform_pairs"),
     "rebuild": (
         "pack_rows",
         "copy_rows",
@@ -173,7 +175,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
     **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
-    **dict.fromkeys(("select", "frontier"), ("common.cuh",)),
+    **dict.fromkeys(("select", "frontier", "generate"), ("common.cuh",)),
     **dict.fromkeys(
         ("resolve_update", "apply_update", "rebuild"), ("common.cuh", "scan.cuh", "permutation.cuh")
     ),
@@ -224,6 +226,7 @@ def _constants() -> str:
         "LISTED": LISTED,
         "QUEUED": QUEUED,
         "SOLVE_SHIFT": SOLVE_SHIFT,
+        "FEISTEL_ROUNDS": FEISTEL_ROUNDS,
     }
     ends = {end.upper(): place for place, end in enumerate(PUSH_ENDS)}
     counters = {counter: place for place, counter in enumerate(COUNTERS)}
