@@ -9,6 +9,7 @@ from liverank.client.client import AsyncClient, Client
 from liverank.client.connection import DEFAULT_URL
 from liverank.client.responses import (
     ApiKeyInfo,
+    GraphInfo,
     Key,
     PersonalizedQuery,
     RankedVertex,
@@ -24,6 +25,7 @@ __all__ = [
     "Batch",
     "Client",
     "ClientError",
+    "GraphInfo",
     "Key",
     "PersonalizedQuery",
     "RankedVertex",

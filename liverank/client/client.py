@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -80,26 +81,28 @@ class Client(Synchronous, Calls):
         source: str | None = None,
         target: str | None = None,
         key: str | None = None,
-    ) -> Receipt:
+    ) -> list[Receipt]:
         """Sends batches one after the other, each as the iterator yields it, and waits only for the
-        ranks of the last, which are those of all; returns its receipt.
+        ranks of the last, which are those of all; returns the receipts of all.
 
         batches  each a Batch, or edges to insert as `insert` takes them
         key      the start of their idempotency keys: a stream that is sent again with it is
                  applied once; None: a new one
 
-        Raises InvalidInput if there are none, ServerError if a batch was rejected; those after it
-        are applied.
+        Raises InvalidInput if there are none. Raises ServerError if a batch was rejected; those
+        sent meanwhile are applied.
         """
         stream = _Stream(graph, source, target, key)
         for batch in batches:
             if stream.is_waiting:
+                if stream.versions:
+                    stream.settle(self.batch(graph, stream.versions[0]))
                 stream.versions.append(self._run(stream.accepted()).version)
             stream.put(batch)
-        receipt = self._run(stream.last())
-        for version in stream.versions:
-            _raise_if_rejected(self.batch(graph, version))
-        return receipt
+        last = self._run(stream.last())
+        while stream.versions:
+            stream.settle(self.batch(graph, stream.versions[0]))
+        return [*stream.receipts, last]
 
 
 class AsyncClient(Asynchronous, Calls):
@@ -156,27 +159,32 @@ class AsyncClient(Asynchronous, Calls):
         source: str | None = None,
         target: str | None = None,
         key: str | None = None,
-    ) -> Receipt:
+    ) -> list[Receipt]:
         """`Client.send_all`; the batches may come from an asynchronous iterator."""
         stream = _Stream(graph, source, target, key)
         async for batch in _iterated(batches):
             if stream.is_waiting:
+                if stream.versions:
+                    stream.settle(await self.batch(graph, stream.versions[0]))
                 stream.versions.append((await self._run(stream.accepted())).version)
             stream.put(batch)
-        receipt = await self._run(stream.last())
-        for version in stream.versions:
-            _raise_if_rejected(await self.batch(graph, version))
-        return receipt
+        last = await self._run(stream.last())
+        while stream.versions:
+            stream.settle(await self.batch(graph, stream.versions[0]))
+        return [*stream.receipts, last]
 
 
 class _Stream:
     """The calls of a stream of batches: only the last of them waits for its ranks.
 
-    versions  of the batches before the last, whose outcome is not known yet
+    versions  of the batches on disk whose outcome is not known yet, oldest first. The oldest is
+              asked for before each batch is sent, so that a rejection ends a long stream early
+    receipts  of the batches before these
     """
 
     def __init__(self, graph: str, source: str | None, target: str | None, key: str | None) -> None:
-        self.versions: list[int] = []
+        self.versions: deque[int] = deque()
+        self.receipts: list[Receipt] = []
         self._graph = graph
         self._columns = source, target
         self._key = key or Batch.new_key()
@@ -192,6 +200,16 @@ class _Stream:
         self._batch = batch if isinstance(batch, Batch) else Batch(batch)
         self._number += 1
 
+    def settle(self, outcome: Outcome) -> None:
+        """Records the outcome of the oldest version. Raises ServerError if it was rejected."""
+        if isinstance(outcome, Receipt):
+            self.receipts.append(outcome)
+            self.versions.popleft()
+        elif isinstance(outcome, Rejected):
+            status = int(outcome.problem.get("status", httpx.codes.INTERNAL_SERVER_ERROR))
+            detail = f"batch {outcome.version}: {outcome.problem.get('detail', outcome.status)}"
+            raise ServerError(status, {**outcome.problem, "detail": detail})
+
     def accepted(self) -> Call[Accepted]:
         """Sends the batch that waits, which is not the last."""
         return self._call("durable", Accepted)
@@ -206,13 +224,6 @@ class _Stream:
         assert self._batch is not None
         key = f"{self._key}-{self._number}"
         return batch_call(self._graph, self._batch, *self._columns, wait, key, result)
-
-
-def _raise_if_rejected(outcome: Outcome) -> None:
-    if isinstance(outcome, Rejected):
-        status = int(outcome.problem.get("status", httpx.codes.INTERNAL_SERVER_ERROR))
-        detail = f"batch {outcome.version}: {outcome.problem.get('detail', outcome.status)}"
-        raise ServerError(status, {**outcome.problem, "detail": detail})
 
 
 async def _iterated(batches: Any) -> AsyncIterator[Any]:

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from liverank.client import ApiKeyInfo, Key, RankedVertex
+    from liverank.client import ApiKeyInfo, GraphInfo, Key, RankedVertex
     from service.cli.ingest import ReplayedBatch
 
 LIVE_ROWS = 15
@@ -78,6 +78,28 @@ def figures(values: Iterable[tuple[str, str]]) -> Table:
     table = Table.grid(padding=(0, 2))
     for name, value in values:
         table.add_row(Text(name, style="dim"), Text(value))
+    return table
+
+
+def counts(**numbers: int) -> list[tuple[str, str]]:
+    """Named counts for `figures`, without those that are 0."""
+    return [(name.replace("_", " "), f"{count:,}") for name, count in numbers.items() if count]
+
+
+def unused(columns: Sequence[str]) -> list[tuple[str, str]]:
+    """A row for `figures` that names the columns that did not count, if there are any."""
+    return [("columns not used", ", ".join(map(printable, columns)))] if columns else []
+
+
+def graph_table(graphs: Iterable[GraphInfo]) -> Table:
+    """Graphs, one per row."""
+    table = Table("graph", "vertices", "edges", "version", "error bound", "backend", box=None)
+    for column in table.columns[1:5]:
+        column.justify = "right"
+    for graph in graphs:
+        numbers = (graph.vertices, graph.edges, graph.version)
+        bound = f"{graph.error_bound:.1e}"
+        table.add_row(graph.graph, *(f"{each:,}" for each in numbers), bound, graph.backend)
     return table
 
 

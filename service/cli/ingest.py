@@ -175,13 +175,52 @@ def with_keys(edges: EdgeList, kind: KeyKind) -> EdgeList:
     )
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What a load did, over all its batches.
+
+    superseded      events that a later one on the same edge replaces
+    unused_columns  columns of the file that were not sent
+    """
+
+    edges: int
+    batches: int
+    inserted: int
+    already_present: int
+    deleted: int
+    not_found: int
+    new_vertices: int
+    superseded: int
+    unused_columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, edges: EdgeList, receipts: list[Receipt]) -> Loaded:
+        names = ("inserted", "already_present", "deleted", "not_found", "new_vertices")
+        sums = {name: sum(getattr(receipt, name) for receipt in receipts) for name in names}
+        operations = sum(sums[name] for name in names[:4])
+        return cls(
+            edges=len(edges),
+            batches=len(receipts),
+            superseded=len(edges) - operations,
+            unused_columns=unused_columns(edges),
+            **sums,
+        )
+
+
+def unused_columns(edges: EdgeList) -> tuple[str, ...]:
+    """The columns of the file that do not count where its edges are all one graph."""
+    has_times = edges.times is not None and edges.operations is None
+    return (*edges.unread, "times") if has_times else edges.unread
+
+
 def load(
     client: Client,
     graph: str,
     edges: EdgeList,
     sent: Callable[[int], object],
-) -> Receipt:
-    """Sends the whole list; returns the receipt of the last batch, whose ranks are for all of it.
+) -> tuple[Receipt, Loaded]:
+    """Sends the whole list; returns the receipt of the last batch, whose ranks are for all of it,
+    and the counts of all batches.
 
     All other batches wait only for the journal. `sent` is called with the number of edges of each
     batch when the next one is to be sent. Raises ServerError if a batch is rejected.
@@ -197,7 +236,8 @@ def load(
             yield batch_of(part, None if is_last else LOAD_STRATEGY)
             sent(len(part))
 
-    return client.send_all(graph, batches())
+    receipts = client.send_all(graph, batches())
+    return receipts[-1], Loaded.of(edges, receipts)
 
 
 def replay(

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from liverank.client import Client
+    from liverank.tables import Tabular
     from service.formats.edge_list import EdgeList
 
 Strategy = Literal[
@@ -29,12 +30,38 @@ File = Annotated[
         metavar="FILE", exists=True, dir_okay=False, help="An edge list, compressed or not."
     ),
 ]
-Url = Annotated[str, typer.Option(help="The server.")]
+Url = Annotated[str, typer.Option(envvar="LIVERANK_URL", help="The server.")]
 Graph = Annotated[str, typer.Option(help="The graph's name.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 Data = Annotated[str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")]
 
+RANK_FILES = (".txt", ".csv", ".ndjson", ".parquet", ".arrow")
+RanksOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="A file for the ranks: .txt, .csv, .ndjson (also .gz, .zst, .bz2), .parquet, .arrow.",
+    ),
+]
+
 DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+def check_ranks_out(out: Path | None) -> None:
+    """Raises CommandError for a path that `write_ranks` cannot write, before there are ranks."""
+    if out is not None:
+        from service.cli.table_files import check_path
+
+        check_path(out, RANK_FILES)
+
+
+def write_ranks(out: Path | None, ranks: Tabular) -> None:
+    """Writes vertices and ranks, best first. Raises CommandError, OSError."""
+    if out is not None:
+        from service.cli.table_files import write_table
+
+        write_table(out, ranks.to_arrow())
 
 
 def client_of(url: str) -> Client:

@@ -1,4 +1,4 @@
-"""`liverank top`, `get` and `ppr`: queries to a server."""
+"""`liverank graphs`, `top`, `get` and `ppr`: queries to a server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from service.cli.commands.options import DEFAULT_URL, Graph, Json, Url, client_of
+from service.cli.commands.options import (
+    DEFAULT_URL,
+    Graph,
+    Json,
+    RanksOut,
+    Url,
+    check_ranks_out,
+    client_of,
+    write_ranks,
+)
 from service.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -20,18 +29,34 @@ Count = Annotated[int, typer.Option("--k", "-k", min=1, help="Number of places."
 
 
 @app.command()
+def graphs(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Lists the graphs of a server."""
+    from service.cli import display
+
+    with client_of(url) as client:
+        listed = client.graphs()
+    if as_json:
+        display.print_json(listed)
+        return
+    display.output().print(display.graph_table(listed))
+
+
+@app.command()
 def top(
     k: Count = 10,
     offset: Annotated[int, typer.Option(min=0, help="Places to skip.")] = 0,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
+    out: RanksOut = None,
     as_json: Json = False,
 ) -> None:
     """Asks a server for the vertices of highest rank."""
     from service.cli import display
 
+    check_ranks_out(out)
     with client_of(url) as client:
         answer = client.top(graph, k, offset)
+    write_ranks(out, answer)
     if as_json:
         display.print_json(answer)
         return
@@ -83,14 +108,17 @@ def ppr(
     ] = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
+    out: RanksOut = None,
     as_json: Json = False,
 ) -> None:
     """Asks a server for personalized PageRank: the ranks as seen from a few vertices."""
     from service.cli import display
 
+    check_ranks_out(out)
     target: Target = "settled-top-k" if settled else "error"
     with client_of(url) as client:
         answer, version = _personalized(client, graph, vertices, k, method, target_error, target)
+    write_ranks(out, answer)
     if as_json:
         display.print_json({**version, **display.document_of(answer)})
         return

@@ -298,10 +298,21 @@ def test_the_address_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch)
 # Many batches
 
 
-def many(*outcomes: dict[str, Any]) -> Recorder:
-    """A server that accepts two batches, ranks a third, and then reports on the first two."""
-    accepted = [answer({"version": version, "status": "durable"}, 202) for version in (1, 2)]
-    return Recorder(*accepted, answer({**RECEIPT, "version": 3}), *map(answer, outcomes))
+def accepted(version: int) -> httpx.Response:
+    return answer({"version": version, "status": "durable"}, 202)
+
+
+def receipt(version: int) -> httpx.Response:
+    return answer({**RECEIPT, "version": version})
+
+
+PENDING = {"version": 1, "status": "pending"}
+
+
+def many() -> Recorder:
+    """A server that accepts two batches, ranks a third, and reports on the others."""
+    outcomes = answer(PENDING), accepted(2), receipt(3), receipt(1), receipt(2)
+    return Recorder(accepted(1), *outcomes)
 
 
 def stream() -> Iterator[Any]:
@@ -311,15 +322,16 @@ def stream() -> Iterator[Any]:
 
 
 def check_stream(server: Recorder) -> None:
-    sent, asked = server.requests[:3], server.requests[3:]
+    sent = [request for request in server.requests if request.method == "POST"]
+    asked = [request.url.path for request in server.requests if request.method == "GET"]
     assert [request.url.params["wait"] for request in sent] == ["durable", "durable", "ranked"]
     assert [request.headers["idempotency-key"] for request in sent] == ["k-1", "k-2", "k-3"]
     assert [request.url.params.get("strategy") for request in sent] == [None, "static", None]
-    assert [request.url.path for request in asked] == ["/graphs/g/batches/1", "/graphs/g/batches/2"]
+    assert asked == [f"/graphs/g/batches/{version}" for version in (1, 1, 2)]
 
 
 def test_batches_of_an_iterator_are_sent_as_they_come_and_ranked_once() -> None:
-    server = many(RECEIPT, RECEIPT)
+    server = many()
     seen = []
 
     def watched() -> Iterator[Any]:
@@ -328,7 +340,8 @@ def test_batches_of_an_iterator_are_sent_as_they_come_and_ranked_once() -> None:
             yield batch
 
     with client_of(server) as client:
-        assert client.send_all("g", watched(), key="k").version == 3
+        receipts = client.send_all("g", watched(), key="k")
+    assert [receipt.version for receipt in receipts] == [1, 2, 3]
     check_stream(server)
     assert seen == [0, 0, 1]  # the last is known to be the last when the iterator ends
 
@@ -339,10 +352,11 @@ def test_an_asynchronous_client_sends_the_same() -> None:
             yield batch
 
     async def run(given: Any) -> None:
-        server = many(RECEIPT, RECEIPT)
+        server = many()
         transport = httpx.MockTransport(server)
         async with AsyncClient("http://liverank.test", transport=transport) as client:
-            assert (await client.send_all("g", given, key="k")).version == 3
+            receipts = await client.send_all("g", given, key="k")
+        assert [receipt.version for receipt in receipts] == [1, 2, 3]
         check_stream(server)
 
     asyncio.run(run(batches()))
@@ -351,11 +365,14 @@ def test_an_asynchronous_client_sends_the_same() -> None:
 
 def test_a_batch_that_was_rejected_later_is_an_error() -> None:
     problem = {"title": "Out of memory", "status": 507, "detail": "16 GiB needed"}
-    server = many(RECEIPT, {"version": 2, "status": "rejected", "problem": problem})
-    with client_of(server) as client, pytest.raises(ServerError) as failure:
-        client.send_all("g", stream())
-    assert failure.value.status == 507
-    assert str(failure.value) == "Out of memory: batch 2: 16 GiB needed"
+    rejected = answer({"version": 1, "status": "rejected", "problem": problem})
+    for outcomes in ([rejected], [answer(PENDING), accepted(2), receipt(3), rejected]):
+        server = Recorder(accepted(1), *outcomes)
+        with client_of(server) as client, pytest.raises(ServerError) as failure:
+            client.send_all("g", stream())
+        assert failure.value.status == 507
+        assert str(failure.value) == "Out of memory: batch 1: 16 GiB needed"
+        assert server.answers == []
 
 
 def test_a_stream_without_batches_is_refused() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from importlib import metadata
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -48,6 +51,19 @@ def test_what_asks_a_server_imports_neither_engine_nor_web_framework_even_when_i
 @pytest.mark.parametrize(("module", "name"), cli._EXPECTED.items())
 def test_expected_errors_are_named_as_they_are_called(module: str, name: str) -> None:
     assert issubclass(getattr(importlib.import_module(module), name), Exception)
+
+
+def test_the_version_is_that_of_the_package(run: Any) -> None:
+    assert run("--version") == (0, f"liverank {metadata.version('liverank')}\n", "")
+
+
+def test_exactly_the_documented_exit_codes_are_in_the_help(run: Any) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "operations-reference.md").read_text("utf-8")
+    table = text.split("| exit code |")[1].split("\n\n")[0]
+    documented = re.findall(r"^\| (\d+) \|", table, re.MULTILINE)
+    _, out, _ = run("--help")
+    codes = " ".join(out.split("Exit codes:")[1].split())
+    assert re.findall(r"\b(\d+) (?=[a-z])", codes) == documented
 
 
 def test_the_module_runs_as_the_command_does() -> None:

@@ -109,6 +109,62 @@ def test_load_then_ask(run: Any, url: str, triangle: Path) -> None:
         assert entry["rank"] == pytest.approx(expected[entry["vertex"]], abs=1e-5)
 
 
+def test_load_counts_over_all_batches_what_it_did(
+    run: Any, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "LOAD_BATCH_EDGES", 2)
+    file = tmp_path / "edges.csv"
+    file.write_text("source,target,weight\na,b,1\nb,c,1\na,b,2\nc,d,1\na,b,3\n")
+    arguments = ("load", file, "--graph", "counted", "--url", url)
+    code, out, _ = run(*arguments, "--json")
+    assert code == 0
+    assert json.loads(out)["load"] == {
+        "edges": 5,
+        "batches": 3,
+        "inserted": 3,
+        "already_present": 2,
+        "deleted": 0,
+        "not_found": 0,
+        "new_vertices": 4,
+        "superseded": 0,
+        "unused_columns": ["weight"],
+    }
+    _, out, _ = run(*arguments)
+    lines = [line.split() for line in out.splitlines()]
+    assert ["already", "present", "5"] in lines
+    assert ["columns", "not", "used", "weight"] in lines
+    events = tmp_path / "events.txt"
+    events.write_text("0 + x y\n1 - x y\n2 + y z\n")
+    code, out, _ = run("load", events, "--graph", "counted", "--url", url, "--json")
+    loaded = json.loads(out)["load"]
+    assert (loaded["superseded"], loaded["inserted"], loaded["not_found"]) == (1, 1, 1)
+
+
+def test_the_server_of_the_environment_is_asked(
+    run: Any, url: str, triangle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVERANK_URL", url)
+    run("load", triangle, "--graph", "listed")
+    listed = json.loads(run("graphs", "--json")[1])
+    (own,) = [graph for graph in listed if graph["graph"] == "listed"]
+    assert (own["vertices"], own["edges"], own["options"]["keys"]) == (4, 4, "string")
+    _, table, _ = run("graphs")
+    assert ["listed", "4", "4", "1"] in [line.split()[:4] for line in table.splitlines()]
+
+    before = json.loads(run("top", "--graph", "listed", "--json")[1])
+    again = json.loads(run("recompute", "--graph", "listed", "--json")[1])
+    assert (again["version"], again["revision"]) == (1, before["revision"] + 1)
+    assert again["strategy"] == "static"
+    _, table, _ = run("recompute", "--graph", "listed", "--strategy", "residual")
+    assert ["revision", str(again["revision"] + 1)] in [line.split() for line in table.splitlines()]
+
+    for command in (["top", "--k", 2], ["ppr", "b", "--k", 2], ["ppr", "a=2", "b", "--k", 2]):
+        out = tmp_path / "ranks.ndjson"
+        _, printed, _ = run(*command, "--graph", "listed", "--out", out, "--json")
+        written = [json.loads(line) for line in out.read_text().splitlines()]
+        assert written == json.loads(printed)["ranks"]
+
+
 def test_several_seeds_have_weights_behind_the_last_equals_sign(
     run: Any, url: str, triangle: Path
 ) -> None:
