@@ -69,10 +69,12 @@ def read_edges(
     directed        False: each edge counts in both directions; None: as a graph says itself, and
                     True for everything else
 
-    Raises InvalidInput for data that has no edges or keys of another type, MissingPackage if a
-    frame needs PyArrow.
+    Raises InvalidInput for data without edges, for keys of another type, and for an undirected
+    graph as a directed one; MissingPackage if a frame needs PyArrow.
     """
     edges, is_directed = _columns(data, source, target)
+    if directed and not is_directed:
+        raise InvalidInput("directed", "expected False or None, since the graph is undirected")
     if is_directed if directed is None else directed:
         return edges
     return _in_both_directions(edges)
@@ -148,11 +150,12 @@ def _is_frame(data: Any) -> bool:
 
 
 def _from_frame(data: Any, source: str | None, target: str | None) -> EdgeColumns:
-    with needs("engine"):
+    library = type(data).__module__.split(".")[0]
+    with needs(library if library in ("pandas", "polars") else "engine"):
         import pyarrow as pa
         from pyarrow.interchange import from_dataframe
 
-    if type(data).__module__.startswith("pandas.") and source is not None and target is not None:
+    if library == "pandas" and source is not None and target is not None:
         data = data[[source, target]]  # other columns need not be convertible
     try:
         is_arrow = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")

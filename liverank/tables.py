@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from liverank.errors import needs
@@ -26,13 +27,16 @@ class Tabular:
     def to_pandas(self) -> pd.DataFrame:
         """Columns `vertex` and `rank`."""
         with needs("pandas"):
-            pass  # noqa: F401, ICN001: checked here for a clear message
+            for name in ("pandas", "pyarrow"):
+                import_module(name)
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
         """Columns `vertex` and `rank`, without a copy of the ranks."""
         with needs("polars"):
             import polars as pl
+
+            import_module("pyarrow")
         return pl.DataFrame(self.to_arrow())
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

@@ -30,10 +30,10 @@ class Batch:
     vertices: Iterable[Key] = ()
     strategy: Strategy | None = None
 
-    @staticmethod
-    def new_key() -> str:
-        """An idempotency key that no other batch has."""
-        return uuid.uuid4().hex
+
+def new_key() -> str:
+    """An idempotency key that no other batch has."""
+    return uuid.uuid4().hex
 
 
 def batch_call(
@@ -52,7 +52,7 @@ def batch_call(
         path=path_of("graphs", graph, "batches"),
         query=given(wait=wait, strategy=batch.strategy),
         body=body,
-        headers={"Content-Type": content_type, "Idempotency-Key": key or batch.new_key()},
+        headers={"Content-Type": content_type, "Idempotency-Key": key or new_key()},
         parse=decoder(result),
         repeatable=True,
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from urllib.parse import quote
 
@@ -58,8 +59,12 @@ class operation(Generic[P, T]):  # noqa: N801
     """
 
     def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
-        self.describe = describe
-        self.__doc__ = describe.__doc__
+        @wraps(describe)
+        def run(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return client._run(describe(client, *args, **kwargs))
+
+        self._describe = describe
+        self._run = run
 
     @overload
     def __get__(self, client: Synchronous, kind: type | None = None) -> Callable[P, T]: ...
@@ -67,7 +72,7 @@ class operation(Generic[P, T]):  # noqa: N801
     @overload
     def __get__(
         self, client: Asynchronous, kind: type | None = None
-    ) -> Callable[P, Awaitable[T]]: ...
+    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     @overload
     def __get__(
@@ -75,14 +80,7 @@ class operation(Generic[P, T]):  # noqa: N801
     ) -> Callable[Concatenate[Any, P], Call[T]]: ...
 
     def __get__(self, client: Any, kind: type | None = None) -> Any:
-        if client is None:
-            return self.describe
-
-        @wraps(self.describe)
-        def run(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return client._run(self.describe(client, *args, **kwargs))
-
-        return run
+        return self._describe if client is None else MethodType(self._run, client)
 
 
 def path_of(*parts: Key) -> str:

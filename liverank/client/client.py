@@ -10,7 +10,7 @@ from typing import Any, Self
 import httpx
 import tenacity
 
-from liverank.client.batches import Batch, Edges, batch_call
+from liverank.client.batches import Batch, Edges, batch_call, new_key
 from liverank.client.call import Asynchronous, Call, Synchronous, T
 from liverank.client.calls import Calls
 from liverank.client.connection import (
@@ -187,7 +187,7 @@ class _Stream:
         self.receipts: list[Receipt] = []
         self._graph = graph
         self._columns = source, target
-        self._key = key or Batch.new_key()
+        self._key = key or new_key()
         self._number = 0
         self._batch: Batch | None = None
 

@@ -95,7 +95,7 @@ class Retries:
 
     def _pause(self, state: tenacity.RetryCallState) -> float:
         if _error(state) is None:
-            return float(_outcome(state).headers.get("Retry-After", "1"))
+            return _seconds(_outcome(state).headers.get("Retry-After", ""))
         if self._lost > len(RETRY_PAUSES):
             return 0.0
         return RETRY_PAUSES[self._lost - 1] * random.uniform(0.75, 1.0)
@@ -134,6 +134,11 @@ def _outcome(state: tenacity.RetryCallState) -> httpx.Response:
     assert state.outcome is not None
     response: httpx.Response = state.outcome.result()
     return response
+
+
+def _seconds(retry_after: str) -> float:
+    """1 for a date, which proxies may send."""
+    return float(retry_after) if retry_after.isdecimal() else 1.0
 
 
 def _problem_of(response: httpx.Response) -> Mapping[str, Any]:

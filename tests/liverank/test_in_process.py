@@ -187,6 +187,11 @@ def test_ranks_become_frames_without_a_copy() -> None:
         ("ab", {}, "edges: expected pairs, a frame, a sparse matrix or a graph, got str"),
         ([("a", "b", "c")], {}, r"edges: edge 0: expected a pair, got \('a', 'b', 'c'\)"),
         (["ab"], {}, "edges: edge 0: expected a pair, got 'ab'"),
+        (
+            nx.Graph(PAIRS),
+            {"directed": True},
+            "directed: expected False or None, since the graph is",
+        ),
         (PAIRS, {"weight": "w"}, "weight: weighted edges are not supported yet"),
         (np.eye(3), {}, r"expected integers of shape \[edges, 2\], got float64\[3, 3\]"),
         (scipy.sparse.eye_array(3) * 2, {}, "entries of 0 and 1: weighted edges are not supported"),

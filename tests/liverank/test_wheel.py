@@ -81,6 +81,20 @@ def test_what_is_not_in_the_core_says_what_to_install(installed: Installed) -> N
         "import liverank\ntry: liverank.Engine\nexcept ImportError as error: print(error)"
     )
     assert done.stdout == "numpy is not installed: pip install 'liverank[engine]'\n"
+    done = installed.run(
+        "from liverank import Client, MissingPackage\n"
+        "class Frame: __arrow_c_stream__ = None\n"
+        "try: Client().insert('g', Frame())\n"
+        "except MissingPackage as error: print(error)"
+    )
+    assert done.stdout == "pyarrow is not installed: pip install 'liverank[engine]'\n"
+    for name in ("pandas", "polars"):
+        done = installed.run(
+            "from liverank.client.responses import TopRanks\n"
+            f"try: TopRanks(1, 1, 0.0, []).to_{name}()\n"
+            "except ImportError as error: print(error)"
+        )
+        assert done.stdout == f"{name} is not installed: pip install 'liverank[{name}]'\n"
     command = subprocess.run(
         [installed.python.with_name("liverank"), "--help"], capture_output=True, text=True
     )
@@ -107,6 +121,12 @@ def test_the_client_of_the_core_talks_to_a_server(installed: Installed, server: 
     ("line", "error"),
     [
         ("place: float = client.top('g').ranks[0].rank", None),
+        ("frame = client.insert('g', liverank.pagerank([('a', 'b')])).inserted + 1", None),
+        ("liverank.pagerank([], damped=1)", 'Unexpected keyword argument "damped"'),
+        (
+            "liverank.AsyncClient().top('g').ranks",
+            '"Coroutine[Any, Any, TopRanks]" has no attribute',
+        ),
         ("place: str = client.top('g').ranks[0].rank", "Incompatible types in assignment"),
         ("client.top('g', many=3)", 'Unexpected keyword argument "many"'),
     ],
@@ -115,7 +135,9 @@ def test_type_checkers_see_the_types_of_the_package(
     installed: Installed, tmp_path: Path, line: str, error: str | None
 ) -> None:
     file = tmp_path / "snippet.py"
-    file.write_text(f"from liverank import Client\n\nwith Client() as client:\n    {line}\n")
+    file.write_text(
+        f"import liverank\nfrom liverank import Client\n\nwith Client() as client:\n    {line}\n"
+    )
     checker = [
         sys.executable,
         "-m",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -262,6 +263,16 @@ def test_a_refusal_that_says_when_to_retry_is_retried_then(status: int) -> None:
     with client_of(server) as client:
         assert client.recompute("g").version == 1
     assert server.answers == []
+
+
+def test_a_date_to_retry_at_is_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    date = {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}
+    server = Recorder(httpx.Response(429, headers=date), answer(TOP))
+    with client_of(server) as client:
+        assert client.top("g").ranks == []
+    assert slept == [1.0]
 
 
 @pytest.mark.parametrize(("status", "limit"), [(429, "QUEUE_SECONDS"), (503, "BUSY_SECONDS")])

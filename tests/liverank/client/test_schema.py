@@ -215,4 +215,6 @@ def test_defaults_of_a_query_are_those_of_the_api() -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_both_clients_have_the_call_with_the_same_parameters(name: str) -> None:
     assert inspect.signature(getattr(Client, name)) == inspect.signature(getattr(AsyncClient, name))
+    bound = inspect.signature(getattr(Client(), name))
+    assert "self" not in bound.parameters
     assert getattr(Client, name).__doc__

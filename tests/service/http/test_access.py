@@ -85,7 +85,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             for graphs in (None, [MINE, "mine-too"]):
                 body = {"name": f"{scope} {graphs}", "scope": scope, "graphs": graphs}
                 made = guarded.admin("POST", "/keys", body).json()
-                guarded.keys[f"{scope} all" if graphs is None else f"{scope} some"] = made.key
+                guarded.keys[f"{scope} all" if graphs is None else f"{scope} some"] = made["key"]
         revoked = guarded.admin("POST", "/keys", {"name": "gone", "scope": "admin"}).json()
         guarded.admin("DELETE", f"/keys/{revoked['id']}")
         genuine = guarded.keys["admin all"]
