@@ -44,7 +44,7 @@ INPUTS: dict[str, Any] = {
     "arrow": lambda: pa.table(COLUMNS),
     "arrow, chunks": lambda: pa.concat_tables([pa.table(COLUMNS)[:2], pa.table(COLUMNS)[2:]]),
     "arrow, one batch": lambda: pa.RecordBatch.from_pydict(COLUMNS),
-    "duckdb": lambda: duckdb.sql(
+    "duckdb": lambda: duckdb.connect().sql(
         "SELECT * FROM (VALUES " + str(PAIRS)[1:-1] + ") AS t(source, target)"
     ),
     "interchange": lambda: Interchange(pa.table(COLUMNS)),
@@ -175,7 +175,7 @@ def test_ranks_become_frames_without_a_copy() -> None:
     assert ranking.to_polars()["rank"].to_numpy().ctypes.data == address
     assert pl.DataFrame(ranking).equals(ranking.to_polars())
     assert list(ranking.to_pandas().columns) == ["vertex", "rank"]
-    assert duckdb.execute("SELECT count(*) FROM ranking").fetchall() == [(5,)]
+    assert duckdb.connect().execute("SELECT count(*) FROM ranking").fetchall() == [(5,)]
     assert pa.table(ranking).equals(table)
     assert ranking.to_pandas().set_index("vertex")["rank"].to_dict() == ranking.to_dict()
 
