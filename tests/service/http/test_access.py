@@ -12,8 +12,8 @@ from typing import Any, get_args
 import httpx
 import pytest
 
+from liverank.client import Client, ServerError
 from service.app import create_app
-from service.client import Client, ServerError
 from service.errors import UnknownApiKey, Unprotected
 from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from service.http.route import Route
@@ -365,10 +365,10 @@ def test_the_client_sends_its_key_and_manages_others(guarded: Guarded) -> None:
     with Client(url, api_key=ENVIRONMENT_KEY) as client:
         made = client.create_key("from the client", "write", ["mine"])
         listed = client.keys()
-        assert made["id"] in [key["id"] for key in listed]
-        with Client(url, api_key=made["key"]) as writer:
-            assert writer.send("mine", insert=[("x", "y")])["inserted"] == 1
-            client.revoke_key(made["id"])
+        assert made.id in [key.id for key in listed]
+        with Client(url, api_key=made.key) as writer:
+            assert writer.send("mine", insert=[("x", "y")]).inserted == 1
+            client.revoke_key(made.id)
             with pytest.raises(ServerError, match="wrong or was revoked"):
                 writer.send("mine", insert=[("x", "z")])
 
