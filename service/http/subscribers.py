@@ -97,11 +97,11 @@ class ChangeStream(EventSourceResponse):
                 future.remove_done_callback(callback)
             if subscriber.waiter is not None:
                 self._joined.ring.forget(subscriber.waiter)
-            feed.leave(self._joined.ring)
-            subscribers_of(self._request).remove(subscriber)
             if self._is_sending or isinstance(subscriber.ended, SlowSubscriber):
                 feed.dropped += 1
                 log.warning("subscriber dropped: it reads too slowly", extra={"graph": feed.graph})
+            feed.leave(self._joined.ring)
+            subscribers_of(self._request).remove(subscriber)
 
     async def _events(self) -> AsyncIterator[bytes]:
         """Waits in `yield` while the client accepts nothing."""
@@ -110,7 +110,7 @@ class ChangeStream(EventSourceResponse):
         first = KEEPALIVE_COMMENT if joined.first is None else encoded(joined.first)
         self._is_sending = True
         yield first
-        while True:
+        while not isinstance(subscriber.ended, WaitEnded):  # then `first` could not be sent
             self._is_sending = False
             try:
                 subscriber.waiter = asyncio.get_running_loop().create_future()
@@ -125,6 +125,8 @@ class ChangeStream(EventSourceResponse):
             for event in events:
                 yield encoded(event)
                 after = event.revision
+                if isinstance(subscriber.ended, WaitEnded):
+                    return  # the connection ended while the event could not be sent
                 if subscriber.ended is not None:
                     break
             self._is_sending = False
