@@ -33,13 +33,17 @@ class Subscriber:
     def __init__(self, key: str | None) -> None:
         self.key = key
         self.ended: Exception | None = None
-        self.waiter: asyncio.Future[None] | None = None
+        self.waiter: asyncio.Future[Any] | None = None
 
     def end(self, reason: Exception) -> None:
         if self.ended is None:
             self.ended = reason
+        self.wake()
+
+    def wake(self, is_silent: bool = False) -> None:
+        """Ends its wait for an event."""
         if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
+            self.waiter.set_result(is_silent)
 
 
 class Subscribers:
@@ -106,14 +110,16 @@ class ChangeStream(EventSourceResponse):
     async def _events(self) -> AsyncIterator[bytes]:
         """Waits in `yield` while the client accepts nothing."""
         joined, subscriber = self._joined, self._subscriber
+        loop = asyncio.get_running_loop()
         after = joined.after
         first = KEEPALIVE_COMMENT if joined.first is None else encoded(joined.first)
         self._is_sending = True
         yield first
-        while not isinstance(subscriber.ended, WaitEnded):  # then `first` could not be sent
+        # `_is_sending` stays set if the connection ended while something could not be sent
+        while not (self._is_sending and isinstance(subscriber.ended, WaitEnded)):
             self._is_sending = False
+            subscriber.waiter = loop.create_future()
             try:
-                subscriber.waiter = asyncio.get_running_loop().create_future()
                 if subscriber.ended is not None:
                     raise subscriber.ended
                 events = joined.ring.read(after, subscriber.waiter)
@@ -121,19 +127,20 @@ class ChangeStream(EventSourceResponse):
                 subscriber.ended = error
                 yield _end_event(error)
                 return
+            if not events:
+                timer = loop.call_later(KEEPALIVE_SECONDS, subscriber.wake, True)
+                is_silent = await subscriber.waiter
+                timer.cancel()
+                if is_silent:
+                    joined.ring.forget(subscriber.waiter)
+                    yield KEEPALIVE_COMMENT
+                continue
             self._is_sending = True
             for event in events:
                 yield encoded(event)
                 after = event.revision
-                if isinstance(subscriber.ended, WaitEnded):
-                    return  # the connection ended while the event could not be sent
                 if subscriber.ended is not None:
                     break
-            self._is_sending = False
-            if events:
-                continue
-            while not (await asyncio.wait({subscriber.waiter}, timeout=KEEPALIVE_SECONDS))[0]:
-                yield KEEPALIVE_COMMENT
 
 
 def subscribers_of(request: Request) -> Subscribers:
