@@ -4,9 +4,9 @@
     python -m benchmarks.feed --rounds 2 --results /tmp
 
 Two servers hold the same R-MAT graph; one of them has the subscribers. One writer sends blocks of
-batches to them in turn, each batch as soon as the one before it is ranked. The delay of an event is
-the time from the publication of its revision until a subscriber has read it whole. Writer,
-subscribers and servers share the machine.
+batches to them in turn: ten batches a second, and then each batch as soon as the one before it is
+ranked. The delay of an event is the time from the publication of its revision until a subscriber
+has read it whole. Writer, subscribers and servers share the machine.
 """
 
 from __future__ import annotations
@@ -34,16 +34,19 @@ BLOCK = 10
 PAUSE_SECONDS = 0.3
 """After a block, so that its events do not slow the other server."""
 
+MODES = {"ten a second": 0.1, "back to back": 0.0}
+"""Seconds from one batch to the next, at least."""
+
 _PUBLISHED = re.compile(rb'"time":([0-9.]+)')
 
 
 def subscribe(port: int, subscribers: int, ready: Event, stop: Event, results: Any) -> None:
-    """Reads the events of many subscribers; puts the delays, in seconds, the bytes read and the
-    processor time. It parses nothing but the time of publication, since it shares the processor
-    with the server.
+    """Reads the events of many subscribers; puts the time of publication and the delay of each, in
+    seconds, the bytes read and the processor time. It parses nothing but the time of publication,
+    since it shares the processor with the server.
     """
     poll, received, begun = select.epoll(), 0, 0
-    delays: list[float] = []
+    delays: list[tuple[float, float]] = []
     pieces: dict[int, list[bytes]] = {}
     connections = {}
     for _ in range(subscribers):
@@ -63,22 +66,27 @@ def subscribe(port: int, subscribers: int, ready: Event, stop: Event, results: A
             arrived = time.time()
             event, pieces[place] = b"".join(pieces[place]), []
             published = _PUBLISHED.findall(event)
-            delays += [arrived - float(when) for when in published]
+            delays += [(float(when), arrived - float(when)) for when in published]
             begun += not published  # the snapshot
             if begun == subscribers and not ready.is_set():
                 ready.set()
     results.put((delays, received, time.process_time()))
 
 
-def block(connection: http.client.HTTPConnection, ring: list[bytes], first: int) -> float:
-    """Sends the batches of a block one after the other; returns seconds a batch."""
-    started = time.perf_counter()
+def block(
+    connection: http.client.HTTPConnection, ring: list[bytes], first: int, every: float
+) -> float:
+    """Sends the batches of a block, one every so many seconds; returns the mean seconds of one."""
+    taken = []
     for number in range(first, first + BLOCK):
+        started = time.perf_counter()
         connection.request("POST", "/graphs/default/batches", ring[number % POOL])
         answer = connection.getresponse()
         answer.read()
         assert answer.status == 200, answer.status
-    return (time.perf_counter() - started) / BLOCK
+        taken.append(time.perf_counter() - started)
+        time.sleep(max(0.0, every - taken[-1]))
+    return sum(taken) / BLOCK
 
 
 def loaded(server: Server) -> http.client.HTTPConnection:
@@ -102,42 +110,51 @@ def measured(subscribers: int, rounds: int) -> dict[str, Any]:
         readers.start()
         assert ready.wait(60)
         ring = bodies(0)
-        seconds: list[list[float]] = [[], []]
-        used = [0.0, 0.0]
-        for number in range(rounds + 1):
-            for place in (0, 1) if number % 2 else (1, 0):
-                server = (alone, followed)[place]
-                used_before = server.cpu_seconds
-                taken = block(connections[place], ring, number * BLOCK)
-                time.sleep(PAUSE_SECONDS)
-                if number:  # the first round compiles and fills caches
-                    seconds[place].append(taken)
-                    used[place] += server.cpu_seconds - used_before
+        servers = (alone, followed)
+        seconds: dict[str, list[list[float]]] = {mode: [[], []] for mode in MODES}
+        used = {mode: [0.0, 0.0] for mode in MODES}
+        began: dict[str, float] = {}
+        sent = 0
+        for mode, every in MODES.items():
+            began[mode] = time.time()
+            for number in range(rounds + 1):
+                for place in (0, 1) if number % 2 else (1, 0):
+                    used_before = servers[place].cpu_seconds
+                    taken = block(connections[place], ring, sent, every)
+                    time.sleep(PAUSE_SECONDS)
+                    if number:  # the first round compiles and fills caches
+                        seconds[mode][place].append(taken)
+                        used[mode][place] += servers[place].cpu_seconds - used_before
+                sent += BLOCK
         stop.set()
         delays, received, reading = results.get(timeout=60)
         readers.join()
-    batches = (rounds + 1) * BLOCK
-    counted = rounds * BLOCK
-    without, with_them = np.array(seconds)
-    percentiles = np.percentile(1e3 * np.array(delays), (50, 99, 100))
-    return {
+    published, delay = np.array(delays).T
+    figures: dict[str, Any] = {
         "vertices": 2**SCALE,
         "edges of a batch": BATCH_EDGES,
-        "batches to each server": batches,
+        "batches to each server": sent,
         "subscribers": subscribers,
-        "events read": len(delays),
-        "events missed": batches * subscribers - len(delays),
-        "bytes of an event": round(received / len(delays)),
-        "delay, ms (p50)": round(float(percentiles[0]), 1),
-        "delay, ms (p99)": round(float(percentiles[1]), 1),
-        "delay, ms (largest)": round(float(percentiles[2]), 1),
-        "ms a batch without subscribers": round(1e3 * float(np.median(without)), 2),
-        "ms a batch with them": round(1e3 * float(np.median(with_them)), 2),
-        "with them over without, median of blocks": round(float(np.median(with_them / without)), 3),
-        "processor ms of the server a batch without": round(1e3 * used[0] / counted, 1),
-        "processor ms of the server a batch with them": round(1e3 * used[1] / counted, 1),
-        "processor ms of the subscribers a batch": round(1e3 * reading / batches, 1),
+        "events read": len(delay),
+        "events missed": sent * subscribers - len(delay),
+        "bytes of an event": round(received / len(delay)),
+        "processor ms of the subscribers a batch": round(1e3 * reading / sent, 1),
     }
+    for mode in MODES:
+        ends = [began[later] for later in MODES if began[later] > began[mode]]
+        inside = (published >= began[mode]) & (published < min(ends, default=np.inf))
+        percentiles = np.percentile(1e3 * delay[inside], (50, 99, 100))
+        without, with_them = np.array(seconds[mode])
+        for name, milliseconds in zip(("p50", "p99", "largest"), percentiles, strict=True):
+            figures[f"{mode}: delay, ms ({name})"] = round(float(milliseconds), 1)
+        for name, values in (("without subscribers", without), ("with them", with_them)):
+            figures[f"{mode}: ms a batch {name}"] = round(1e3 * float(np.median(values)), 2)
+        ratio = float(np.median(with_them / without))
+        figures[f"{mode}: with over without, median of blocks"] = round(ratio, 3)
+        for name, spent in zip(("without", "with them"), used[mode], strict=True):
+            milliseconds = 1e3 * spent / (rounds * BLOCK)
+            figures[f"{mode}: processor ms of the server a batch {name}"] = round(milliseconds, 1)
+    return figures
 
 
 def main() -> None:

@@ -136,10 +136,14 @@ class RankReference:
                 difference[difference <= threshold * self._told] = 0.0
                 positions, _ = backend.select.top_k(difference, most)
             else:
-                difference = abs(values[listed].astype(np.float64) / mass - self._told[listed])
                 positions = backend.device.to_host(listed).astype(np.int64)
-                order = np.lexsort((positions, -backend.device.to_host(difference)))
-                positions = positions[order[:most]]
+                difference = backend.device.to_host(
+                    abs(values[listed].astype(np.float64) / mass - self._told[listed])
+                )
+                last = np.partition(difference, found - most)[found - most]
+                largest = np.flatnonzero(difference >= last)
+                order = np.lexsort((positions[largest], -difference[largest]))
+                positions = positions[largest[order[:most]]]
             ids = ranks._permutation.ids_of(positions)
         return RankChanges(found, ids, ranks.of(ids))
 
