@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -206,6 +206,25 @@ class Client:
     def top(self, graph: str, k: int = 10, offset: int = 0) -> TopRanks:
         """Places offset … offset+k-1, best first."""
         return cast("TopRanks", self._get(path_of("graphs", graph, "top"), k=k, offset=offset))
+
+    def changes(
+        self,
+        graph: str,
+        *,
+        top: int = 100,
+        threshold: float = 0.05,
+        limit: int = 1000,
+        last_event_id: str | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Follows the ranks: a ``snapshot``, then a ``change`` for each published revision, or a
+        ``gap`` with a snapshot. Each has the members in docs/api.md, its name as ``event`` and its
+        ``id``. Reconnects after a lost connection.
+
+        Raises ServerError, also when the server ends the stream, and ServerUnreachable.
+        """
+        query = {"top": top, "threshold": threshold, "limit": limit}
+        path = path_of("graphs", graph, "changes")
+        return self._connection.events(path, last_event_id, params=query)
 
     def personalized(
         self,

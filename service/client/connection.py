@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,11 @@ RESPONSE_SECONDS = 600.0
 
 RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)
 """Seconds before each retry after a lost connection."""
+
+SILENCE_SECONDS = 45.0
+"""Without any byte of a stream for this long, the connection is lost: the server sends a comment
+every 15 seconds.
+"""
 
 QUEUE_SECONDS = 600.0
 """How long to retry while the server's queue is full."""
@@ -70,6 +76,36 @@ class Connection:
             return response.json() if response.content else None
         raise ServerError(response.status_code, _problem_of(response))
 
+    def events(self, path: str, last: str | None, **request: Any) -> Iterator[dict[str, Any]]:
+        """Server-sent events: the members of each, with its name as ``event``, and its ``id``.
+        Reconnects after a lost connection, and continues after the last event.
+
+        Raises ServerError, also when the server ends the stream, and ServerUnreachable.
+        """
+        timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
+        pauses = iter(RETRY_PAUSES)
+        while True:
+            headers = {"Last-Event-ID": last} if last else {}
+            try:
+                with self._http.stream(
+                    "GET", path, headers=headers, timeout=timeout, **request
+                ) as response:
+                    if not response.is_success:
+                        response.read()
+                        raise ServerError(response.status_code, _problem_of(response))
+                    for event in _events(response.iter_lines()):
+                        if event["event"] == "end":
+                            raise ServerError(event["status"], event)
+                        pauses, last = iter(RETRY_PAUSES), event["id"]
+                        yield event
+                reason = "the stream ended"
+            except httpx.TransportError as error:
+                reason = str(error) or type(error).__name__
+            pause = next(pauses, None)
+            if pause is None:
+                raise ServerUnreachable(self.url, reason)
+            time.sleep(pause)
+
     def _attempt(
         self, method: str, path: str, repeatable: bool, request: dict[str, Any]
     ) -> httpx.Response:
@@ -84,6 +120,20 @@ class Connection:
                     raise ServerUnreachable(self.url, str(error) or type(error).__name__) from error
                 time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
+
+
+def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """The events of a stream, without its comments."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        else:
+            if "data" in fields:
+                about = {"event": fields["event"], "id": fields.get("id")}
+                yield {**about, **json.loads(fields["data"])}
+            fields = {}
 
 
 def path_of(*parts: Key) -> str:

@@ -222,7 +222,7 @@ class ChangeFeed:
         joined: Future[Joined] = Future()
         with self._changing:
             if self._closed is not None:
-                raise self._closed
+                raise self._closed.with_traceback(None)
             self._work.append(_Join(subscription, last_event_id, joined))
             if self._thread is None:
                 name = f"liverank-changes-{self.graph}"

@@ -47,6 +47,53 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service.client.connection, "RETRY_PAUSES", (0.0, 0.0))
 
 
+def stream(*events: str) -> httpx.Response:
+    return httpx.Response(200, text=": ping\n\n" + "".join(event + "\n\n" for event in events))
+
+
+def test_changes_continue_after_a_lost_connection() -> None:
+    server = Recorder(
+        stream('event: snapshot\ndata: {"revision":1,"top":[]}\nid: e-1'),
+        httpx.ReadError("lost"),
+        stream('event: change\ndata: {"revision":2}\nid: e-2'),
+        stream('event: end\ndata: {"title":"Not ready","status":503}'),
+    )
+    with client_of(server) as client:
+        changes = client.changes("g", top=5)
+        assert next(changes) == {"event": "snapshot", "id": "e-1", "revision": 1, "top": []}
+        assert next(changes) == {"event": "change", "id": "e-2", "revision": 2}
+        with pytest.raises(ServerError, match="Not ready") as ended:
+            next(changes)
+    assert ended.value.status == 503
+    sent = [request.headers.get("Last-Event-ID") for request in server.requests]
+    assert sent == [None, "e-1", "e-1", "e-2"]
+    assert dict(server.requests[0].url.params) == {"top": "5", "threshold": "0.05", "limit": "1000"}
+
+
+def test_changes_of_a_server_that_stays_away_end() -> None:
+    server = Recorder(*[httpx.ConnectError("refused")] * 3)
+    with client_of(server) as client, pytest.raises(ServerUnreachable, match="refused"):
+        next(client.changes("g"))
+
+
+def test_changes_that_are_refused_are_an_error() -> None:
+    server = Recorder(answer({"title": "Too busy"}, 503))
+    with client_of(server) as client, pytest.raises(ServerError, match="Too busy"):
+        next(client.changes("g"))
+
+
+def test_changes_of_a_server(server: Server) -> None:
+    path = server.new_graph()
+    graph = path.rsplit("/", 1)[1]
+    with Client(str(server.http.base_url)) as client:
+        changes = client.changes(graph, top=1, limit=10)
+        assert next(changes)["event"] == "snapshot"
+        receipt = client.send(graph, insert=[("a", "b")])
+        change = next(changes)
+    assert (change["event"], change["revision"]) == ("change", receipt["revision"])
+    assert [one["vertex"] for one in change["entered"]] == ["b"]
+
+
 def test_a_small_batch_is_sent_as_json_with_an_idempotency_key() -> None:
     server = Recorder(answer(RECEIPT))
     with client_of(server) as client:
