@@ -42,6 +42,9 @@ RESUME_SECONDS = 60.0
 MAX_WAITING_VIEWS = 4
 """Published ranks that wait to be compared; each takes as much memory as the ranks."""
 
+RECEIPTS_FIRST_SECONDS = 0.004
+"""Before a comparison, which would compete for the interpreter with the receipts of its batches."""
+
 MAX_EVENTS = 1024
 MAX_EVENT_BYTES = 8 << 20
 """Bounds on a ring; the newest event is always kept."""
@@ -330,6 +333,8 @@ class ChangeFeed:
         return ring
 
     def _compare(self, publication: _Publication) -> None:
+        if not self._work:
+            time.sleep(RECEIPTS_FIRST_SECONDS)
         for subscription, ring in list(self._rings.items()):
             if publication.revision <= ring.tracker.view.revision:
                 continue  # the ring was made of this revision, or a later one
