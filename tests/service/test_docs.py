@@ -147,6 +147,7 @@ def test_every_member_of_a_change_is_explained(server: Server) -> None:
         next(data)  # the snapshot
         server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
         members = set(json.loads(next(data)))
+    server.http.delete(path)
     explained = set(rows(section("Changes")))
     parameters = {"top", "threshold", "limit", "among", "Last-Event-ID"}
     assert explained - parameters - {"reason", "epoch", "too-old", "future"} == members

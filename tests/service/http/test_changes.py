@@ -94,6 +94,13 @@ def subscribers_in(server: Server) -> int:
 
 
 @pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server of all tests may have few graphs left."""
+    with running(tmp_path_factory.mktemp("data")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data = tmp_path_factory.mktemp("data")
     with running(data, max_subscribers=PLACES, slow_client_seconds=2.0) as server:
