@@ -384,7 +384,7 @@ class Engine:
                 else:
                     engine.apply(EdgeBatch.of(delete=changed))
                 engine.update(strategy)
-            engine.publish().top(1)
+            engine.publish().warm_up()
             captured = engine.capture(engine.staging_buffer())
             Engine(self.options, self._backend).restore(captured.snapshot())
             for method in METHODS:

@@ -29,6 +29,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "connections": figures_and_values,
     "crash": service.crash,
     "durability": figures_and_values,
+    "feed": figures_and_values,
     "fuzz": service.fuzz,
     "graph": figures_and_values,
     "kim": papers.kim,

@@ -9,11 +9,14 @@ from liverank.client.client import AsyncClient, Client
 from liverank.client.connection import DEFAULT_URL
 from liverank.client.responses import (
     ApiKeyInfo,
+    Change,
+    Gap,
     GraphInfo,
     Key,
     PersonalizedQuery,
     RankedVertex,
     Receipt,
+    Snapshot,
     Strategy,
 )
 from liverank.errors import ClientError, ServerError, ServerUnreachable
@@ -23,8 +26,10 @@ __all__ = [
     "ApiKeyInfo",
     "AsyncClient",
     "Batch",
+    "Change",
     "Client",
     "ClientError",
+    "Gap",
     "GraphInfo",
     "Key",
     "PersonalizedQuery",
@@ -32,5 +37,6 @@ __all__ = [
     "Receipt",
     "ServerError",
     "ServerUnreachable",
+    "Snapshot",
     "Strategy",
 ]

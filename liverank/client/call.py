@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MethodType
@@ -45,11 +45,17 @@ class Synchronous:
     def _run(self, call: Call[T]) -> T:
         raise NotImplementedError
 
+    def _follow(self, call: Call[T]) -> Iterator[T]:
+        raise NotImplementedError
+
 
 class Asynchronous:
     """A client whose calls return awaitables of results."""
 
     async def _run(self, call: Call[T]) -> T:
+        raise NotImplementedError
+
+    def _follow(self, call: Call[T]) -> AsyncIterator[T]:
         raise NotImplementedError
 
 
@@ -81,6 +87,39 @@ class operation(Generic[P, T]):  # noqa: N801
 
     def __get__(self, client: Any, kind: type | None = None) -> Any:
         return self._describe if client is None else MethodType(self._run, client)
+
+
+class events(Generic[P, T]):  # noqa: N801
+    """A method that describes a call whose response is a stream of events becomes a method that
+    iterates over them. `parse` of the call takes the data of one event, a JSON object, to which its
+    name and its id are added as `event` and `id`.
+    """
+
+    def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
+        @wraps(describe)
+        def follow(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return client._follow(describe(client, *args, **kwargs))
+
+        self._describe = describe
+        self._follow = follow
+
+    @overload
+    def __get__(
+        self, client: Synchronous, kind: type | None = None
+    ) -> Callable[P, Iterator[T]]: ...
+
+    @overload
+    def __get__(
+        self, client: Asynchronous, kind: type | None = None
+    ) -> Callable[P, AsyncIterator[T]]: ...
+
+    @overload
+    def __get__(
+        self, client: None, kind: type | None = None
+    ) -> Callable[Concatenate[Any, P], Call[T]]: ...
+
+    def __get__(self, client: Any, kind: type | None = None) -> Any:
+        return self._describe if client is None else MethodType(self._follow, client)
 
 
 def path_of(*parts: Key) -> str:

@@ -12,6 +12,7 @@ from liverank.client.call import (
     JSON,
     Call,
     decoder,
+    events,
     given,
     json_body,
     member,
@@ -25,6 +26,7 @@ from liverank.client.call import (
 from liverank.client.responses import (
     Accepted,
     ApiKeyInfo,
+    ChangeEvent,
     CheckpointTaken,
     Dangling,
     GraphInfo,
@@ -253,6 +255,36 @@ class Calls:
         path = path_of("graphs", graph, "top")
         query = {"k": k, "offset": offset, "min_version": min_version, "timeout": timeout}
         return read(path, decoder(TopRanks), **query)
+
+    @events
+    def changes(
+        self,
+        graph: str,
+        *,
+        top: int = 100,
+        threshold: float = 0.05,
+        limit: int = 1000,
+        last_event_id: str | None = None,
+    ) -> Call[ChangeEvent]:
+        """Follows the ranks: a Snapshot, then a Change for each published revision, or a Gap.
+
+        top        places at the top: the changes say who enters and who leaves them
+        threshold  part by which a rank must differ from the one sent last to be sent again
+        limit      vertices in an event
+        last_event_id  continue after the event with this `id`
+
+        Reconnects after a lost connection and while the server restarts. Raises ServerError also
+        when the server ends the stream: the graph was dropped, the API key was revoked, or this
+        client reads too slowly.
+        """
+        return Call(
+            method="GET",
+            path=path_of("graphs", graph, "changes"),
+            query={"top": top, "threshold": threshold, "limit": limit},
+            headers=given(**{"Last-Event-ID": last_event_id}),
+            parse=msgspec.json.Decoder(ChangeEvent).decode,
+            repeatable=True,
+        )
 
     # Personalized ranks
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from contextlib import aclosing, closing
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 import tenacity
+from httpx_sse import EventSource
 
 from liverank.client.batches import Batch, Edges, batch_call, new_key
 from liverank.client.call import Asynchronous, Call, Synchronous, T
@@ -16,10 +20,13 @@ from liverank.client.calls import Calls
 from liverank.client.connection import (
     Retries,
     http_options,
+    refusal_of,
     request_options,
     result_of,
     result_without,
+    unreachable,
 )
+from liverank.client.events import TIMEOUT, Position
 from liverank.client.responses import Accepted, Outcome, Receipt, Rejected
 from liverank.errors import InvalidInput, ServerError, ServerUnreachable
 
@@ -72,6 +79,39 @@ class Client(Synchronous, Calls):
         except httpx.TransportError as error:
             return result_without(call, self.url, error)
         return result_of(call, response)
+
+    def _follow(self, call: Call[T]) -> Iterator[T]:
+        position = Position(call, self.url)
+        while True:
+            lost: httpx.TransportError | None = None
+            with closing(self._open(position.call)) as response:
+                try:
+                    for received in EventSource(response).iter_sse():
+                        event = position.event(received)
+                        if event is None:
+                            break
+                        yield event
+                except httpx.TransportError as error:
+                    lost = error
+            time.sleep(position.pause(lost))
+
+    def _open(self, call: Call[Any]) -> httpx.Response:
+        """The response of a stream, of which nothing is read yet. Raises ClientError."""
+        request = self._http.build_request(**request_options(call) | {"timeout": TIMEOUT})
+        attempts = tenacity.Retrying(**Retries(call).options())
+        try:
+            response: httpx.Response = attempts(self._send_stream, request)
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from error
+        if not response.is_success:
+            raise refusal_of(response)
+        return response
+
+    def _send_stream(self, request: httpx.Request) -> httpx.Response:
+        response = self._http.send(request, stream=True)
+        if not response.is_success:
+            response.read()
+        return response
 
     def send_all(
         self,
@@ -150,6 +190,39 @@ class AsyncClient(Asynchronous, Calls):
         except httpx.TransportError as error:
             return result_without(call, self.url, error)
         return result_of(call, response)
+
+    async def _follow(self, call: Call[T]) -> AsyncIterator[T]:
+        position = Position(call, self.url)
+        while True:
+            lost: httpx.TransportError | None = None
+            async with aclosing(await self._open(position.call)) as response:
+                try:
+                    async for received in EventSource(response).aiter_sse():
+                        event = position.event(received)
+                        if event is None:
+                            break
+                        yield event
+                except httpx.TransportError as error:
+                    lost = error
+            await asyncio.sleep(position.pause(lost))
+
+    async def _open(self, call: Call[Any]) -> httpx.Response:
+        """The response of a stream, of which nothing is read yet. Raises ClientError."""
+        request = self._http.build_request(**request_options(call) | {"timeout": TIMEOUT})
+        attempts = tenacity.AsyncRetrying(**Retries(call).options())
+        try:
+            response: httpx.Response = await attempts(self._send_stream, request)
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from error
+        if not response.is_success:
+            raise refusal_of(response)
+        return response
+
+    async def _send_stream(self, request: httpx.Request) -> httpx.Response:
+        response = await self._http.send(request, stream=True)
+        if not response.is_success:
+            await response.aread()
+        return response
 
     async def send_all(
         self,

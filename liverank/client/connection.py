@@ -114,14 +114,22 @@ def result_of(call: Call[T], response: httpx.Response) -> T:
         return call.parse(response.content)
     if call.otherwise is not None:
         return call.otherwise
-    raise ServerError(response.status_code, _problem_of(response))
+    raise refusal_of(response)
+
+
+def refusal_of(response: httpx.Response) -> ServerError:
+    return ServerError(response.status_code, _problem_of(response))
 
 
 def result_without(call: Call[T], url: str, error: httpx.TransportError) -> T:
     """The result where no response came. Raises ServerUnreachable."""
     if call.otherwise is not None:
         return call.otherwise
-    raise ServerUnreachable(url, str(error) or type(error).__name__) from error
+    raise unreachable(url, error) from error
+
+
+def unreachable(url: str, error: httpx.TransportError) -> ServerUnreachable:
+    return ServerUnreachable(url, str(error) or type(error).__name__)
 
 
 def _error(state: tenacity.RetryCallState) -> BaseException | None:

@@ -16,7 +16,7 @@ import liverank
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "liverank").rglob("*.py"))
 
-CORE = {"httpx", "msgspec", "tenacity"}
+CORE = {"httpx", "httpx_sse", "msgspec", "tenacity"}
 LATER = {"gpu", "networkx", "numpy", "pandas", "polars", "pyarrow"}
 """Packages of extras: imported inside functions only, and for type checkers."""
 

@@ -50,7 +50,14 @@ class Guarded:
         name = self.watched(graph) if method in ("GET", "DELETE") and "{name}" in path else "new"
         path = path.format(graph=graph, vertex="a", version=1, name=name)
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        return self.server.http.request(method, path, headers=headers, json=BODIES.get(call))
+        with self.server.http.stream(
+            method, path, headers=headers, json=BODIES.get(call)
+        ) as answer:
+            if answer.headers.get("content-type", "").startswith("text/event-stream"):
+                # it has no end
+                return httpx.Response(answer.status_code, content=next(answer.iter_bytes()))
+            answer.read()
+            return answer
 
     def spare_graph(self, graph: str) -> str:
         """A graph that may be dropped, and that keys for `graph` may access."""

@@ -134,6 +134,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "top_k_list",
         "top_k_columns_histogram",
         "top_k_columns_list",
+        *_each_value("list_changed"),
         "highest_bound",
     ),
     "frontier": ("expand_forward", "expand_backward"),
