@@ -107,7 +107,7 @@ class EventRing:
                 raise self._closed.with_traceback(None)
             if after < self._removed:
                 raise SlowSubscriber(self._newest - after)
-            if after == self._newest:
+            if after >= self._newest:
                 self._waiting.append(waiter)
                 return []
             return [event for event in self._events if event.revision > after]
