@@ -19,6 +19,7 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
 from gpu.pagerank.deflation import Deflation
+from gpu.pagerank.iterate import transition_error
 from gpu.personalized.certified_top_k import certified_by_gaps
 from gpu.personalized.deflation_trial import DeflationTrial
 from gpu.personalized.iterate import SEED_CORRECTION
@@ -122,6 +123,7 @@ class Block:
         self.unfinished = np.zeros(count, np.bool_)
         self._rhs_scale = np.full(count, 1.0 - self.options.damping)
         self._certificate = Certificate(self.options.damping)
+        self._certificate.transition_error = transition_error(self.graph)
         self._certificate.start(self._rhs_scale)
         # of each seed of each column; and a bound on ‖carry‖₁ of each column
         self._carry = backend.device.to_device(np.zeros(len(self._places)))
@@ -195,7 +197,7 @@ class Block:
         return coefficients
 
     def _sweep(self, deflation: Deflation | None, coefficients: Ranking) -> None:
-        graph, backend = self.graph, self.graph.backend
+        graph, backend, certificate = self.graph, self.graph.backend, self._certificate
         if self._swept:
             rows = graph.in_rows()
         else:
@@ -215,8 +217,11 @@ class Block:
         self._contributions, self._new_contributions = self._new_contributions, self._contributions
         self.iterations += 1
         # sums; and what is left of each residual once a contribution of it is sent
-        roundoff = gather_roundoff(backend.multivector.column_depth(graph.view))
+        depth = backend.multivector.column_depth(graph.view)
+        roundoff = gather_roundoff(depth, graph.weighted)
         roundoff += _FLOAT32_ROUNDOFF * _CONTRIBUTION_ROUNDOFF
+        # what is sent is taken from strengths, not summed over the edges; r/d ≤ 4·‖r‖₁
+        roundoff += 4.0 * certificate.transition_error
         result = SweepResult(
             # the sweep has not seen what was carried over
             residual_l1=residual_l1 + self._carried,
@@ -225,7 +230,7 @@ class Block:
             next_residual_sum=0.0,
             largest_step=0.0,
         )
-        self._certificate.after_sweep(result, roundoff * self._remaining)
+        certificate.after_sweep(result, roundoff * self._remaining)
         self._swept = True
 
     def _stragglers_are_slow(self, before: Ranking, bounds: Ranking) -> bool:

@@ -124,6 +124,7 @@ class CudaMultivector(MultivectorOperations):
                 np.float64(z_rhs_scale),
                 device_coefficients,
                 *others,
+                weighted=graph.weighted,
             )
             begin += count
         return launch.device.to_host(sums.sum(axis=0))
@@ -151,6 +152,7 @@ class CudaMultivector(MultivectorOperations):
                 *graph.incoming,
                 contributions,
                 partials,
+                weighted=graph.weighted,
             )
         return ends, partials
 

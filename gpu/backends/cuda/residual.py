@@ -60,6 +60,7 @@ class CudaResidual(ResidualOperations):
             graph.outgoing.row_lengths,
             *_lists(residual),
             tally,
+            weighted=graph.weighted,
         )
         return _delta(residual, self._launch.device.to_host(tally))
 
@@ -77,6 +78,7 @@ class CudaResidual(ResidualOperations):
         singles = len(sources) + removed + added
         contributions, chunks = xp.empty(len(sources)), xp.empty(len(sources), np.int64)
         targets, amounts = xp.empty(singles, np.int32), xp.empty(singles)
+        spared = xp.empty(len(sources), np.uint8) if graph.weighted else None
         self._launch(
             "perturb",
             _kernel("perturb", values),
@@ -95,15 +97,22 @@ class CudaResidual(ResidualOperations):
             graph.degree,
             values,
             np.float64(damping),
+            changes.removed_weights,
+            changes.added_weights,
             contributions,
             chunks,
             targets,
             amounts,
+            spared,
+            weighted=graph.weighted,
         )
         ends = xp.cumsum(chunks)
         if int(ends[-1]) * EDGE_CHUNK + singles > edge_limit + len(sources) * EDGE_CHUNK:
             return None
-        return self._spread(graph, residual, sources, contributions, ends, targets, amounts)
+        left_out = (spared, changes.added_sources, changes.added_targets, np.int64(added))
+        return self._spread(
+            graph, residual, sources, contributions, ends, targets, amounts, left_out
+        )
 
     def spread(
         self,
@@ -126,6 +135,7 @@ class CudaResidual(ResidualOperations):
         ends: Array,
         targets: Array,
         amounts: Array,
+        left_out: tuple[Any, ...] = (None, None, None, np.int64(0)),
     ) -> ResidualDelta:
         tally = self._tally(residual)
         self._launch(
@@ -142,6 +152,8 @@ class CudaResidual(ResidualOperations):
             *graph.outgoing,
             *_lists(residual),
             tally,
+            *left_out,
+            weighted=graph.weighted,
         )
         return _delta(residual, self._launch.device.to_host(tally))
 
@@ -188,6 +200,7 @@ class CudaResidual(ResidualOperations):
             np.int64(limits.edges),
             np.int64(limits.rounds),
             tally,
+            weighted=graph.weighted,
         )
         seen = self._launch.device.to_host(tally)
         if seen[TALLY["SELECTIONS"]] % 2:
