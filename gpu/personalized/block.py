@@ -34,6 +34,9 @@ _FLOAT32_ROUNDOFF = 2.0**-24
 _CONTRIBUTION_ROUNDOFF = 2.0**-7
 """Of a contribution, at least."""
 
+_LEAST_STRENGTH = 2.0**-60
+"""Strengths from this to its inverse leave room for residuals far below any target."""
+
 _STRAGGLERS, _ALONE_SWEEPS = 4, 5.0
 """At most this many unfinished queries are left to be solved alone if the block would take more
 than _ALONE_SWEEPS sweeps for each: one that circulates in a small cycle would hold up all others.
@@ -66,6 +69,19 @@ class Block:
             and query.target == "error"
             and query.target_error >= LEAST_TARGET
         )
+
+    @staticmethod
+    def represents(graph: DynamicGraph) -> bool:
+        """Whether no strength is so small or large that contributions leave the range of their
+        type: then more would be rounded off than a block accounts for. A pass over n.
+        """
+        if not graph.weighted:
+            return True
+        strengths = graph.degree[graph.degree > 0]
+        if len(strengths) == 0:
+            return True
+        least, largest = float(strengths.min()), float(strengths.max())
+        return least >= _LEAST_STRENGTH and largest <= 1.0 / _LEAST_STRENGTH
 
     @staticmethod
     def size(graph: DynamicGraph, wanted: int) -> int:

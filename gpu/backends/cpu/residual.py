@@ -115,7 +115,8 @@ class CpuResidual(ResidualOperations):
         added_amounts = np.where(spared, new, old)[added] * changes.added_weights
         own = difference * graph.loop[sources]
         own[added[(changes.added_targets == changes.added_sources) & spared[added]]] = 0.0
-        targets, amounts = _spared_entries(graph, changes, spared, difference)
+        added_keys = _packed(changes.added_sources, changes.added_targets)[spared[added]]
+        targets, amounts = _spared_entries(graph, sources[spared], difference[spared], added_keys)
         return self.spread(
             graph,
             residual,
@@ -178,24 +179,24 @@ class CpuResidual(ResidualOperations):
 
 
 def _spared_entries(
-    graph: GraphView, changes: EdgeChanges, spared: Array, difference: Array
+    graph: GraphView, vertices: Array, contributions: Array, added: Array
 ) -> tuple[Array, Array]:
-    """Targets and amounts of the entries of the spared rows that were there before."""
-    csr, rows = graph.outgoing, np.flatnonzero(spared)
-    vertices = changes.sources[rows]
+    """Targets and amounts of the entries of these vertices' out-lists that are not among the added
+    edges, int64[…].
+    """
+    csr = graph.outgoing
     lengths = csr.row_lengths[vertices].astype(np.int64)
-    ends = np.cumsum(lengths)
-    slots = np.arange(int(lengths.sum())) + np.repeat(
-        csr.row_starts[vertices] + lengths - ends, lengths
-    )
-    targets, sources = csr.column_indices[slots], np.repeat(vertices, lengths).astype(np.int64)
-    kept = ~np.isin(
-        sources << 32 | targets,
-        changes.added_sources.astype(np.int64) << 32 | changes.added_targets,
-    )
+    begins = csr.row_starts[vertices] + lengths - np.cumsum(lengths)
+    slots = np.arange(int(lengths.sum())) + np.repeat(begins, lengths)
+    targets = csr.column_indices[slots]
     weights: Array = csr.weights
-    amounts = np.repeat(difference[rows], lengths) * weights[slots]
+    kept = ~np.isin(_packed(np.repeat(vertices, lengths), targets), added)
+    amounts = np.repeat(contributions, lengths) * weights[slots]
     return targets[kept], amounts[kept]
+
+
+def _packed(sources: Array, targets: Array) -> Array:
+    return sources.astype(np.int64) << 32 | targets
 
 
 def _lists(residual: Residual) -> tuple[Array, Array, Array, float]:

@@ -8,7 +8,13 @@ from gpu.backends import plan_arrays
 from gpu.backends.cuda.device import NULL
 from gpu.backends.cuda.kernels.loader import WARP
 from gpu.backends.cuda.keys import id_type, narrow, packed_keys
-from gpu.backends.cuda.launcher import BALANCED_BLOCKS, Launcher, balanced_blocks, blocks_for
+from gpu.backends.cuda.launcher import (
+    BALANCED_BLOCKS,
+    Launcher,
+    balanced_blocks,
+    blocks_for,
+    pointers,
+)
 from gpu.backends.cuda.strengths import sum_weights
 from gpu.operations.csr import Csr, SlackCsr
 from gpu.operations.device import Array
@@ -92,7 +98,7 @@ class CudaGraph(GraphOperations):
         order = self._device.allocate("keys of a batch", total, np.int32) if weighted else None
         if total:
             blocks, count = blocks_for(WARP * total), np.int32(total)
-            arguments = (keys, count, ascending, order)
+            arguments = (keys, count, ascending, *pointers(order))
             self._launch("resolve_update", "sort_small", blocks, *arguments, weighted=weighted)
         return SortedKeys(ascending, None if weights is None else weights[order], order)
 
@@ -155,13 +161,10 @@ class CudaGraph(GraphOperations):
             *plan_arrays.added(plan),
             plan.opposite,
             plan.counters,
-            batch.weights,
+            *pointers(batch.weights),
             np.int32(adds),
             rows.row_starts,
-            rows.weights,
-            plan.weights.removed,
-            plan.weights.added,
-            plan.weights.opposite,
+            *pointers(rows.weights, *plan.weights[:3]),
             weighted=rows.weights is not None,
         )
 
@@ -213,7 +216,7 @@ class CudaGraph(GraphOperations):
                 rows.row_starts,
                 end,
                 rows.column_indices,
-                rows.weights,
+                *pointers(rows.weights),
                 weighted=weighted,
             )
         self._launch(
@@ -223,16 +226,13 @@ class CudaGraph(GraphOperations):
             *removed,
             *plan_arrays.added(plan),
             plan.new_start,
-            *rows,
+            *pointers(*rows),
             end,
             np.int64(counts.removed),
             np.int64(counts.added),
             loop,
             *changed_edges,
-            plan.weights.removed,
-            plan.weights.added,
-            removed_weights,
-            added_weights,
+            *pointers(*plan.weights[:2], removed_weights, added_weights),
             weighted=weighted,
         )
         if counts.emptied:
@@ -278,8 +278,7 @@ class CudaGraph(GraphOperations):
             hole,
             filler,
             plan.counters,
-            rows.weights,
-            plan.weights.filler,
+            *pointers(rows.weights, plan.weights.filler),
             weighted=rows.weights is not None,
         )
         self._launch(
@@ -290,7 +289,6 @@ class CudaGraph(GraphOperations):
             hole,
             filler,
             rows.column_indices,
-            plan.weights.filler,
-            rows.weights,
+            *pointers(plan.weights.filler, rows.weights),
             weighted=rows.weights is not None,
         )

@@ -53,11 +53,9 @@ class Launcher:
     ) -> None:
         """Launches a kernel with `blocks` blocks of BLOCK threads.
 
-        weighted   whether it is for a weighted graph
-        arguments  None is a null pointer
+        weighted  whether it is for a weighted graph
         """
-        given = tuple(NULL if each is None else each for each in arguments)
-        self.device.kernels[unit(file, weighted)][kernel]((blocks,), (BLOCK,), given)
+        self.device.kernels[unit(file, weighted)][kernel]((blocks,), (BLOCK,), arguments)
 
     def resident_blocks(self, threads: int, waves: int = 1) -> int:
         """Blocks for this many threads, at most `waves` times those that are resident."""
@@ -75,7 +73,7 @@ class Launcher:
             self._arrived = self.xp.zeros(2 * long_rows, np.int32)
         parts_memory = self.xp.empty(max(1, parts))
         partial_sums = self.xp.empty((blocks, SWEEP_SUMS))
-        common = (rows.order, *csr, parts_memory, self._arrived, plan)
+        common = (rows.order, *pointers(*csr), parts_memory, self._arrived, plan)
         weighted = csr.weights is not None
         self(file, kernel, blocks, *common, *arguments, partial_sums, weighted=weighted)
         return self._add_partial_sums(file, kernel, partial_sums, sums, weighted)
@@ -108,6 +106,11 @@ class Launcher:
         xp = self.xp
         chunks = (row_lengths + (EDGE_CHUNK - 1)) // EDGE_CHUNK
         return xp.cumsum(xp.maximum(chunks, 1), dtype=np.int64)
+
+
+def pointers(*arrays: Array | None) -> list[Array]:
+    """Arrays as kernels take them: null pointers for those that a graph does not have."""
+    return [NULL if array is None else array for array in arrays]
 
 
 def blocks_for(items: int, each: int = BLOCK, most: int = 2**31 - 1) -> int:

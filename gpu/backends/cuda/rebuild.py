@@ -14,7 +14,13 @@ from gpu.backends.cuda.kernels.loader import (
     WARP,
 )
 from gpu.backends.cuda.keys import first_row, id_type
-from gpu.backends.cuda.launcher import BALANCED_BLOCKS, Launcher, balanced_blocks, blocks_for
+from gpu.backends.cuda.launcher import (
+    BALANCED_BLOCKS,
+    Launcher,
+    balanced_blocks,
+    blocks_for,
+    pointers,
+)
 from gpu.backends.cuda.strengths import sum_weights
 from gpu.operations.csr import Csr, Rows
 from gpu.operations.device import Array
@@ -84,7 +90,7 @@ class CudaRebuild(RebuildOperations):
             np.int64(len(positions)),
             scans[0],
             keys,
-            places,
+            *pointers(places),
             weighted=weights is not None,
         )
         if weights is None or places is None:
@@ -147,8 +153,7 @@ class CudaRebuild(RebuildOperations):
                 first,
                 start,
                 slots.column_indices,
-                batch.weights,
-                slots.weights,
+                *pointers(batch.weights, slots.weights),
                 weighted=slots.weights is not None,
             )
 
@@ -173,8 +178,7 @@ class CudaRebuild(RebuildOperations):
                 new_start,
                 np.int64(new_end),
                 slots.column_indices,
-                csr.weights,
-                slots.weights,
+                *pointers(csr.weights, slots.weights),
                 weighted=csr.weights is not None,
             )
 
@@ -200,8 +204,7 @@ class CudaRebuild(RebuildOperations):
                 np.int64(total),
                 rows,
                 neighbours,
-                csr.weights,
-                weights,
+                *pointers(csr.weights, weights),
                 weighted=weights is not None,
             )
         return Entries(rows, neighbours, weights)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.backends.cuda.device import NULL
 from gpu.backends.cuda.kernels.loader import EDGE_CHUNK, TALLY, VALUES, WARP
-from gpu.backends.cuda.launcher import Launcher
+from gpu.backends.cuda.launcher import Launcher, pointers
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
 from gpu.operations.residual import (
@@ -51,7 +52,7 @@ class CudaResidual(ResidualOperations):
             self._launch.resident_blocks((last - first) * WARP),
             np.int64(first),
             np.int64(last),
-            *graph.incoming,
+            *pointers(*graph.incoming),
             graph.loop,
             graph.degree,
             values,
@@ -97,19 +98,23 @@ class CudaResidual(ResidualOperations):
             graph.degree,
             values,
             np.float64(damping),
-            changes.removed_weights,
-            changes.added_weights,
+            *pointers(changes.removed_weights, changes.added_weights),
             contributions,
             chunks,
             targets,
             amounts,
-            spared,
+            *pointers(spared),
             weighted=graph.weighted,
         )
         ends = xp.cumsum(chunks)
         if int(ends[-1]) * EDGE_CHUNK + singles > edge_limit + len(sources) * EDGE_CHUNK:
             return None
-        left_out = (spared, changes.added_sources, changes.added_targets, np.int64(added))
+        left_out = (
+            *pointers(spared),
+            changes.added_sources,
+            changes.added_targets,
+            np.int64(added),
+        )
         return self._spread(
             graph, residual, sources, contributions, ends, targets, amounts, left_out
         )
@@ -135,7 +140,7 @@ class CudaResidual(ResidualOperations):
         ends: Array,
         targets: Array,
         amounts: Array,
-        left_out: tuple[Any, ...] = (None, None, None, np.int64(0)),
+        left_out: tuple[Any, ...] = (NULL, NULL, NULL, np.int64(0)),
     ) -> ResidualDelta:
         tally = self._tally(residual)
         self._launch(
@@ -149,7 +154,7 @@ class CudaResidual(ResidualOperations):
             targets,
             amounts,
             np.int64(len(targets)),
-            *graph.outgoing,
+            *pointers(*graph.outgoing),
             *_lists(residual),
             tally,
             *left_out,
@@ -173,7 +178,7 @@ class CudaResidual(ResidualOperations):
             "push",
             _kernel("push", values),
             self._launch.resident,
-            *graph.outgoing,
+            *pointers(*graph.outgoing),
             graph.loop,
             graph.degree,
             values,

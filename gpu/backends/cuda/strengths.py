@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.backends.cuda.kernels.loader import WARP
-from gpu.backends.cuda.launcher import BALANCED_BLOCKS, Launcher, blocks_for
+from gpu.backends.cuda.launcher import BALANCED_BLOCKS, Launcher, blocks_for, pointers
 from gpu.operations.csr import Csr
 from gpu.operations.device import Array
 
@@ -19,7 +19,7 @@ def sum_weights(
             "weights",
             "sum_weights",
             blocks_for(count * WARP, most=BALANCED_BLOCKS),
-            vertices,
+            *pointers(vertices),
             np.int64(count),
             csr.row_starts,
             csr.row_lengths,

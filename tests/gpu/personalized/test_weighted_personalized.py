@@ -121,6 +121,22 @@ def test_a_block_on_rows_of_every_length_is_certified(backend: Backend) -> None:
         _assert_certified(engine, query, answer)
 
 
+@pytest.mark.parametrize("scale", [1e-36, 1.0, 1e36])
+def test_queries_on_weights_of_any_size_are_certified(scale: float, backend: Backend) -> None:
+    vertices, edges = random_graph(7)
+    engine = Engine(Options(weighted=True), backend)
+    weights = (scale * np.random.default_rng(2).uniform(0.5, 1.0, len(edges))).astype(np.float32)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
+    engine.update()
+    asked = [PersonalizedQuery(np.array([v]), None, vertices, "pull", 1e-6) for v in range(8)]
+    answers = engine.personalized_many(asked)
+    for query, answer in zip(asked, answers, strict=True):
+        _assert_certified(engine, query, answer)
+    # a block sweeps for all of its queries, and is used where it can represent what it sends
+    sweeps = len({answer.iterations for answer in answers})
+    assert (sweeps == 1) == (scale == 1.0)
+
+
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_running_and_watched_queries_follow_reweighted_edges(
     dangling: Dangling, backend: Backend
