@@ -70,10 +70,10 @@ def residual_bound(
     ``N·(r⁺(1-α) + α·Σr⁺)`` (see gpu.personalized.certified_top_k).
 
     residuals      float64[k], r at these entries
-    degree, loop   integer[k]
+    degree, loop   those of GraphView at these entries
     residual_mass  Σr⁺ over all vertices
     """
-    loop_share = loop / xp.maximum(degree, 1)
+    loop_share = loop / xp.where(degree > 0, degree, 1)
     returning = damping * loop_share + damping * damping * (1.0 - loop_share)
     returning = xp.where(degree > 0, returning, 0.0)
     positive = xp.maximum(residuals, 0.0)

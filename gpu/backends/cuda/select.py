@@ -172,6 +172,7 @@ class CudaSelect(SelectOperations):
             np.float64(positive_residual),
             np.float64(at_most),
             highest,
+            weighted=graph.weighted,
         )
         return float(highest.max())
 

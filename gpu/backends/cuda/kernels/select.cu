@@ -104,17 +104,17 @@ __global__ void __launch_bounds__(BLOCK) list_changed(
 // and minus infinity if there are none. highest: double[blocks].
 // Traffic: 21 bytes a value, once.
 __global__ void __launch_bounds__(BLOCK, 4) highest_bound(
-    const double* __restrict__ values, const double* __restrict__ residuals, const int* __restrict__ degree,
-    const uint8* __restrict__ loop, int64 count, double damping, double positive_residual, double at_most,
+    const double* __restrict__ values, const double* __restrict__ residuals, const Degree* __restrict__ degree,
+    const Loop* __restrict__ loop, int64 count, double damping, double positive_residual, double at_most,
     double* __restrict__ highest) {
     double most = __longlong_as_double(0xfff0000000000000ll);  // minus infinity
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < count; v += (int64)gridDim.x * BLOCK) {
         const double value = values[v];
         if (!(value <= at_most)) continue;
-        const int d = degree[v];
+        const Degree d = degree[v];
         double returning = damping * damping;
         if (d == 0) returning = 0.0;
-        else if (loop[v]) returning += (damping - damping * damping) / d;
+        else if (loop[v] != 0) returning += (damping - damping * damping) / d * (WEIGHTED ? loop[v] : 1);
         const double added = fmax(residuals[v], 0.0) * (1.0 - damping) + damping * positive_residual;
         most = fmax(most, value + added / (1.0 - returning));
     }
