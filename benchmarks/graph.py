@@ -24,6 +24,7 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.csr import Csr, GraphView, Rows
 from gpu.operations.device import Array
+from gpu.operations.rebuild import Slots
 from gpu.types import EdgeBatch, VertexOrder
 
 SMALL_SCALE, SMALL_EDGES_PER_VERTEX = 20, 10
@@ -141,8 +142,8 @@ def packed_rows(graph: DynamicGraph) -> tuple[Csr, Rows]:
     starts = allocate("packed rows", vertices, np.int64)
     capacities = allocate("packed rows", vertices, np.int32)
     column_indices = allocate("packed rows", slots, np.int32)
-    backend.graph.pack_rows(csr.row_lengths, 0, starts, capacities)
-    backend.graph.copy_rows(csr, starts, slots, column_indices)
+    backend.rebuild.pack_rows(csr.row_lengths, 0, starts, capacities)
+    backend.rebuild.copy_rows(csr, starts, slots, Slots(column_indices))
     return Csr(starts, csr.row_lengths, column_indices), fresh_partition(graph)
 
 
@@ -152,7 +153,7 @@ def fresh_partition(graph: DynamicGraph) -> Rows:
     order = allocate("partition", vertices, np.int32)
     degree_bins = allocate("partition", vertices, np.uint8)
     lengths = graph.incoming.csr.row_lengths
-    return Rows(order, graph.backend.graph.partition(lengths, order, degree_bins))
+    return Rows(order, graph.backend.rebuild.partition(lengths, order, degree_bins))
 
 
 def sweeps(graph: DynamicGraph) -> dict[str, float]:

@@ -27,6 +27,7 @@ from gpu import (
     Engine,
     Options,
     PersonalizedQuery,
+    RankReference,
     Storage,
     verify,
 )
@@ -137,7 +138,12 @@ def rank(backend: Backend, dangling: Dangling, storage: Storage) -> None:
         iterate.reset()
         sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
         check(engine, engine.update("auto").error_bound)
-    engine.publish().top(20)
+    ranks = engine.publish()
+    ranks.top(20)
+    told = RankReference(ranks)
+    engine.apply(EdgeBatch(hub[:9], spokes[:9]))
+    engine.update("auto")
+    assert told.changes(engine.publish(), threshold=0.01, most=10).found
     for method in METHODS:
         engine.personalized(np.array([1, 7]), k=5, method=method, target="settled-top-k")
     seeds = generator.integers(0, 1 << SCALE, TOGETHER)

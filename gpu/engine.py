@@ -20,6 +20,7 @@ from gpu.backends import backend_named
 from gpu.errors import DeviceLost, InvalidValue
 from gpu.graph.coalesce import can_coalesce, split_counts
 from gpu.graph.dynamic_graph import DynamicGraph, batch_purpose
+from gpu.graph.warm_up import warm_up
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.frontier import TouchedVertices
@@ -71,9 +72,10 @@ class Engine:
     def __init__(
         self, options: Options | None = None, backend: BackendName | Backend = "auto"
     ) -> None:
-        self.options = options or Options()
+        options = self.options = options or Options()
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        self._graph = DynamicGraph(self._backend, self.options.dangling, self.options.vertex_order)
+        order, weighted = options.vertex_order, options.weighted
+        self._graph = DynamicGraph(self._backend, options.dangling, order, weighted)
         self._iterate = GlobalIterate(self._graph, self.options)
         pool = WorkspacePool(self._graph)
         self._queries = QueryContext(pool, self.options, self._iterate.deflation)
@@ -131,7 +133,7 @@ class Engine:
         with self._device():
             self._timer.begin()
             update = self._apply(batch)
-            return Change(*update.counts, seconds=self._end_mutation())
+            return Change(**update.counts._asdict(), seconds=self._end_mutation())
 
     def apply_coalesced(
         self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]
@@ -154,7 +156,7 @@ class Engine:
             permutation = self._graph.permutation
             counts = split_counts(permutation, batch, update.changes, parts, vertices)
             seconds = self._end_mutation() / len(parts)
-            return [Change(*of_part, seconds=seconds) for of_part in counts]
+            return [Change(**of_part._asdict(), seconds=seconds) for of_part in counts]
 
     def _end_mutation(self) -> float:
         """Ends the stage and waits: an error of its work belongs to this batch."""
@@ -216,9 +218,7 @@ class Engine:
         self._error_bound = error_bound
 
     def end_stage(self, name: str) -> None:
-        """Ends a stage of the caller, which began where the one before ended: `mark` and `solve` of
-        `update` come first.
-        """
+        """Ends a stage of the caller, which began where the one before ended, after `update`."""
         with self._device():
             self._timer.end(name)
 
@@ -359,12 +359,15 @@ class Engine:
         """(sources, targets), int64[edges] each, on the host."""
         return self._graph.edge_list()
 
+    def edge_weights(self) -> NDArray[np.float32]:
+        """float32[edges], in the order of `edge_list`; all 1 if unweighted."""
+        return self._graph.edge_weights()
+
     def memory(self) -> dict[str, int]:
         """Bytes held on the backend's device, by purpose."""
-        return self._graph.memory() | {
-            "ranks": self._iterate.nbytes,
-            "personalized": self._queries.pool.nbytes + self._watched.nbytes,
-        }
+        personalized = self._queries.pool.nbytes + self._watched.nbytes
+        ranks = {"ranks": self._iterate.nbytes, "personalized": personalized}
+        return self._graph.memory() | ranks
 
     def warm_up(self) -> None:
         """Compiles every kernel, so that no request waits for one."""
@@ -378,18 +381,15 @@ class Engine:
             engine.apply(EdgeBatch(sources, np.full_like(sources, 1)))
             engine.update("dynamic-frontier")
             for index, strategy in enumerate(STRATEGIES):
-                changed = [(0, 0), (0, 1)]
-                if index % 2:
-                    engine.apply(EdgeBatch.of(insert=changed))
-                else:
-                    engine.apply(EdgeBatch.of(delete=changed))
+                edges = [(0, 0), (0, 1)]
+                engine.apply(EdgeBatch.of(edges) if index % 2 else EdgeBatch.of(delete=edges))
                 engine.update(strategy)
-            engine.publish().top(1)
+            engine.publish().warm_up()
             captured = engine.capture(engine.staging_buffer())
             Engine(self.options, self._backend).restore(captured.snapshot())
             for method in METHODS:
                 engine.personalized(np.array([0]), k=1, method=method)
-            # from where it takes more sweeps than the first, which visits the seeds alone
+            # takes more sweeps than the first, which visits the seeds alone
             query = PersonalizedQuery(np.array([2]), k=1, method="pull")
             engine.personalized_many([query] * self._backend.multivector.min_columns)
             if self.options.storage == "float64":
@@ -397,4 +397,4 @@ class Engine:
                 engine._iterate.reset()
                 accelerated = [kind for kind in SWEEP_KINDS if kind.accelerated]
                 sweep_to_target(engine._iterate, 4, accelerated)
-        DynamicGraph.warm_up(self._backend, self.options.dangling)
+        warm_up(self._backend, self.options.dangling, self.options.weighted)

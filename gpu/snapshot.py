@@ -1,10 +1,11 @@
 """What a graph and its ranks need to come back without a solve, as host arrays to store.
 
 A snapshot holds the permutation of the vertices, the out-lists, the loops, y and β, by position
-(see gpu.graph.permutation). The rest is derived: degrees from the lengths, in-lists by transposing,
-the residual by the sweep with which the first solve after `restore` begins (so no accumulated
-rounding is carried over). A snapshot is taken when everything applied is ranked, so what batches
-touched since the last solve is not part of it; nor are personalized queries.
+(see gpu.graph.permutation). The rest is derived: degrees from the lengths, strengths from the
+weights, in-lists by transposing, the residual by the sweep with which the first solve after
+`restore` begins (so no accumulated rounding is carried over). A snapshot is taken when everything
+applied is ranked, so what batches touched since the last solve is not part of it; nor are
+personalized queries.
 
 Taking one has three steps, so that the graph's owner is held up for no more than a copy at the
 bandwidth of memory:
@@ -45,7 +46,8 @@ class Snapshot:
     length      int32[n], of the out-lists
     neighbours  int32[…], the out-lists one after the other, each padded with zeros to a multiple of
                 gpu.operations.csr.ALIGNMENT
-    loop        uint8[n], 1 where the vertex has a loop
+    weights     float32[…], those of `neighbours`; only of a weighted graph
+    loop        uint8[n], 1 where the vertex has a loop; weighted: float32[n], its weight or 0
     values      float64[n] or float32[n] as Options.storage says, y
 
     numbers:
@@ -59,14 +61,17 @@ class Snapshot:
 
 
 def _captured_arrays(graph: DynamicGraph, iterate: GlobalIterate) -> dict[str, Array]:
-    starts, lengths, column_indices = graph.outgoing.csr
-    return {
+    starts, lengths, column_indices, weights = graph.outgoing.csr
+    captured = {
         "starts": starts,
         "length": lengths,
         "column indices": column_indices[: graph.outgoing.end],
         "loop": graph.loop,
         "values": iterate.values,
     }
+    if weights is not None:
+        captured["weights"] = weights[: graph.outgoing.end]
+    return captured
 
 
 class StagingBuffer:
@@ -122,10 +127,14 @@ class Capture:
         with self._device.reading():
             host = {name: self._to_host(array) for name, array in self._arrays.items()}
             host["ids"] = self._to_host(self._ids)
-        neighbours = np.zeros(self._packed, np.int32)
-        starts, column_indices = host.pop("starts"), host.pop("column indices")
-        _pack(starts, host["length"], column_indices, ALIGNMENT, neighbours)
-        return Snapshot(host | {"neighbours": neighbours}, dict(self._numbers))
+        starts, slots = host.pop("starts"), {"neighbours": host.pop("column indices")}
+        if "weights" in host:
+            slots["weights"] = host.pop("weights")
+        for name, entries in slots.items():
+            packed = np.zeros(self._packed, entries.dtype)
+            _pack(starts, host["length"], entries, ALIGNMENT, packed)
+            host[name] = packed
+        return Snapshot(host, dict(self._numbers))
 
     def _to_host(self, array: Array) -> NDArray[Any]:
         return array if isinstance(array, np.ndarray) else self._device.to_host(array)
@@ -135,16 +144,16 @@ class Capture:
 def _pack(
     starts: NDArray[np.int64],
     lengths: NDArray[np.int32],
-    column_indices: NDArray[np.int32],
+    entries: NDArray[Any],
     alignment: int,
-    packed: NDArray[np.int32],
+    packed: NDArray[Any],
 ) -> None:
     """Copies the rows one after the other, each aligned."""
     place = 0
     for row in range(len(lengths)):
         first = starts[row]
         for entry in range(lengths[row]):
-            packed[place + entry] = column_indices[first + entry]
+            packed[place + entry] = entries[first + entry]
         place += (lengths[row] + alignment - 1) // alignment * alignment
 
 
@@ -168,5 +177,6 @@ def restore(snapshot: Snapshot, graph: DynamicGraph, iterate: GlobalIterate) -> 
         arrays["neighbours"],
         arrays["loop"],
         int(numbers["edges"]),
+        arrays.get("weights"),
     )
     iterate.restore(arrays["values"], numbers["base"], numbers["total"])

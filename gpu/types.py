@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from math import isfinite
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,18 @@ Dangling = Literal["uniform", "self-loop"]
 Storage = Literal["float64", "float32"]
 BackendName = Literal["auto", "cpu", "cuda"]
 VertexOrder = Literal["auto", "degree", "given"]
+OnConflict = Literal["replace", "add"]
 
 Ids = NDArray[np.int32]
 Ranking = NDArray[np.float64]
 
 VERTEX_LIMIT = 2**31 - 1
 """Ids are signed 32-bit integers: a graph has fewer vertices than this."""
+
+LEAST_WEIGHT, LARGEST_WEIGHT = (
+    float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
+)
+"""Weights are normal float32 numbers above 0."""
 
 LEAST_SINGLE_ERROR = 1e-6
 """The smallest target_error for ranks that are stored as float32."""
@@ -48,6 +54,9 @@ class Options:
     frontier_tolerance  τ_f: a relative change above it makes a vertex's out-neighbours affected
     prune_tolerance     τ_p: a relative change up to it makes a vertex leave the affected set
     max_iterations      the most sweeps of one solve
+    weighted            whether edges have weights: an edge of u is then followed with the
+                        probability w(u,v) / Σw (``networkx.pagerank(weight=…)``). The loops of
+                        ``self-loop`` have the weight 1
     vertex_order        how vertices are ordered in memory, which affects speed alone: by descending
                         ``degree``, as ``given``, or (``auto``) as a sample of the first edges says
     """
@@ -61,6 +70,7 @@ class Options:
     prune_tolerance: float = 1e-6
     max_iterations: int = 500
     vertex_order: VertexOrder = "auto"
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         for name, low, high, requirement in (
@@ -86,6 +96,8 @@ class Options:
             )
         if self.vertex_order not in get_args(VertexOrder):
             raise InvalidValue("vertex_order", self.vertex_order, "'auto', 'degree' or 'given'")
+        if not isinstance(self.weighted, bool):
+            raise InvalidValue("weighted", self.weighted, "True or False")
         if (
             not isinstance(self.max_iterations, int)
             or isinstance(self.max_iterations, bool)
@@ -110,6 +122,27 @@ def _ids(name: str, values: Any) -> Any:
     return array.astype(np.int64, copy=False)
 
 
+def _weights(values: Any, count: int) -> Any:
+    """float32[count], on the host or the device."""
+    array = values if hasattr(values, "__cuda_array_interface__") else np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise InvalidValue(
+            "weights", f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
+        )
+    if len(array) != count:
+        raise InvalidValue("weights", f"length {len(array)}", f"{count} long, as insert_sources")
+    wrong = ~((array >= LEAST_WEIGHT) & (array <= LARGEST_WEIGHT))
+    if count and wrong.any():
+        place = int(wrong.nonzero()[0][0])
+        raise InvalidValue(
+            f"weights[{place}]",
+            array[place].item(),
+            f"a finite number above 0, in the normal range of float32: from {LEAST_WEIGHT:.8g} to "
+            f"{LARGEST_WEIGHT:.8g}",
+        )
+    return array.astype(np.float32, copy=False)
+
+
 @dataclass(frozen=True, slots=True)
 class EdgeBatch:
     """Edges to delete and then edges to insert, as columns of ids.
@@ -119,9 +152,14 @@ class EdgeBatch:
                                      found
     vertices                         the graph has at least this many vertices after the batch;
                                      raised to what the insertions need
+    weights                          float32[i], of the insertions: finite, above 0, normal. For a
+                                     weighted graph only; None there means that all are 1
+    on_conflict                      what an insertion does to an edge that is present or repeated:
+                                     ``replace`` its weight (the last one is kept), or ``add`` to
+                                     it: float64 sums, rounded once to float32
 
-    For a graph on ``cuda`` the columns may be CuPy arrays, int64 or int32.
-    Raises InvalidValue for columns of unequal length, other dtypes, or an id out of range.
+    For a graph on ``cuda`` the columns may be CuPy arrays, ids int64 or int32.
+    Raises InvalidValue for columns of unequal length, other dtypes, an id or a weight out of range.
     """
 
     insert_sources: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -129,6 +167,8 @@ class EdgeBatch:
     delete_sources: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     delete_targets: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     vertices: int = 0
+    weights: NDArray[np.float32] | None = None
+    on_conflict: OnConflict = "replace"
 
     def __post_init__(self) -> None:
         for column in fields(self)[:4]:
@@ -139,6 +179,11 @@ class EdgeBatch:
                 raise InvalidValue(
                     f"{kind}_targets", f"length {len(targets)}", f"{len(sources)} long"
                 )
+        if self.weights is not None:
+            weights = _weights(self.weights, len(self.insert_sources))
+            object.__setattr__(self, "weights", weights)
+        if self.on_conflict not in get_args(OnConflict):
+            raise InvalidValue("on_conflict", self.on_conflict, "'replace' or 'add'")
         if not 0 <= self.vertices <= VERTEX_LIMIT:
             raise InvalidValue("vertices", self.vertices, f"a count from 0 to {VERTEX_LIMIT}")
         for name in ("insert_sources", "insert_targets"):
@@ -161,24 +206,41 @@ class EdgeBatch:
     @classmethod
     def of(
         cls,
-        insert: Iterable[tuple[int, int]] = (),
+        insert: Iterable[tuple[int, int]] | Iterable[tuple[int, int, float]] = (),
         delete: Iterable[tuple[int, int]] = (),
         vertices: int = 0,
+        on_conflict: OnConflict = "replace",
     ) -> EdgeBatch:
-        """The batch of these (source, target) pairs: for tests, examples and small batches."""
+        """The batch of these (source, target) pairs, or (source, target, weight) triples to insert:
+        for tests, examples and small batches.
+        """
+        rows = [tuple(edge) for edge in insert]
+        weights = None
+        if any(len(edge) == 3 for edge in rows):
+            weights = np.array([edge[2] for edge in cast(list[tuple[int, int, float]], rows)])
         inserted, deleted = (
-            np.array(list(pairs), np.int64).reshape(-1, 2).T.copy() for pairs in (insert, delete)
+            np.array([edge[:2] for edge in pairs], np.int64).reshape(-1, 2).T.copy()
+            for pairs in (rows, list(delete))
         )
-        return cls(inserted[0], inserted[1], deleted[0], deleted[1], vertices)
+        return cls(
+            inserted[0],
+            inserted[1],
+            deleted[0],
+            deleted[1],
+            vertices,
+            cast(Any, weights),
+            on_conflict,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """What one batch did to the graph.
 
-    `inserted + already_present` is the number of insertions sent, `deleted + not_found` that of
-    deletions; a repeat inside the batch counts as already present (not found). `seconds`: time to
-    change the graph, its residual and its personalized queries.
+    `inserted + already_present + reweighted` is the number of insertions sent, `deleted +
+    not_found` that of deletions; a repeat inside the batch counts as already present (not found).
+    `reweighted`: edges that were present, were not deleted, and have another weight now. `seconds`:
+    time to change the graph, its residual and its personalized queries.
     """
 
     inserted: int
@@ -187,6 +249,7 @@ class Change:
     not_found: int
     new_vertices: int
     seconds: float
+    reweighted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

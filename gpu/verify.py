@@ -32,10 +32,29 @@ def with_policy(
     return keys // max(vertices, 1), keys % max(vertices, 1)
 
 
+def _weighted_with_policy(
+    sources: Edges,
+    targets: Edges,
+    weights: NDArray[np.floating[Any]],
+    vertices: int,
+    dangling: Dangling,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Ranking]:
+    if dangling == "uniform":
+        return sources.astype(np.int64), targets.astype(np.int64), weights.astype(np.float64)
+    others, loops = sources != targets, np.arange(vertices, dtype=np.int64)
+    return (
+        np.concatenate([sources[others], loops]).astype(np.int64),
+        np.concatenate([targets[others], loops]).astype(np.int64),
+        np.concatenate([weights[others].astype(np.float64), np.ones(vertices)]),
+    )
+
+
 class GoogleMatrix:
     """The transposed Google matrix of an edge list, as an operator on row vectors.
 
     sources, targets  integer[m], ids below `vertices`; repeats are one edge
+    weights           float[m], above 0, or None for equal ones; those of repeats add up. Under
+                      ``self-loop`` every loop weighs 1
     damping           α in (0, 1)
     dangling          see gpu.types.Options
     teleport          float64[vertices] summing to 1, or None for uniform; dangling mass goes the
@@ -50,18 +69,25 @@ class GoogleMatrix:
         damping: float = 0.85,
         dangling: Dangling = "uniform",
         teleport: Ranking | None = None,
+        weights: NDArray[np.floating[Any]] | None = None,
     ) -> None:
         self.vertices = vertices
         self.damping = damping
-        self.sources, self.targets = with_policy(sources, targets, vertices, dangling)
-        self.degree = np.bincount(self.sources, minlength=vertices)
+        if weights is None:
+            self.sources, self.targets = with_policy(sources, targets, vertices, dangling)
+            self.weights = np.ones(len(self.sources))
+        else:
+            self.sources, self.targets, self.weights = _weighted_with_policy(
+                np.asarray(sources), np.asarray(targets), weights, vertices, dangling
+            )
+        self.degree = np.bincount(self.sources, self.weights, minlength=vertices)
         self.teleport = np.full(vertices, 1.0 / max(vertices, 1)) if teleport is None else teleport
 
     def __call__(self, ranks: Ranking) -> Ranking:
         """One step of the walk: float64[vertices] to float64[vertices], keeping the sum."""
         share = np.divide(ranks, self.degree, out=np.zeros_like(ranks), where=self.degree > 0)
         followed = np.bincount(
-            self.targets, weights=share[self.sources], minlength=self.vertices
+            self.targets, weights=share[self.sources] * self.weights, minlength=self.vertices
         ).astype(np.float64)
         stranded = ranks[self.degree == 0].sum()
         arrived = self.damping * (followed + stranded * self.teleport)
@@ -111,9 +137,10 @@ def pagerank(
     damping: float = 0.85,
     dangling: Dangling = "uniform",
     teleport: Ranking | None = None,
+    weights: NDArray[np.floating[Any]] | None = None,
 ) -> tuple[Ranking, float]:
     """The ranks of an edge list, float64[vertices], and a bound on their own L1 error."""
-    matrix = GoogleMatrix(sources, targets, vertices, damping, dangling, teleport)
+    matrix = GoogleMatrix(sources, targets, vertices, damping, dangling, teleport, weights)
     ranks = matrix.stationary()
     return ranks, matrix.error_bound(ranks)
 
@@ -125,12 +152,14 @@ def residual(
     base: float,
     damping: float = 0.85,
     dangling: Dangling = "uniform",
+    weights: NDArray[np.floating[Any]] | None = None,
 ) -> Ranking:
     """float64[n]: ``β·1 + αP̄ᵀy - y`` of an unnormalised vector ``y`` at ``β = base``, summed
     along the edges.
     """
     vertices = len(values)
-    matrix = GoogleMatrix(sources, targets, vertices, damping, dangling)
+    matrix = GoogleMatrix(sources, targets, vertices, damping, dangling, weights=weights)
     share = np.divide(values, matrix.degree, out=np.zeros_like(values), where=matrix.degree > 0)
-    followed = np.bincount(matrix.targets, weights=share[matrix.sources], minlength=vertices)
+    sent = share[matrix.sources] * matrix.weights
+    followed = np.bincount(matrix.targets, weights=sent, minlength=vertices)
     return np.asarray(base + damping * followed - values, np.float64)

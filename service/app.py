@@ -24,12 +24,14 @@ from service.http.route import call_of
 from service.http.routes import (
     api_keys,
     batches,
+    changes,
     graphs,
     operations,
     personalized,
     ranks,
     watched,
 )
+from service.http.subscribers import Subscribers
 from service.settings import Settings
 from service.storage.api_keys import ApiKeyStore
 
@@ -37,7 +39,7 @@ log = logging.getLogger("liverank.app")
 
 _ROUTES = [
     route
-    for module in (ranks, batches, personalized, graphs, watched, api_keys, operations)
+    for module in (ranks, batches, personalized, graphs, watched, changes, api_keys, operations)
     for route in module.router.routes
 ]
 """The first match is taken: the most frequent calls come first."""
@@ -78,6 +80,7 @@ def create_app(
     app.state.settings = settings
     app.state.access = access
     app.state.limit = limit
+    app.state.subscribers = Subscribers()
     app.state.metrics = metrics
     app.state.catalog = catalog
     app.state.open_failed = open_failed

@@ -29,6 +29,7 @@
     ├── QueueFull                too much work waits for the graph
     ├── TooBusy                  too many concurrent requests, or bytes of bodies
     ├── SlowClient               a body arrived too slowly
+    │   └── SlowSubscriber       a subscriber read its events too slowly
     ├── IdempotencyConflict      an idempotency key was used with another body
     ├── BatchRejected            a journalled batch could not be applied; its version stays assigned
     ├── BatchLost                a journalled batch could not be read back
@@ -266,6 +267,13 @@ class TooBusy(ServiceError):
 class SlowClient(ServiceError):
     def __init__(self, received: int, seconds: float) -> None:
         super().__init__(f"received only {received:,} bytes of the body within {seconds:.0f} s")
+
+
+class SlowSubscriber(SlowClient):
+    def __init__(self, revisions: int) -> None:
+        ServiceError.__init__(
+            self, f"the subscriber is {revisions:,} revisions behind; their events are gone"
+        )
 
 
 class IdempotencyConflict(ServiceError):

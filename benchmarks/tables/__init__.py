@@ -29,6 +29,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "connections": figures_and_values,
     "crash": service.crash,
     "durability": figures_and_values,
+    "feed": figures_and_values,
     "fuzz": service.fuzz,
     "graph": figures_and_values,
     "kim": papers.kim,
@@ -48,6 +49,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "sweep-kinds": engine.sweep_kinds,
     "temporal": engine.temporal,
     "vertex-keys": service.vertex_keys,
+    "weights": figures_and_values,
     # what these two were called when their records were made
     "keys": service.vertex_keys,
     "ways": engine.sweep_kinds,

@@ -50,6 +50,15 @@ def split_counts(
         (changes.added_sources, changes.added_targets),
         [insertions for insertions, _ in parts],
     )
+    reweighted = [0] * len(parts)
+    if changes.added_weights is not None:
+        # no edge is named twice, so one that was inserted and is gone too has another weight
+        reweighted = _changed(
+            permutation,
+            (batch.insert_sources, batch.insert_targets),
+            (changes.removed_sources, changes.removed_targets),
+            [insertions for insertions, _ in parts],
+        )
     deleted = _changed(
         permutation,
         (batch.delete_sources, batch.delete_targets),
@@ -62,9 +71,16 @@ def split_counts(
     ends = np.cumsum([0, *(insertions for insertions, _ in parts)])
     known = grown[ends].tolist()
     return [
-        UpdateCounts(added, insertions - added, removed, deletions - removed, after - before)
-        for (insertions, deletions), added, removed, (before, after) in zip(
-            parts, inserted, deleted, pairwise(known), strict=True
+        UpdateCounts(
+            added - changed,
+            insertions - added,
+            removed,
+            deletions - removed,
+            after - before,
+            changed,
+        )
+        for (insertions, deletions), added, changed, removed, (before, after) in zip(
+            parts, inserted, reweighted, deleted, pairwise(known), strict=True
         )
     ]
 

@@ -1,4 +1,5 @@
 """The dynamic graph: out-lists, in-lists, loops and degrees, changed by batches on the device.
+Edges may have weights; strengths, their sums, then take the place of degrees.
 
 A batch is sorted, looked up in the rows that it names, and planned, in both directions. Then its
 counts are read back, memory is allocated, and only then is anything written. So the cost follows
@@ -17,17 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory
-from gpu.graph.packed_csr import LOADED_AT_ONCE, VERTEX_BYTES, PackedCsr, slots_with_spare
-from gpu.graph.permutation import (
-    VertexPermutation,
-    cache_lines_per_edge,
-    permutation_bytes,
+from gpu.graph.edges import edges_on_device
+from gpu.graph.packed_csr import (
+    LOADED_AT_ONCE,
+    VERTEX_BYTES,
+    PackedCsr,
+    slot_bytes,
+    slots_with_spare,
 )
+from gpu.graph.permutation import VertexPermutation, permutation_bytes
 from gpu.graph.rebuild import rebuild, rebuild_bytes
+from gpu.graph.weights import operation_weights, weight_exceeded, with_weights
 from gpu.graph.workspace import Workspace, workspace_bytes
 from gpu.operations.backend import Backend
-from gpu.operations.csr import GraphView, Rows
-from gpu.operations.device import Array
+from gpu.operations.csr import GraphView, Rows, loop_dtype, strength_dtype
+from gpu.operations.rebuild import Entries
 from gpu.operations.update import (
     DELETE,
     INSERT,
@@ -55,25 +60,30 @@ class DynamicGraph:
 
     vertices     n; ids are 0 … n-1
     edges        number of edges; users' loops count, those of the ``self-loop`` policy do not
-    loop         uint8[n], 1 where the vertex has a loop
-    degree       int32[n], out-degree, the loop counted once
+    weighted     whether edges have weights
+    loop, degree see gpu.operations.csr.GraphView
     outgoing     out-lists, incoming  in-lists; both without loops
     permutation  ids and positions; chosen as `vertex_order` says when the first edges arrive
     """
 
     def __init__(
-        self, backend: Backend, dangling: Dangling, vertex_order: VertexOrder = "auto"
+        self,
+        backend: Backend,
+        dangling: Dangling,
+        vertex_order: VertexOrder = "auto",
+        weighted: bool = False,
     ) -> None:
         self.backend = backend
         self.dangling = dangling
+        self.weighted = weighted
         self.permutation = VertexPermutation(backend)
         self._order_to_choose: VertexOrder | None = vertex_order
         self.vertices = 0
         self.edges = 0
-        self.outgoing = PackedCsr(backend)
-        self.incoming = PackedCsr(backend)
-        self._loop = backend.device.allocate("vertices", 0, np.uint8)
-        self._degree = backend.device.allocate("vertices", 0, np.int32)
+        self.outgoing = PackedCsr(backend, weighted=weighted)
+        self.incoming = PackedCsr(backend, weighted=weighted)
+        self._loop = backend.device.allocate("vertices", 0, loop_dtype(weighted))
+        self._degree = backend.device.allocate("vertices", 0, strength_dtype(weighted))
         self.loop, self.degree = self._loop, self._degree
         self._workspace: Workspace | None = None
         self._connected: int | None = None
@@ -111,9 +121,12 @@ class DynamicGraph:
     def apply(self, batch: EdgeBatch) -> GraphUpdate:
         """Deletes, then inserts, in both directions. An error leaves the graph unchanged.
 
-        The batch's columns are NumPy arrays or arrays of the backend.
-        Raises OutOfMemory, before anything is touched if an estimate can tell.
+        The batch's columns are NumPy arrays or arrays of the backend. Without weights, those of a
+        weighted graph are 1.
+        Raises OutOfMemory, before anything is touched if an estimate can tell; InvalidValue for
+        weights that the graph does not take, and for a sum of weights that exceeds float32.
         """
+        batch = with_weights(batch, self.weighted)
         operations = batch.operations
         vertices = max(self.vertices, batch.vertices)
         needed = self.bytes_needed(operations, vertices)
@@ -142,13 +155,18 @@ class DynamicGraph:
         operations  number of insertions and deletions
         vertices    of the graph after the batch
         """
-        grown = (2 * VERTEX_BYTES + 5) * max(0, vertices - len(self._loop)) * 5 // 4
+        bytes_of_slot = slot_bytes(self.weighted)
+        grown = 2 * VERTEX_BYTES + self._vertex_bytes
+        grown = grown * max(0, vertices - len(self._loop)) * 5 // 4
         if self.is_rebuilt_by(operations):
             # both directions and one that is cut to size; keys and the sort's copy of them
             edges = self.edges + operations
-            slots = 3 * 4 * slots_with_spare(edges + 3 * min(edges, vertices))
-            lists = slots + 16 * min(edges, 2 * LOADED_AT_ONCE) + (2 * VERTEX_BYTES + 6) * vertices
-            rest = rebuild_bytes(self.edges, operations) if self.edges else 0
+            slots = 3 * bytes_of_slot * slots_with_spare(edges + 3 * min(edges, vertices))
+            # a weighted sort moves keys, weights and their places
+            each = 40 if self.weighted else 16
+            lists = slots + each * min(edges, 2 * LOADED_AT_ONCE)
+            lists += (2 * VERTEX_BYTES + self._vertex_bytes + 1) * vertices
+            rest = rebuild_bytes(self.edges, operations, self.weighted) if self.edges else 0
             order = permutation_bytes(operations, vertices) if self._order_to_choose else 0
             return 8 * operations + grown + rest + max(lists + 8 * vertices, order)
         moved = 0
@@ -156,9 +174,16 @@ class DynamicGraph:
             # at worst each insertion moves a row of the average length of those it can meet
             most = direction.end + 8 * operations
             if most > len(direction.csr.column_indices):
-                moved = max(moved, 4 * slots_with_spare(direction.packed + 8 * operations))
+                slots = slots_with_spare(direction.packed + 8 * operations)
+                moved = max(moved, bytes_of_slot * slots)
         # columns, keys in both directions and the sort's copies of them
-        return grown + moved + workspace_bytes(operations) + 56 * operations
+        each = 104 if self.weighted else 56
+        return grown + moved + workspace_bytes(operations, self.weighted) + each * operations
+
+    @property
+    def _vertex_bytes(self) -> int:
+        """Bytes of `loop` and `degree` for one vertex."""
+        return self._loop.itemsize + self._degree.itemsize  # type: ignore[no-any-return]
 
     def _reserve(self, vertices: int) -> None:
         """Makes room for `vertices` in every array; the graph does not have them yet."""
@@ -167,8 +192,10 @@ class DynamicGraph:
         known = len(self._loop)
         if vertices > known:
             room = max(vertices, known + known // 4)
-            loop = self.backend.device.allocate("vertices", room, np.uint8)
-            degree = self.backend.device.allocate("vertices", room, np.int32)
+            loop, degree = (
+                self.backend.device.allocate("vertices", room, array.dtype.type)
+                for array in (self._loop, self._degree)
+            )
             # a new vertex has the policy's loop and nothing else
             isolated = 1 if self.fixed_loops else 0
             for array, values in ((loop, self._loop), (degree, self._degree)):
@@ -190,14 +217,22 @@ class DynamicGraph:
             (DELETE, batch.delete_sources, batch.delete_targets),
             (INSERT, batch.insert_sources, batch.insert_targets),
         ]
-        known = (self.vertices, vertices)
-        keys = graph.sorted_keys(columns, known, self.permutation.positions)
-        graph.resolve_update(self.outgoing.slack, self.loop, self.fixed_loops, keys, outgoing)
-        opposite = graph.sort(outgoing.opposite[:operations])
-        graph.resolve_update(self.incoming.slack, self.loop, self.fixed_loops, opposite, incoming)
+        known, adds = (self.vertices, vertices), batch.on_conflict == "add"
+        weights = operation_weights(self.backend, batch)
+        keys = graph.sorted_keys(columns, known, self.permutation.positions, weights)
+        loops = (self.loop, self.fixed_loops)
+        graph.resolve_update(self.outgoing.slack, *loops, keys, adds, outgoing)
+        opposite_weights = outgoing.weights.opposite[:operations] if self.weighted else None
+        opposite = graph.sort(outgoing.opposite[:operations], opposite_weights)
+        # sums are known now
+        graph.resolve_update(self.incoming.slack, *loops, opposite, False, incoming)
         graph.plan_rows(self.outgoing.slack, operations, outgoing)
         graph.plan_rows(self.incoming.slack, operations, incoming)
         out_counts, in_counts = workspace.counts()
+        if out_counts.exceeded:
+            assert keys.order is not None
+            place = int(keys.order[out_counts.exceeded - 1])
+            raise weight_exceeded(batch, place - len(batch.delete_sources))
 
         packed = False
         for direction, plan, counts in (
@@ -228,10 +263,11 @@ class DynamicGraph:
         self.edges += inserted - deleted
         update_counts = UpdateCounts(
             inserted,
-            len(batch.insert_sources) - inserted,
+            len(batch.insert_sources) - inserted - out_counts.reweighted,
             deleted,
             len(batch.delete_sources) - deleted,
             new_vertices,
+            out_counts.reweighted,
         )
         return GraphUpdate(update_counts, changes.sources, changes.removed_targets, changes)
 
@@ -240,17 +276,34 @@ class DynamicGraph:
             return self._workspace
         self._workspace = None
         if operations > _KEPT_WORKSPACE:
-            return Workspace(operations, self.backend)
-        self._workspace = Workspace(1 << max(10, (operations - 1).bit_length()), self.backend)
+            return Workspace(operations, self.backend, self.weighted)
+        capacity = 1 << max(10, (operations - 1).bit_length())
+        self._workspace = Workspace(capacity, self.backend, self.weighted)
         return self._workspace
 
     def _allocate_changes(self, counts: Counts) -> EdgeChanges:
+        allocate = self.backend.device.allocate
         sizes = [counts.changed] * 2 + [counts.removed] * 2 + [counts.added] * 2
-        block = self.backend.device.allocate("what a batch changed", sum(sizes), np.int32)
+        block = allocate("what a batch changed", sum(sizes), np.int32)
         ends = accumulate(sizes)
-        return EdgeChanges(
+        changes = EdgeChanges(
             *(block[end - size : end] for size, end in zip(sizes, ends, strict=True))
         )
+        if not self.weighted:
+            return changes
+        strengths, removed, added = (
+            allocate("what a batch changed", size, dtype)
+            for size, dtype in (
+                (counts.changed, np.float64),
+                (counts.removed, np.float32),
+                (counts.added, np.float32),
+            )
+        )
+        return changes._replace(old_degree=strengths, removed_weights=removed, added_weights=added)
+
+    def rebuild(self, batch: EdgeBatch) -> GraphUpdate:
+        """`apply` by rebuilding both directions, for a batch without new vertices."""
+        return self._rebuild(with_weights(batch, self.weighted), self.vertices)
 
     def _rebuild(self, batch: EdgeBatch, vertices: int) -> GraphUpdate:
         rebuilt = rebuild(
@@ -273,33 +326,14 @@ class DynamicGraph:
         self.edges = rebuilt.edges
         return rebuilt.update
 
-    @classmethod
-    def warm_up(cls, backend: Backend, dangling: Dangling) -> None:
-        """Compiles the kernels that graphs need."""
-        # small and large batches run different kernels: load a graph, move its rows, leave holes,
-        # pack it, and rebuild it; permuted and not
-        orders: tuple[VertexOrder, ...] = ("given", "degree")
-        for order in orders:
-            for count, rows in ((900, 200), (20_000, 6_000)):
-                graph, targets = cls(backend, dangling, order), np.arange(count)
-                sources = targets % rows
-                graph.apply(EdgeBatch(sources, targets))
-                graph.apply(EdgeBatch(sources, targets + 1))
-                hole = slice(rows, 2 * rows)
-                graph.apply(EdgeBatch(delete_sources=sources[hole], delete_targets=targets[hole]))
-                graph.apply(EdgeBatch(delete_sources=sources, delete_targets=targets + 1))
-                graph._rebuild(EdgeBatch(targets, sources, sources, targets), graph.vertices)
-                graph.edge_list()
-                columns = backend.graph.columns(sources, targets)
-                cache_lines_per_edge(backend, graph.permutation, *columns, graph.degree)
-
     def restore(
         self,
         ids: NDArray[np.int32],
         lengths: NDArray[np.int32],
         neighbours: NDArray[np.int32],
-        loop: NDArray[np.uint8],
+        loop: NDArray[np.uint8] | NDArray[np.float32],
         edges: int,
+        weights: NDArray[np.float32] | None = None,
     ) -> None:
         """Takes the permutation, out-lists and loops of a gpu.snapshot.Snapshot and derives the
         in-lists. The graph was empty.
@@ -308,37 +342,40 @@ class DynamicGraph:
         self.permutation = VertexPermutation(backend, backend.device.to_device(ids))
         if edges or len(ids):
             self._order_to_choose = None
-        outgoing, incoming = PackedCsr(backend, vertices), PackedCsr(backend, vertices)
-        outgoing.restore(lengths, neighbours)
-        sources, targets = backend.graph.entries(outgoing.csr)
-        no_loops = backend.device.allocate("vertices", vertices, np.uint8)
+        outgoing, incoming = (PackedCsr(backend, vertices, self.weighted) for _ in range(2))
+        outgoing.restore(lengths, neighbours, weights)
+        entries = backend.rebuild.entries(outgoing.csr)
+        no_loops = backend.device.allocate("vertices", vertices, loop_dtype(self.weighted))
         no_loops.fill(0)
         # these columns are positions already
         identity = backend.device.allocate("vertex order", 0, np.int32)
-        incoming.load(targets, sources, no_loops, identity)
+        transposed = Entries(entries.neighbours, entries.rows, entries.weights)
+        incoming.load(transposed, no_loops, identity)
         self.outgoing, self.incoming = outgoing, incoming
         self._loop = backend.device.to_device(loop)
-        self._degree = backend.device.allocate("vertices", vertices, np.int32)
-        backend.xp.add(outgoing.csr.row_lengths, self._loop, out=self._degree)
+        self._degree = backend.device.allocate("vertices", vertices, strength_dtype(self.weighted))
+        if self.weighted:
+            backend.rebuild.sum_weights(outgoing.csr, None, self._loop, self._degree)
+        else:
+            backend.xp.add(outgoing.csr.row_lengths, self._loop, out=self._degree)
         self._extend(vertices)
         self.edges = edges
 
-    def edges_on_device(self) -> tuple[Array, Array]:
-        """(sources, targets), positions, int32[edges] each, on the device: sources ascend, then the
-        loops. Those of the ``self-loop`` policy are left out.
-        """
-        xp = self.backend.xp
-        sources, targets = self.backend.graph.entries(self.outgoing.csr)
-        if self.fixed_loops:
-            return sources, targets
-        loops = xp.flatnonzero(self.loop).astype(np.int32)
-        return xp.concatenate([sources, loops]), xp.concatenate([targets, loops])
+    def edges_on_device(self) -> Entries:
+        """See gpu.graph.edges; without the loops of the ``self-loop`` policy."""
+        loop = None if self.fixed_loops else self.loop
+        return edges_on_device(self.backend, self.outgoing.csr, loop)
+
+    def edge_weights(self) -> NDArray[np.float32]:
+        """float32[edges] on the host, in the order of `edge_list`; all 1 if unweighted."""
+        weights, host = self.edges_on_device().weights, self.backend.device.to_host
+        return np.ones(self.edges, np.float32) if weights is None else host(weights)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), ids, int64[edges] each, on the host, in an arbitrary order: for
         audits. Loops of the ``self-loop`` policy are left out.
         """
-        sources, targets = self.edges_on_device()
+        sources, targets, _ = self.edges_on_device()
         return self.permutation.ids_of(sources), self.permutation.ids_of(targets)
 
     def memory(self) -> dict[str, int]:
@@ -351,7 +388,7 @@ class DynamicGraph:
             "out-lists": out_lists,
             "in-lists": in_lists,
             "slack": out_slack + in_slack,
-            "vertices": out_vertices + in_vertices + 5 * len(self._loop),
+            "vertices": out_vertices + in_vertices + self._vertex_bytes * len(self._loop),
             "vertex order": self.permutation.nbytes,
             "scratch": self._workspace.nbytes if self._workspace else 0,
         }

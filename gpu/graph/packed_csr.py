@@ -1,9 +1,10 @@
 """Neighbour lists of one direction, changed in place.
 
-All rows lie in one array of column indices. A row has `capacity` slots reserved. When it outgrows
-them it moves to the end with a quarter to spare, so n insertions move O(n) entries, and leaves a
-gap. When the end of the array is reached, all rows are packed without slack into a new array with
-some free slots at its end: rarely, and at the bandwidth of the device.
+All rows lie in one array of column indices, and one of weights if the graph is weighted. A row has
+`capacity` slots reserved. When it outgrows them it moves to the end with a quarter to spare, so n
+insertions move O(n) entries, and leaves a gap. When the end of the array is reached, all rows are
+packed without slack into a new array with some free slots at its end: rarely, and at the bandwidth
+of the device.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from gpu.operations.backend import Backend
 from gpu.operations.csr import ALIGNMENT, Csr, Rows, SlackCsr
 from gpu.operations.device import Array
+from gpu.operations.rebuild import Deduplicated, Entries, Slots
 from gpu.operations.update import BatchPlan, Counts, EdgeChanges
 
 SPARE_PART = 8
@@ -42,8 +44,9 @@ class PackedCsr:
     misbinned  rows (entries, on ``cpu``) that left their group since the last partition
     """
 
-    def __init__(self, backend: Backend, vertices: int = 0) -> None:
+    def __init__(self, backend: Backend, vertices: int = 0, weighted: bool = False) -> None:
         self._backend = backend
+        self._weighted = weighted
         self._allocated = 0
         self.vertices = vertices
         self.end = 0
@@ -58,7 +61,7 @@ class PackedCsr:
         self._capacities = allocate("vertices", 0, np.int32)
         self._order = allocate("vertices", 0, np.int32)
         self._degree_bins = allocate("vertices", 0, np.uint8)
-        self._column_indices = allocate("neighbour lists", 0, np.int32)
+        self._slots = self._zeroed_slots(0)
         self._reserve_exactly(vertices)
         self._update_views()
 
@@ -93,7 +96,7 @@ class PackedCsr:
 
     def _update_views(self) -> None:
         rows = slice(self.vertices)
-        self.csr = Csr(self._starts[rows], self._lengths[rows], self._column_indices)
+        self.csr = Csr(self._starts[rows], self._lengths[rows], *self._slots)
         self.capacities = self._capacities[rows]
         self.degree_bins = self._degree_bins[rows]
 
@@ -113,7 +116,7 @@ class PackedCsr:
         The groups are kept while rows change length, and recomputed, in O(n), only when so many
         rows left their group, or one left it so far, that sweeps would be slower.
         """
-        graph, kept = self._backend.graph, self.kept_partition
+        graph, kept = self._backend.rebuild, self.kept_partition
         if (
             kept is None
             or self._overflowed
@@ -126,77 +129,97 @@ class PackedCsr:
         return kept
 
     def load(
-        self, rows: Array, neighbours: Array, loop: Array, positions: Array
-    ) -> tuple[int, int]:
-        """Takes the edges of two columns of ids; drops repeats and sets loops in `loop`. There were
-        no edges before. Returns the numbers of edges and of loops.
+        self, columns: Entries, loop: Array, positions: Array, adds: bool = False, kept: int = 0
+    ) -> Deduplicated:
+        """Takes the edges of columns of ids; drops repeats and sets loops in `loop`. There were no
+        edges before.
 
         positions  see GraphOperations.sorted_keys
+        adds, kept  see RebuildOperations.deduplicate
 
         One range of rows is sorted at a time, so the sort needs a fraction of the graph's memory.
         """
-        graph, allocate = self._backend.graph, self._backend.device.allocate
-        edges = loops = 0
+        operations, allocate = self._backend.rebuild, self._backend.device.allocate
+        rows, neighbours, weights = columns
+        edges = loops = reweighted = 0
+        exceeded = -1
         # the number of repeats is not known yet
         at_most = len(rows) + (ALIGNMENT - 1) * min(len(rows), self.vertices)
-        self._column_indices = self._zeroed_slots(at_most)
+        self._slots = self._zeroed_slots(at_most)
         self._update_views()
-        for chosen in graph.row_ranges(rows, self.vertices, LOADED_AT_ONCE, positions):
+        for chosen in operations.row_ranges(rows, self.vertices, LOADED_AT_ONCE, positions):
             low, high, _ = chosen
-            keys = graph.keys_of_range(rows, neighbours, chosen, positions)
-            found, found_loops = graph.deduplicate(keys, loop)
+            batch = operations.keys_of_range(rows, neighbours, weights, chosen, positions)
+            distinct = operations.deduplicate(batch, loop, adds, kept)
+            keys, found = batch.keys, distinct.edges
             first = allocate("scratch for a load", high - low, np.int64)
             starts, lengths = self.csr.row_starts[low:high], self.csr.row_lengths[low:high]
-            packed, longest = graph.count_rows(keys, found, low, first, lengths)
-            graph.pack_rows(lengths, self.packed, starts, self.capacities[low:high])
-            graph.fill_rows(keys, found, low, first, starts, self._column_indices)
+            packed, longest = operations.count_rows(keys, found, low, first, lengths)
+            operations.pack_rows(lengths, self.packed, starts, self.capacities[low:high])
+            operations.fill_rows(batch, found, low, first, starts, self._slots)
             self.packed += packed
             self.longest = max(self.longest, longest)
-            edges, loops = edges + found, loops + found_loops
+            edges, loops = edges + found, loops + distinct.loops
+            reweighted += distinct.reweighted
+            exceeded = max(exceeded, distinct.exceeded)
         self.end = self.packed
         wanted = slots_with_spare(self.packed)
-        if not wanted <= len(self._column_indices) <= wanted + wanted // SPARE_PART:
-            column_indices = self._zeroed_slots(wanted)
-            column_indices[: self.end] = self._column_indices[: self.end]
-            self._column_indices = column_indices
+        if not wanted <= len(self._slots.column_indices) <= wanted + wanted // SPARE_PART:
+            self._slots = self._zeroed_slots(wanted, self._slots, self.end)
             self._update_views()
-        return edges, loops
+        return Deduplicated(edges, loops, reweighted, exceeded)
 
-    def restore(self, lengths: NDArray[np.int32], neighbours: NDArray[np.int32]) -> None:
+    def restore(
+        self,
+        lengths: NDArray[np.int32],
+        neighbours: NDArray[np.int32],
+        weights: NDArray[np.float32] | None,
+    ) -> None:
         """Takes packed rows from the host, as in gpu.snapshot.Snapshot. There were no edges."""
         backend = self._backend
         self.csr.row_lengths[:] = backend.device.to_device(lengths)
-        backend.graph.pack_rows(self.csr.row_lengths, 0, self.csr.row_starts, self.capacities)
+        backend.rebuild.pack_rows(self.csr.row_lengths, 0, self.csr.row_starts, self.capacities)
         self.packed = self.end = len(neighbours)
         self.longest = int(lengths.max(initial=0))
-        self._column_indices = self._zeroed_slots(slots_with_spare(self.packed))
-        self._column_indices[: self.end] = backend.device.to_device(neighbours)
+        stored = Slots(
+            *(backend.device.to_device(each) for each in (neighbours, weights) if each is not None)
+        )
+        self._slots = self._zeroed_slots(slots_with_spare(self.packed), stored, self.end)
         self._update_views()
 
     def must_pack(self, counts: Counts) -> bool:
         """Whether there are too few free slots for the batch, or more than half are wasted."""
         used = self.end + counts.needed
         packed = self.packed + counts.growth
-        return used > len(self._column_indices) or used > 2 * packed + 2 * LEAST_SPARE
+        return used > len(self._slots.column_indices) or used > 2 * packed + 2 * LEAST_SPARE
 
     def pack(self, counts: Counts) -> None:
         """Packs all rows into a new array, with room for the batch and some spare."""
         backend = self._backend
         starts = backend.device.allocate("vertices", self._allocated, np.int64)
         capacities = backend.device.allocate("vertices", self._allocated, np.int32)
-        column_indices = self._zeroed_slots(slots_with_spare(self.packed + counts.most))
-        backend.graph.pack_rows(self._lengths, 0, starts, capacities)
-        backend.graph.copy_rows(self.csr, starts, self.packed, column_indices)
+        slots = self._zeroed_slots(slots_with_spare(self.packed + counts.most))
+        backend.rebuild.pack_rows(self._lengths, 0, starts, capacities)
+        backend.rebuild.copy_rows(self.csr, starts, self.packed, slots)
         self._starts, self._capacities = starts, capacities
-        self._column_indices, self.end = column_indices, self.packed
+        self._slots, self.end = slots, self.packed
         self._update_views()
 
-    def _zeroed_slots(self, slots: int) -> Array:
-        slots = -(-slots // ALIGNMENT) * ALIGNMENT
-        column_indices = self._backend.device.allocate("neighbour lists", slots, np.int32)
+    def _zeroed_slots(self, count: int, copied: Slots | None = None, end: int = 0) -> Slots:
+        """Slots that begin with the first `end` of others."""
+        count, allocate = -(-count // ALIGNMENT) * ALIGNMENT, self._backend.device.allocate
         # kernels read ALIGNMENT slots at once, so none may be uninitialised
-        column_indices.fill(0)
-        return column_indices
+        slots = Slots(
+            allocate("neighbour lists", count, np.int32),
+            allocate("weights", count, np.float32) if self._weighted else None,
+        )
+        for place, array in enumerate(slots):
+            if array is not None:
+                array.fill(0)
+                source = None if copied is None else copied[place]
+                if source is not None:
+                    array[:end] = source[:end]
+        return slots
 
     def apply(
         self,
@@ -216,11 +239,17 @@ class PackedCsr:
 
     def memory(self) -> tuple[int, int, int]:
         """Bytes of packed rows, of slack, gaps and free slots, and of vertices."""
+        each = slot_bytes(self._weighted)
         return (
-            4 * self.packed,
-            4 * (len(self._column_indices) - self.packed),
+            each * self.packed,
+            each * (len(self._slots.column_indices) - self.packed),
             VERTEX_BYTES * self._allocated,
         )
+
+
+def slot_bytes(weighted: bool) -> int:
+    """Bytes of a slot: a neighbour, and a weight."""
+    return 8 if weighted else 4
 
 
 def slots_with_spare(slots: int) -> int:

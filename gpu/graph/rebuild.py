@@ -15,8 +15,12 @@ import numpy as np
 
 from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.permutation import VertexPermutation, choose_permutation
+from gpu.graph.weights import weight_exceeded
 from gpu.operations.backend import Backend
+from gpu.operations.csr import loop_dtype, strength_dtype
 from gpu.operations.device import Array
+from gpu.operations.graph import SortedKeys
+from gpu.operations.rebuild import Entries
 from gpu.operations.update import DELETE, INSERT, GraphUpdate, UpdateCounts
 from gpu.types import EdgeBatch, VertexOrder
 
@@ -30,7 +34,7 @@ class Rebuilt:
 
     permutation         chosen by this batch, or the one before
     outgoing, incoming  both directions, packed
-    loop, degree        uint8[n] and int32[n]
+    loop, degree        see gpu.operations.csr.GraphView
     edges               number of edges, users' loops included
     update              what the batch did
     """
@@ -57,19 +61,23 @@ def rebuild(
 ) -> Rebuilt:
     """Applies a batch by sorting what it leaves of the edges and what it adds.
 
+    batch           has weights if the graph is weighted
     outgoing, loop  the graph before; unchanged
     order           how to choose a permutation if the batch has insertions; None to keep it
     fixed_loops     whether loops can be neither inserted nor deleted
     has_edges       whether the graph has edges
     vertices        of the graph after the batch
+    Raises InvalidValue for a sum of weights that exceeds float32.
     """
     known_vertices = outgoing.vertices
     allocate, xp = backend.device.allocate, backend.xp
+    weighted, adds = batch.weights is not None, batch.on_conflict == "add"
     sources, targets = backend.graph.columns(batch.insert_sources, batch.insert_targets)
+    weights = None if batch.weights is None else xp.asarray(batch.weights)
     if order and len(sources):
         permutation = choose_permutation(backend, order, sources, targets, vertices)
     positions = permutation.positions
-    new_loop = allocate("vertices", vertices, np.uint8)
+    new_loop = allocate("vertices", vertices, loop_dtype(weighted))
     new_loop[:known_vertices] = loop
     new_loop[known_vertices:] = 0
     touched = allocate("scratch for a load", vertices, np.uint8)
@@ -78,56 +86,71 @@ def rebuild(
         touched[permutation.positions_of(sources[begin : begin + CHUNK])] = 1
 
     columns = [(DELETE, batch.delete_sources, batch.delete_targets)]
-    keys = backend.graph.sorted_keys(columns, (known_vertices, 0), positions)
+    keys = backend.graph.sorted_keys(columns, (known_vertices, 0), positions).keys
     keys |= INSERT
     deletions = _Deletions.of(backend, keys, known_vertices)
     deleted_sources, deleted_targets = deletions.endpoints(xp)
     touched[deleted_sources] = 1
     kept = deleted = 0
     if has_edges:
-        entries = backend.graph.entries(outgoing.csr)
-        kept_sources, kept_targets, deleted = deletions.apply(
-            xp, entries, None if fixed_loops else new_loop
+        rest, deleted = deletions.apply(
+            xp, backend.rebuild.entries(outgoing.csr), None if fixed_loops else new_loop
         )
-        kept = len(kept_sources)
+        kept = len(rest.rows)
         sources, targets = (
-            _joined(backend, rest, added, permutation)
-            for rest, added in ((kept_sources, sources), (kept_targets, targets))
+            _joined(backend, column, added, permutation)
+            for column, added in ((rest.rows, sources), (rest.neighbours, targets))
         )
+        if weights is not None:
+            weights = xp.concatenate([rest.weights, weights])
         positions = positions[:0]
-        del entries, kept_sources, kept_targets
+        del rest
     del keys, deletions
 
-    kept_loops = int(new_loop.sum(dtype=np.int64))
-    new_outgoing, new_incoming = PackedCsr(backend, vertices), PackedCsr(backend, vertices)
-    edges, _ = new_outgoing.load(sources, targets, new_loop, positions)
-    new_incoming.load(targets, sources, new_loop, positions)
-    del sources, targets
+    kept_loops = int(xp.count_nonzero(new_loop))
+    loop_before = new_loop.copy() if weighted else None
+    new_outgoing, new_incoming = (PackedCsr(backend, vertices, weighted) for _ in range(2))
+    loaded = new_outgoing.load(Entries(sources, targets, weights), new_loop, positions, adds, kept)
+    if loaded.exceeded >= kept:
+        raise weight_exceeded(batch, loaded.exceeded - kept)
+    # loops have been set: their weights must not be added twice
+    ignored = new_loop.copy() if adds else new_loop
+    new_incoming.load(Entries(targets, sources, weights), ignored, positions, adds, kept)
+    del sources, targets, weights
+    reweighted = loaded.reweighted
     if fixed_loops:
         new_loop.fill(1)
         loops = inserted_loops = 0
     else:
-        loops = int(new_loop.sum(dtype=np.int64))
+        loops = int(xp.count_nonzero(new_loop))
         inserted_loops = loops - kept_loops
-    degree = allocate("vertices", vertices, np.int32)
-    xp.add(new_outgoing.csr.row_lengths, new_loop, out=degree)
-    inserted = edges - kept + inserted_loops
+        if loop_before is not None:
+            reweighted += int(xp.count_nonzero((loop_before > 0) & (new_loop != loop_before)))
+    degree = allocate("vertices", vertices, strength_dtype(weighted))
+    if weighted:
+        backend.rebuild.sum_weights(new_outgoing.csr, None, new_loop, degree)
+    else:
+        xp.add(new_outgoing.csr.row_lengths, new_loop, out=degree)
+    inserted = loaded.edges - kept + inserted_loops
     counts = UpdateCounts(
         inserted,
-        len(batch.insert_sources) - inserted,
+        len(batch.insert_sources) - inserted - reweighted,
         deleted,
         len(batch.delete_sources) - deleted,
         vertices - known_vertices,
+        reweighted,
     )
     update = GraphUpdate(counts, xp.flatnonzero(touched).astype(np.int32), deleted_targets, None)
-    return Rebuilt(permutation, new_outgoing, new_incoming, new_loop, degree, edges + loops, update)
+    edges = loaded.edges + loops
+    return Rebuilt(permutation, new_outgoing, new_incoming, new_loop, degree, edges, update)
 
 
-def rebuild_bytes(edges: int, operations: int) -> int:
+def rebuild_bytes(edges: int, operations: int, weighted: bool = False) -> int:
     """Upper bound on the memory held beside the graph when the new lists are built: the deletions,
     the graph's entries, and these joined with the insertions.
     """
-    return 16 * operations + 8 * edges + 8 * (edges + operations) + 64 * min(edges, CHUNK)
+    each = 12 if weighted else 8
+    return 16 * operations + each * (2 * edges + operations) + 64 * min(edges, CHUNK)
 
 
 def _joined(backend: Backend, kept: Array, added: Array, permutation: VertexPermutation) -> Array:
@@ -157,18 +180,17 @@ class _Deletions:
         """keys  int64[…], ascending, with loops and repeats; overwritten."""
         loops = backend.device.allocate("vertices", vertices, np.uint8)
         loops.fill(0)
-        count, _ = backend.graph.deduplicate(keys, loops) if len(keys) else (0, 0)
-        return cls(keys[:count], loops)
+        if len(keys):
+            keys = keys[: backend.rebuild.deduplicate(SortedKeys(keys), loops).edges]
+        return cls(keys, loops)
 
-    def apply(
-        self, xp: Any, entries: tuple[Array, Array], loop: Array | None
-    ) -> tuple[Array, Array, int]:
-        """Sources and targets of the entries that remain, int32[…], and how many edges and loops
-        were deleted. Overwrites the entries.
+    def apply(self, xp: Any, entries: Entries, loop: Array | None) -> tuple[Entries, int]:
+        """The entries that remain, and how many edges and loops were deleted. Overwrites the
+        entries.
 
-        loop  uint8[…] of the graph, cleared where a loop is deleted; None if loops are fixed
+        loop  of the graph, cleared where a loop is deleted; None if loops are fixed
         """
-        sources, targets = entries
+        sources, targets, weights = entries
         total, kept = len(sources), 0
         for begin in range(0, total, CHUNK):
             rows, neighbours = (column[begin : begin + CHUNK] for column in (sources, targets))
@@ -176,13 +198,18 @@ class _Deletions:
             count = int(remains.sum())
             sources[kept : kept + count] = rows[remains]
             targets[kept : kept + count] = neighbours[remains]
+            if weights is not None:
+                weights[kept : kept + count] = weights[begin : begin + CHUNK][remains]
             kept += count
         deleted = total - kept
         if loop is not None:
             known = loop[: len(self.loops)]
-            deleted += int((known & self.loops).sum(dtype=np.int64))
+            deleted += int(xp.count_nonzero((known != 0) & (self.loops != 0)))
             known[self.loops == 1] = 0
-        return sources[:kept], targets[:kept], deleted
+        remaining = Entries(
+            sources[:kept], targets[:kept], None if weights is None else weights[:kept]
+        )
+        return remaining, deleted
 
     def _lacks(self, xp: Any, rows: Array, neighbours: Array) -> Array:
         """bool[…]: whether each edge is not deleted."""

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
-from gpu.operations.update import COUNTERS, SCAN_TILE, SCANS, BatchPlan, Counts
+from gpu.operations.update import (
+    COUNTERS,
+    SCAN_TILE,
+    SCANS,
+    BatchPlan,
+    Counts,
+    PlanWeights,
+)
 
-_PLANNING = COUNTERS.index("CHANGED")
-"""The first counter that `plan_rows` writes."""
+_PLANNED = slice(COUNTERS.index("CHANGED"), COUNTERS.index("HOLES") + 1)
+"""The counters from `plan_rows` on."""
 
 _PLANNING_SCANS = 3
 """The first scan that `plan_rows` uses."""
@@ -17,12 +26,16 @@ _PLANNING_SCANS = 3
 _WIDE, _NARROW, _TINY = 4, 15, 1
 """Arrays of a BatchPlan in int64, int32 and int8."""
 
+_WEIGHTS = len(PlanWeights._fields)
+"""Arrays of PlanWeights."""
+
 
 class Workspace:
     """The plans of both directions for batches of up to `capacity` operations, reused."""
 
-    def __init__(self, capacity: int, backend: Backend) -> None:
+    def __init__(self, capacity: int, backend: Backend, weighted: bool = False) -> None:
         self.capacity = capacity
+        self._weighted = weighted
         self._backend = backend
         counters, words = len(COUNTERS), _scan_words(capacity)
         self._zeroed = backend.device.allocate(
@@ -34,13 +47,16 @@ class Workspace:
         self.incoming = self._plan(1)
 
     def _plan(self, direction: int) -> BatchPlan:
-        return BatchPlan(
+        plan = BatchPlan(
             self._counters[direction],
             list(self._scans[direction]),
             *self._arrays(np.int64, _WIDE),
             *self._arrays(np.int32, _NARROW),
             *self._arrays(np.int8, _TINY),
         )
+        if not self._weighted:
+            return plan
+        return replace(plan, weights=PlanWeights(*self._arrays(np.float32, _WEIGHTS)))
 
     def _arrays(self, dtype: type[np.generic], count: int) -> list[Array]:
         # one more than there are operations, since arrays of first indices have an end
@@ -54,7 +70,7 @@ class Workspace:
 
     def clear_row_plan(self, plan: BatchPlan) -> None:
         """Before `plan_rows` runs again, because the rows were packed."""
-        plan.counters[_PLANNING:] = 0
+        plan.counters[_PLANNED] = 0
         for scan in plan.scans[_PLANNING_SCANS:]:
             scan.fill(0)
 
@@ -65,12 +81,12 @@ class Workspace:
 
     @property
     def nbytes(self) -> int:
-        return workspace_bytes(self.capacity)
+        return workspace_bytes(self.capacity, self._weighted)
 
 
-def workspace_bytes(operations: int) -> int:
+def workspace_bytes(operations: int, weighted: bool = False) -> int:
     """Bytes of a Workspace."""
-    each = 8 * _WIDE + 4 * _NARROW + _TINY
+    each = 8 * _WIDE + 4 * (_NARROW + _WEIGHTS * weighted) + _TINY
     words = len(COUNTERS) + SCANS * _scan_words(operations)
     return 2 * (each * (operations + 1) + 8 * words)
 

@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
 from gpu.jit.launch import launcher
 from gpu.jit.threads import one_parallel_kernel
 
 Function = Callable[..., Any]
 
-_njit: Any = njit  # its type annotations lack some options
+# their type annotations lack some options
+_njit: Any = njit
+_overload: Any = overload
 
 # Never fast-math: differences of nearly equal numbers must be exact, and it slows down sums over
 # short rows by vectorising them. No divisor is 0, so the check for it is switched off: a loop
@@ -45,6 +48,20 @@ def inlined(function: Function) -> Function:
     """
     compiled: Function = _njit(inline="always", **_OPTIONS)(function)
     return compiled
+
+
+def by_type(choose: Function) -> Function:
+    """A `helper` with an implementation for each combination of argument types, inlined.
+
+    choose  called with the types; returns the implementation, whose parameters have the same names
+    """
+
+    @wraps(choose)
+    def compiled_only(*_: Any) -> Any:
+        raise NotImplementedError(f"{choose.__name__} is called by compiled functions only")
+
+    _overload(compiled_only, inline="always", jit_options=_OPTIONS)(choose)
+    return compiled_only
 
 
 @helper

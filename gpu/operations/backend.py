@@ -16,6 +16,7 @@ from gpu.operations.frontier import FrontierOperations
 from gpu.operations.generate import GenerateOperations
 from gpu.operations.graph import GraphOperations
 from gpu.operations.multivector import MultivectorOperations
+from gpu.operations.rebuild import RebuildOperations
 from gpu.operations.residual import ResidualOperations
 from gpu.operations.select import SelectOperations
 from gpu.operations.sweeps import SweepOperations
@@ -42,6 +43,7 @@ class Backend:
     costs: Costs
     device: DeviceOperations
     graph: GraphOperations
+    rebuild: RebuildOperations
     frontier: FrontierOperations
     residual: ResidualOperations
     sweeps: SweepOperations

@@ -21,11 +21,13 @@ class Csr(NamedTuple):
     row_starts      int64[n], multiples of ALIGNMENT
     row_lengths     int32[n]
     column_indices  int32[slots]; slots outside all rows are undefined
+    weights         float32[slots], of the edges in these slots; None for an unweighted graph
     """
 
     row_starts: Array
     row_lengths: Array
     column_indices: Array
+    weights: Array | None = None
 
 
 class SlackCsr(NamedTuple):
@@ -46,12 +48,18 @@ class SlackCsr(NamedTuple):
 class GraphView(NamedTuple):
     """A directed graph and its transpose at one moment.
 
+    An unweighted edge u → v has the probability 1/d(u), a weighted one w(u,v)/W(u). In formulas
+    W(u) takes the place of d(u), and the weight of a loop that of ℓ, which is 1 or 0. So both kinds
+    of graph have them in the same two arrays, and kernels differ by dtype alone.
+
     vertices     n
     edges        number of edges
     outgoing     out-lists
     incoming     in-lists
-    loop         uint8[n], 1 where the vertex has a self-loop
-    degree       int32[n], out-degree, the loop counted once
+    loop         uint8[n], 1 where the vertex has a self-loop; weighted: float32[n], its weight or 0
+    degree       int32[n], out-degree, the loop counted once; weighted: float64[n], the strength W,
+                 the sum of the weights of the out-edges and the loop. It equals `loop` if and only
+                 if there is no other out-edge
     longest_row  upper bound on the length of the in-lists
     """
 
@@ -62,6 +70,21 @@ class GraphView(NamedTuple):
     loop: Array
     degree: Array
     longest_row: int
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges have weights."""
+        return self.incoming.weights is not None
+
+
+def loop_dtype(weighted: bool) -> type[np.generic]:
+    """The dtype of GraphView.loop."""
+    return np.float32 if weighted else np.uint8
+
+
+def strength_dtype(weighted: bool) -> type[np.generic]:
+    """The dtype of GraphView.degree."""
+    return np.float64 if weighted else np.int32
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,10 @@ SOLVES = 1 << 28
 """Solves are numbered modulo this."""
 
 
+SPARED_GROWTH = 4.0
+"""See ResidualOperations.perturb."""
+
+
 @dataclass(slots=True)
 class Residual:
     """r = β·b + αP̄ᵀy - y, and the list of its large entries.
@@ -141,6 +145,11 @@ class ResidualOperations(ABC):
         Of a touched source u all out-neighbours change: each old one loses α·y[u]/d_old, each new
         one gains α·y[u]/d_new. Over the new list that is their difference; removed and added edges
         correct for what the old list had or lacked.
+
+        Weighted: α·y[u]·(w_new/W_new - w_old/W_old). Over the new list
+        α·y[u]·w_new·(1/W_new - 1/W_old), and for removed and added edges α·y[u]·w/W_old. An edge
+        with another weight is both. Where a strength grows by more than SPARED_GROWTH, these two
+        would cancel: there added edges are left out of the first, and get α·y[u]·w/W_new.
         """
 
     @abstractmethod
@@ -153,8 +162,8 @@ class ResidualOperations(ABC):
         targets: Array,
         amounts: Array,
     ) -> ResidualDelta:
-        """Adds contributions[i] to r[w] for every w in the out-list of sources[i] (loops are in no
-        list), and amounts[j] to r[targets[j]].
+        """Adds contributions[i] (times the weight of the edge) to r[w] for every w in the out-list
+        of sources[i] (loops are in no list), and amounts[j] to r[targets[j]].
 
         sources  int32[s], distinct; contributions float64[s]; targets int32[t]; amounts float64[t]
         """
@@ -171,11 +180,11 @@ class ResidualOperations(ABC):
         """The sparse phase: rounds of work-lists at a falling threshold θ.
 
         A round takes x = r[u] / (1 - αℓ/d) of every u on the list that is above θ, before anything
-        is spread: y[u] += x, and r[u] keeps what rounding of y left. Then r[v] += α·x/d(u) over
-        the out-lists; a vertex that this lifts above θ joins the next list. When a list is empty, θ
-        is halved, or falls to the largest remaining entry, and the list is selected from the
-        candidates. A backend on which a short list takes as long as a longer one may lower θ
-        earlier, and further.
+        is spread: y[u] += x, and r[u] keeps what rounding of y left. Then r[v] += α·x/d(u), times
+        the weight of the edge, over the out-lists; a vertex that this lifts above θ joins the next
+        list. When a list is empty, θ is halved, or falls to the largest remaining entry, and the
+        list is selected from the candidates. A backend on which a short list takes as long as a
+        longer one may lower θ earlier, and further.
         The cost is the out-edges of the lists and the candidates, never all n.
 
         A push takes at least (1-α)·|x| from ‖r‖₁ and its cost grows with the out-list, so θ is

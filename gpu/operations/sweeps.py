@@ -77,10 +77,19 @@ class SweepOperations(ABC):
     """Operations that read all in-lists. Reductions have a fixed shape, so the same input gives
     the same bits. `rows` are always all in-lists.
 
+    d and ℓ are GraphView.degree and loop: of a weighted graph, the strength and the weight of the
+    loop. There "Σ contributions of the in-neighbours" is a sum of contributions times the weight of
+    the edge. A product of a quantized contribution and a weight is exact, but contribution·d is
+    rounded. A contribution that exceeds float32 is bounded; the rest of its residual stays.
+
     contribution_dtypes  what `sweep` quantizes contributions to, by the dtype of y
+    weighted_contribution_dtypes  the same for a weighted graph. Where y is float32 these are not
+                         quantized: y takes a step first, and the contribution has to follow it,
+                         whatever the size of the strength
     """
 
     contribution_dtypes: ClassVar[dict[str, type[np.generic]]]
+    weighted_contribution_dtypes: ClassVar[dict[str, type[np.generic]]]
 
     @abstractmethod
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:

@@ -32,6 +32,8 @@ COUNTERS = (
     "OVERFLOWED",
     "LONGEST",
     "HOLES",
+    "REWEIGHTED",
+    "EXCEEDED",
 )
 """What a batch counts in one direction, by position in an int64 array: see Counts."""
 
@@ -53,6 +55,9 @@ class Counts:
     overflowed         rows far longer than their degree bin allows
     longest            length of the longest named row after the batch
     holes              entries moved into freed slots
+    reweighted         as gpu.types.Change defines it
+    exceeded           0, or 1 + the place among the sorted keys of an insertion whose sum of
+                       weights exceeds float32
     """
 
     edges: int
@@ -70,6 +75,31 @@ class Counts:
     overflowed: int
     longest: int
     holes: int
+    reweighted: int
+    exceeded: int
+
+
+LOOP_REWEIGHTED = 2
+"""BatchPlan.row_loop of a vertex whose loop was removed and added with another weight."""
+
+
+class PlanWeights(NamedTuple):
+    """The part of a BatchPlan that holds weights, float32 arrays. An edge whose weight changes is
+    both among the removed and the added ones.
+
+    removed, added  of the edges in these lists: weights before and after the batch
+    opposite        of BatchPlan.opposite
+    filler          of the entries that are moved into freed slots
+    """
+
+    removed: Array
+    added: Array
+    opposite: Array
+    filler: Array
+
+
+NO_WEIGHTS = PlanWeights(None, None, None, None)
+"""For unweighted graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +120,7 @@ class BatchPlan:
     row_*       one entry for each named row, ascending
     row_edge         int32[rows+1], its first edge
     row_vertex       int32[rows]
-    row_loop         int8[rows], 1 if its loop is added, -1 if removed, else 0
+    row_loop         int8[rows], 1 if its loop is added, -1 if removed, LOOP_REWEIGHTED, else 0
     row_work         int64[rows+1], units of work before it
     row_removed, row_added  int32[rows+1], its first removed and its first added edge
     removed_*, added_*      the net changes, loops included, in the same order
@@ -98,7 +128,9 @@ class BatchPlan:
     new_start        int64[rows], slot relative to the old end, -1 for a row that is not moved
     move_work        int64[rows+1], units of work before it
     changed_row      int32[changed], indices of the rows that change, ascending
-    opposite         int64[operations], keys of the net changes (without loops) for the transpose
+    opposite         int64[operations], keys of the net changes (without loops) for the transpose,
+                     and keys that are no operation
+    weights          see PlanWeights
     """
 
     counters: Array
@@ -123,27 +155,31 @@ class BatchPlan:
     new_length: Array
     changed_row: Array
     row_loop: Array
+    weights: PlanWeights = NO_WEIGHTS
 
 
 class UpdateCounts(NamedTuple):
-    """What a batch did, in the numbers and the order of gpu.types.Change."""
+    """What a batch did: see gpu.types.Change."""
 
     inserted: int
     already_present: int
     deleted: int
     not_found: int
     new_vertices: int
+    reweighted: int = 0
 
 
 class EdgeChanges(NamedTuple):
     """Which rows and edges a batch changed, all as positions on the device.
 
     sources          int32[s], ascending: vertices whose out-list or loop changed
-    old_degree       int32[s], their out-degrees before the batch
+    old_degree       int32[s], their out-degrees before the batch; weighted: float64[s], strengths
     removed_sources, removed_targets  int32[…], edges that are gone, loops included
     added_sources, added_targets      int32[…], edges that are new, loops included
+    removed_weights, added_weights    float32[…], their weights; None for an unweighted graph
 
-    An edge deleted and inserted in one batch counts as both in UpdateCounts but is in no list.
+    An edge deleted and inserted in one batch counts as both in UpdateCounts but is in no list. An
+    edge with another weight is in both lists.
     """
 
     sources: Array
@@ -152,6 +188,8 @@ class EdgeChanges(NamedTuple):
     removed_targets: Array
     added_sources: Array
     added_targets: Array
+    removed_weights: Array | None = None
+    added_weights: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,21 @@ dense sweep sums again, and every few updates the global r is recomputed from y 
 vertices, so after a round through all of them only this round and the last one count. Computing
 r[v] from y is itself off by at most 6(L+4)·u of its terms, L the depth of the longest row sum:
 `evaluation`. What other steps round (deflation, Orthomin, blocks) they add by `add_error`.
+
+Weights. P̄[u,v] = w(u,v)/W(u), where w is a float32 and counts as given, but W(u) = Σ_v w(u,v) is a
+rounded sum Ŵ: |Ŵ - W| ≤ L'u·Ŵ, L' the depth of the sum over an out-list. All of the above holds
+for the matrix P̂ = w/Ŵ, as the weights of no row are rounded but by one common factor:
+
+- r stands for β·b + αP̂ᵀy - y. The residual of P̄ differs from it by α(P̄ - P̂)ᵀy, and row u of
+  P̄ - P̂ sums to |1 - W/Ŵ|, so by at most L'u·Σ|y|, Σ|y| ≤ |Σy| + 2·‖y* - y‖₁: the published bound
+  contains it twice, for ‖r‖₁ and |Σr| (`transition_error`). It does not accumulate: Ŵ is summed
+  again whenever its row changes, and a batch perturbs r by P̂_new - P̂_old;
+- an amount has one more factor, w: still at most 8u. A perturbation of a whole row is computed as
+  α·y·w·(Ŵ_old - Ŵ_new) / (Ŵ_old·Ŵ_new), which is relatively as exact;
+- a product of a quantized contribution c (at most 24 digits) and w is exact in float64. The step
+  c·Ŵ is not, so what is sent is not what y takes: u·|c·Ŵ|, at most 4u·‖r‖₁ in a sweep. Where y/Ŵ is
+  not quantized, the product with w is rounded: u of each term. Both are covered by one more level
+  of the sums over in-lists (`gather_roundoff`).
 """
 
 from __future__ import annotations
@@ -58,12 +73,20 @@ Scalar = Any
 """A float, or float64[k] for k vectors that are solved together."""
 
 
-def gather_roundoff(depth: int) -> float:
+def gather_roundoff(depth: int, weighted: bool = False) -> float:
     """How far a sum over an in-list can be off, relative to the sum of its terms' sizes.
 
     depth  L, from SweepOperations.sum_depth
     """
-    return 6.0 * (depth + 4.0) * UNIT_ROUNDOFF
+    return 6.0 * (depth + (5.0 if weighted else 4.0)) * UNIT_ROUNDOFF
+
+
+def strength_roundoff(depth: int) -> float:
+    """How far Ŵ can be from W, relative to it.
+
+    depth  L', from RebuildOperations.strength_depth
+    """
+    return (depth + 1.0) * UNIT_ROUNDOFF
 
 
 class Certificate:
@@ -73,6 +96,7 @@ class Certificate:
     residual_l1   ‖r‖₁
     residual_sum  Σr
     evaluation    error of a residual computed from y, relative to Σy; 0 if it never is
+    transition_error  how far a row of P̄ can be off, in L1; 0 for an unweighted graph
     """
 
     def __init__(self, damping: float, storage_roundoff: float = UNIT_ROUNDOFF) -> None:
@@ -81,6 +105,7 @@ class Certificate:
         self.residual_l1: Scalar = 0.0
         self.residual_sum: Scalar = 0.0
         self.evaluation = 0.0
+        self.transition_error = 0.0
         self._storage_roundoff = storage_roundoff
         # of r in the last round of recomputation and in this one; of the three sums
         self._earlier_error: Scalar = 0.0
@@ -105,7 +130,12 @@ class Certificate:
     @property
     def uncertainty(self) -> Scalar:
         """How far ‖r‖₁ + |Σr| can be off by rounding."""
-        return self._accumulated + self.evaluation * self.mass
+        uncertainty = self._accumulated + self.evaluation * self.mass
+        if self.transition_error > 0.0:
+            remaining = self.residual_l1 + uncertainty
+            sizes = abs(self.mass) + 2.0 * remaining / (1.0 - self.damping)
+            uncertainty = uncertainty + 2.0 * self.transition_error * sizes
+        return uncertainty
 
     @property
     def rounding_error(self) -> Scalar:

@@ -10,7 +10,7 @@ from gpu.operations.device import Array
 from gpu.operations.sweeps import DeflationVector, SweepResult
 from gpu.pagerank.certificate import STORAGE_ROUNDOFF, UNIT_ROUNDOFF, Certificate
 from gpu.pagerank.deflation import Deflation
-from gpu.pagerank.iterate import Iterate
+from gpu.pagerank.iterate import Iterate, transition_error
 from gpu.pagerank.workspace import ContributionBuffers, Workspace, workspace_bytes
 from gpu.types import Options, Ranking
 
@@ -67,6 +67,7 @@ class GlobalIterate(Iterate):
         self.values[:] = self.graph.backend.device.to_device(values)
         self.rhs_scale = rhs_scale
         self.certificate.mass = mass
+        self.certificate.transition_error = transition_error(self.graph)
         self.invalidate()
 
     def _extend(self) -> None:
@@ -102,7 +103,7 @@ class GlobalIterate(Iterate):
         """y = 1 and β = 1-α; y = β at vertices without edges, where that is the solution."""
         graph, xp = self.graph, self.graph.backend.xp
         self.rhs_scale = 1.0 - self.options.damping
-        connected = (graph.degree | graph.incoming.csr.row_lengths) > 0
+        connected = (graph.degree > 0) | (graph.incoming.csr.row_lengths > 0)
         self.values[:] = xp.where(connected, 1.0, self.rhs_scale)
         self.recompute_residual()
 
@@ -154,14 +155,15 @@ class GlobalIterate(Iterate):
     def follow(self, vertices: Array, steps: Array) -> None:
         """Makes r the residual of y after y[vertices] increased by `steps`: r += αP̄ᵀΔy - Δy."""
         graph, backend, xp = self.graph, self.graph.backend, self.graph.backend.xp
-        degree = graph.degree[vertices]
-        edges = int(degree.sum(dtype=np.int64)) + len(vertices)
+        degree, loop = graph.degree[vertices], graph.loop[vertices]
+        lengths = graph.outgoing.csr.row_lengths[vertices]
+        edges = int(lengths.sum(dtype=np.int64)) + int((loop > 0).sum()) + len(vertices)
         if self.stale or edges * backend.costs.pushed_edge > self.sweep_cost:
             self.recompute_residual()
             return
         damping = self.options.damping
-        contributions = xp.where(degree > 0, damping * steps / xp.maximum(degree, 1), 0.0)
-        own = contributions * graph.loop[vertices] - steps
+        contributions = xp.where(degree > 0, damping * steps / xp.where(degree > 0, degree, 1), 0.0)
+        own = contributions * loop - steps
         self.certificate.mass += float(steps.sum())
         self.add(
             backend.residual.spread(

@@ -12,13 +12,20 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.residual import PushLimits, PushResult, ResidualDelta
 from gpu.operations.sweeps import SweepResult
 from gpu.operations.update import GraphUpdate
-from gpu.pagerank.certificate import Certificate, gather_roundoff
+from gpu.pagerank.certificate import Certificate, gather_roundoff, strength_roundoff
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.workspace import ContributionBuffers, Workspace
 from gpu.types import Options
 
 _EDGE_WEIGHT = 0.02
 """What an out-edge adds to the work of pushing a vertex, relative to a vertex without any."""
+
+
+def transition_error(graph: DynamicGraph) -> float:
+    """Certificate.transition_error for a graph."""
+    if not graph.weighted:
+        return 0.0
+    return strength_roundoff(graph.backend.rebuild.strength_depth(graph.outgoing.longest))
 
 
 class Iterate(ABC):
@@ -72,11 +79,14 @@ class Iterate(ABC):
     @property
     def gather_roundoff(self) -> float:
         """How far a sum over an in-list can be off, relative to its terms."""
-        return gather_roundoff(self.graph.backend.sweeps.sum_depth(self.graph.incoming.longest))
+        graph = self.graph
+        depth = graph.backend.sweeps.sum_depth(graph.incoming.longest)
+        return gather_roundoff(depth, graph.weighted)
 
     def perturb(self, update: GraphUpdate) -> None:
         """Makes r the residual of y in the graph after a batch."""
         self._extend()
+        self.certificate.transition_error = transition_error(self.graph)
         self.residual_id = object()
         if update.changes is None:
             self._invalidate()

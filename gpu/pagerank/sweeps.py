@@ -125,7 +125,10 @@ class _DenseSweeps:
 
     def __init__(self, iterate: GlobalIterate, kind: SweepKind) -> None:
         self._iterate = iterate
-        dtype = iterate.graph.backend.sweeps.contribution_dtypes[iterate.options.storage]
+        sweeps, storage = iterate.graph.backend.sweeps, iterate.options.storage
+        dtype = sweeps.contribution_dtypes[storage]
+        if iterate.graph.weighted:
+            dtype = sweeps.weighted_contribution_dtypes[storage]
         self._buffers = ContributionBuffers(
             iterate.scratch("quantized contributions", dtype),
             iterate.scratch("following contributions", dtype),

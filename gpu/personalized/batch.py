@@ -91,9 +91,11 @@ class QueryBatch:
 
     def step(self) -> None:
         """Continues, by about a sweep's work at most. Raises OutOfMemory."""
-        part = self._parts[0]
         if self._running is None:
-            self._running = self._begin(part)
+            if len(self._parts[0]) > 1 and not Block.represents(self._graph):
+                self._parts[:1] = [[index] for index in self._parts[0]]
+            self._running = self._begin(self._parts[0])
+        part = self._parts[0]
         self._running.step()
         alone: list[list[int]] = []
         if isinstance(self._running, Block):

@@ -19,6 +19,7 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
 from gpu.pagerank.deflation import Deflation
+from gpu.pagerank.iterate import transition_error
 from gpu.personalized.certified_top_k import certified_by_gaps
 from gpu.personalized.deflation_trial import DeflationTrial
 from gpu.personalized.iterate import SEED_CORRECTION
@@ -32,6 +33,9 @@ LEAST_TARGET = 1e-7
 _FLOAT32_ROUNDOFF = 2.0**-24
 _CONTRIBUTION_ROUNDOFF = 2.0**-7
 """Of a contribution, at least."""
+
+_LEAST_STRENGTH = 2.0**-60
+"""Strengths from this to its inverse leave room for residuals far below any target."""
 
 _STRAGGLERS, _ALONE_SWEEPS = 4, 5.0
 """At most this many unfinished queries are left to be solved alone if the block would take more
@@ -65,6 +69,19 @@ class Block:
             and query.target == "error"
             and query.target_error >= LEAST_TARGET
         )
+
+    @staticmethod
+    def represents(graph: DynamicGraph) -> bool:
+        """Whether no strength is so small or large that contributions leave the range of their
+        type: then more would be rounded off than a block accounts for. A pass over n.
+        """
+        if not graph.weighted:
+            return True
+        strengths = graph.degree[graph.degree > 0]
+        if len(strengths) == 0:
+            return True
+        least, largest = float(strengths.min()), float(strengths.max())
+        return least >= _LEAST_STRENGTH and largest <= 1.0 / _LEAST_STRENGTH
 
     @staticmethod
     def size(graph: DynamicGraph, wanted: int) -> int:
@@ -122,6 +139,7 @@ class Block:
         self.unfinished = np.zeros(count, np.bool_)
         self._rhs_scale = np.full(count, 1.0 - self.options.damping)
         self._certificate = Certificate(self.options.damping)
+        self._certificate.transition_error = transition_error(self.graph)
         self._certificate.start(self._rhs_scale)
         # of each seed of each column; and a bound on ‖carry‖₁ of each column
         self._carry = backend.device.to_device(np.zeros(len(self._places)))
@@ -195,7 +213,7 @@ class Block:
         return coefficients
 
     def _sweep(self, deflation: Deflation | None, coefficients: Ranking) -> None:
-        graph, backend = self.graph, self.graph.backend
+        graph, backend, certificate = self.graph, self.graph.backend, self._certificate
         if self._swept:
             rows = graph.in_rows()
         else:
@@ -215,8 +233,11 @@ class Block:
         self._contributions, self._new_contributions = self._new_contributions, self._contributions
         self.iterations += 1
         # sums; and what is left of each residual once a contribution of it is sent
-        roundoff = gather_roundoff(backend.multivector.column_depth(graph.view))
+        depth = backend.multivector.column_depth(graph.view)
+        roundoff = gather_roundoff(depth, graph.weighted)
         roundoff += _FLOAT32_ROUNDOFF * _CONTRIBUTION_ROUNDOFF
+        # what is sent is taken from strengths, not summed over the edges; r/d ≤ 4·‖r‖₁
+        roundoff += 4.0 * certificate.transition_error
         result = SweepResult(
             # the sweep has not seen what was carried over
             residual_l1=residual_l1 + self._carried,
@@ -225,7 +246,7 @@ class Block:
             next_residual_sum=0.0,
             largest_step=0.0,
         )
-        self._certificate.after_sweep(result, roundoff * self._remaining)
+        certificate.after_sweep(result, roundoff * self._remaining)
         self._swept = True
 
     def _stragglers_are_slow(self, before: Ranking, bounds: Ranking) -> bool:

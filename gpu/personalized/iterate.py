@@ -15,7 +15,7 @@ from gpu.operations.device import Array
 from gpu.operations.residual import PushResult, ResidualDelta
 from gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate
 from gpu.pagerank.deflation import Deflation
-from gpu.pagerank.iterate import Iterate
+from gpu.pagerank.iterate import Iterate, transition_error
 from gpu.pagerank.workspace import Workspace
 from gpu.personalized.seeds import Seeds
 from gpu.types import Options
@@ -47,6 +47,7 @@ class PersonalizedIterate(Iterate):
         self._positions: Array = positions.astype(np.int32)
         self.residual_id = object()
         self.rhs_scale = 1.0 - self.options.damping
+        self.certificate.transition_error = transition_error(self.graph)
         self.certificate.start(self.rhs_scale)
         self.workspace.residual.values[self._positions] = self.rhs_scale * self._weights
         self.workspace.list_all(self._positions)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import (
@@ -22,8 +23,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from liverank.client import ApiKeyInfo, GraphInfo, Key, RankedVertex
     from service.cli.ingest import ReplayedBatch
-    from service.client import Key, RankedVertex
 
 LIVE_ROWS = 15
 """Maximum number of rows of the live table."""
@@ -32,8 +33,13 @@ UNBOUNDED_WIDTH = 10_000
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on one line."""
-    print(json.dumps(document, ensure_ascii=False), flush=True)
+    """One JSON document, or a response of the client, on one line."""
+    print(json.dumps(document_of(document), ensure_ascii=False), flush=True)
+
+
+def document_of(response: Any) -> Any:
+    """A response of the client as JSON has it."""
+    return msgspec.to_builtins(response)
 
 
 def printable(key: Key) -> str:
@@ -53,16 +59,16 @@ def rank_table(places: Sequence[RankedVertex], offset: int = 0) -> Table:
     for column in (table.columns[0], table.columns[2]):
         column.justify = "right"
     for place, entry in enumerate(places, start=offset + 1):
-        table.add_row(f"{place:,}", Text(printable(entry["vertex"])), f"{entry['rank']:.8f}")
+        table.add_row(f"{place:,}", Text(printable(entry.vertex)), f"{entry.rank:.8f}")
     return table
 
 
-def key_table(keys: Iterable[dict[str, Any]]) -> Table:
+def key_table(keys: Iterable[ApiKeyInfo]) -> Table:
     """API keys, one per row."""
     table = Table("id", "scope", "graphs", "created", "name", box=None)
     for key in keys:
-        graphs = "all" if key["graphs"] is None else ", ".join(key["graphs"])
-        cells = (key["id"], key["scope"], graphs, key["created"], key["name"])
+        graphs = "all" if key.graphs is None else ", ".join(key.graphs)
+        cells = (key.id, key.scope, graphs, key.created, key.name)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
@@ -72,6 +78,28 @@ def figures(values: Iterable[tuple[str, str]]) -> Table:
     table = Table.grid(padding=(0, 2))
     for name, value in values:
         table.add_row(Text(name, style="dim"), Text(value))
+    return table
+
+
+def counts(**numbers: int) -> list[tuple[str, str]]:
+    """Named counts for `figures`, without those that are 0."""
+    return [(name.replace("_", " "), f"{count:,}") for name, count in numbers.items() if count]
+
+
+def unused(columns: Sequence[str]) -> list[tuple[str, str]]:
+    """A row for `figures` that names the columns that did not count, if there are any."""
+    return [("columns not used", ", ".join(map(printable, columns)))] if columns else []
+
+
+def graph_table(graphs: Iterable[GraphInfo]) -> Table:
+    """Graphs, one per row."""
+    table = Table("graph", "vertices", "edges", "version", "error bound", "backend", box=None)
+    for column in table.columns[1:5]:
+        column.justify = "right"
+    for graph in graphs:
+        numbers = (graph.vertices, graph.edges, graph.version)
+        bound = f"{graph.error_bound:.1e}"
+        table.add_row(graph.graph, *(f"{each:,}" for each in numbers), bound, graph.backend)
     return table
 
 
@@ -143,13 +171,13 @@ class ReplayTable:
         receipt = batch.receipt
         row = (
             f"{batch.number}/{self._total}",
-            f"{receipt['inserted']:,}",
-            f"{receipt['deleted']:,}",
+            f"{receipt.inserted:,}",
+            f"{receipt.deleted:,}",
             milliseconds(batch.latency),
-            milliseconds(receipt["seconds"]["solve"]),
-            f"{receipt['iterations']:,}",
-            f"{receipt['touched_vertices']:,}",
-            f"{receipt['error_bound']:.1e}",
+            milliseconds(receipt.seconds["solve"]),
+            f"{receipt.iterations:,}",
+            f"{receipt.touched_vertices:,}",
+            f"{receipt.error_bound:.1e}",
         )
         self._rows.append(row)
         if self._live:

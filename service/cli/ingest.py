@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from liverank.client import Batch, Client, Receipt, ServerError, Strategy
 from service.cli.errors import CommandError
-from service.client import Client, Receipt, ServerError
 from service.formats.edge_list import EdgeList
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LOAD_BATCH_EDGES = 200_000
 """Far below the server's body limit, but enough for fixed costs not to matter."""
 
-LOAD_STRATEGY = "dynamic-frontier-prune"
+LOAD_STRATEGY: Strategy = "dynamic-frontier-prune"
 """For all batches of a load but the last, whose ranks replace theirs."""
 
 INITIAL_SHARE = 0.9
@@ -157,7 +157,7 @@ def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
         if error.status != 404:
             raise
         information = client.create(graph, keys="integer" if integers else "string")
-    kind: KeyKind = information["options"]["keys"]
+    kind = information.options.keys
     if kind == "integer" and not integers:
         raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
     return kind
@@ -175,57 +175,87 @@ def with_keys(edges: EdgeList, kind: KeyKind) -> EdgeList:
     )
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What a load did, over all its batches.
+
+    superseded      events that a later one on the same edge replaces
+    unused_columns  columns of the file that were not sent
+    """
+
+    edges: int
+    batches: int
+    inserted: int
+    already_present: int
+    deleted: int
+    not_found: int
+    new_vertices: int
+    superseded: int
+    unused_columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, edges: EdgeList, receipts: list[Receipt]) -> Loaded:
+        names = ("inserted", "already_present", "deleted", "not_found", "new_vertices")
+        sums = {name: sum(getattr(receipt, name) for receipt in receipts) for name in names}
+        operations = sum(sums[name] for name in names[:4])
+        return cls(
+            edges=len(edges),
+            batches=len(receipts),
+            superseded=len(edges) - operations,
+            unused_columns=unused_columns(edges),
+            **sums,
+        )
+
+
+def unused_columns(edges: EdgeList) -> tuple[str, ...]:
+    """The columns of the file that do not count where its edges are all one graph."""
+    has_times = edges.times is not None and edges.operations is None
+    return (*edges.unread, "times") if has_times else edges.unread
+
+
 def load(
     client: Client,
     graph: str,
     edges: EdgeList,
     sent: Callable[[int], object],
-) -> Receipt:
-    """Sends the whole list; returns the receipt of the last batch, whose ranks are for all of it.
+) -> tuple[Receipt, Loaded]:
+    """Sends the whole list; returns the receipt of the last batch, whose ranks are for all of it,
+    and the counts of all batches.
 
     All other batches wait only for the journal. `sent` is called with the number of edges of each
-    batch that is on disk.
+    batch when the next one is to be sent. Raises ServerError if a batch is rejected.
     """
-    if edges.vertices is not None:
-        for start in range(0, len(edges.vertices), LOAD_BATCH_EDGES):
-            names = edges.vertices[start : start + LOAD_BATCH_EDGES].to_pylist()
-            client.add_vertices(graph, names)
-    batches = list(windows(edges, LOAD_BATCH_EDGES))
-    for batch in batches[:-1]:
-        reduced = last_operations(batch)
-        client.append_columns(
-            graph,
-            reduced.sources,
-            reduced.targets,
-            operation_names(reduced),
-            strategy=LOAD_STRATEGY,
-        )
-        sent(len(batch))
-    last = last_operations(batches[-1]) if batches else edges
-    receipt = client.send_columns(graph, last.sources, last.targets, operation_names(last))
-    sent(len(batches[-1]) if batches else 0)
-    return receipt
+
+    def batches() -> Iterator[Batch]:
+        names = edges.vertices if edges.vertices is not None else edges.sources[:0]
+        for start in range(0, len(names), LOAD_BATCH_EDGES):
+            yield Batch(vertices=names[start : start + LOAD_BATCH_EDGES], strategy=LOAD_STRATEGY)
+        for start in range(0, len(edges), LOAD_BATCH_EDGES):
+            part = window(edges, start, start + LOAD_BATCH_EDGES)
+            is_last = start + LOAD_BATCH_EDGES >= len(edges)
+            yield batch_of(part, None if is_last else LOAD_STRATEGY)
+            sent(len(part))
+
+    receipts = client.send_all(graph, batches())
+    return receipts[-1], Loaded.of(edges, receipts)
 
 
 def replay(
-    client: Client, graph: str, batches: Iterable[EdgeList], strategy: str | None
+    client: Client, graph: str, batches: Iterable[EdgeList], strategy: Strategy | None
 ) -> Iterator[ReplayedBatch]:
     """Sends batches in sequence, each after the ranks of the previous one are published."""
-    for number, batch in enumerate(batches, start=1):
-        reduced = last_operations(batch)
+    for number, part in enumerate(batches, start=1):
+        batch = batch_of(part, strategy)
         started = time.perf_counter()
-        receipt = client.send_columns(
-            graph,
-            reduced.sources,
-            reduced.targets,
-            operation_names(reduced),
-            strategy=strategy,
-        )
+        receipt = client.send(graph, batch.insert, batch.delete, strategy=strategy)
         yield ReplayedBatch(number, time.perf_counter() - started, receipt)
 
 
-def operation_names(edges: EdgeList) -> pa.Array | None:
-    """`insert` or `delete` for each edge, for the client; None if all are inserted."""
-    if edges.operations is None:
-        return None
-    return pa.array(np.where(edges.operations, "insert", "delete"))
+def batch_of(edges: EdgeList, strategy: Strategy | None) -> Batch:
+    """A batch with the last operation on each edge."""
+    reduced = last_operations(edges)
+    columns = pa.table({"source": reduced.sources, "target": reduced.targets})
+    if reduced.operations is None:
+        return Batch(columns, strategy=strategy)
+    inserts = pa.array(reduced.operations)
+    return Batch(columns.filter(inserts), columns.filter(pc.invert(inserts)), strategy=strategy)

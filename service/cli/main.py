@@ -4,18 +4,49 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from service.cli.commands import api_keys, files, generate, operations, queries
 
+EPILOG = """
+LIVERANK_URL is the server of all commands that ask one, LIVERANK_API_KEY their API key.
+
+Exit codes: 0 success; 1 failure, with one line on stderr; 2 wrong usage; 70 the server lost
+its GPU; 130 interrupted by Ctrl-C.
+"""
+
 app = typer.Typer(
     help="PageRank that stays fresh on a changing graph.",
+    epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"liverank {version('liverank')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """PageRank that stays fresh on a changing graph."""
+
+
 for commands in (operations, files, generate, queries, api_keys):
     app.add_typer(commands.app)
 
@@ -40,7 +71,7 @@ def _write_last_line(message: str) -> None:
 _EXPECTED = {
     "gpu": "EngineError",
     "service.cli.errors": "CommandError",
-    "service.client": "ClientError",
+    "liverank.errors": "LiverankError",
     "service.errors": "ServiceError",
     "service.formats.edge_list": "EdgeListError",
     "service.settings": "InvalidSetting",

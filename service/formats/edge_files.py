@@ -38,6 +38,7 @@ from service.formats.edge_list import (
     has_empty,
     numbers_of,
     time_column_of,
+    unread_columns,
 )
 from service.formats.edge_text import read_matrix_market, read_text
 
@@ -124,12 +125,12 @@ def _read_table(path: Path, content: bytes, time_column: str | int | None) -> Ed
             raise EdgeListError(path, None, f"column {names[number]!r} has a row without a key")
     time = time_column_of(path, header, len(names), time_column)
     if time is None:
-        return EdgeList(keys[0], keys[1])
+        return EdgeList(keys[0], keys[1], unread=unread_columns(names, *ends))
     times = numbers_of(table.column(time).combine_chunks())
     if times is None:
         message = f"expected times, finite numbers or timestamps, in column {names[time]!r}"
         raise EdgeListError(path, None, message)
-    return EdgeList(keys[0], keys[1], times)
+    return EdgeList(keys[0], keys[1], times, unread=unread_columns(names, *ends, time))
 
 
 def _read_pairs(path: Path, content: bytes) -> EdgeList:

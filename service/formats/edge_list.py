@@ -42,6 +42,7 @@ class EdgeList:
     times             float64[rows], finite, in the file's unit; None if there are no times
     operations        bool[rows], True to insert, False to delete; None if all are insertions
     vertices          keys of all vertices, including isolated ones, if the format states them
+    unread            names of the file's columns that are not in it
     """
 
     sources: pa.Array
@@ -49,6 +50,7 @@ class EdgeList:
     times: NDArray[np.float64] | None = None
     operations: NDArray[np.bool_] | None = None
     vertices: pa.Array | None = None
+    unread: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -67,6 +69,7 @@ class EdgeList:
             self.times[order],
             None if self.operations is None else self.operations[order],
             self.vertices,
+            self.unread,
         )
 
 
@@ -78,6 +81,11 @@ def end_columns(header: list[str] | None) -> tuple[int, int]:
                 if other in TARGET_NAMES:
                     return source, target
     return 0, 1
+
+
+def unread_columns(names: list[str], *read: int | None) -> tuple[str, ...]:
+    """The names of the columns that are not among those with the numbers `read`."""
+    return tuple(name for number, name in enumerate(names) if number not in read)
 
 
 def time_column_of(

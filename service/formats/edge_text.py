@@ -24,6 +24,7 @@ from service.formats.edge_list import (
     has_empty,
     numbers_of,
     time_column_of,
+    unread_columns,
 )
 
 _EARLIEST_UNIX_TIME = 1e8
@@ -162,14 +163,16 @@ def read_text(path: Path, content: bytes, time_column: str | int | None) -> Edge
         types[time] = pa.float64()
     sources, targets, *others = rows.read(types)
     sources, targets = _keys(rows, ends, sources, targets)
+    names = header or [f"column {number}" for number in range(1, len(cells) + 1)]
     if time is None:
-        return EdgeList(sources, targets)
+        return EdgeList(sources, targets, unread=unread_columns(names, *ends))
     times = numbers_of(others[0])
-    if guessed:
-        return EdgeList(sources, targets, times if _look_like_times(times) else None)
+    if guessed and not _look_like_times(times):
+        return EdgeList(sources, targets, unread=unread_columns(names, *ends))
+    unread = unread_columns(names, *ends, time)
     if times is None:
         raise rows.bad_cell(time, "a number, the time,", _is_number)
-    return EdgeList(sources, targets, times)
+    return EdgeList(sources, targets, times, unread=unread)
 
 
 def _read_events(rows: _Rows) -> EdgeList:
@@ -228,7 +231,8 @@ def read_matrix_market(path: Path, content: bytes) -> EdgeList:
             pa.concat_arrays([sources, targets.filter(mirrored)]),
             pa.concat_arrays([targets, sources.filter(mirrored)]),
         )
-    return EdgeList(sources, targets, vertices=vertices)
+    unread = () if words[1] == "pattern" else ("values",)
+    return EdgeList(sources, targets, vertices=vertices, unread=unread)
 
 
 def _first_row(content: bytes, position: int) -> int:

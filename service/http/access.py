@@ -45,6 +45,7 @@ REQUIRED_SCOPE: dict[str, Scope | None] = {
     "GET /graphs/{graph}/ranks/{vertex}": "read",
     "POST /graphs/{graph}/ranks": "read",
     "GET /graphs/{graph}/top": "read",
+    "GET /graphs/{graph}/changes": "read",
     "GET /graphs/{graph}/personalized/{vertex}": "read",
     "POST /graphs/{graph}/personalized": "read",
     "PUT /graphs/{graph}/watched/{name}": "write",

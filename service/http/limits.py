@@ -1,8 +1,8 @@
 """Limits on all requests together: their number, and the bytes of their bodies.
 
 Reads and all other calls are counted separately, so that waiting writers cannot keep readers out;
-so are requests that wait for a version or for the answer to a query, by graph and by API key. Only
-for the event loop's thread.
+so are requests that wait for a version or for the answer to a query, and subscribers of changes,
+both by graph and by API key. Only for the event loop's thread.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class RequestContext:
     kind        the limit that it counts towards; None while it is not counted
     held        bytes of its body that are counted
     waits       the names under which it is counted as a request that waits
+    subscribes  the names under which it is counted as a subscriber
     """
 
     request_id: str
@@ -39,6 +40,7 @@ class RequestContext:
     kind: Kind | None = None
     held: int = 0
     waits: tuple[str, ...] = ()
+    subscribes: tuple[str, ...] = ()
 
 
 class FairStart:
@@ -80,6 +82,7 @@ class ConcurrencyLimit:
 
     in_progress  requests that do not wait
     waiting      requests that wait: in the server, for each graph and with each API key
+    subscribers  of changes, likewise
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -87,10 +90,13 @@ class ConcurrencyLimit:
         self._max_waiting = settings.max_waiting_requests
         # the others are for requests that do not wait
         self._max_waiting_in_server = max(1, settings.max_connections // 2)
+        self._max_subscribers = settings.max_subscribers
+        self._max_subscribers_in_server = max(1, settings.max_connections // 4)
         self._stopping: asyncio.Future[None] | None = None
         self._max_bytes = settings.max_receiving_bytes
         self.in_progress: dict[Kind, int] = {"read": 0, "other": 0}
         self.waiting: Counter[str] = Counter()
+        self.subscribers: Counter[str] = Counter()
         self.receiving = 0
         self.fair_start = FairStart()
 
@@ -109,18 +115,34 @@ class ConcurrencyLimit:
         """
         if context.waits:
             return
-        limits = {
-            "": self._max_waiting_in_server,
-            f" for graph {graph!r}": self._max_waiting,
-        }
-        if key is not None:
-            limits[f" with API key {key!r}"] = self._max_waiting
-        for name, limit in limits.items():
-            if self.waiting[name] >= limit:
-                raise TooBusy(f"requests wait{name}", limit)
+        names = _places(
+            self.waiting,
+            graph,
+            key,
+            self._max_waiting,
+            self._max_waiting_in_server,
+            "requests wait",
+        )
         self._leave_kind(context)
-        context.waits = tuple(limits)
-        self.waiting.update(limits.keys())
+        context.waits = names
+        self.waiting.update(names)
+
+    def subscribe(self, context: RequestContext, graph: str, key: str | None) -> None:
+        """Counts the request as a subscriber instead, until it leaves. Raises TooBusy.
+
+        key  the id of its API key
+        """
+        names = _places(
+            self.subscribers,
+            graph,
+            key,
+            self._max_subscribers,
+            self._max_subscribers_in_server,
+            "subscribers",
+        )
+        self._leave_kind(context)
+        context.subscribes = names
+        self.subscribers.update(names)
 
     @property
     def stopping(self) -> asyncio.Future[None]:
@@ -153,13 +175,32 @@ class ConcurrencyLimit:
         """Stops counting the request and its body."""
         self.release_body(context)
         self._leave_kind(context)
-        for name in context.waits:
-            self.waiting[name] -= 1
-            if not self.waiting[name]:
-                del self.waiting[name]
-        context.waits = ()
+        for counts, names in (
+            (self.waiting, context.waits),
+            (self.subscribers, context.subscribes),
+        ):
+            for name in names:
+                counts[name] -= 1
+                if not counts[name]:
+                    del counts[name]
+        context.waits = context.subscribes = ()
 
     def _leave_kind(self, context: RequestContext) -> None:
         if context.kind is not None:
             self.in_progress[context.kind] -= 1
             context.kind = None
+
+
+def _places(
+    counts: Counter[str], graph: str, key: str | None, limit: int, limit_in_server: int, what: str
+) -> tuple[str, ...]:
+    """The names under which one more is counted: the server, the graph and the API key. Raises
+    TooBusy.
+    """
+    limits = {"": limit_in_server, f" for graph {graph!r}": limit}
+    if key is not None:
+        limits[f" with API key {key!r}"] = limit
+    for name, most in limits.items():
+        if counts[name] >= most:
+            raise TooBusy(f"{what}{name}", most)
+    return tuple(limits)

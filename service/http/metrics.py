@@ -258,15 +258,22 @@ class _GraphState(Collector):
             "Batches and computations refused because the queue was full",
             labels=["graph", "kind"],
         )
+        dropped = CounterMetricFamily(
+            "liverank_subscribers_dropped",
+            "Subscribers of changes dropped because they read too slowly",
+            labels=["graph"],
+        )
         memory = GaugeMetricFamily(
             "liverank_memory_bytes", "Memory of a graph by purpose", labels=["graph", "purpose"]
         )
         for graph in graphs:
             refused.add_metric([graph.name, "batch"], graph.pipeline.batches.refused)
             refused.add_metric([graph.name, "computation"], graph.pipeline.computations.refused)
+            dropped.add_metric([graph.name], graph.pipeline.changes.dropped)
             for purpose, count in graph.pipeline.view.memory.items():
                 memory.add_metric([graph.name, purpose], count)
         yield refused
+        yield dropped
         yield memory
 
 
@@ -299,6 +306,11 @@ _GRAPH_GAUGES: tuple[tuple[str, str, Callable[[Graph], float]], ...] = (
         "liverank_queue_computations",
         "Personalized queries and recomputations waiting or in progress",
         lambda graph: graph.pipeline.computations.jobs,
+    ),
+    (
+        "liverank_subscribers",
+        "Subscribers of changes",
+        lambda graph: graph.pipeline.changes.subscribers,
     ),
 )
 

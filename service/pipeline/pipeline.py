@@ -35,6 +35,7 @@ from service.errors import (
 from service.pipeline.admission import Admission, QueueLimits
 from service.pipeline.batch import Batch, PendingBatch
 from service.pipeline.capture import Captured
+from service.pipeline.change_feed import ChangeFeed
 from service.pipeline.checkpointer import (
     Checkpointer,
     CheckpointLimits,
@@ -122,6 +123,11 @@ class Pipeline:
     def view(self) -> View:
         """The newest published version. Raises NotReady before there is one."""
         return self._views.newest
+
+    @property
+    def changes(self) -> ChangeFeed:
+        """What changes with each published revision."""
+        return self._views.changes
 
     @property
     def committed(self) -> int:

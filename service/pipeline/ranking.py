@@ -117,6 +117,7 @@ class Ranking:
             if applied.pending is not None:
                 applied.pending.set_ranked(receipt, completions)
         completions.deliver()
+        self._views.changes.publish(ranked.view, ranked.slowest(answered))
         self._observer.ranked(
             [
                 RankedBatch(one.version, one.change, one.seconds, one.pending.request_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -45,6 +45,16 @@ class RankedView:
     view: View
     seconds: Mapping[str, float]
     ended: float
+
+    def slowest(self, batches: Sequence[AppliedBatch]) -> StageSeconds:
+        """The time of the slowest of the batches that have receipts of this ranking; without
+        batches that of the ranking alone.
+        """
+        if batches:
+            return max((batch.seconds for batch in batches), key=lambda each: each.total)
+        seconds = StageSeconds(**self.seconds)
+        seconds.close(None)
+        return seconds
 
 
 def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | None) -> bytes:

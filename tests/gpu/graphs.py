@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -61,15 +62,30 @@ FAMILIES: dict[str, Callable[[], Pairs]] = {
 }
 
 
-def networkx_ranks(pairs: Pairs, dangling: Dangling, damping: float = 0.85) -> NDArray[np.float64]:
-    """float64[n] from ``networkx.pagerank``, which multiplies its tolerance by n."""
+def networkx_ranks(
+    pairs: Pairs,
+    dangling: Dangling,
+    damping: float = 0.85,
+    weights: NDArray[np.float32] | None = None,
+    personalization: dict[int, float] | None = None,
+) -> NDArray[np.float64]:
+    """float64[n] from ``networkx.pagerank``, which multiplies its tolerance by n.
+
+    weights  float32[m], or None for equal ones
+    """
     vertices, edges = pairs
     graph = nx.DiGraph()
     graph.add_nodes_from(range(vertices))
-    graph.add_edges_from(edges.tolist())
+    each = np.ones(len(edges)) if weights is None else weights
+    graph.add_weighted_edges_from(
+        (source, target, weight)
+        for (source, target), weight in zip(edges.tolist(), each.tolist(), strict=True)
+    )
     if dangling == "self-loop":
-        graph.add_edges_from((v, v) for v in range(vertices))
-    ranks = nx.pagerank(graph, alpha=damping, tol=1e-12 / vertices, max_iter=2000)
+        graph.add_weighted_edges_from((v, v, 1.0) for v in range(vertices))
+    ranks = nx.pagerank(
+        graph, damping, personalization, max_iter=2000, tol=1e-12 / vertices, weight="weight"
+    )
     return np.array([ranks[v] for v in range(vertices)])
 
 
@@ -103,6 +119,68 @@ class Model:
             new_vertices=self.vertices - before,
             seconds=0.0,
         )
+
+
+class WeightedModel(Model):
+    """The same with a weight for each edge, float32 in a Python float."""
+
+    def __init__(self, dangling: Dangling) -> None:
+        super().__init__(dangling)
+        self.weights: dict[tuple[int, int], float] = {}
+
+    def apply(self, batch: EdgeBatch) -> Change:
+        before = dict(self.weights)
+        given = np.ones(len(batch.insert_sources)) if batch.weights is None else batch.weights
+        for edge in _pairs(batch.delete_sources, batch.delete_targets):
+            before.pop(edge, None)
+        sums = dict(before)
+        for edge, weight in zip(
+            _pairs(batch.insert_sources, batch.insert_targets), given.tolist(), strict=True
+        ):
+            added = batch.on_conflict == "add" and edge in sums
+            sums[edge] = sums[edge] + weight if added else weight
+        change = super().apply(batch)
+        self.weights = {edge: float(np.float32(sums[edge])) for edge in self.edges}
+        reweighted = sum(
+            edge in before and before[edge] != weight for edge, weight in self.weights.items()
+        )
+        already_present = change.already_present - reweighted
+        return replace(change, already_present=already_present, reweighted=reweighted)
+
+    def columns(self) -> tuple[Pairs, NDArray[np.float32]]:
+        """The edges and their weights."""
+        edges = np.array(sorted(self.weights), np.int64).reshape(-1, 2)
+        weights = [self.weights[edge] for edge in sorted(self.weights)]
+        return (self.vertices, edges), np.array(weights, np.float32)
+
+
+def some_weights(generator: np.random.Generator, count: int) -> NDArray[np.float32]:
+    """float32[count]: a few that are equal, others between 1e-3 and 1e3."""
+    weights = 10.0 ** generator.uniform(-3.0, 3.0, count)
+    return np.where(generator.random(count) < 0.3, 2.0, weights).astype(np.float32)
+
+
+def weighted_batch(
+    generator: np.random.Generator, model: WeightedModel, size: int, batch: EdgeBatch | None = None
+) -> EdgeBatch:
+    """A random (or another) batch with weights, that also sends edges of the model again, with
+    other weights and with their own.
+    """
+    batch = batch or random_batch(generator, model, size)
+    (_, edges), present = model.columns()
+    again = generator.integers(0, max(1, len(edges)), min(size, len(edges)))
+    weights = some_weights(generator, len(batch.insert_sources))
+    others = some_weights(generator, len(again))
+    others = np.where(generator.random(len(again)) < 0.3, present[again], others)
+    return EdgeBatch(
+        np.concatenate([batch.insert_sources, edges[again, 0]]),
+        np.concatenate([batch.insert_targets, edges[again, 1]]),
+        batch.delete_sources,
+        batch.delete_targets,
+        batch.vertices,
+        np.concatenate([weights, others.astype(np.float32)]),
+        "add" if generator.random() < 0.4 else "replace",
+    )
 
 
 def _pairs(sources: NDArray[np.int64], targets: NDArray[np.int64]) -> list[tuple[int, int]]:

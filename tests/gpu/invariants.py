@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import fsum
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,7 +12,8 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.packed_csr import PackedCsr
 from gpu.operations.backend import Backend
 from gpu.operations.csr import ALIGNMENT
-from tests.gpu.graphs import Model
+from gpu.pagerank.certificate import strength_roundoff
+from tests.gpu.graphs import Model, WeightedModel
 
 
 def check_invariants(graph: DynamicGraph, model: Model) -> None:
@@ -33,8 +36,12 @@ def check_invariants(graph: DynamicGraph, model: Model) -> None:
         assert loop.tolist() == [1] * graph.vertices
     else:
         assert {(ids[v], ids[v]) for v in np.flatnonzero(loop).tolist()} == loops
-    degree = backend.device.to_host(graph.outgoing.csr.row_lengths) + loop
-    assert backend.device.to_host(graph.degree).tolist() == degree.tolist()
+    if graph.weighted:
+        assert isinstance(model, WeightedModel)
+        _check_weights(graph, model, ids, loop)
+    else:
+        degree = backend.device.to_host(graph.outgoing.csr.row_lengths) + loop
+        assert backend.device.to_host(graph.degree).tolist() == degree.tolist()
     assert graph.connected == len({v for edge in model.edges - loops for v in edge})
     for lists, rows in ((graph.outgoing, out_rows), (graph.incoming, in_rows)):
         _check_slots(lists, backend)
@@ -44,8 +51,35 @@ def check_invariants(graph: DynamicGraph, model: Model) -> None:
     assert sorted(zip(sources.tolist(), targets.tolist(), strict=True)) == sorted(model.edges)
 
 
+def _check_weights(
+    graph: DynamicGraph, model: WeightedModel, ids: list[int], loop: NDArray[np.float32]
+) -> None:
+    """Weights are those of the model in both directions, and strengths their sums."""
+    host = graph.backend.device.to_host
+    for lists, outgoing in ((graph.outgoing, True), (graph.incoming, False)):
+        rows, neighbours, weights = map(host, graph.backend.rebuild.entries(lists.csr))
+        found = {
+            (ids[row], ids[entry]) if outgoing else (ids[entry], ids[row]): weight
+            for row, entry, weight in zip(
+                rows.tolist(), neighbours.tolist(), weights.tolist(), strict=True
+            )
+        }
+        assert found == {edge: model.weights[edge] for edge in found}
+    if graph.dangling == "uniform":
+        loops = {(v, v): weight for v, weight in zip(ids, loop.tolist(), strict=True) if weight}
+        assert loops == {edge: w for edge, w in model.weights.items() if edge[0] == edge[1]}
+    lengths, strength = host(graph.outgoing.csr.row_lengths), host(graph.degree)
+    rows, _, weights = map(host, graph.backend.rebuild.entries(graph.outgoing.csr))
+    exact = [fsum([*weights[rows == v].tolist(), float(loop[v])]) for v in range(len(loop))]
+    roundoff = strength_roundoff(graph.backend.rebuild.strength_depth(graph.outgoing.longest))
+    assert np.allclose(strength, exact, rtol=roundoff, atol=0.0)
+    assert ((strength == loop) == (lengths == 0)).all()
+    edges = zip(*(column.tolist() for column in graph.edge_list()), strict=True)
+    assert dict(zip(edges, graph.edge_weights().tolist(), strict=True)) == model.weights
+
+
 def _rows(lists: PackedCsr, backend: Backend) -> list[list[int]]:
-    starts, lengths, column_indices = map(backend.device.to_host, lists.csr)
+    starts, lengths, column_indices = map(backend.device.to_host, lists.csr[:3])
     assert len(starts) == len(lengths) == lists.vertices
     rows = [
         column_indices[begin : begin + count].tolist()
@@ -58,7 +92,7 @@ def _rows(lists: PackedCsr, backend: Backend) -> list[list[int]]:
 
 
 def _check_slots(lists: PackedCsr, backend: Backend) -> None:
-    start, length, column_indices = map(backend.device.to_host, lists.csr)
+    start, length, column_indices = map(backend.device.to_host, lists.csr[:3])
     capacity = backend.device.to_host(lists.capacities)
     assert (start % ALIGNMENT == 0).all()
     assert (capacity % ALIGNMENT == 0).all()

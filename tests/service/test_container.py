@@ -68,6 +68,9 @@ def start(data: Path, *arguments: str, **settings: str) -> subprocess.Popen[str]
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # a shell does not see signals that were ignored when it started, as SIGINT is for the tests
+        # if they run in the background
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

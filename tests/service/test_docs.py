@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "api.md").read_text("utf-8")
 REFERENCE = (ROOT / "docs" / "operations-reference.md").read_text("utf-8")
 EXAMPLES = re.findall(
-    r"```(sh|python)\n(.*?)\n```(?:\n\n```(?:json|http)\n(.*?)\n```)?", TEXT, re.DOTALL
+    r"```(sh|python)\n(.*?)\n```(?:\n\n```(?:json|http|text)\n(.*?)\n```)?", TEXT, re.DOTALL
 )
 """Language, request and response, which Python examples do not show."""
 
@@ -140,6 +140,19 @@ def test_exactly_the_metrics_are_documented_with_their_labels(server: Server) ->
     assert listed == due
 
 
+def test_every_member_of_a_change_is_explained(server: Server) -> None:
+    path = server.new_graph()
+    with server.http.stream("GET", f"{path}/changes") as stream:
+        data = (line[6:] for line in stream.iter_lines() if line.startswith("data: "))
+        next(data)  # the snapshot
+        server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
+        members = set(json.loads(next(data)))
+    server.http.delete(path)
+    explained = set(rows(section("Changes")))
+    parameters = {"top", "threshold", "limit", "among", "Last-Event-ID"}
+    assert explained - parameters - {"reason", "epoch", "too-old", "future"} == members
+
+
 def test_every_member_of_a_problem_is_explained() -> None:
     assert set(Problem.model_fields) < set(rows(section("Problems")))
 
@@ -156,6 +169,10 @@ def test_the_examples_are_what_a_fresh_server_answers(tmp_path: Path) -> None:
             if language == "python":
                 names = {"url": str(server.http.base_url), "pyarrow": pyarrow, "httpx": httpx}
                 exec(example, names)
+                continue
+            if expected.startswith("event: "):
+                with server.http.stream(**_request(example)) as stream:
+                    assert _event(next(stream.iter_text())) == _event(expected), example
                 continue
             answer = server.http.request(**_request(example))
             if answer.status_code == HTTPStatus.CREATED and "key" in answer.json():
@@ -221,11 +238,18 @@ def _request(command: str) -> dict[str, Any]:
             request["headers"][name] = value
         elif word == "-d":
             request["content"] = next(words).encode()
-        elif word not in ("-s", "-i"):
+        elif word not in ("-s", "-i", "-N"):
             request["url"] = word.removeprefix("http://127.0.0.1:8080")
     if "content" in request and request["method"] == "GET":
         request["method"] = "POST"
     return request
+
+
+def _event(text: str) -> tuple[str, Any]:
+    """The name and the data of a server-sent event."""
+    found = re.match(r"event: (\w+)\ndata: (.*)\nid: [0-9a-f]{16}\.\d+-\d+", text, re.DOTALL)
+    assert found, text
+    return found[1], _steady(json.loads(found[2].replace("\n", "")))
 
 
 def _is_ranked(server: Server, batch: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -23,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "service").rglob("*.py"))
 
 ORDER = [
-    {"errors", "vertex_keys", "settings", "client"},
+    {"errors", "vertex_keys", "settings"},
     {"logs", "formats", "problems", "process_limits", "queries"},
     {"storage"},
     {"pipeline"},
@@ -121,12 +120,10 @@ def test_the_service_uses_the_public_names_of_the_engine(path: Path) -> None:
             assert name in {*gpu.__all__, "generate"}
 
 
-def test_the_client_imports_nothing_else_of_this_project() -> None:
-    for path in (ROOT / "service" / "client").rglob("*.py"):
-        used = imported_modules(path)
-        assert rooms_in(used) <= {"client"}
-        others = {name for name in used if not name.startswith("service.")}
-        assert others - set(sys.stdlib_module_names) <= {"httpx", "pyarrow"}
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_the_client_is_used_by_the_command_only(path: Path) -> None:
+    if not module_of(path).startswith("service.cli"):
+        assert "liverank" not in imported_modules(path)
 
 
 # uvicorn's internals

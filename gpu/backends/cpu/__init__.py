@@ -11,6 +11,7 @@ from gpu.backends.cpu.frontier import CpuFrontier
 from gpu.backends.cpu.generate import CpuGenerate
 from gpu.backends.cpu.graph import CpuGraph
 from gpu.backends.cpu.multivector import CpuMultivector
+from gpu.backends.cpu.rebuild import CpuRebuild
 from gpu.backends.cpu.residual import CpuResidual
 from gpu.backends.cpu.select import CpuSelect
 from gpu.backends.cpu.sweeps import CpuSweeps
@@ -20,11 +21,13 @@ from gpu.operations.backend import Backend, Costs
 def cpu_backend() -> Backend:
     """The backend on all cores."""
     device = CpuDevice()
+    graph = CpuGraph(device)
     return Backend(
         name="cpu",
         costs=Costs(pushed_edge=8.0, sweep_overhead=1e4),
         device=device,
-        graph=CpuGraph(device),
+        graph=graph,
+        rebuild=CpuRebuild(device, graph),
         frontier=CpuFrontier(),
         residual=CpuResidual(),
         sweeps=CpuSweeps(),

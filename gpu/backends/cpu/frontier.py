@@ -23,7 +23,7 @@ from gpu.operations.frontier import Frontier, FrontierOperations, JacobiResult
 
 @kernel(STRIPE)
 def _expand_forward(first, last, vertices, outgoing, loop, flags):  # type: ignore[no-untyped-def]
-    row_starts, row_lengths, column_indices = outgoing
+    row_starts, row_lengths, column_indices, _ = outgoing
     for place in range(first, last):
         u = vertices[place]
         if loop[u]:
@@ -35,7 +35,7 @@ def _expand_forward(first, last, vertices, outgoing, loop, flags):  # type: igno
 @sequential
 def _expand_forward_few(vertices, outgoing, loop, flags, fresh):  # type: ignore[no-untyped-def]
     """Lists the vertices that had no flag in `fresh` and returns their number."""
-    row_starts, row_lengths, column_indices = outgoing
+    row_starts, row_lengths, column_indices, _ = outgoing
     found = 0
     for u in vertices:
         if loop[u] and not flags[u]:
@@ -55,7 +55,7 @@ def _expand_forward_few(vertices, outgoing, loop, flags, fresh):  # type: ignore
 def _expand_backward(  # type: ignore[no-untyped-def]
     first, last, groups, order, incoming, loop, frontier, flags
 ):
-    row_starts, row_lengths, column_indices = incoming
+    row_starts, row_lengths, column_indices, _ = incoming
     for group in range(first, last):
         for place in range(groups[group], groups[group + 1]):
             v = order[place]
@@ -184,7 +184,9 @@ class CpuFrontier(FrontierOperations):
         values[order] = new_values[order]
         if contributions is not None:
             degree = graph.degree[order]
-            contributions[order] = np.where(degree > 0, values[order] / np.maximum(degree, 1), 0.0)
+            contributions[order] = np.where(
+                degree > 0, values[order] / np.where(degree > 0, degree, 1), 0.0
+            )
         expanding, remaining = order[:0], order
         if np.isfinite(frontier.frontier_tolerance):
             expanding = order[frontier.expanding[order] != 0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from gpu.backends.cpu.rows import BLOCK, CHUNKS, diagonal_of
+from gpu.backends.cpu.rows import BLOCK, CHUNKS, bounded, diagonal_of, edge_amount
 from gpu.backends.cpu.sweeps import NO_DEFLATION, sum_depth
-from gpu.jit.compile import helper, kernel, unsigned
+from gpu.jit.compile import by_type, helper, kernel, unsigned
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
 from gpu.operations.multivector import MultivectorOperations
@@ -25,7 +26,7 @@ _SUMS = 3
 
 
 @helper
-def _add_narrow(column_indices, begin, end, contributions, incoming_mass):  # type: ignore[no-untyped-def]
+def _add_narrow(column_indices, weights, begin, end, contributions, incoming_mass):  # type: ignore[no-untyped-def]
     one, two, three = unsigned(1), unsigned(2), unsigned(3)
     first = 0.0
     second = 0.0
@@ -33,10 +34,10 @@ def _add_narrow(column_indices, begin, end, contributions, incoming_mass):  # ty
     fourth = 0.0
     for slot in range(unsigned(begin), unsigned(end)):
         u = unsigned(column_indices[slot])
-        first += contributions[u, unsigned(0)]
-        second += contributions[u, one]
-        third += contributions[u, two]
-        fourth += contributions[u, three]
+        first += edge_amount(contributions[u, unsigned(0)], weights, slot)
+        second += edge_amount(contributions[u, one], weights, slot)
+        third += edge_amount(contributions[u, two], weights, slot)
+        fourth += edge_amount(contributions[u, three], weights, slot)
     incoming_mass[0] += first
     incoming_mass[1] += second
     incoming_mass[2] += third
@@ -44,16 +45,26 @@ def _add_narrow(column_indices, begin, end, contributions, incoming_mass):  # ty
 
 
 @helper
-def _add_wide(column_indices, begin, end, contributions, block, incoming_mass):  # type: ignore[no-untyped-def]
+def _add_wide(  # type: ignore[no-untyped-def]
+    column_indices, weights, begin, end, contributions, block, incoming_mass
+):
     columns = len(block)
     for column in range(columns):
         block[column] = 0.0
     for slot in range(unsigned(begin), unsigned(end)):
         u = unsigned(column_indices[slot])
         for column in range(columns):
-            block[column] += contributions[u, column]
+            block[column] += edge_amount(contributions[u, column], weights, slot)
     for column in range(columns):
         incoming_mass[column] += block[column]
+
+
+@by_type
+def _sent_weight(degree, loop, out_length):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    """The sum of the weights of a vertex's out-edges, its loop excluded."""
+    if isinstance(degree, types.Float):
+        return lambda degree, loop, out_length: degree - np.float64(loop)  # noqa: ARG005
+    return lambda degree, loop, out_length: out_length  # noqa: ARG005
 
 
 @kernel(CHUNKS)
@@ -77,7 +88,7 @@ def _sweep_many(  # type: ignore[no-untyped-def]
     sums,
 ):
     """sums: float64[groups, _SUMS + 2, columns]; the last two rows are scratch."""
-    row_starts, row_lengths, column_indices = incoming
+    row_starts, row_lengths, column_indices, weights = incoming
     columns = values.shape[1]
     deflated = len(deflation.values) > 0
     value = 0.0
@@ -96,9 +107,11 @@ def _sweep_many(  # type: ignore[no-untyped-def]
             while begin < end:
                 stop = min(begin + BLOCK, end)
                 if columns == _NARROW:
-                    _add_narrow(column_indices, begin, stop, contributions, incoming_mass)
+                    _add_narrow(column_indices, weights, begin, stop, contributions, incoming_mass)
                 else:
-                    _add_wide(column_indices, begin, stop, contributions, block, incoming_mass)
+                    _add_wide(
+                        column_indices, weights, begin, stop, contributions, block, incoming_mass
+                    )
                 begin = stop
             d = degree[v]
             if deflated:
@@ -113,7 +126,7 @@ def _sweep_many(  # type: ignore[no-untyped-def]
                     group_sums[2, column] += step
                 continue
             diagonal = diagonal_of(d, loop[v], damping)
-            out_weight = damping * out_lengths[v]
+            out_weight = damping * _sent_weight(d, loop[v], out_lengths[v])
             # a division takes as long as several edges; what it rounds off remains in the residual
             scale = 1.0 / (diagonal * d)
             for column in range(columns):
@@ -122,7 +135,7 @@ def _sweep_many(  # type: ignore[no-untyped-def]
                     + remainder[v, column]
                     - coefficients[column] * image
                 )
-                contribution = np.float32(residual * scale)
+                contribution = bounded(np.float32(residual * scale), d)
                 new_contributions[v, column] = contribution
                 pushed = np.float64(contribution) * d
                 rest = residual - diagonal * pushed

@@ -55,6 +55,7 @@ def spread(  # type: ignore[no-untyped-def]
     row_starts,
     row_lengths,
     column_indices,
+    weights,
     r,
     marks,
     candidates,
@@ -63,7 +64,7 @@ def spread(  # type: ignore[no-untyped-def]
     sums,
 ):
     """ResidualOperations.spread."""
-    outgoing, tally = Csr(row_starts, row_lengths, column_indices), Tally(counts, sums)
+    outgoing, tally = Csr(row_starts, row_lengths, column_indices, weights), Tally(counts, sums)
     lists = _without_queue(r, marks, candidates, row_lengths, floor)
     edges = np.int64(0)
     for u in sources:
@@ -170,6 +171,7 @@ def push(  # type: ignore[no-untyped-def]
     row_starts,
     row_lengths,
     column_indices,
+    weights,
     loop,
     degree,
     values,
@@ -192,7 +194,7 @@ def push(  # type: ignore[no-untyped-def]
     sums,
 ):
     """ResidualOperations.push. Returns how it ended, as a position in PUSH_ENDS, and the last θ."""
-    outgoing, tally = Csr(row_starts, row_lengths, column_indices), Tally(counts, sums)
+    outgoing, tally = Csr(row_starts, row_lengths, column_indices, weights), Tally(counts, sums)
     capacity = len(candidates)
     queue = np.empty_like(candidates)
     next_queue = np.empty_like(candidates)

@@ -21,6 +21,7 @@ from gpu.operations.residual import (
     LISTED,
     PUSH_ENDS,
     SOLVES,
+    SPARED_GROWTH,
     PushLimits,
     PushResult,
     Residual,
@@ -73,17 +74,21 @@ class CpuResidual(ResidualOperations):
         residual: Residual,
         edge_limit: int,
     ) -> ResidualDelta | None:
-        sources, old_degree = changes.sources, changes.old_degree
-        degree = graph.degree[sources]
-        edges = int(degree.sum(dtype=np.int64))
+        sources, row_lengths = changes.sources, graph.outgoing.row_lengths
+        looped = graph.loop[sources] != 0
+        edges = int(row_lengths[sources].sum(dtype=np.int64)) + int(np.count_nonzero(looped))
         if edges + len(changes.removed_targets) + len(changes.added_targets) > edge_limit:
             return None
+        degree, old_degree = graph.degree[sources], changes.old_degree
         flow = damping * values[sources].astype(np.float64)
-        old = np.where(old_degree > 0, flow / np.maximum(old_degree, 1), 0.0)
-        difference = np.where(degree > 0, flow / np.maximum(degree, 1), 0.0) - old
-        looped = graph.loop[sources] != 0
+        old = np.where(old_degree > 0, flow / np.where(old_degree > 0, old_degree, 1), 0.0)
+        if graph.weighted:
+            return self._perturb_weighted(graph, changes, flow, old, residual)
+        new = np.where(degree > 0, flow / np.maximum(degree, 1), 0.0)
+        difference = new - old
         removed = old[np.searchsorted(sources, changes.removed_sources)]
         added = old[np.searchsorted(sources, changes.added_sources)]
+        own = difference[looped]
         targets = (changes.removed_targets, changes.added_targets, sources[looped])
         return self.spread(
             graph,
@@ -91,7 +96,34 @@ class CpuResidual(ResidualOperations):
             sources,
             difference,
             np.concatenate(targets),
-            np.concatenate((-removed, added, difference[looped])),
+            np.concatenate((-removed, added, own)),
+        )
+
+    def _perturb_weighted(
+        self, graph: GraphView, changes: EdgeChanges, flow: Array, old: Array, residual: Residual
+    ) -> ResidualDelta:
+        """flow, old: float64[s], α·y and α·y/W_old of the sources."""
+        sources, before, after = changes.sources, changes.old_degree, graph.degree[changes.sources]
+        new = np.divide(flow, after, out=np.zeros_like(flow), where=after > 0)
+        # not new - old, whose rounding would be relative to these
+        both = (before > 0) & (after > 0)
+        relative = (before - after) / np.where(both, after, 1)
+        difference = np.where(both, relative * old, new - old)
+        removed: Array = np.searchsorted(sources, changes.removed_sources)
+        added: Array = np.searchsorted(sources, changes.added_sources)
+        spared = after > SPARED_GROWTH * before
+        added_amounts = np.where(spared, new, old)[added] * changes.added_weights
+        own = difference * graph.loop[sources]
+        own[added[(changes.added_targets == changes.added_sources) & spared[added]]] = 0.0
+        added_keys = _packed(changes.added_sources, changes.added_targets)[spared[added]]
+        targets, amounts = _spared_entries(graph, sources[spared], difference[spared], added_keys)
+        return self.spread(
+            graph,
+            residual,
+            sources[~spared],
+            difference[~spared],
+            np.concatenate((changes.removed_targets, changes.added_targets, sources, targets)),
+            np.concatenate((-old[removed] * changes.removed_weights, added_amounts, own, amounts)),
         )
 
     def spread(
@@ -144,6 +176,27 @@ class CpuResidual(ResidualOperations):
         )
         residual.floor = floor
         _drop_overflow(residual)
+
+
+def _spared_entries(
+    graph: GraphView, vertices: Array, contributions: Array, added: Array
+) -> tuple[Array, Array]:
+    """Targets and amounts of the entries of these vertices' out-lists that are not among the added
+    edges, int64[…].
+    """
+    csr = graph.outgoing
+    lengths = csr.row_lengths[vertices].astype(np.int64)
+    begins = csr.row_starts[vertices] + lengths - np.cumsum(lengths)
+    slots = np.arange(int(lengths.sum())) + np.repeat(begins, lengths)
+    targets = csr.column_indices[slots]
+    weights: Array = csr.weights
+    kept = ~np.isin(_packed(np.repeat(vertices, lengths), targets), added)
+    amounts = np.repeat(contributions, lengths) * weights[slots]
+    return targets[kept], amounts[kept]
+
+
+def _packed(sources: Array, targets: Array) -> Array:
+    return sources.astype(np.int64) << 32 | targets
 
 
 def _lists(residual: Residual) -> tuple[Array, Array, Array, float]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from gpu.jit.compile import helper, inlined, unsigned
+from gpu.jit.compile import by_type, helper, inlined, unsigned
 from gpu.operations.csr import Csr, Rows
 from gpu.operations.device import Array
 
@@ -26,6 +27,8 @@ _SHORT = 8
 
 _FLOAT32_NOISE = 2.0**-21
 """Four units in the last place of a float32 are at most this, relative to it."""
+
+_LARGEST = np.finfo(np.float32).max
 
 NO_VALUES = np.zeros(0)
 
@@ -80,10 +83,20 @@ def change_of(old, new, smallest):  # type: ignore[no-untyped-def]
     return change if change > smallest * new else 0.0
 
 
-@helper
-def diagonal_of(degree, loop, damping):  # type: ignore[no-untyped-def]
-    """1 - αℓ/d: the diagonal entry of I - αP̄ᵀ."""
-    return 1.0 - damping / degree if loop else 1.0
+@by_type
+def diagonal_of(degree, loop, damping):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    """1 - αℓ/d: the diagonal entry of I - αP̄ᵀ. Degree and loop: see GraphView."""
+    if isinstance(degree, types.Float):
+
+        def weighted(degree, loop, damping):  # type: ignore[no-untyped-def]
+            return 1.0 - damping * (np.float64(loop) / degree) if loop else 1.0
+
+        return weighted
+
+    def unweighted(degree, loop, damping):  # type: ignore[no-untyped-def]
+        return 1.0 - damping / degree if loop else 1.0
+
+    return unweighted
 
 
 @helper
@@ -92,16 +105,64 @@ def is_isolated(degree, loop, in_length):  # type: ignore[no-untyped-def]
     return degree == loop and in_length == 0
 
 
+@by_type
+def bounded(contribution, degree):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    """A quantized contribution. That of a tiny strength may exceed float32: then it is the largest
+    there is, and the rest of the residual stays.
+    """
+    if isinstance(degree, types.Float):
+
+        def weighted(contribution, degree):  # type: ignore[no-untyped-def]  # noqa: ARG001
+            return min(max(contribution, -_LARGEST), _LARGEST)
+
+        return weighted
+    return lambda contribution, degree: contribution  # noqa: ARG005
+
+
+@by_type
+def exact_contribution(contribution, degree):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    """A contribution that follows from a step which y has taken. Float32 holds it to 2⁻²⁴ if the
+    degree is one of an unweighted graph; a strength may be of any size.
+    """
+    if isinstance(degree, types.Float):
+        return lambda contribution, degree: contribution  # noqa: ARG005
+    return lambda contribution, degree: np.float32(contribution)  # noqa: ARG005
+
+
+@by_type
+def edge_amount(amount, weights, slot):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    """What goes along the edge in a slot if an edge of weight 1 gets `amount`."""
+    if isinstance(weights, types.NoneType):
+        return lambda amount, weights, slot: amount  # noqa: ARG005
+    return lambda amount, weights, slot: amount * np.float64(weights[unsigned(slot)])
+
+
+@by_type
+def row_weight(lengths, weights, starts, v):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    """The number of entries of row v, or the sum of their weights."""
+    if isinstance(weights, types.NoneType):
+        return lambda lengths, weights, starts, v: lengths[v]  # noqa: ARG005
+
+    def weighted(lengths, weights, starts, v):  # type: ignore[no-untyped-def]
+        total = 0.0
+        for slot in range(starts[v], starts[v] + lengths[v]):
+            total += np.float64(weights[unsigned(slot)])
+        return total
+
+    return weighted
+
+
 @inlined
 def row_sum(csr, v, contributions):  # type: ignore[no-untyped-def]
-    """Σ contributions over the entries of row v."""
+    """Σ contributions over the entries of row v, each times the weight of its edge."""
     begin = csr.row_starts[v]
     end = begin + csr.row_lengths[v]
     column_indices = csr.column_indices
+    weights = csr.weights
     total = 0.0
     if end - begin <= _SHORT:
         for slot in range(unsigned(begin), unsigned(end)):
-            total += contributions[unsigned(column_indices[slot])]
+            total += edge_amount(contributions[unsigned(column_indices[slot])], weights, slot)
         return total
     while begin < end:
         stop = min(begin + BLOCK, end)
@@ -111,13 +172,23 @@ def row_sum(csr, v, contributions):  # type: ignore[no-untyped-def]
         third = 0.0
         fourth = 0.0
         while begin + 4 <= stop:
-            first += contributions[unsigned(column_indices[unsigned(begin)])]
-            second += contributions[unsigned(column_indices[unsigned(begin + 1)])]
-            third += contributions[unsigned(column_indices[unsigned(begin + 2)])]
-            fourth += contributions[unsigned(column_indices[unsigned(begin + 3)])]
+            first += edge_amount(
+                contributions[unsigned(column_indices[unsigned(begin)])], weights, begin
+            )
+            second += edge_amount(
+                contributions[unsigned(column_indices[unsigned(begin + 1)])], weights, begin + 1
+            )
+            third += edge_amount(
+                contributions[unsigned(column_indices[unsigned(begin + 2)])], weights, begin + 2
+            )
+            fourth += edge_amount(
+                contributions[unsigned(column_indices[unsigned(begin + 3)])], weights, begin + 3
+            )
             begin += 4
         while begin < stop:
-            first += contributions[unsigned(column_indices[unsigned(begin)])]
+            first += edge_amount(
+                contributions[unsigned(column_indices[unsigned(begin)])], weights, begin
+            )
             begin += 1
         total += (first + second) + (third + fourth)
     return total
@@ -125,17 +196,18 @@ def row_sum(csr, v, contributions):  # type: ignore[no-untyped-def]
 
 @inlined
 def divided_sum(csr, v, values, degree):  # type: ignore[no-untyped-def]
-    """Σ values/degree over the entries of row v."""
+    """Σ values/degree over the entries of row v, each times the weight of its edge."""
     begin = csr.row_starts[v]
     end = begin + csr.row_lengths[v]
     column_indices = csr.column_indices
+    weights = csr.weights
     total = 0.0
     while begin < end:
         stop = min(begin + BLOCK, end)
         block = 0.0
         for slot in range(begin, stop):
             u = unsigned(column_indices[unsigned(slot)])
-            block += np.float64(values[u]) / degree[u]
+            block += edge_amount(np.float64(values[u]) / degree[u], weights, slot)
         total += block
         begin = stop
     return total

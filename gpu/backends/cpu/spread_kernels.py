@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpu.backends.cpu.rows import first_from
+from gpu.backends.cpu.rows import edge_amount, first_from, row_weight
 from gpu.jit.compile import helper, on_all_cores, sequential, unsigned
 from gpu.operations.residual import LISTED, QUEUED
 
@@ -108,11 +108,12 @@ def enqueue(vertices, lists, counts):  # type: ignore[no-untyped-def]
 
 @sequential
 def spread_in_order(sources, contributions, edges, outgoing, lists, tally):  # type: ignore[no-untyped-def]
-    """r[v] += contributions[i] for every v in the out-list of sources[i], on one core.
+    """r[v] += contributions[i] for every v in the out-list of sources[i], times the weight of the
+    edge, on one core.
 
     edges  number of entries of these lists
     """
-    row_starts, row_lengths, column_indices = outgoing
+    row_starts, row_lengths, column_indices, weights = outgoing
     r, floor = lists.r, lists.floor
     above_floor = np.empty(edges + 1, np.int32)
     found = 0
@@ -123,12 +124,13 @@ def spread_in_order(sources, contributions, edges, outgoing, lists, tally):  # t
     for place in range(len(sources)):
         u = sources[place]
         contribution = contributions[place]
-        residual_sum += contribution * row_lengths[u]
-        moved += abs(contribution) * row_lengths[u]
+        sent = row_weight(row_lengths, weights, row_starts, u)
+        residual_sum += contribution * sent
+        moved += abs(contribution) * sent
         for slot in range(row_starts[u], row_starts[u] + row_lengths[u]):
             v = unsigned(column_indices[unsigned(slot)])
             old = np.float64(r[v])
-            r[v] = old + contribution
+            r[v] = old + edge_amount(contribution, weights, slot)
             size = abs(np.float64(r[v]))
             residual_l1 += size - abs(old)
             magnitude += size
@@ -148,7 +150,7 @@ def _count_targets(  # type: ignore[no-untyped-def]
     first_chunk, last_chunk, chunks, sources, ends, outgoing, shift, sizes
 ):
     """sizes[chunk, bucket]: how many of the chunk's edges have their target in the bucket."""
-    row_starts, row_lengths, column_indices = outgoing
+    row_starts, row_lengths, column_indices, _ = outgoing
     edges = ends[-1]
     for chunk in range(first_chunk, last_chunk):
         first = edges * chunk // chunks
@@ -179,7 +181,7 @@ def _write_additions(  # type: ignore[no-untyped-def]
     amounts,
 ):
     """Writes the chunk's additions to each bucket from offsets[chunk, bucket] on."""
-    row_starts, row_lengths, column_indices = outgoing
+    row_starts, row_lengths, column_indices, weights = outgoing
     edges = ends[-1]
     for chunk in range(first_chunk, last_chunk):
         first = edges * chunk // chunks
@@ -194,7 +196,7 @@ def _write_additions(  # type: ignore[no-untyped-def]
                 bucket = unsigned(v >> shift)
                 at = offsets[chunk, bucket]
                 targets[unsigned(at)] = v
-                amounts[unsigned(at)] = contributions[place]
+                amounts[unsigned(at)] = edge_amount(contributions[place], weights, slot)
                 offsets[chunk, bucket] = at + 1
             first = stop
             place += 1

@@ -12,8 +12,10 @@ from gpu.backends.cpu.rows import (
     BLOCK,
     CHUNKS,
     STRIPE,
+    bounded,
     change_of,
     diagonal_of,
+    exact_contribution,
     is_isolated,
     residual_at,
     row_sum,
@@ -34,9 +36,10 @@ def _contribution_of(value, residual, degree, diagonal, single):  # type: ignore
     if degree == 0:
         return np.float32(0.0)
     if single:
-        return np.float32((np.float64(np.float32(value + residual / diagonal)) - value) / degree)
+        step = np.float64(np.float32(value + residual / diagonal)) - value
+        return exact_contribution(step / degree, degree)
     # only the rounded value counts, so what is rounded need not be exact
-    return np.float32(residual) / np.float32(diagonal * degree)
+    return bounded(np.float32(residual) / np.float32(diagonal * degree), degree)
 
 
 @helper

@@ -29,10 +29,15 @@ class CpuSweeps(SweepOperations):
         "float64": np.float32,
         "float32": np.float32,
     }
+    weighted_contribution_dtypes: ClassVar[dict[str, type[np.generic]]] = {
+        "float64": np.float32,
+        "float32": np.float64,
+    }
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
-        np.divide(values, np.maximum(graph.degree, 1), out=contributions)
-        contributions[graph.degree == 0] = 0.0
+        dangling = graph.degree == 0
+        np.divide(values, np.where(dangling, 1, graph.degree), out=contributions)
+        contributions[dangling] = 0.0
 
     def compute_residual(
         self,

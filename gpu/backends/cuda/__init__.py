@@ -11,9 +11,10 @@ from gpu.backends.cuda.device import CudaDevice, Device, Kernel
 from gpu.backends.cuda.frontier import CudaFrontier
 from gpu.backends.cuda.generate import CudaGenerate
 from gpu.backends.cuda.graph import CudaGraph
-from gpu.backends.cuda.kernels.loader import COMPILE_OPTIONS, COOPERATIVE, NAMES, source
+from gpu.backends.cuda.kernels.loader import COMPILE_OPTIONS, COOPERATIVE, NAMES, file_of, source
 from gpu.backends.cuda.launcher import Launcher
 from gpu.backends.cuda.multivector import CudaMultivector
+from gpu.backends.cuda.rebuild import CudaRebuild
 from gpu.backends.cuda.residual import CudaResidual
 from gpu.backends.cuda.select import CudaSelect
 from gpu.backends.cuda.sweeps import CudaSweeps
@@ -25,11 +26,13 @@ def make_backend(device: Device) -> Backend:
     """The backend on a device: CuPy's, or one that runs the kernels on the CPU."""
     cuda_device = CudaDevice(device)
     launcher = Launcher(cuda_device)
+    graph = CudaGraph(launcher)
     return Backend(
         name="cuda",
         costs=Costs(pushed_edge=12.0, sweep_overhead=1.2e7),
         device=cuda_device,
-        graph=CudaGraph(launcher),
+        graph=graph,
+        rebuild=CudaRebuild(launcher, graph),
         frontier=CudaFrontier(launcher),
         residual=CudaResidual(launcher),
         sweeps=CudaSweeps(launcher),
@@ -67,7 +70,7 @@ def cuda_backend() -> Backend:
             code=source(name),
             options=COMPILE_OPTIONS,
             name_expressions=NAMES[name],
-            enable_cooperative_groups=name in COOPERATIVE,
+            enable_cooperative_groups=file_of(name) in COOPERATIVE,
         )
         function: Callable[[str], Kernel] = module.get_function
         return function

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cuda.kernels.loader import NAMES
+from gpu.backends.cuda.kernels.loader import NAMES, is_weighted
 from gpu.operations.device import Array, DeviceOperations, Event
 
 _STICKY = {214, 700, 702, 704, 709, 710, 714, 715, 716, 717, 718, 719}
@@ -37,7 +37,7 @@ class Device:
     compiled for the CPU.
 
     xp                the array module
-    load              file name → (name expression → kernel)
+    load              translation unit → (name expression → kernel)
     to_host           a device array as a NumPy array
     synchronize       waits for all work
     event             a new event; `record` places it in the stream of the calling thread
@@ -58,20 +58,32 @@ class Device:
     multiprocessors: int = 1
 
 
+class _Kernels(dict[str, dict[str, Kernel]]):
+    """Kernels by translation unit; those of weighted graphs are loaded when one is used."""
+
+    def __init__(self, load: Callable[[str], Callable[[str], Kernel]]) -> None:
+        self._load = load
+        super().__init__({unit: self._loaded(unit) for unit in NAMES if not is_weighted(unit)})
+
+    def _loaded(self, unit: str) -> dict[str, Kernel]:
+        load = self._load(unit)
+        return {expression: load(expression) for expression in NAMES[unit]}
+
+    def __missing__(self, unit: str) -> dict[str, Kernel]:
+        self[unit] = self._loaded(unit)
+        return self[unit]
+
+
 class CudaDevice(DeviceOperations):
     """One CUDA device; see DeviceOperations.
 
-    kernels          file name → name expression → kernel
+    kernels          translation unit → name expression → kernel
     multiprocessors  number of multiprocessors
     """
 
     def __init__(self, device: Device) -> None:
         self.xp = device.xp
-        self.kernels: dict[str, dict[str, Kernel]] = {
-            name: {expression: load(expression) for expression in expressions}
-            for name, expressions in NAMES.items()
-            for load in [device.load(name)]
-        }
+        self.kernels: dict[str, dict[str, Kernel]] = _Kernels(device.load)
         self.multiprocessors = device.multiprocessors
         self._device = device
 

@@ -53,11 +53,12 @@ class CudaFrontier(FrontierOperations):
             vertices.astype(np.int32),
             ends,
             np.int64(len(vertices)),
-            *graph.outgoing,
+            *graph.outgoing[:3],
             graph.loop,
             flags,
             fresh,
             found,
+            weighted=graph.weighted,
         )
         return fresh[: int(found[0])]
 
@@ -76,12 +77,13 @@ class CudaFrontier(FrontierOperations):
             "expand_backward",
             blocks_for(len(flags), most=_EXPANSION_BLOCKS),
             np.int64(len(flags)),
-            *graph.incoming,
+            *graph.incoming[:3],
             graph.loop,
             frontier,
             flags,
             fresh,
             found,
+            weighted=graph.weighted,
         )
         return fresh[: int(found[0])]
 
@@ -136,6 +138,7 @@ class CudaFrontier(FrontierOperations):
             expanding,
             remaining,
             found,
+            weighted=graph.weighted,
         )
         largest_change = float(self._launch.device.to_host(sums)[-1])
         expanded, remained = self._launch.device.to_host(found).tolist()

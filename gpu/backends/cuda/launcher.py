@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cuda.device import CudaDevice
-from gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK, SWEEP_SUMS, WARP
+from gpu.backends.cuda.device import NULL, CudaDevice
+from gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK, SWEEP_SUMS, WARP, unit
 from gpu.operations.csr import Csr, GraphView, Rows
 from gpu.operations.device import Array
 
 _MOST_BLOCKS = 8192
 """Blocks that fill a large device several times; one block can add up their sums."""
+
+BALANCED_BLOCKS = 4224
+"""Blocks that balance rows by work, at most: 32 for each of 132 multiprocessors, a few waves."""
 
 _RESIDENT = 2
 """Blocks that fit on a multiprocessor at once, for kernels whose blocks synchronise."""
@@ -46,10 +49,19 @@ class Launcher:
         self._arrived = self.xp.zeros(1, np.int32)
 
     def __call__(
-        self, file: str, kernel: str, blocks: int, *arguments: Any, threads: int = BLOCK
+        self,
+        file: str,
+        kernel: str,
+        blocks: int,
+        *arguments: Any,
+        threads: int = BLOCK,
+        weighted: bool = False,
     ) -> None:
-        """Launches a kernel with `blocks` blocks of `threads` threads."""
-        self.device.kernels[file][kernel]((blocks,), (threads,), arguments)
+        """Launches a kernel with `blocks` blocks of `threads` threads.
+
+        weighted  whether it is for a weighted graph
+        """
+        self.device.kernels[unit(file, weighted)][kernel]((blocks,), (threads,), arguments)
 
     def resident_blocks(self, threads: int, waves: int = 1) -> int:
         """Blocks for this many threads, at most `waves` times those that are resident."""
@@ -67,9 +79,10 @@ class Launcher:
             self._arrived = self.xp.zeros(2 * long_rows, np.int32)
         parts_memory = self.xp.empty(max(1, parts))
         partial_sums = self.xp.empty((blocks, SWEEP_SUMS))
-        common = (rows.order, *csr, parts_memory, self._arrived, plan)
-        self(file, kernel, blocks, *common, *arguments, partial_sums)
-        return self._add_partial_sums(file, kernel, partial_sums, sums)
+        common = (rows.order, *pointers(*csr), parts_memory, self._arrived, plan)
+        weighted = csr.weights is not None
+        self(file, kernel, blocks, *common, *arguments, partial_sums, weighted=weighted)
+        return self._add_partial_sums(file, kernel, partial_sums, sums, weighted)
 
     def over_vertices(
         self, file: str, kernel: str, graph: GraphView, *arguments: Any, sums: Array
@@ -78,13 +91,16 @@ class Launcher:
         blocks = blocks_for(graph.vertices, most=_MOST_BLOCKS // 4)
         partial_sums = self.xp.empty((blocks, SWEEP_SUMS))
         common = (np.int64(graph.vertices), graph.loop, graph.degree)
-        self(file, kernel, blocks, *common, *arguments, partial_sums)
-        return self._add_partial_sums(file, kernel, partial_sums, sums)
+        weighted = graph.weighted
+        self(file, kernel, blocks, *common, *arguments, partial_sums, weighted=weighted)
+        return self._add_partial_sums(file, kernel, partial_sums, sums, weighted)
 
-    def _add_partial_sums(self, file: str, kernel: str, partial_sums: Array, sums: Array) -> Array:
-        last_is_maximum = str(kernel != "orthomin_image").lower()
+    def _add_partial_sums(
+        self, file: str, kernel: str, partial_sums: Array, sums: Array, weighted: bool
+    ) -> Array:
+        adding = f"add_partial_sums<{str(kernel != 'orthomin_image').lower()}>"
         count = np.int32(len(partial_sums))
-        self(file, f"add_partial_sums<{last_is_maximum}>", 1, partial_sums, count, sums)
+        self(file, adding, 1, partial_sums, count, sums, weighted=weighted)
         return sums
 
     def sums(self) -> Array:
@@ -98,9 +114,20 @@ class Launcher:
         return xp.cumsum(xp.maximum(chunks, 1), dtype=np.int64)
 
 
+def pointers(*arrays: Array | None) -> list[Array]:
+    """Arrays as kernels take them: null pointers for those that a graph does not have."""
+    return [NULL if array is None else array for array in arrays]
+
+
 def blocks_for(items: int, each: int = BLOCK, most: int = 2**31 - 1) -> int:
     """Blocks that take `each` items, at least one and at most `most`."""
     return min(max(1, -(-items // each)), most)
+
+
+def balanced_blocks(units: int) -> int:
+    """Blocks of a kernel that balances this many units of work."""
+    # up to the limit, each thread has 2 units of work
+    return blocks_for(units, 2 * BLOCK, BALANCED_BLOCKS)
 
 
 def grid_blocks(threads: int) -> int:

@@ -19,7 +19,7 @@ from gpu.backends.cuda.kernels.loader import (
     ROWS_PER_WARP,
     WARP,
 )
-from gpu.backends.cuda.launcher import Launcher
+from gpu.backends.cuda.launcher import Launcher, pointers
 from gpu.backends.cuda.sweeps import NO_DEFLATION
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
@@ -109,7 +109,7 @@ class CudaMultivector(MultivectorOperations):
                 rows.order,
                 np.int64(first),
                 np.int64(last),
-                *graph.incoming,
+                *pointers(*graph.incoming),
                 graph.outgoing.row_lengths,
                 graph.loop,
                 graph.degree,
@@ -124,6 +124,7 @@ class CudaMultivector(MultivectorOperations):
                 np.float64(z_rhs_scale),
                 device_coefficients,
                 *others,
+                weighted=graph.weighted,
             )
             begin += count
         return launch.device.to_host(sums.sum(axis=0))
@@ -148,9 +149,10 @@ class CudaMultivector(MultivectorOperations):
                 rows.order,
                 ends,
                 np.int64(long_rows),
-                *graph.incoming,
+                *pointers(*graph.incoming),
                 contributions,
                 partials,
+                weighted=graph.weighted,
             )
         return ends, partials
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.backends.cuda.device import NULL
 from gpu.backends.cuda.kernels.loader import EDGE_CHUNK, TALLY, VALUES, WARP
-from gpu.backends.cuda.launcher import Launcher
+from gpu.backends.cuda.launcher import Launcher, pointers
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
 from gpu.operations.residual import (
@@ -51,7 +52,7 @@ class CudaResidual(ResidualOperations):
             self._launch.resident_blocks((last - first) * WARP),
             np.int64(first),
             np.int64(last),
-            *graph.incoming,
+            *pointers(*graph.incoming),
             graph.loop,
             graph.degree,
             values,
@@ -60,6 +61,7 @@ class CudaResidual(ResidualOperations):
             graph.outgoing.row_lengths,
             *_lists(residual),
             tally,
+            weighted=graph.weighted,
         )
         return _delta(residual, self._launch.device.to_host(tally))
 
@@ -77,6 +79,7 @@ class CudaResidual(ResidualOperations):
         singles = len(sources) + removed + added
         contributions, chunks = xp.empty(len(sources)), xp.empty(len(sources), np.int64)
         targets, amounts = xp.empty(singles, np.int32), xp.empty(singles)
+        spared = xp.empty(len(sources), np.uint8) if graph.weighted else None
         self._launch(
             "perturb",
             _kernel("perturb", values),
@@ -95,15 +98,26 @@ class CudaResidual(ResidualOperations):
             graph.degree,
             values,
             np.float64(damping),
+            *pointers(changes.removed_weights, changes.added_weights),
             contributions,
             chunks,
             targets,
             amounts,
+            *pointers(spared),
+            weighted=graph.weighted,
         )
         ends = xp.cumsum(chunks)
         if int(ends[-1]) * EDGE_CHUNK + singles > edge_limit + len(sources) * EDGE_CHUNK:
             return None
-        return self._spread(graph, residual, sources, contributions, ends, targets, amounts)
+        left_out = (
+            *pointers(spared),
+            changes.added_sources,
+            changes.added_targets,
+            np.int64(added),
+        )
+        return self._spread(
+            graph, residual, sources, contributions, ends, targets, amounts, left_out
+        )
 
     def spread(
         self,
@@ -126,6 +140,7 @@ class CudaResidual(ResidualOperations):
         ends: Array,
         targets: Array,
         amounts: Array,
+        left_out: tuple[Any, ...] = (NULL, NULL, NULL, np.int64(0)),
     ) -> ResidualDelta:
         tally = self._tally(residual)
         self._launch(
@@ -139,9 +154,11 @@ class CudaResidual(ResidualOperations):
             targets,
             amounts,
             np.int64(len(targets)),
-            *graph.outgoing,
+            *pointers(*graph.outgoing),
             *_lists(residual),
             tally,
+            *left_out,
+            weighted=graph.weighted,
         )
         return _delta(residual, self._launch.device.to_host(tally))
 
@@ -161,7 +178,7 @@ class CudaResidual(ResidualOperations):
             "push",
             _kernel("push", values),
             self._launch.resident,
-            *graph.outgoing,
+            *pointers(*graph.outgoing),
             graph.loop,
             graph.degree,
             values,
@@ -188,6 +205,7 @@ class CudaResidual(ResidualOperations):
             np.int64(limits.edges),
             np.int64(limits.rounds),
             tally,
+            weighted=graph.weighted,
         )
         seen = self._launch.device.to_host(tally)
         if seen[TALLY["SELECTIONS"]] % 2:

@@ -37,6 +37,10 @@ class CudaSweeps(SweepOperations):
         "float64": np.uint16,
         "float32": np.float32,
     }
+    weighted_contribution_dtypes: ClassVar[dict[str, type[np.generic]]] = {
+        "float64": np.uint16,
+        "float32": np.float64,
+    }
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
@@ -50,6 +54,7 @@ class CudaSweeps(SweepOperations):
             graph.degree,
             values,
             contributions,
+            weighted=graph.weighted,
         )
 
     def compute_residual(

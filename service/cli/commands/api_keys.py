@@ -53,7 +53,7 @@ def create_key(
             created = _create_offline(data, name, scope, graph)
         else:
             with client_of(url) as client:
-                created = client.create_key(name, scope, graph)
+                created = display.document_of(client.create_key(name, scope, graph))
         if file is not None:
             print(created.pop("key"), file=file)
     if as_json:

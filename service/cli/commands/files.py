@@ -12,15 +12,18 @@ from service.cli.commands.options import (
     File,
     Graph,
     Json,
+    RanksOut,
     Strategy,
     Url,
+    check_ranks_out,
     client_of,
     read_edges,
     send_batches,
+    write_ranks,
 )
 
 if TYPE_CHECKING:
-    from service.client import Client
+    from liverank.client import Client
     from service.formats.edge_list import EdgeList
 
 app = typer.Typer(rich_markup_mode=None)
@@ -36,17 +39,26 @@ def load(
     edges = read_edges(file)
     with client_of(url) as client:
         edges = ingest.with_keys(edges, ingest.prepare_graph(client, graph, edges))
-        receipt = _load(client, graph, edges)
+        receipt, loaded = _load(client, graph, edges)
     if as_json:
-        display.print_json(receipt)
+        display.print_json({**display.document_of(receipt), "load": loaded})
         return
     display.output().print(
         display.figures(
             [
                 ("edges sent", f"{len(edges):,}"),
-                ("version", f"{receipt['version']:,}"),
-                ("error bound", f"{receipt['error_bound']:.1e}"),
-                ("last batch", display.milliseconds(receipt["seconds"]["total"])),
+                *display.counts(
+                    inserted=loaded.inserted,
+                    already_present=loaded.already_present,
+                    deleted=loaded.deleted,
+                    not_found=loaded.not_found,
+                    superseded=loaded.superseded,
+                    new_vertices=loaded.new_vertices,
+                ),
+                *display.unused(loaded.unused_columns),
+                ("version", f"{receipt.version:,}"),
+                ("error bound", f"{receipt.error_bound:.1e}"),
+                ("last batch", display.milliseconds(receipt.seconds["total"])),
             ]
         )
     )
@@ -78,7 +90,7 @@ def replay(
     with client_of(url) as client:
         kind = ingest.prepare_graph(client, graph, plan.initial)
         later = [ingest.with_keys(batch, kind) for batch in plan.batches]
-        present = client.graph(graph)["edges"]
+        present = client.graph(graph).edges
         if present:
             display.notices().print(
                 f"graph {graph!r} already has {present:,} edges: the figures are for the union"
@@ -101,9 +113,13 @@ def rank(
         Literal["float64", "float32"], typer.Option(help="float32: half the memory per vertex.")
     ] = "float64",
     backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
+    out: RanksOut = None,
     as_json: Json = False,
 ) -> None:
-    """Ranks the vertices of a file; needs no server."""
+    """Ranks the vertices of a file; needs no server.
+
+    --out writes the ranks of all vertices.
+    """
     from gpu import Options
     from service.cli import display
     from service.cli.rank import rank_edges
@@ -111,20 +127,24 @@ def rank(
     options = Options(
         damping=damping, dangling=dangling, target_error=target_error, storage=storage
     )
+    check_ranks_out(out)
     edges = read_edges(file)
     with display.working("ranking"):
-        ranking = rank_edges(edges, options, strategy, backend, top)
+        ranking = rank_edges(edges, options, strategy, backend, None if out else top)
+    write_ranks(out, ranking)
     if as_json:
-        display.print_json(ranking.document())
+        display.print_json(ranking.document(top))
         return
     console = display.output()
-    console.print(display.rank_table(ranking.places))
+    console.print(display.rank_table(ranking.places(top)))
     console.print()
     console.print(
         display.figures(
             [
                 ("vertices", f"{ranking.vertices:,}"),
                 ("edges", f"{ranking.edges:,}"),
+                *display.counts(duplicates=ranking.duplicates, superseded=ranking.superseded),
+                *display.unused(ranking.unused_columns),
                 ("error bound", f"{ranking.error_bound:.1e}"),
                 ("iterations", f"{ranking.iterations:,}"),
                 ("backend", ranking.backend),

@@ -212,7 +212,7 @@ def _send(
     drawn: generate.PreferentialAttachment,
     size: int,
     url: str,
-    strategy: str | None,
+    strategy: Strategy | None,
     as_json: bool,
 ) -> None:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""`liverank serve`, `demo`, `checkpoint`, `backup` and `restore`."""
+"""`liverank serve`, `demo`, `checkpoint`, `recompute`, `backup` and `restore`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.commands.options import DEFAULT_URL, Backend, Data, Graph, Json, Url, client_of
+from service.cli.commands.options import (
+    DEFAULT_URL,
+    Backend,
+    Data,
+    Graph,
+    Json,
+    Strategy,
+    Url,
+    client_of,
+)
 
 if TYPE_CHECKING:
     from service.storage.backup import CopiedGraph
@@ -97,10 +106,38 @@ def checkpoint(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json =
     display.output().print(
         display.figures(
             [
-                ("version", f"{taken['version']:,}"),
-                ("bytes", f"{taken['bytes']:,}"),
-                ("written in", display.milliseconds(taken["write_seconds"])),
-                ("batches waited", display.milliseconds(taken["pause_seconds"])),
+                ("version", f"{taken.version:,}"),
+                ("bytes", f"{taken.bytes:,}"),
+                ("written in", display.milliseconds(taken.write_seconds)),
+                ("batches waited", display.milliseconds(taken.pause_seconds)),
+            ]
+        )
+    )
+
+
+@app.command()
+def recompute(
+    graph: Graph = "default",
+    strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Has a server rank a graph again; its version does not change."""
+    from service.cli import display
+
+    with client_of(url) as client:
+        receipt = client.recompute(graph, strategy=strategy)
+    if as_json:
+        display.print_json(receipt)
+        return
+    display.output().print(
+        display.figures(
+            [
+                ("version", f"{receipt.version:,}"),
+                ("revision", f"{receipt.revision:,}"),
+                ("iterations", f"{receipt.iterations:,}"),
+                ("error bound", f"{receipt.error_bound:.1e}"),
+                ("time", display.milliseconds(receipt.seconds["total"])),
             ]
         )
     )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from service.client import Client
+    from liverank.client import Client
+    from liverank.tables import Tabular
     from service.formats.edge_list import EdgeList
 
 Strategy = Literal[
@@ -29,16 +30,42 @@ File = Annotated[
         metavar="FILE", exists=True, dir_okay=False, help="An edge list, compressed or not."
     ),
 ]
-Url = Annotated[str, typer.Option(help="The server.")]
+Url = Annotated[str, typer.Option(envvar="LIVERANK_URL", help="The server.")]
 Graph = Annotated[str, typer.Option(help="The graph's name.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 Data = Annotated[str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")]
 
+RANK_FILES = (".txt", ".csv", ".ndjson", ".parquet", ".arrow")
+RanksOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="A file for the ranks: .txt, .csv, .ndjson (also .gz, .zst, .bz2), .parquet, .arrow.",
+    ),
+]
+
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
+def check_ranks_out(out: Path | None) -> None:
+    """Raises CommandError for a path that `write_ranks` cannot write, before there are ranks."""
+    if out is not None:
+        from service.cli.table_files import check_path
+
+        check_path(out, RANK_FILES)
+
+
+def write_ranks(out: Path | None, ranks: Tabular) -> None:
+    """Writes vertices and ranks, best first. Raises CommandError, OSError."""
+    if out is not None:
+        from service.cli.table_files import write_table
+
+        write_table(out, ranks.to_arrow())
+
+
 def client_of(url: str) -> Client:
-    from service.client import Client
+    from liverank import Client
 
     return Client(url)
 
@@ -58,7 +85,7 @@ def send_batches(
     graph: str,
     batches: Iterable[EdgeList],
     total: int,
-    strategy: str | None,
+    strategy: Strategy | None,
     as_json: bool,
 ) -> None:
     """Sends batches in sequence, and prints a row or a JSON line for each.
@@ -70,9 +97,8 @@ def send_batches(
     stream = ingest.replay(client, graph, batches, strategy)
     if as_json:
         for batch in stream:
-            display.print_json(
-                {"batch": batch.number, "latency_seconds": batch.latency, **batch.receipt}
-            )
+            receipt = display.document_of(batch.receipt)
+            display.print_json({"batch": batch.number, "latency_seconds": batch.latency, **receipt})
         return
     with display.ReplayTable(total) as table:
         for batch in stream:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import bz2
+import csv
+import gzip
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pytest
 
 from gpu import Options
-from service.cli import generate
+from service.cli import table_files
 from service.cli.rank import rank_edges
 from service.formats.edge_files import read_edge_list
 from tests.service.graphs import edge_list
@@ -56,7 +61,7 @@ def test_generate_obeys_ctrl_c_and_leaves_no_incomplete_file(
                 signal.raise_signal(signal.SIGINT)
             super().write_batch(piece)
 
-    monkeypatch.setattr(generate, "PIECE_EDGES", 1000)
+    monkeypatch.setattr(table_files, "PIECE_ROWS", 1000)
     monkeypatch.setattr(pa.csv, "CSVWriter", Interrupted)
     file = tmp_path / f"graph{suffix}"
     # a shell that starts the tests in the background has them ignore the signal
@@ -293,3 +298,105 @@ def test_a_vertex_that_lost_all_edges_is_still_ranked() -> None:
     edges = edge_list(["a", "a", "a"], ["b", "c", "c"], [0, 1, 2], [True, True, False])
     ranking = rank_edges(edges, Options(), "static", "cpu", top=3)
     assert (ranking.vertices, ranking.edges) == (3, 1)
+
+
+def read_ranks(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of ranks, by another reader than the writer's where there is one."""
+    name = path.name
+    if ".parquet" in name:
+        return pl.read_parquet(path).to_dicts()
+    if ".arrow" in name:
+        return pl.read_ipc(path).to_dicts()
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    if path.suffix == ".bz2":
+        content = bz2.decompress(content)
+    if path.suffix == ".zst":
+        content = pa.CompressedInputStream(pa.py_buffer(content), "zstd").read()
+    if ".ndjson" in name:
+        return [json.loads(line) for line in content.splitlines()]
+    is_csv = ".csv" in name
+    rows = list(csv.reader(content.decode().splitlines(), delimiter="," if is_csv else "\t"))
+    if is_csv:
+        assert rows.pop(0) == ["vertex", "rank"]
+    return [{"vertex": vertex, "rank": float(rank)} for vertex, rank in rows]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("r.txt", "r.csv", "r.ndjson", "r.parquet", "r.arrow"),
+        *("r.txt.gz", "r.csv.zst", "r.ndjson.bz2", "r.ndjson.gz"),
+    ],
+)
+def test_rank_writes_the_ranks_of_all_vertices(
+    run: Any, triangle: Path, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / name
+    code, printed, error = run("rank", triangle, "--top", 1, "--json", "--out", out)
+    assert (code, error) == (0, "")
+    written = read_ranks(out)
+    assert [row["vertex"] for row in written] == ["a", "b", "c", "d"]
+    assert sum(row["rank"] for row in written) == pytest.approx(1)
+    (first,) = json.loads(printed)["ranks"]
+    assert written[0] == first
+
+
+def test_a_file_of_ranks_that_cannot_be_written_is_refused_first(
+    run: Any, triangle: Path, tmp_path: Path
+) -> None:
+    code, out, error = run("rank", triangle, "--out", tmp_path / "r.xls")
+    assert (code, out) == (1, "")
+    assert error == (
+        f"liverank: {tmp_path}/r.xls: the name must end in .txt, .csv, .ndjson, .parquet or "
+        ".arrow; .txt, .csv and .ndjson may be compressed: .gz, .zst or .bz2\n"
+    )
+    keys = tmp_path / "keys.csv"
+    keys.write_text('source,target\n"a\tb",c\n')
+    code, _, error = run("rank", keys, "--out", tmp_path / "r.txt")
+    assert code == 1
+    assert error.endswith(".csv, .ndjson, .parquet and .arrow hold any key\n")
+    assert not (tmp_path / "r.txt").exists()
+    assert run("rank", keys, "--out", tmp_path / "r.csv")[0] == 0
+    assert {row["vertex"] for row in read_ranks(tmp_path / "r.csv")} == {"a\tb", "c"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        (
+            "g.csv",
+            "source,target,weight,note\na,b,1,x\na,b,2,y\nb,c,1,z\n",
+            {"duplicates": "1", "columns not used": "weight, note"},
+        ),
+        ("g.txt", "1 2 7 5\n2 3 5 4\n", {"columns not used": "column 3, column 4"}),
+        ("g.txt", "1 2 5\n2 3 6\n1 2 7\n", {"duplicates": "1", "columns not used": "times"}),
+        (
+            "g.mtx",
+            "%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2 0.5\n",
+            {"columns not used": "values"},
+        ),
+        ("g.txt", "0 + 1 2\n0 + 2 3\n1 - 1 2\n", {"superseded": "2"}),
+        ("g.txt", "1 2\n2 3\n", {}),
+    ],
+)
+def test_rank_says_what_of_a_file_did_not_count(
+    run: Any, tmp_path: Path, name: str, content: str, rows: dict[str, str]
+) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    code, out, _ = run("rank", file)
+    assert code == 0
+    found = re.findall(r"^(duplicates|superseded|columns not used) +(.*)$", out, re.MULTILINE)
+    assert {name: value.rstrip() for name, value in found} == rows
+    document = json.loads(run("rank", file, "--json")[1])
+    assert str(document["duplicates"] or "") == rows.get("duplicates", "")
+    assert ", ".join(document["unused_columns"]) == rows.get("columns not used", "")
+
+
+def test_columns_of_a_table_that_are_not_used_are_named(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "g.parquet"
+    columns = {"w": [1.0, 2.0], "src": ["a", "b"], "dst": ["b", "a"], "time": [1, 2]}
+    pl.DataFrame(columns).write_parquet(file)
+    assert json.loads(run("rank", file, "--json")[1])["unused_columns"] == ["w", "times"]

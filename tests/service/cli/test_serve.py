@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from liverank.client import Client
 from service.cli.demo import running_service
-from service.client import Client
 from service.storage.graph_store import GraphStore
 
 
@@ -34,7 +34,7 @@ def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:
                 if client.ready():
                     break
                 time.sleep(0.1)
-            assert client.send("default", insert=[("a", "b")])["version"] == 1
+            assert client.send("default", insert=[("a", "b")]).version == 1
         process.send_signal(signal.SIGTERM)
         process.stderr.read()
     assert process.returncode in (0, -signal.SIGTERM)

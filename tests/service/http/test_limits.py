@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.client import Client
+from liverank.client import Client
 from service.errors import TooBusy
 from service.http.limits import STARTS_PER_ROUND, ConcurrencyLimit, FairStart, RequestContext
 from service.settings import Settings
@@ -136,7 +136,7 @@ def test_the_client_waits_for_a_full_queue(small: Server) -> None:
             wait_for(lambda: pipeline.batches.refused > refused)
         for thread in (*threads, last):
             thread.join()
-    assert receipts[0]["version"] == small.http.get("/graphs/g").json()["version"]
+    assert receipts[0].version == small.http.get("/graphs/g").json()["version"]
 
 
 # Requests and bodies

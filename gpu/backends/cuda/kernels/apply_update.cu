@@ -10,6 +10,7 @@
 //     fill_holes      moves the entries
 //     finish_rows     starts, lengths, capacities and degrees; the changed rows with their old degrees
 //
+// If WEIGHTED, a weight goes with each entry: 4 bytes more wherever an entry is read or written.
 // Rows are unordered. The order in a row follows from the sorted keys alone, never from the order of threads.
 // Launch: BLOCK threads a block; a block a tile for plan_rows and find_holes; a thread an item for place_changes, fill_holes
 // and finish_rows; any grid for move_rows, which balances the rows over warps as `locate` does.
@@ -20,6 +21,8 @@ __device__ __forceinline__ bool is_misbinned(int bin, int64 length) {
            (bin > 0 && length <= limit_of(bin - 1) / MISBINNED_FACTOR);
 }
 
+__device__ __forceinline__ bool loses_loop(signed char loop) { return loop < 0 || (WEIGHTED && loop == LOOP_REWEIGHTED); }
+
 // What one row loses and gains, its loop excluded.
 struct Row {
     int vertex, removed, added;
@@ -29,7 +32,7 @@ struct Row {
 __device__ __forceinline__ Row row_of(int row, const int* row_vertex, const signed char* row_loop, const int* row_removed,
                                       const int* row_added) {
     const signed char loop = row_loop[row];
-    return {row_vertex[row], row_removed[row + 1] - row_removed[row] - (loop < 0),
+    return {row_vertex[row], row_removed[row + 1] - row_removed[row] - loses_loop(loop),
             row_added[row + 1] - row_added[row] - (loop > 0), loop};
 }
 
@@ -105,11 +108,14 @@ __global__ void __launch_bounds__(BLOCK, 2) plan_rows(
 
 __global__ void __launch_bounds__(BLOCK) move_rows(
     const int64* __restrict__ counters, const int* __restrict__ row_vertex, const int64* __restrict__ new_start,
-    const int64* __restrict__ move_work, const int64* __restrict__ row_starts, int64 end, int4* column_indices) {
+    const int64* __restrict__ move_work, const int64* __restrict__ row_starts, int64 end, int4* column_indices,
+    float4* weights) {
     const int64 rows = counters[Counter::ROWS];
     const auto begins = [&](int64 row) { return move_work[row]; };
     const auto one = [&](int64 row, int64 quad) {
-        column_indices[(end + new_start[row]) / QUAD + quad] = column_indices[row_starts[row_vertex[row]] / QUAD + quad];
+        const int64 to = (end + new_start[row]) / QUAD + quad, from = row_starts[row_vertex[row]] / QUAD + quad;
+        column_indices[to] = column_indices[from];
+        if constexpr (WEIGHTED) weights[to] = weights[from];
     };
     const auto whole = [&](int64 row, int64 first, int64 last) {
 #pragma unroll 4
@@ -125,9 +131,10 @@ __global__ void __launch_bounds__(BLOCK) place_changes(
     const int* __restrict__ row_added, const int* __restrict__ removed_row, const int* __restrict__ removed_neighbour,
     const int* __restrict__ removed_slot, const int* __restrict__ added_row, const int* __restrict__ added_neighbour,
     const int64* __restrict__ new_start, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    int* __restrict__ column_indices, int64 end, int64 removals, int64 additions, uint8* __restrict__ loop,
-    int* __restrict__ removed_sources, int* __restrict__ removed_targets, int* __restrict__ added_sources,
-    int* __restrict__ added_targets) {
+    int* __restrict__ column_indices, float* __restrict__ weights, int64 end, int64 removals, int64 additions,
+    Loop* __restrict__ loop, int* __restrict__ removed_sources, int* __restrict__ removed_targets,
+    int* __restrict__ added_sources, int* __restrict__ added_targets, const float* __restrict__ before,
+    const float* __restrict__ after, float* __restrict__ removed_weights, float* __restrict__ added_weights) {
     const int64 item = (int64)blockIdx.x * BLOCK + threadIdx.x;
     if (item >= removals + additions) return;
     const bool adds = item >= removals;
@@ -138,24 +145,29 @@ __global__ void __launch_bounds__(BLOCK) place_changes(
     if constexpr (OUTGOING) {
         (adds ? added_sources : removed_sources)[at] = row.vertex;
         (adds ? added_targets : removed_targets)[at] = neighbour;
+        if constexpr (WEIGHTED) (adds ? added_weights : removed_weights)[at] = (adds ? after : before)[at];
         if (neighbour == row.vertex) {
-            loop[row.vertex] = adds;
+            // a loop with another weight is removed and added
+            if constexpr (!WEIGHTED) loop[row.vertex] = adds;
+            else if (adds || row.loop < 0) loop[row.vertex] = adds ? after[at] : 0.0f;
             return;
         }
     }
     const int64 moved = new_start[row_index];
-    int* slots = column_indices + (moved >= 0 ? end + moved : row_starts[row.vertex]);
+    const int64 begin = moved >= 0 ? end + moved : row_starts[row.vertex];
+    int* slots = column_indices + begin;
     if (adds) {
         const int rank = (int)at - row_added[row_index] - (row.loop > 0 && neighbour > row.vertex);
         int64 slot = row_lengths[row.vertex] + (int64)rank - row.removed;
         if (rank < row.removed) {
             int reused = row_removed[row_index] + rank;
-            reused += row.loop < 0 && removed_neighbour[reused] >= row.vertex;
+            reused += loses_loop(row.loop) && removed_neighbour[reused] >= row.vertex;
             slot = removed_slot[reused];
         }
         slots[slot] = neighbour;
+        if constexpr (WEIGHTED) weights[begin + slot] = after[at];
     } else {
-        const int rank = (int)at - row_removed[row_index] - (row.loop < 0 && neighbour > row.vertex);
+        const int rank = (int)at - row_removed[row_index] - (loses_loop(row.loop) && neighbour > row.vertex);
         if (rank >= row.added) slots[removed_slot[at]] = -1;
     }
 }
@@ -165,11 +177,12 @@ __global__ void __launch_bounds__(BLOCK, 4) find_holes(
     const int* __restrict__ row_added, const int* __restrict__ removed_row, const int* __restrict__ removed_neighbour,
     const int* __restrict__ removed_slot, const int* __restrict__ new_length, const int64* __restrict__ row_starts,
     int64 removals, const int* __restrict__ column_indices, uint64* scan, int64* __restrict__ hole, int* __restrict__ filler,
-    int64* __restrict__ counters) {
+    int64* __restrict__ counters, const float* __restrict__ weights, float* __restrict__ filler_weights) {
     const int64 tile = next_tile(scan);
     const int64 first = first_item(tile, ITEMS);
     int64 hole_at[ITEMS];
     int filled_by[ITEMS];
+    [[maybe_unused]] float filler_weight[ITEMS];
     uint64 pairs[1][ITEMS];
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
@@ -179,11 +192,12 @@ __global__ void __launch_bounds__(BLOCK, 4) find_holes(
         if (at >= removals) continue;
         const int row_index = removed_row[at], neighbour = removed_neighbour[at];
         const Row row = row_of(row_index, row_vertex, row_loop, row_removed, row_added);
-        const int rank = (int)at - row_removed[row_index] - (row.loop < 0 && neighbour > row.vertex);
+        const int rank = (int)at - row_removed[row_index] - (loses_loop(row.loop) && neighbour > row.vertex);
         if (neighbour == row.vertex || rank < row.added) continue;
         const int64 begin = row_starts[row.vertex], end = new_length[row_index];
         if (removed_slot[at] < end) hole_at[item] = begin + removed_slot[at];
         filled_by[item] = column_indices[begin + end + rank - row.added];
+        if constexpr (WEIGHTED) filler_weight[item] = weights[begin + end + rank - row.added];
         pairs[0][item] = (uint64)(hole_at[item] >= 0) | (uint64)(filled_by[item] >= 0) << HALF;
     }
     exclusive_sums(scan, tile, pairs);
@@ -192,15 +206,19 @@ __global__ void __launch_bounds__(BLOCK, 4) find_holes(
         uint64 holes = pairs[0][item] & LOW;
         if (hole_at[item] >= 0) hole[holes++] = hole_at[item];
         if (filled_by[item] >= 0) filler[pairs[0][item] >> HALF] = filled_by[item];
+        if constexpr (WEIGHTED)
+            if (filled_by[item] >= 0) filler_weights[pairs[0][item] >> HALF] = filler_weight[item];
         if (first + item * WARP + 1 == removals) counters[Counter::HOLES] = (int64)holes;
     }
 }
 
 __global__ void __launch_bounds__(BLOCK) fill_holes(
     const int64* __restrict__ counters, const int64* __restrict__ hole, const int* __restrict__ filler,
-    int* __restrict__ column_indices) {
+    int* __restrict__ column_indices, const float* __restrict__ filler_weights, float* __restrict__ weights) {
     const int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x;
-    if (at < counters[Counter::HOLES]) column_indices[hole[at]] = filler[at];
+    if (at >= counters[Counter::HOLES]) return;
+    column_indices[hole[at]] = filler[at];
+    if constexpr (WEIGHTED) weights[hole[at]] = filler_weights[at];
 }
 
 template <bool OUTGOING>
@@ -208,14 +226,18 @@ __global__ void __launch_bounds__(BLOCK) finish_rows(
     int64 changed, const int* __restrict__ changed_row, const int* __restrict__ row_vertex,
     const signed char* __restrict__ row_loop, const int* __restrict__ new_length, const int64* __restrict__ new_start,
     int64 end, int64* __restrict__ row_starts, int* __restrict__ row_lengths, int* __restrict__ capacities,
-    const uint8* __restrict__ loop, int* __restrict__ degree, int* __restrict__ sources, int* __restrict__ old_degree) {
+    const Loop* __restrict__ loop, Degree* __restrict__ degree, int* __restrict__ sources, Degree* __restrict__ old_degree) {
     const int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x;
     if (at >= changed) return;
     const int row = changed_row[at], vertex = row_vertex[row], after = new_length[row];
     if constexpr (OUTGOING) {
         sources[at] = vertex;
-        old_degree[at] = row_lengths[vertex] + loop[vertex] - row_loop[row];
-        degree[vertex] = after + loop[vertex];
+        if constexpr (WEIGHTED) {  // strengths are summed afterwards
+            old_degree[at] = degree[vertex];
+        } else {
+            old_degree[at] = row_lengths[vertex] + loop[vertex] - row_loop[row];
+            degree[vertex] = after + loop[vertex];
+        }
     }
     row_lengths[vertex] = after;
     if (new_start[row] >= 0) {

@@ -25,16 +25,36 @@ struct Pair {
     double even, odd;
 };
 
-__device__ __forceinline__ void add_pair(Pair& sum, uint32 contributions) {
-    sum.even += scaled_down(contributions << 16);
-    sum.odd += scaled_down(contributions);
+// The weight of an edge as `add_pair` takes it: multiplied by SCALE, so that its product with a contribution is neither
+// rounded nor too small, and the sum needs no factor. Exact: SCALE·w is below 2^1024.
+using EdgeWeight = Either<WEIGHTED, double, int>::Type;
+constexpr double SUM_SCALE = WEIGHTED ? 1.0 : SCALE;
+
+__device__ __forceinline__ EdgeWeight edge_weight(const float* weights, int64 slot) {
+    if constexpr (WEIGHTED) return SCALE * __ldg(weights + slot);
+    else return 1;
+}
+
+__device__ __forceinline__ EdgeWeight shuffled(EdgeWeight weight, int lane, int width) {
+    if constexpr (WEIGHTED) return __shfl_sync(FULL, weight, lane, width);
+    else return weight;
+}
+
+__device__ __forceinline__ void add_pair(Pair& sum, uint32 contributions, EdgeWeight weight) {
+    if constexpr (WEIGHTED) {
+        sum.even += weight * scaled_down(contributions << 16);
+        sum.odd += weight * scaled_down(contributions);
+    } else {
+        sum.even += scaled_down(contributions << 16);
+        sum.odd += scaled_down(contributions);
+    }
 }
 
 // What all threads of a row need, computed by one thread.
 struct alignas(16) Row {
     double diagonal;    // 1 - αℓ/d
-    double degree;      // d
-    double out_weight;  // α for each out-edge
+    double degree;      // d, or the strength
+    double out_weight;  // α for each out-edge, times its weight
     double z, image;    // z and A·z
     float scale;        // 1 / ((1 - αℓ/d)·d), or 0
     int vertex;
@@ -51,13 +71,14 @@ struct Deflation {
 
 template <bool DEFLATED>
 __device__ __forceinline__ Row row_of(
-    int vertex, int count, int64 begin, int out_length, int loop, int d, double damping, const Deflation& deflation) {
+    int vertex, int count, int64 begin, int out_length, Loop loop, Degree d, double damping, const Deflation& deflation) {
     const double diagonal = diagonal_of(d, loop, damping);
     // a contribution need not be exact: the rounding stays in the residual
     const float scale = d > 0 ? 1.0f / (float)(diagonal * d) : 0.0f;
     const double z = DEFLATED ? deflation.z[vertex] : 0.0;
     const double image = DEFLATED ? deflation.rhs_scale - deflation.residual[vertex] : 0.0;
-    return {diagonal, (double)d, damping * out_length, z, image, scale, vertex, begin, count};
+    const double sent = WEIGHTED ? damping * ((double)d - loop) : damping * out_length;
+    return {diagonal, (double)d, sent, z, image, scale, vertex, begin, count};
 }
 
 // COLUMN_SUMS sums: an upper bound on ‖r‖₁, Σr, and the change of Σy.
@@ -71,7 +92,7 @@ __device__ __forceinline__ uint32 step_row(
     const Row& row, double incoming_mass, double damping, double coefficient, double& value, float& remainder,
     ColumnSums& sums) {
     const double residual = damping * incoming_mass + remainder - (DEFLATED ? coefficient * row.image : 0.0);
-    const uint32 contribution = round_to_bfloat16((float)residual * row.scale);
+    const uint32 contribution = round_to_bfloat16(bounded((float)residual * row.scale));
     const double exact = (double)__uint_as_float(contribution << 16);
     const double pushed = row.degree > 0.0 ? exact * row.degree : residual;
     const double rest = residual - row.diagonal * pushed, sent = row.out_weight * exact;
@@ -103,7 +124,7 @@ constexpr int EDGE_PAIRS = 8;  // pairs of edges whose contributions a warp load
 
 // Adds the contributions of the neighbours that the warp holds from a slot on; SOME: some of them may be missing.
 template <bool SOME>
-__device__ __forceinline__ void add_edges(Pair& sum, int ids, int slot, Address contributions) {
+__device__ __forceinline__ void add_edges(Pair& sum, int ids, EdgeWeight weights, int slot, Address contributions) {
     const int half = threadIdx.x % WARP / PAIRS;
     uint32 seen[EDGE_PAIRS];
 #pragma unroll
@@ -112,7 +133,7 @@ __device__ __forceinline__ void add_edges(Pair& sum, int ids, int slot, Address 
         seen[pair] = !SOME || u >= 0 ? contribution_pair(contributions, u) : 0u;
     }
 #pragma unroll
-    for (int pair = 0; pair < EDGE_PAIRS; ++pair) add_pair(sum, seen[pair]);
+    for (int pair = 0; pair < EDGE_PAIRS; ++pair) add_pair(sum, seen[pair], shuffled(weights, slot + 2 * pair + half, WARP));
 }
 
 // The neighbour in a slot, or -1.
@@ -120,22 +141,29 @@ __device__ __forceinline__ int neighbour(const int* neighbours, int slot, int co
     return slot < count ? __ldg(neighbours + slot) : -1;
 }
 
+// The weight of the edge in a slot; 0 behind the last.
+__device__ __forceinline__ EdgeWeight weight_in(const float* weights, int slot, int count) {
+    return slot < count ? edge_weight(weights, slot) : 0;
+}
+
 // Σ contributions of `count` neighbours, for the column of `column_of`. ids: the first WARP of them, one in each thread. All
 // threads of the warp take part.
-__device__ __forceinline__ double gathered(const int* neighbours, int count, int ids, Address contributions) {
+__device__ __forceinline__ double gathered(
+    const int* neighbours, const float* weights, int count, int ids, Address contributions) {
     const int lane = threadIdx.x % WARP;
     Pair sum = {0.0, 0.0};
     for (int first = 0; first < count; first += WARP) {
         const int next = neighbour(neighbours, first + WARP + lane, count);
+        const EdgeWeight own = weight_in(weights, first + lane, count);
         const int some = min(WARP, count - first);
         int slot = 0;
-        for (; slot + 2 * EDGE_PAIRS <= some; slot += 2 * EDGE_PAIRS) add_edges<false>(sum, ids, slot, contributions);
-        if (slot < some) add_edges<true>(sum, ids, slot, contributions);
+        for (; slot + 2 * EDGE_PAIRS <= some; slot += 2 * EDGE_PAIRS) add_edges<false>(sum, ids, own, slot, contributions);
+        if (slot < some) add_edges<true>(sum, ids, own, slot, contributions);
         ids = next;
     }
     sum.even += __shfl_xor_sync(FULL, sum.even, PAIRS);
     sum.odd += __shfl_xor_sync(FULL, sum.odd, PAIRS);
-    return SCALE * (lane < PAIRS ? sum.even : sum.odd);
+    return SUM_SCALE * (lane < PAIRS ? sum.even : sum.odd);
 }
 
 // The block's sums, from those of each warp for each column. partial_sums: double[blocks, COLUMN_SUMS, COLUMNS].

@@ -3,35 +3,40 @@
 // If y is float64, contributions are bfloat16: half the bytes of random reads, and more of them fit into the caches. Nothing is
 // lost: the step is what the rounded contribution stands for, contribution · d, which float64 holds exactly, and the rest of
 // the residual, 1/256 at most, stays for the next sweep.
-// If y is float32, it moves by what it can represent, and the contribution, a float32, follows from that.
+// If y is float32, it moves by what it can represent, and the contribution, a float32, follows from that: if WEIGHTED a double,
+// since a strength may be of any size.
+// A strength is no integer: contribution · d is rounded then (gpu.pagerank.certificate). One so small that the contribution
+// exceeds bfloat16 gets the largest there is, and the rest of the residual stays.
 
 template <typename Value> struct ContributionOf;
 template <> struct ContributionOf<double> { using Type = unsigned short; };
-template <> struct ContributionOf<float> { using Type = float; };
+template <> struct ContributionOf<float> { using Type = Either<WEIGHTED, double, float>::Type; };
 template <typename Value> using Contribution = typename ContributionOf<Value>::Type;
 
 __device__ __forceinline__ double exact(unsigned short contribution) {
     return (double)__uint_as_float((unsigned)contribution << 16);
 }
 __device__ __forceinline__ double exact(float contribution) { return (double)contribution; }
+__device__ __forceinline__ double exact(double contribution) { return contribution; }
 
 // Only the rounded value counts, so what is rounded need not be exact.
 template <typename Value>
-__device__ __forceinline__ Contribution<Value> contribution_of(double value, double residual, int d, double diagonal) {
+__device__ __forceinline__ Contribution<Value> contribution_of(double value, double residual, Degree d, double diagonal) {
     if (d == 0) return (Contribution<Value>)0;
-    if constexpr (sizeof(Value) == sizeof(float)) return (float)(((Value)(value + residual / diagonal) - value) / d);
-    else return (unsigned short)round_to_bfloat16(__fdividef((float)residual, (float)diagonal * (float)d));
+    if constexpr (sizeof(Value) == sizeof(float))
+        return (Contribution<Value>)(((Value)(value + residual / diagonal) - value) / d);
+    else return (unsigned short)round_to_bfloat16(bounded(__fdividef((float)residual, (float)diagonal * (float)d)));
 }
 
 // The step δ that a contribution stands for, if y is float64. A dangling vertex takes all of its residual and sends nothing.
-__device__ __forceinline__ double step_of(unsigned short contribution, double residual, int d) {
+__device__ __forceinline__ double step_of(unsigned short contribution, double residual, Degree d) {
     return d > 0 ? exact(contribution) * d : residual;
 }
 
 // y after the step.
 template <typename Value>
 __device__ __forceinline__ Value next_value(
-    double value, double residual, Contribution<Value> contribution, int d, double diagonal) {
+    double value, double residual, Contribution<Value> contribution, Degree d, double diagonal) {
     if constexpr (sizeof(Value) == sizeof(float)) return (Value)(value + residual / diagonal);
     else return value + step_of(contribution, residual, d);
 }
@@ -39,12 +44,12 @@ __device__ __forceinline__ Value next_value(
 // What Σr will contain because of v after a sweep, apart from the rounding of y: α·contribution·(d - ℓ) is sent, and
 // r - (1 - αℓ/d)·contribution·d stays.
 template <typename Value>
-__device__ __forceinline__ double next_residual(double residual, Contribution<Value> contribution, int d, double damping) {
+__device__ __forceinline__ double next_residual(double residual, Contribution<Value> contribution, Degree d, double damping) {
     return d > 0 ? residual - (1.0 - damping) * (exact(contribution) * d) : 0.0;
 }
 
 // Whether a vertex has no edge but its own loop. It receives nothing and sends nothing, so its y follows β at once.
-__device__ __forceinline__ bool is_isolated(int d, uint8 loop, int in_length) { return d == loop && in_length == 0; }
+__device__ __forceinline__ bool is_isolated(Degree d, Loop loop, int in_length) { return d == loop && in_length == 0; }
 
 // y and r of an isolated vertex once y has taken all of a residual that it can represent.
 template <typename Value>

@@ -13,7 +13,7 @@ __device__ __forceinline__ void flag(int v, int* flags, int* fresh, uint64* foun
 // chunk of EDGE_CHUNK edges of an out-list. ends[i]: chunks of the out-lists of vertices[0 … i], at least one each.
 __global__ void __launch_bounds__(BLOCK, 4) expand_forward(
     const int* __restrict__ vertices, const int64* __restrict__ ends, int64 count, const int64* __restrict__ row_starts,
-    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const uint8* __restrict__ loop, int* flags,
+    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const Loop* __restrict__ loop, int* flags,
     int* fresh, uint64* found) {
     const int64 chunks = ends[count - 1];
     const int lane = threadIdx.x % WARP;
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(BLOCK, 4) expand_forward(
         const int64 last = row_lengths[u] - offset < EDGE_CHUNK ? row_lengths[u] : offset + EDGE_CHUNK;
         const int* neighbours = column_indices + row_starts[u];
         for (int64 slot = offset + lane; slot < last; slot += WARP) flag(neighbours[slot], flags, fresh, found);
-        if (lane == 0 && offset == 0 && loop[u]) flag(u, flags, fresh, found);
+        if (lane == 0 && offset == 0 && loop[u] != 0) flag(u, flags, fresh, found);
     }
 }
 
@@ -34,14 +34,14 @@ constexpr int FEW = 8;  // entries of a row that one thread looks at
 // thread takes a vertex; if FEW entries are not enough, its warp looks at the others.
 __global__ void __launch_bounds__(BLOCK, 4) expand_backward(
     int64 vertices, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const uint8* __restrict__ loop, const uint8* __restrict__ frontier, int* flags,
+    const int* __restrict__ column_indices, const Loop* __restrict__ loop, const uint8* __restrict__ frontier, int* flags,
     int* fresh, uint64* found) {
     const int lane = threadIdx.x % WARP;
     const int64 step = (int64)gridDim.x * BLOCK;
     for (int64 first = (int64)blockIdx.x * BLOCK + threadIdx.x - lane; first < vertices; first += step) {
         const int64 v = first + lane;
         const bool open = v < vertices && !flags[v];
-        bool reached = open && loop[v] && frontier[v];
+        bool reached = open && loop[v] != 0 && frontier[v];
         const int count = open && !reached ? row_lengths[v] : 0;
         const int64 begin = count > 0 ? row_starts[v] : 0;
         for (int slot = 0; slot < count && slot < FEW && !reached; ++slot) reached = frontier[column_indices[begin + slot]];

@@ -12,8 +12,8 @@ from itertools import accumulate
 
 from gpu.operations.csr import ALIGNMENT
 from gpu.operations.generate import FEISTEL_ROUNDS
-from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT
-from gpu.operations.update import COUNTERS, DELETE, INSERT, SCAN_TILE
+from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT, SPARED_GROWTH
+from gpu.operations.update import COUNTERS, DELETE, INSERT, LOOP_REWEIGHTED, SCAN_TILE
 
 BLOCK, WARP = 256, 32
 """Threads of a block, unless a kernel says otherwise, and of a warp."""
@@ -51,6 +51,9 @@ ROW_CHUNK = 1024
 
 ROWS_PER_WARP = 4
 """Rows that a warp of `sweep_many` prepares at a time."""
+
+LONG_STRENGTH = 2048
+"""Out-edges of a vertex whose weights a block sums; a warp sums fewer."""
 
 BUCKET_BITS = 7
 BUCKETS = (32 - BUCKET_BITS) << BUCKET_BITS
@@ -96,7 +99,7 @@ def _each_value(*names: str) -> tuple[str, ...]:
 _IDS = ("int", "int64")
 _FLAGS = ("false", "true")
 
-NAMES: dict[str, tuple[str, ...]] = {
+_FILES: dict[str, tuple[str, ...]] = {
     "residual": (
         "compute_residual<double, false>",
         "compute_residual<float, true>",
@@ -134,6 +137,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "top_k_list",
         "top_k_columns_histogram",
         "top_k_columns_list",
+        *_each_value("list_changed"),
         "highest_bound",
     ),
     "frontier": ("expand_forward", "expand_backward"),
@@ -168,7 +172,19 @@ NAMES: dict[str, tuple[str, ...]] = {
         "entries",
     ),
 }
-"""The C++ name expressions of the kernels in each file."""
+"""The C++ name expressions of the kernels in each file that an unweighted graph uses."""
+
+_WEIGHTED = "_weighted"
+
+_ONLY_WEIGHTED = {"weights": ("deduplicate_weighted", "sum_weights")}
+"""The same for files that a weighted graph alone uses."""
+
+NAMES = _FILES | {
+    f"{name}{_WEIGHTED}": kernels for name, kernels in (_FILES | _ONLY_WEIGHTED).items()
+}
+"""The name expressions of each translation unit. A file is compiled once for unweighted graphs and
+once, as another unit, for weighted ones: with WEIGHTED set, and other types of degrees and loops.
+"""
 
 HEADERS: dict[str, tuple[str, ...]] = {
     "residual": ("common.cuh", "rows.cuh"),
@@ -177,7 +193,8 @@ HEADERS: dict[str, tuple[str, ...]] = {
     "multivector": ("common.cuh", "columns.cuh"),
     **dict.fromkeys(("select", "frontier", "generate"), ("common.cuh",)),
     **dict.fromkeys(
-        ("resolve_update", "apply_update", "rebuild"), ("common.cuh", "scan.cuh", "permutation.cuh")
+        ("resolve_update", "apply_update", "rebuild", "weights"),
+        ("common.cuh", "scan.cuh", "permutation.cuh"),
     ),
 }
 """The headers in front of each file, after the constants."""
@@ -185,20 +202,38 @@ HEADERS: dict[str, tuple[str, ...]] = {
 COOPERATIVE = frozenset({"push"})
 """Files whose kernels are launched with all blocks resident, so that they can synchronise."""
 
+
+def unit(file: str, weighted: bool) -> str:
+    """The translation unit of a file for one kind of graph."""
+    return file + _WEIGHTED if weighted else file
+
+
+def file_of(unit: str) -> str:
+    """The file of a translation unit."""
+    return unit.removesuffix(_WEIGHTED)
+
+
+def is_weighted(unit: str) -> bool:
+    """Whether a translation unit is for weighted graphs."""
+    return unit.endswith(_WEIGHTED)
+
+
 COMPILE_OPTIONS = ("-std=c++17",)
 
 
 @cache
 def source(name: str) -> str:
-    """The whole translation unit of ``<name>.cu``; messages name its parts and their lines."""
-    folder = files(__package__)
-    parts = (*HEADERS[name], f"{name}.cu")
+    """The whole text of a translation unit; messages name its parts and their lines."""
+    folder, file = files(__package__), file_of(name)
+    parts = (*HEADERS[file], f"{file}.cu")
     texts = [f'#line 1 "{part}"\n{(folder / part).read_text("utf-8")}' for part in parts]
-    return "\n".join([_constants(), *texts])
+    return "\n".join([_constants(is_weighted(name)), *texts])
 
 
-def _constants() -> str:
-    """The constants of this module and of the contracts, as C++."""
+def _constants(weighted: bool) -> str:
+    """The constants of this module and of the contracts, as C++; and the types of
+    gpu.operations.csr.GraphView.
+    """
     numbers = {
         "BLOCK": BLOCK,
         "WARP": WARP,
@@ -212,6 +247,7 @@ def _constants() -> str:
         "COLUMN_SUMS": COLUMN_SUMS,
         "ROW_CHUNK": ROW_CHUNK,
         "ROWS_PER_WARP": ROWS_PER_WARP,
+        "LONG_STRENGTH": LONG_STRENGTH,
         "BUCKET_BITS": BUCKET_BITS,
         "BUCKETS": BUCKETS,
         "RANGE_ITEMS": RANGE_ITEMS,
@@ -227,11 +263,16 @@ def _constants() -> str:
         "QUEUED": QUEUED,
         "SOLVE_SHIFT": SOLVE_SHIFT,
         "FEISTEL_ROUNDS": FEISTEL_ROUNDS,
+        "LOOP_REWEIGHTED": LOOP_REWEIGHTED,
     }
     ends = {end.upper(): place for place, end in enumerate(PUSH_ENDS)}
     counters = {counter: place for place, counter in enumerate(COUNTERS)}
     return "\n".join(
         [
+            f"inline constexpr bool WEIGHTED = {str(weighted).lower()};",
+            f"inline constexpr double SPARED_GROWTH = {SPARED_GROWTH};",
+            f"using Degree = {'double' if weighted else 'int'};",
+            f"using Loop = {'float' if weighted else 'unsigned char'};",
             *(f"inline constexpr int {name} = {number};" for name, number in numbers.items()),
             *(
                 f"struct {name} {{ enum {{ {_listed(members)} }}; }};"

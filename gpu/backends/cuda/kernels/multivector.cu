@@ -7,9 +7,11 @@
 // so the rounding error stays in the residual, and nothing is lost. DEFLATED: y += coefficient·z, r -= coefficient·A·z in every
 // column, with A·z = rhs_scale - residual of z.
 //
+// If WEIGHTED, each contribution is multiplied by the weight of the edge.
+//
 // Launch: BLOCK threads a block. A warp takes a row (sweep_many), or a chunk of ROW_CHUNK edges of a long row (gather_chunks,
 // before it); half a warp takes a short row (sweep_many_short).
-// Traffic: per edge 4 bytes of neighbour id and 64 of contributions; per row and column 12 bytes read (y and remainder), 2
+// Traffic: per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED) and 64 of contributions; per row and column 12 bytes read (y and remainder), 2
 // written (c'), and 12 more written (y and remainder) where r is not 0; per row 25 of its place, lengths and loop, and 16 if
 // DEFLATED. sweep_many_short writes neither c' nor remainder where d = 0: both stay 0. A row that nothing can reach takes 9
 // bytes in all.
@@ -17,8 +19,8 @@
 // ends[i]: chunks of the long rows order[0 … i]. partials: double[chunks, COLUMNS].
 __global__ void __launch_bounds__(BLOCK, 4) gather_chunks(
     const int* __restrict__ order, const int64* __restrict__ ends, int64 rows, const int64* __restrict__ row_starts,
-    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const uint16* __restrict__ contributions,
-    double* __restrict__ partials) {
+    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const float* __restrict__ weights,
+    const uint16* __restrict__ contributions, double* __restrict__ partials) {
     const int64 warp = ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP, warps = (int64)gridDim.x * WARPS;
     const int lane = threadIdx.x % WARP;
     const int64 chunks = ends[rows - 1];
@@ -26,9 +28,11 @@ __global__ void __launch_bounds__(BLOCK, 4) gather_chunks(
         const int64 at = first_above(ends, rows, chunk);
         const int v = order[at];
         const int first = (int)(chunk - (at > 0 ? ends[at - 1] : 0)) * ROW_CHUNK;
-        const int* neighbours = column_indices + row_starts[v] + first;
-        const int count = min(ROW_CHUNK, row_lengths[v] - first);
-        const double sum = gathered(neighbours, count, neighbour(neighbours, lane, count), first_pair(contributions));
+        const int64 begin = row_starts[v] + first;
+        const int* neighbours = column_indices + begin;
+        const float* own_weights = WEIGHTED ? weights + begin : nullptr;
+        const int count = min(ROW_CHUNK, row_lengths[v] - first), ids = neighbour(neighbours, lane, count);
+        const double sum = gathered(neighbours, own_weights, count, ids, first_pair(contributions));
         partials[chunk * COLUMNS + column_of(lane)] = sum;
     }
 }
@@ -37,10 +41,11 @@ __global__ void __launch_bounds__(BLOCK, 4) gather_chunks(
 // after the other.
 // coefficients: double[COLUMNS]; it, z and z_residual may be null if not DEFLATED. partial_sums: see write_column_sums.
 template <bool DEFLATED>
-__global__ void __launch_bounds__(BLOCK, 4) sweep_many(
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) sweep_many(
     const int* __restrict__ order, int64 from, int64 to, const int64* __restrict__ row_starts,
-    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const int* __restrict__ out_lengths,
-    const uint8* __restrict__ loop, const int* __restrict__ degree, const uint16* __restrict__ contributions, double damping,
+    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const float* __restrict__ weights,
+    const int* __restrict__ out_lengths, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
+    const uint16* __restrict__ contributions, double damping,
     double* __restrict__ values, float* __restrict__ remainder, uint16* __restrict__ new_contributions,
     double* __restrict__ partial_sums, const double* __restrict__ z, const double* __restrict__ z_residual,
     double z_rhs_scale, const double* __restrict__ coefficients, int64 long_rows, const int64* __restrict__ ends,
@@ -76,7 +81,9 @@ __global__ void __launch_bounds__(BLOCK, 4) sweep_many(
                 for (int64 chunk = first + place > 0 ? ends[first + place - 1] : 0; chunk < end; ++chunk)
                     incoming_mass += partials[chunk * COLUMNS + column];
             } else {
-                incoming_mass = gathered(column_indices + row.begin, row.count, ids, first_pair(contributions));
+                const float* own_weights = WEIGHTED ? weights + row.begin : nullptr;
+                incoming_mass =
+                    gathered(column_indices + row.begin, own_weights, row.count, ids, first_pair(contributions));
             }
             const bool changes = incoming_mass != 0.0 || rest != 0.0f || DEFLATED;
             new_contributions[at] =
@@ -104,7 +111,7 @@ struct Matrices {
     const double2* coefficients;
 };
 
-// The new y and remainder of a row in two columns. incoming_mass: divided by SCALE.
+// The new y and remainder of a row in two columns. incoming_mass: divided by SUM_SCALE.
 template <bool DEFLATED>
 __device__ __forceinline__ void step_pair(
     const Row& row, int64 at, const Pair& incoming_mass, double damping, double2 value, float2 rest,
@@ -114,9 +121,9 @@ __device__ __forceinline__ void step_pair(
     double2 coefficients = {0.0, 0.0};
     if (DEFLATED) coefficients = matrices.coefficients[threadIdx.x % PAIRS];
     const uint32 even =
-        step_row<DEFLATED>(row, SCALE * incoming_mass.even, damping, coefficients.x, value.x, rest.x, sums[0]);
+        step_row<DEFLATED>(row, SUM_SCALE * incoming_mass.even, damping, coefficients.x, value.x, rest.x, sums[0]);
     const uint32 odd =
-        step_row<DEFLATED>(row, SCALE * incoming_mass.odd, damping, coefficients.y, value.y, rest.y, sums[1]);
+        step_row<DEFLATED>(row, SUM_SCALE * incoming_mass.odd, damping, coefficients.y, value.y, rest.y, sums[1]);
     // without out-edges nothing is sent and nothing remains, in any sweep
     const bool sends = row.degree > 0.0;
     if (sends) matrices.new_contributions[at] = even | odd << 16;
@@ -130,7 +137,8 @@ constexpr int IN_FLIGHT = 2;  // such rows that half a warp works on at once
 // Rows of up to SHORT edges, IN_FLIGHT for each half of the warp at a time. ids: their neighbours, -1 behind the last.
 template <bool DEFLATED>
 __device__ __forceinline__ void sweep_shortest(
-    const Row* rows, const int4* ids, int found, double damping, const Matrices& matrices, ColumnSums (&sums)[2]) {
+    const Row* rows, const int4* ids, const float* weights, int found, double damping, const Matrices& matrices,
+    ColumnSums (&sums)[2]) {
     const int lane = threadIdx.x % WARP, half = lane / PAIRS;
     for (int base = 0; base < found; base += 2 * IN_FLIGHT) {
         uint32 seen[IN_FLIGHT][SHORT];
@@ -158,7 +166,10 @@ __device__ __forceinline__ void sweep_shortest(
             if (place >= found) continue;
             Pair sum = {0.0, 0.0};
 #pragma unroll
-            for (int slot = 0; slot < SHORT; ++slot) add_pair(sum, seen[other][slot]);
+            for (int slot = 0; slot < SHORT; ++slot) {
+                const bool used = !WEIGHTED || slot < rows[place].count;
+                add_pair(sum, seen[other][slot], used ? edge_weight(weights, rows[place].begin + slot) : 0);
+            }
             const int64 at = (int64)rows[place].vertex * PAIRS + lane % PAIRS;
             step_pair<DEFLATED>(rows[place], at, sum, damping, value[other], rest[other], matrices, sums);
         }
@@ -170,10 +181,17 @@ __device__ __forceinline__ int neighbour_of(const Row* rows, int found, int plac
     return place < found && slot < rows[place].count ? __ldg(column_indices + rows[place].begin + slot) : -1;
 }
 
+// The weight of an edge of rows[place]; 0 if there is none.
+__device__ __forceinline__ EdgeWeight weight_of(const Row* rows, int found, int place, int slot, const float* weights) {
+    if constexpr (WEIGHTED)
+        return place < found && slot < rows[place].count ? edge_weight(weights, rows[place].begin + slot) : 0;
+    else return 1;
+}
+
 // Rows of any length, ABREAST for each half of the warp at a time, AHEAD edges of each at once.
 template <bool DEFLATED, int ABREAST, int AHEAD>
 __device__ __forceinline__ void sweep_abreast(
-    const Row* rows, const int* column_indices, int found, double damping, const Matrices& matrices,
+    const Row* rows, const int* column_indices, const float* weights, int found, double damping, const Matrices& matrices,
     ColumnSums (&sums)[2]) {
     const int lane = threadIdx.x % WARP, half = lane / PAIRS, thread = lane % PAIRS;
     for (int base = 0; base < found; base += 2 * ABREAST) {
@@ -196,6 +214,10 @@ __device__ __forceinline__ void sweep_abreast(
         most = max(most, __shfl_xor_sync(FULL, most, PAIRS));
         for (int first = 0; first < most; first += PAIRS) {
             int next[ABREAST];
+            EdgeWeight own[ABREAST];
+#pragma unroll
+            for (int other = 0; other < ABREAST; ++other)
+                own[other] = weight_of(rows, found, base + 2 * other + half, first + thread, weights);
 #pragma unroll
             for (int other = 0; other < ABREAST; ++other)
                 next[other] = neighbour_of(rows, found, base + 2 * other + half, first + PAIRS + thread, column_indices);
@@ -211,7 +233,8 @@ __device__ __forceinline__ void sweep_abreast(
 #pragma unroll
                 for (int other = 0; other < ABREAST; ++other)
 #pragma unroll
-                    for (int step = 0; step < AHEAD; ++step) add_pair(sum[other], seen[other][step]);
+                    for (int step = 0; step < AHEAD; ++step)
+                        add_pair(sum[other], seen[other][step], shuffled(own[other], slot + step, PAIRS));
             }
 #pragma unroll
             for (int other = 0; other < ABREAST; ++other) ids[other] = next[other];
@@ -230,10 +253,11 @@ __device__ __forceinline__ void sweep_abreast(
 // without in-edges are skipped unless they are seeded: their y, remainder and contributions are 0 for ever.
 // Other parameters as of sweep_many.
 template <bool MOSTLY_SHORT, bool DEFLATED>
-__global__ void __launch_bounds__(BLOCK, MOSTLY_SHORT && !DEFLATED ? 4 : 3) sweep_many_short(
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : MOSTLY_SHORT && !DEFLATED ? 4 : 3) sweep_many_short(
     const int* __restrict__ order, int64 from, int64 to, const int64* __restrict__ row_starts,
-    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const int* __restrict__ out_lengths,
-    const uint8* __restrict__ loop, const int* __restrict__ degree, const uint16* __restrict__ contributions, double damping,
+    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const float* __restrict__ weights,
+    const int* __restrict__ out_lengths, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
+    const uint16* __restrict__ contributions, double damping,
     double* __restrict__ values, float* __restrict__ remainder, uint16* __restrict__ new_contributions,
     double* __restrict__ partial_sums, const double* __restrict__ z, const double* __restrict__ z_residual,
     double z_rhs_scale, const double* __restrict__ coefficients, const uint8* __restrict__ seeded) {
@@ -274,9 +298,9 @@ __global__ void __launch_bounds__(BLOCK, MOSTLY_SHORT && !DEFLATED ? 4 : 3) swee
         }
         __syncwarp();
         const int found = __popc(all_chosen);
-        if (all_short) sweep_shortest<DEFLATED>(rows, ids, found, damping, matrices, sums);
-        else if (MOSTLY_SHORT) sweep_abreast<DEFLATED, 1, 4>(rows, column_indices, found, damping, matrices, sums);
-        else sweep_abreast<DEFLATED, 2, 8>(rows, column_indices, found, damping, matrices, sums);
+        if (all_short) sweep_shortest<DEFLATED>(rows, ids, weights, found, damping, matrices, sums);
+        else if (MOSTLY_SHORT) sweep_abreast<DEFLATED, 1, 4>(rows, column_indices, weights, found, damping, matrices, sums);
+        else sweep_abreast<DEFLATED, 2, 8>(rows, column_indices, weights, found, damping, matrices, sums);
         __syncwarp();
     }
 #pragma unroll

@@ -8,7 +8,8 @@
 // W = 1 / (1 - αℓ/d) / max(y, floor). At an isolated vertex p follows the right-hand side, and q is 0.
 //
 // Launch: orthomin_image as rows.cuh says, orthomin_step any grid.
-// Traffic: orthomin_image per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes; per row 16 + 5 + 2 +
+// Traffic: orthomin_image per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight,
+// streamed, if WEIGHTED; per row 16 + 5 + 2 +
 // 8 (r) + 4 (weight) + 8 (q') + 8 (q̂). orthomin_step per vertex 5 + 4 + 40 in and 32 out (y, r, p, q; q̂ in).
 
 enum Product { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R };
@@ -16,17 +17,17 @@ enum Product { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R };
 struct Vertex {
     double residual, last;
     float weight;
-    int d;
-    uint8 loop;
+    Degree d;
+    Loop loop;
     bool isolated;
     Contribution<double> contribution;
 };
 
 // keeps_weights: whether weights are read; else they are computed from y and written. has_previous: whether there is a q'.
-__global__ void __launch_bounds__(BLOCK, 4) orthomin_image(
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) orthomin_image(
     const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, double* parts, int* arrived, RowPlan plan,
-    const uint8* __restrict__ loop, const int* __restrict__ degree, const Contribution<double>* __restrict__ contributions,
+    const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
+    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const Contribution<double>* __restrict__ contributions,
     double damping, double mean, const double* __restrict__ values, const double* __restrict__ r, int keeps_weights,
     double floor, float* __restrict__ weights, int has_previous, const double* __restrict__ last_image,
     double* __restrict__ image, double* __restrict__ partial_sums) {
@@ -35,8 +36,8 @@ __global__ void __launch_bounds__(BLOCK, 4) orthomin_image(
     const auto read = [&](int v, bool wanted) {
         if (!wanted) return Vertex{};
         const double last = has_previous ? last_image[v] : 0.0;
-        const int d = degree[v];
-        const uint8 looping = loop[v];
+        const Degree d = degree[v];
+        const Loop looping = loop[v];
         const bool isolated = is_isolated(d, looping, row_lengths[v]);
         return Vertex{r[v], last, keeps_weights ? weights[v] : 0.0f, d, looping, isolated, contributions[v]};
     };
@@ -60,14 +61,14 @@ __global__ void __launch_bounds__(BLOCK, 4) orthomin_image(
         sums[LAST_LAST] += weight * own.last * own.last;
         sums[LAST_R] += weight * own.last * own.residual;
     };
-    sum_rows({order, row_starts, row_lengths, column_indices, parts, arrived}, plan, load, read, finish);
+    sum_rows({order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
     write_sums<false>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }
 
 // products: of orthomin_image; alpha is 0 if no direction is left (OrthominStep.of is the same).
 // direction and last_image: p' and q' before, if has_previous; p and q after.
 __global__ void __launch_bounds__(BLOCK) orthomin_step(
-    int64 vertices, const uint8* __restrict__ loop, const int* __restrict__ degree, const int* __restrict__ in_lengths,
+    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ in_lengths,
     double damping, double mean, const double* __restrict__ products, int has_previous, const double* __restrict__ image,
     double* __restrict__ direction, double* __restrict__ last_image, double* __restrict__ values, double* __restrict__ r,
     Contribution<double>* __restrict__ contributions, double* __restrict__ partial_sums) {
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(BLOCK) orthomin_step(
     const double squared = products[NEW_NEW] - beta * (2.0 * products[NEW_LAST] - beta * products[LAST_LAST]);
     const double alpha = squared > 0.0 ? (products[NEW_R] - beta * products[LAST_R]) / squared : 0.0;
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
-        const int d = degree[v];
+        const Degree d = degree[v];
         const double diagonal = diagonal_of(d, loop[v], damping);
         const double old_value = values[v], old_residual = r[v];
         const bool isolated = is_isolated(d, loop[v], in_lengths[v]);

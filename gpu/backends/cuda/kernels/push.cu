@@ -1,7 +1,7 @@
 // The sparse phase: rounds of work-lists at a falling threshold θ, all in one launch (gpu.operations.residual: push).
 //
 //     step = r[u] / (1 - αℓ/d),  y[u] += step,  r[u] = what rounding of y leaves        for all u of the list above θ
-//     r[v] += α·step/d(u)                                                              over their out-lists
+//     r[v] += α·step/d(u), times w(u,v) if WEIGHTED                                    over their out-lists
 //
 // A vertex that this lifts above θ joins the next list. When a list is empty, or too short to fill the device, θ falls and the
 // list is selected from the candidates.
@@ -9,7 +9,7 @@
 // Value: the type of y and r, double or float.
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise within a round. A list is divided
 // into items of EDGE_CHUNK edges, and the items evenly among warps.
-// Traffic: per edge 4 bytes of neighbour id, streamed, and one atomic addition to a random Value.
+// Traffic: per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED), streamed, and one atomic addition to a random Value.
 
 #include <cooperative_groups.h>
 
@@ -21,8 +21,9 @@ struct PushArrays {
     const int64* row_starts;
     const int* out_lengths;
     const int* column_indices;
-    const uint8* loop;
-    const int* degree;
+    const float* weights;
+    const Loop* loop;
+    const Degree* degree;
     Value* values;
     Value* r;
     int* marks;
@@ -101,7 +102,7 @@ __device__ __forceinline__ void push_list(
                     mark = (mark & LISTED) | solve << SOLVE_SHIFT;
                     thread.sums[VERTICES] += 1.0;
                 }
-                const int d = push.degree[u];
+                const Degree d = push.degree[u];
                 const double diagonal = push.diagonal(u);
                 const Value old_value = push.values[u];
                 const Value new_value = pushed(old_value, residual, diagonal);
@@ -158,8 +159,10 @@ __device__ __forceinline__ void spread_items(
             begin = push.row_starts[u] + offset;
             edges = (int)(push.out_lengths[u] - offset < EDGE_CHUNK ? push.out_lengths[u] - offset : EDGE_CHUNK);
             contribution = push.contributions[item >> 32];
-            thread.sums[RESIDUAL_SUM] += contribution * edges;
-            thread.sums[MOVED] += fabs(contribution) * edges;
+            if constexpr (!WEIGHTED) {
+                thread.sums[RESIDUAL_SUM] += contribution * edges;
+                thread.sums[MOVED] += fabs(contribution) * edges;
+            }
             thread.sums[ADDITIONS] += edges;
         }
         const int end = inclusive_sum(edges);  // of this lane's edges among those of the warp
@@ -173,8 +176,14 @@ __device__ __forceinline__ void spread_items(
                 if (__shfl_sync(FULL, end, owner + step - 1) <= edge) owner += step;
             const int64 owner_begin = __shfl_sync(FULL, begin, owner);
             const double owner_contribution = __shfl_sync(FULL, contribution, owner);
-            if (edge < all)
-                accumulate(push.column_indices[owner_begin + edge], owner_contribution, push.r, lists, thread);
+            if (edge < all) {
+                const double amount = edge_amount(owner_contribution, push.weights, owner_begin + edge);
+                accumulate(push.column_indices[owner_begin + edge], amount, push.r, lists, thread);
+                if constexpr (WEIGHTED) {
+                    thread.sums[RESIDUAL_SUM] += amount;
+                    thread.sums[MOVED] += fabs(amount);
+                }
+            }
         }
     }
 }
@@ -184,14 +193,14 @@ __device__ __forceinline__ void spread_items(
 template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 2) push(
     const int64* __restrict__ row_starts, const int* __restrict__ row_lengths, const int* __restrict__ column_indices,
-    const uint8* __restrict__ loop, const int* __restrict__ degree, Value* values, Value* r, int* marks,
+    const float* __restrict__ weights, const Loop* __restrict__ loop, const Degree* __restrict__ degree, Value* values, Value* r, int* marks,
     double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue, int* second_queue,
     double* contributions, int64* items, int solve, double damping, double residual_l1, double residual_sum, double mass,
     double goal, double threshold, double edge_weight, int64 fill, int64 round_edges, int64 most_edges, int64 most_rounds,
     int64* tally) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const PushArrays<Value> arrays = {
-        row_starts, row_lengths, column_indices, loop, degree, values, r, marks, contributions, items, damping};
+        row_starts, row_lengths, column_indices, weights, loop, degree, values, r, marks, contributions, items, damping};
     __shared__ int64 seen[4];
     __shared__ double seen_sums[4];
     volatile int64* const numbers = tally;

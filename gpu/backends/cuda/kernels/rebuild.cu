@@ -38,16 +38,22 @@ __global__ void __launch_bounds__(BLOCK) pack_rows(
 
 __global__ void __launch_bounds__(BLOCK) copy_rows(
     const int64* __restrict__ row_starts, const int4* __restrict__ column_indices, int64 vertices,
-    const int64* __restrict__ new_starts, int64 new_end, int4* __restrict__ new_indices) {
+    const int64* __restrict__ new_starts, int64 new_end, int4* __restrict__ new_indices,
+    const float4* __restrict__ weights, float4* __restrict__ new_weights) {
     const auto begins = [&](int64 row) { return row + (row < vertices ? new_starts[row] : new_end) / QUAD; };
     const auto one = [&](int64 row, int64 quad) {
-        new_indices[new_starts[row] / QUAD + quad] = column_indices[row_starts[row] / QUAD + quad];
+        const int64 to = new_starts[row] / QUAD + quad, from = row_starts[row] / QUAD + quad;
+        new_indices[to] = column_indices[from];
+        if constexpr (WEIGHTED) new_weights[to] = weights[from];
     };
     const auto whole = [&](int64 row, int64 first, int64 last) {
         const int4* from = column_indices + row_starts[row] / QUAD;
         int4* to = new_indices + new_starts[row] / QUAD;
 #pragma unroll 4
-        for (int64 quad = first + threadIdx.x % WARP; quad < last; quad += WARP) to[quad] = from[quad];
+        for (int64 quad = first + threadIdx.x % WARP; quad < last; quad += WARP) {
+            to[quad] = from[quad];
+            if constexpr (WEIGHTED) new_weights[new_starts[row] / QUAD + quad] = weights[row_starts[row] / QUAD + quad];
+        }
     };
     balance_rows(vertices + new_end / QUAD, vertices, begins, whole, one);
 }
@@ -172,10 +178,12 @@ __global__ void __launch_bounds__(BLOCK) count_rows(
 
 __global__ void __launch_bounds__(BLOCK) fill_rows(
     const int64* __restrict__ keys, int64 edges, int64 low, const int64* __restrict__ first,
-    const int64* __restrict__ row_starts, int* __restrict__ column_indices) {
+    const int64* __restrict__ row_starts, int* __restrict__ column_indices, const float* __restrict__ key_weights,
+    float* __restrict__ weights) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK) {
-        const int64 row = row_of_key(keys[at]) - low;
-        column_indices[row_starts[row] + at - first[row]] = (int)neighbour_of_key(keys[at]);
+        const int64 row = row_of_key(keys[at]) - low, slot = row_starts[row] + at - first[row];
+        column_indices[slot] = (int)neighbour_of_key(keys[at]);
+        if constexpr (WEIGHTED) weights[slot] = key_weights[at];
     }
 }
 
@@ -202,11 +210,11 @@ __global__ void __launch_bounds__(BLOCK) count_buckets(
         if (counts[bucket]) atomicAdd((uint64*)buckets + bucket, (uint64)counts[bucket]);
 }
 
-// Keys of the insertions into rows low … high-1, to be sorted. A block a tile of RANGE_ITEMS items a thread.
+// Keys of the insertions into rows low … high-1, to be sorted; if WEIGHTED, also their places in the columns. A block a tile of RANGE_ITEMS items a thread.
 template <class Id>
 __global__ void __launch_bounds__(BLOCK) keys_of_range(
     const Id* __restrict__ rows, const Id* __restrict__ neighbours, int64 edges, int64 low, int64 high,
-    const int* __restrict__ positions, int64 permuted, uint64* scan, int64* __restrict__ keys) {
+    const int* __restrict__ positions, int64 permuted, uint64* scan, int64* __restrict__ keys, int64* __restrict__ places) {
     const int64 tile = next_tile(scan);
     const int64 first = first_item(tile, RANGE_ITEMS);
     unsigned chosen = 0;  // one bit an item
@@ -217,23 +225,36 @@ __global__ void __launch_bounds__(BLOCK) keys_of_range(
         const int64 row = position_of(rows[at], positions, permuted);
         if (row >= low && row < high) chosen |= 1u << item;
     }
-    uint64 sums[1][1] = {{(uint64)__popc(chosen)}};
-    exclusive_sums(scan, tile, sums);
-    uint64 place = sums[0][0];
-    for (; chosen; chosen &= chosen - 1) {
-        const int64 at = first + (__ffs((int)chosen) - 1) * WARP;
+    const auto put = [&](uint64 place, int64 at) {
         const int64 row = position_of(rows[at], positions, permuted);
-        keys[place++] = key_of(row, position_of(neighbours[at], positions, permuted), INSERT);
+        keys[place] = key_of(row, position_of(neighbours[at], positions, permuted), INSERT);
+        if constexpr (WEIGHTED) places[place] = at;
+    };
+    if constexpr (WEIGHTED) {  // in the order of the columns, so that the last of equal keys is the last one sent
+        uint64 sums[1][RANGE_ITEMS];
+#pragma unroll
+        for (int item = 0; item < RANGE_ITEMS; ++item) sums[0][item] = chosen >> item & 1;
+        exclusive_sums(scan, tile, sums);
+#pragma unroll
+        for (int item = 0; item < RANGE_ITEMS; ++item)
+            if (chosen >> item & 1) put(sums[0][item], first + item * WARP);
+    } else {
+        uint64 sums[1][1] = {{(uint64)__popc(chosen)}};
+        exclusive_sums(scan, tile, sums);
+        uint64 place = sums[0][0];
+        for (; chosen; chosen &= chosen - 1) put(place++, first + (__ffs((int)chosen) - 1) * WARP);
     }
 }
 
 __global__ void __launch_bounds__(BLOCK) entries(
     const int64* __restrict__ row_starts, const int64* __restrict__ before, const int* __restrict__ column_indices,
-    int64 vertices, int64 total, int* __restrict__ rows, int* __restrict__ neighbours) {
+    int64 vertices, int64 total, int* __restrict__ rows, int* __restrict__ neighbours, const float* __restrict__ weights,
+    float* __restrict__ listed_weights) {
     const auto begins = [&](int64 row) { return row + (row < vertices ? before[row] : total); };
     const auto one = [&](int64 row, int64 entry) {
         rows[before[row] + entry] = (int)row;
         neighbours[before[row] + entry] = column_indices[row_starts[row] + entry];
+        if constexpr (WEIGHTED) listed_weights[before[row] + entry] = weights[row_starts[row] + entry];
     };
     const auto whole = [&](int64 row, int64 first, int64 last) {
         for (int64 entry = first + threadIdx.x % WARP; entry < last; entry += WARP) one(row, entry);

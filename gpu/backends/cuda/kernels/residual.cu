@@ -4,32 +4,32 @@
 //     r  = β + α·Σ contributions of the in-neighbours of v - (1 - αℓ/d)·y[v]
 //     y' = y[v] + r / (1 - αℓ/d),     contribution' = y'/d
 //
-// DIVIDED: y/d is divided for each edge, and contributions are not read. Value: the type of y and r, double or float.
+// Contributions are multiplied by the weight of the edge if WEIGHTED. DIVIDED: y/d is divided for each edge, and contributions are not read. Value: the type of y and r, double or float.
 // Launch: compute_residual and jacobi_step as rows.cuh says, the others any grid.
 // Traffic of these two, Value double: per edge 4 bytes of neighbour id, streamed, and one random read of 8 bytes (a 32-byte
-// sector); per row 16 (order, row start, row length) + 5 (loop, degree) + 8 + 8 bytes (y in; r or y' out).
+// sector), and 4 bytes of weight, streamed, if WEIGHTED; per row 16 (order, row start, row length) + 5 (loop, degree) + 8 + 8 bytes (y in; r or y' out).
 
 enum Sum { RESIDUAL_L1, RESIDUAL_SUM, LARGEST_CHANGE = SWEEP_SUMS - 1 };
 
 // y/d, and 0 where d = 0.
 __global__ void __launch_bounds__(BLOCK, 4) compute_contributions(
-    int64 vertices, const int* __restrict__ degree, const double* __restrict__ values, double* __restrict__ contributions) {
+    int64 vertices, const Degree* __restrict__ degree, const double* __restrict__ values, double* __restrict__ contributions) {
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
-        const int d = degree[v];
+        const Degree d = degree[v];
         contributions[v] = d > 0 ? values[v] / d : 0.0;
     }
 }
 
 struct Vertex {
     double value;
-    int d;
-    uint8 loop;
+    Degree d;
+    Loop loop;
 };
 
 // Calls use(v, y[v], 1 - αℓ/d, r) for every row, by one thread each.
 template <typename Value, bool DIVIDED, class Use>
 __device__ __forceinline__ void each_residual(
-    const RowSums& rows, const RowPlan& plan, const uint8* loop, const int* degree, const Value* values,
+    const RowSums& rows, const RowPlan& plan, const Loop* loop, const Degree* degree, const Value* values,
     const double* contributions, double rhs_scale, double damping, const Use& use) {
     const auto load = [&](int u) {
         if constexpr (DIVIDED) return (double)values[u] / degree[u];
@@ -46,14 +46,14 @@ __device__ __forceinline__ void each_residual(
 }
 
 template <typename Value, bool DIVIDED>
-__global__ void __launch_bounds__(BLOCK, DIVIDED ? 3 : 4) compute_residual(
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : DIVIDED ? 3 : 4) compute_residual(
     const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, double* parts, int* arrived, RowPlan plan,
-    const uint8* __restrict__ loop, const int* __restrict__ degree, const Value* __restrict__ values,
+    const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
+    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const Value* __restrict__ values,
     const double* __restrict__ contributions, double rhs_scale, double damping, Value* __restrict__ r,
     double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
-    const RowSums rows = {order, row_starts, row_lengths, column_indices, parts, arrived};
+    const RowSums rows = {order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived};
     const auto use = [&](int v, double, double, double residual) {
         r[v] = (Value)residual;
         sums[RESIDUAL_L1] += fabs(residual);
@@ -65,15 +65,15 @@ __global__ void __launch_bounds__(BLOCK, DIVIDED ? 3 : 4) compute_residual(
 
 // Writes y' and updates the flags of the frontier; y is unchanged, since other rows still read it.
 template <typename Value, bool DIVIDED>
-__global__ void __launch_bounds__(BLOCK, DIVIDED ? 3 : 4) jacobi_step(
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : DIVIDED ? 3 : 4) jacobi_step(
     const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, double* parts, int* arrived, RowPlan plan,
-    const uint8* __restrict__ loop, const int* __restrict__ degree, const Value* __restrict__ values,
+    const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
+    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const Value* __restrict__ values,
     const double* __restrict__ contributions, double rhs_scale, double damping, Value* __restrict__ new_values,
     int* __restrict__ affected, uint8* __restrict__ expanding, double prune_tolerance, double frontier_tolerance,
     double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
-    const RowSums rows = {order, row_starts, row_lengths, column_indices, parts, arrived};
+    const RowSums rows = {order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived};
     const auto use = [&](int v, double value, double diagonal, double residual) {
         const Value new_value = (Value)(value + residual / diagonal);
         const double change = change_of<Value>(value, new_value);
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(BLOCK, DIVIDED ? 3 : 4) jacobi_step(
 // clears, and the affected ones. contributions may be null. found: uint64[2], zero before.
 template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 4) finish_step(
-    const int* __restrict__ order, int64 count, const int* __restrict__ degree, const Value* __restrict__ new_values,
+    const int* __restrict__ order, int64 count, const Degree* __restrict__ degree, const Value* __restrict__ new_values,
     Value* __restrict__ values, double* __restrict__ contributions, const int* __restrict__ affected,
     uint8* __restrict__ expanding, int listing, int* __restrict__ expanding_rows, int* __restrict__ remaining_rows,
     uint64* found) {
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(BLOCK, 4) finish_step(
         const Value value = new_values[v];
         values[v] = value;
         if (contributions != nullptr) {
-            const int d = degree[v];
+            const Degree d = degree[v];
             contributions[v] = d > 0 ? (double)value / d : 0.0;
         }
         if (!listing) continue;

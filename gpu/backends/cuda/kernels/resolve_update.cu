@@ -4,10 +4,11 @@
 //     pack_keys      columns of ids to keys: 8 to 16 bytes read, 8 written an operation; two random reads more if the graph has
 //                    an order of its own
 //     permute_keys   ids to positions in keys that the host packed for a small batch
-//     sort_small     sorts up to 4096 keys in one launch, by comparing each with all
+//     sort_small     sorts up to 4096 keys in one launch, by comparing each with all; if WEIGHTED also gives their order
 //     find_rows      distinct edges and rows of sorted keys, by two exclusive sums: about 55 bytes an operation
 //     locate         reads every named row once, 4 bytes an entry, and looks each entry up among the edges of the row
-//     decide         removed and added edges, by an exclusive sum: about 60 bytes an edge
+//     decide         removed and added edges, by an exclusive sum: about 60 bytes an edge. If WEIGHTED, weights before and
+//                    after too: about 30 bytes more, one random read among them; an edge with another weight is both
 //
 // Launch: BLOCK threads a block; a block a tile for find_rows and decide, which learn from `counters` how much there is; any
 // grid for locate, which balances the named rows over warps; a warp a key for sort_small; a thread an item for the others.
@@ -35,7 +36,8 @@ __global__ void __launch_bounds__(BLOCK) permute_keys(
 
 // The position of a key is the number of keys before it, which a warp counts. All keys stay in the L1 caches: comparing 4096 of
 // them takes as long as one launch.
-__global__ void __launch_bounds__(BLOCK) sort_small(const int64* __restrict__ keys, int total, int64* __restrict__ sorted) {
+__global__ void __launch_bounds__(BLOCK) sort_small(
+    const int64* __restrict__ keys, int total, int64* __restrict__ sorted, int* __restrict__ order) {
     const int at = (blockIdx.x * BLOCK + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
     const int64 key = at < total ? keys[at] : NO_KEY;
     int before = 0;
@@ -46,7 +48,9 @@ __global__ void __launch_bounds__(BLOCK) sort_small(const int64* __restrict__ ke
     }
 #pragma unroll
     for (int step = WARP / 2; step > 0; step /= 2) before += __shfl_xor_sync(FULL, before, step);
-    if (lane == 0 && at < total) sorted[before] = key;
+    if (lane != 0 || at >= total) return;
+    sorted[before] = key;
+    if constexpr (WEIGHTED) order[before] = at;
 }
 
 __device__ __forceinline__ int64 units_of(int row, int64 vertices, const int* row_lengths) {
@@ -175,21 +179,35 @@ __global__ void __launch_bounds__(BLOCK, 4) locate(
     balance_rows(row_work[rows], rows, [&](int64 row) { return row_work[row]; }, whole, one);
 }
 
+// The weight of an edge after the insertions among its operations keys[first … last), in the order in which they were sent.
+// present: its weight before them, 0 if it is absent.
+__device__ __forceinline__ float summed_weight(
+    const int64* keys, const float* weights, int first, int last, float present, int adds) {
+    if (!adds) return weights[last - 1];
+    double total = present;
+    for (int at = first; at < last; ++at)
+        if ((keys[at] & 1) == INSERT) total += weights[at];
+    return (float)total;
+}
+
 __global__ void __launch_bounds__(BLOCK) decide(
-    const int64* __restrict__ keys, int64 vertices, const uint8* __restrict__ loop, int fixed_loops,
+    const int64* __restrict__ keys, int64 vertices, const Loop* __restrict__ loop, int fixed_loops,
     const int* __restrict__ edge_operation, const int* __restrict__ edge_neighbour, const int* __restrict__ edge_row,
     const int* __restrict__ edge_slot, const int* __restrict__ row_edge, uint64* scan, const int* __restrict__ row_vertex,
     signed char* __restrict__ row_loop, int* __restrict__ row_removed, int* __restrict__ row_added,
     int* __restrict__ removed_row, int* __restrict__ removed_neighbour, int* __restrict__ removed_slot,
     int* __restrict__ added_row, int* __restrict__ added_neighbour, int64* __restrict__ opposite,
-    int64* __restrict__ counters) {
+    int64* __restrict__ counters, const float* __restrict__ weights, int adds, const int64* __restrict__ row_starts,
+    const float* __restrict__ slot_weights, float* __restrict__ removed_weights, float* __restrict__ added_weights,
+    float* __restrict__ opposite_weights) {
     const int64 edges = counters[Counter::EDGES];
     const int64 tile = next_tile(scan);
     if (tile * TILE >= edges) return;
     const int64 first = first_item(tile, ITEMS);
     unsigned removed = 0, added = 0;  // one bit an item
     uint64 changes[1][ITEMS];
-    int64 inserted = 0, deleted = 0;
+    int64 inserted = 0, deleted = 0, reweighted = 0, exceeded = 0;
+    float before[ITEMS], after[ITEMS];  // weights
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         const int64 edge = first + item * WARP;
@@ -203,10 +221,23 @@ __global__ void __launch_bounds__(BLOCK) decide(
         const bool present = is_loop ? vertex < vertices && loop[vertex] : edge_slot[edge] >= 0;
         deleted += present && deletes;
         inserted += inserts && (deletes || !present);
-        const bool removes = present && deletes && !inserts, adds = inserts && !present;
+        bool removes = present && deletes && !inserts, places = inserts && !present;
+        if constexpr (WEIGHTED) {
+            before[item] = 0.0f;
+            if (present) before[item] = is_loop ? loop[vertex] : slot_weights[row_starts[vertex] + edge_slot[edge]];
+            after[item] = deletes ? 0.0f : before[item];
+            const int last = edge_operation[edge + 1];
+            if (inserts) {
+                after[item] = summed_weight(keys, weights, edge_operation[edge], last, after[item], adds);
+                if (isinf(after[item])) exceeded = last;
+                reweighted += present && !deletes && after[item] != before[item];
+            }
+            removes = present && after[item] != before[item];
+            places = after[item] > 0.0f && after[item] != before[item];
+        }
         removed |= (unsigned)removes << item;
-        added |= (unsigned)adds << item;
-        changes[0][item] = (uint64)removes | (uint64)adds << HALF;
+        added |= (unsigned)places << item;
+        changes[0][item] = (uint64)removes | (uint64)places << HALF;
     }
     exclusive_sums(scan, tile, changes);
 #pragma unroll
@@ -220,18 +251,27 @@ __global__ void __launch_bounds__(BLOCK) decide(
             row_added[row] = additions;
         }
         if ((removed | added) >> item & 1) {
-            const int adds = added >> item & 1;
+            const int removes = removed >> item & 1, places = added >> item & 1;
             const int64 vertex = row_vertex[row], neighbour = edge_neighbour[edge];
-            if (vertex == neighbour) row_loop[row] = adds ? 1 : -1;
-            else opposite[removals + additions] = key_of(neighbour, vertex, adds);
-            if (!adds) {
+            if (vertex == neighbour) {
+                row_loop[row] = removes && places ? LOOP_REWEIGHTED : places ? 1 : -1;
+            } else if constexpr (WEIGHTED) {  // an edge with another weight is counted twice
+                opposite[edge] = key_of(neighbour, vertex, places);
+                opposite_weights[edge] = after[item];
+            } else {
+                opposite[removals + additions] = key_of(neighbour, vertex, places);
+            }
+            if (removes) {
                 removed_row[removals] = row;
                 removed_neighbour[removals] = (int)neighbour;
                 removed_slot[removals] = edge_slot[edge];
+                if constexpr (WEIGHTED) removed_weights[removals] = before[item];
                 removals += 1;
-            } else {
+            }
+            if (places) {
                 added_row[additions] = row;
                 added_neighbour[additions] = (int)neighbour;
+                if constexpr (WEIGHTED) added_weights[additions] = after[item];
                 additions += 1;
             }
         }
@@ -244,4 +284,8 @@ __global__ void __launch_bounds__(BLOCK) decide(
     }
     count(counters + Counter::INSERTED, inserted);
     count(counters + Counter::DELETED, deleted);
+    if constexpr (WEIGHTED) {
+        count(counters + Counter::REWEIGHTED, reweighted);
+        count_largest(counters + Counter::EXCEEDED, exceeded);
+    }
 }

@@ -1,12 +1,12 @@
 // Sums over many rows of the transpose in one launch, whatever their lengths.
 //
-//     sum[v] = Σ load(u) over the entries u of row v, then finish(v, sum)
+//     sum[v] = Σ load(u) over the entries u of row v, then finish(v, sum); if WEIGHTED, Σ w(u,v)·load(u)
 //
 // Rows are grouped into degree bins, the longest rows first, and BIN_LANES threads work on each row of a bin. A warp takes one
 // unit of work at a time: 32 / lanes rows, or one of the lanes / 32 parts of a row. Each warp stores the sum of its part, and
 // the last one to arrive adds up the parts in their order. So sums have a fixed shape, and no row delays the others.
 // Launch: BLOCK threads a block; each warp takes `units_per_warp` consecutive units.
-// Traffic: per entry 4 bytes, streamed, and what `load` reads; per row 16 bytes.
+// Traffic: per entry 4 bytes (8 if WEIGHTED), streamed, and what `load` reads; per row 16 bytes.
 
 constexpr int GROUP_LANES[] = {LANES_OF_GROUPS};  // BIN_LANES, the longest rows first
 
@@ -22,13 +22,14 @@ struct RowSums {
     const int64* row_starts;
     const int* row_lengths;
     const int* column_indices;
+    const float* weights;
     double* parts;
     int* arrived;
 };
 
 // Σ load(u) over this lane's entries: neighbouring lanes read neighbouring entries, four loads in flight.
 template <class Load>
-__device__ __forceinline__ double striped_sum(const int* entries, int count, const Load& load) {
+__device__ __forceinline__ double striped_sum(const int* entries, const float* weights, int count, const Load& load) {
     double sum = 0.0;
     for (int slot = threadIdx.x % WARP; slot < count; slot += 4 * WARP) {
         int u[4];
@@ -37,7 +38,11 @@ __device__ __forceinline__ double striped_sum(const int* entries, int count, con
             u[step] = slot + step * WARP < count ? __ldcs(entries + slot + step * WARP) : -1;
         double term[4];
 #pragma unroll
-        for (int step = 0; step < 4; ++step) term[step] = u[step] >= 0 ? load(u[step]) : 0.0;
+        for (int step = 0; step < 4; ++step) {
+            term[step] = u[step] >= 0 ? load(u[step]) : 0.0;
+            if constexpr (WEIGHTED)
+                if (u[step] >= 0) term[step] *= __ldcs(weights + slot + step * WARP);
+        }
         sum += (term[0] + term[1]) + (term[2] + term[3]);
     }
     return sum;
@@ -45,14 +50,21 @@ __device__ __forceinline__ double striped_sum(const int* entries, int count, con
 
 // The same for short rows: a lane reads four entries at once. Entries behind the end of the row are read, but not used.
 template <int LANES, class Load>
-__device__ __forceinline__ double quads_sum(const int* entries, int count, const Load& load) {
+__device__ __forceinline__ double quads_sum(const int* entries, const float* weights, int count, const Load& load) {
     double sum = 0.0;
     for (int slot = 4 * (threadIdx.x % LANES); slot < count; slot += 4 * LANES) {
         const int4 u = __ldcs(reinterpret_cast<const int4*>(entries + slot));
-        const double first = load(u.x);
-        const double second = slot + 1 < count ? load(u.y) : 0.0;
-        const double third = slot + 2 < count ? load(u.z) : 0.0;
-        const double fourth = slot + 3 < count ? load(u.w) : 0.0;
+        double first = load(u.x);
+        double second = slot + 1 < count ? load(u.y) : 0.0;
+        double third = slot + 2 < count ? load(u.z) : 0.0;
+        double fourth = slot + 3 < count ? load(u.w) : 0.0;
+        if constexpr (WEIGHTED) {
+            const float4 w = __ldcs(reinterpret_cast<const float4*>(weights + slot));
+            first *= w.x;
+            second = slot + 1 < count ? second * w.y : 0.0;
+            third = slot + 2 < count ? third * w.z : 0.0;
+            fourth = slot + 3 < count ? fourth * w.w : 0.0;
+        }
         sum += (first + second) + (third + fourth);
     }
     return sum;
@@ -71,12 +83,14 @@ __device__ __forceinline__ void sum_unit(
         const bool inside = at < plan.first_row[GROUP + 1];
         const int v = inside ? rows.order[at] : 0;
         const int count = inside ? rows.row_lengths[v] : 0;
-        const int* entries = rows.column_indices + (inside ? rows.row_starts[v] : 0);
+        const int64 begin = inside ? rows.row_starts[v] : 0;
+        const int* entries = rows.column_indices + begin;
+        const float* weights = WEIGHTED ? rows.weights + begin : nullptr;
         const bool first = inside && threadIdx.x % LANES == 0;
         const auto own = read(v, first);
         double sum;
-        if constexpr (LANES == WARP) sum = striped_sum(entries, count, load);
-        else sum = quads_sum<LANES>(entries, count, load);
+        if constexpr (LANES == WARP) sum = striped_sum(entries, weights, count, load);
+        else sum = quads_sum<LANES>(entries, weights, count, load);
         sum = group_sum<LANES>(sum);
         if (first) finish(v, own, sum);
     } else {
@@ -87,7 +101,9 @@ __device__ __forceinline__ void sum_unit(
         const int share = ((length + PARTS - 1) / PARTS + WARP - 1) / WARP * WARP;
         const int64 first = (int64)part * share;
         const int count = first < length ? (int)(length - first < share ? length - first : share) : 0;
-        double sum = group_sum<WARP>(striped_sum(rows.column_indices + rows.row_starts[v] + first, count, load));
+        const int64 begin = rows.row_starts[v] + first;
+        const float* weights = WEIGHTED ? rows.weights + begin : nullptr;
+        double sum = group_sum<WARP>(striped_sum(rows.column_indices + begin, weights, count, load));
         int before = 0;
         if (threadIdx.x % WARP == 0) {
             __stcg(rows.parts + unit, sum);

@@ -83,6 +83,20 @@ __global__ void __launch_bounds__(BLOCK) top_k_columns_list(
     }
 }
 
+// Lists every rank that changed by more than a part of what it was: |values/mass - earlier| > threshold·earlier.
+// found: uint64, zero before. Traffic: 16 bytes a value (12 of float32), once.
+template <class Value>
+__global__ void __launch_bounds__(BLOCK) list_changed(
+    const Value* __restrict__ values, const double* __restrict__ earlier, int64 count, double mass, double threshold,
+    int64 capacity, int* __restrict__ listed, uint64* found) {
+    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count; at += (int64)gridDim.x * BLOCK) {
+        const double before = earlier[at];
+        if (!(fabs((double)values[at] / mass - before) > threshold * before)) continue;
+        const int64 place = append(found);
+        if (place < capacity) listed[place] = (int)at;
+    }
+}
+
 // The largest upper bound (gpu.operations.select.residual_bound) of the y up to `at_most`:
 //
 //     y + (r⁺(1-α) + α·Σr⁺) / (1 - αℓ/d - α²(1 - ℓ/d)), the divisor 1 where d = 0
@@ -90,17 +104,17 @@ __global__ void __launch_bounds__(BLOCK) top_k_columns_list(
 // and minus infinity if there are none. highest: double[blocks].
 // Traffic: 21 bytes a value, once.
 __global__ void __launch_bounds__(BLOCK, 4) highest_bound(
-    const double* __restrict__ values, const double* __restrict__ residuals, const int* __restrict__ degree,
-    const uint8* __restrict__ loop, int64 count, double damping, double positive_residual, double at_most,
+    const double* __restrict__ values, const double* __restrict__ residuals, const Degree* __restrict__ degree,
+    const Loop* __restrict__ loop, int64 count, double damping, double positive_residual, double at_most,
     double* __restrict__ highest) {
     double most = __longlong_as_double(0xfff0000000000000ll);  // minus infinity
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < count; v += (int64)gridDim.x * BLOCK) {
         const double value = values[v];
         if (!(value <= at_most)) continue;
-        const int d = degree[v];
+        const Degree d = degree[v];
         double returning = damping * damping;
         if (d == 0) returning = 0.0;
-        else if (loop[v]) returning += (damping - damping * damping) / d;
+        else if (loop[v] != 0) returning += (damping - damping * damping) / d * (WEIGHTED ? loop[v] : 1);
         const double added = fmax(residuals[v], 0.0) * (1.0 - damping) + damping * positive_residual;
         most = fmax(most, value + added / (1.0 - returning));
     }

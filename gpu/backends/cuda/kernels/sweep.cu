@@ -6,18 +6,20 @@
 // and the contributions of the new r (contributions.cuh), in another array, since other rows still read the old ones. Σr after
 // the next sweep is known now, since a contribution arrives once for every entry of an out-list; so a shift that makes it zero
 // needs no pass of its own. An isolated vertex takes r - shift at once.
+// If WEIGHTED, each contribution is multiplied by the weight of the edge.
 // DEFLATED: y += coefficient·z, r -= coefficient·A·z at vertices with edges, with A·z = rhs_scale - residual of z.
 //
 // Value: the type of y and r, double or float.
 // Launch: sweep as rows.cuh says, the others any grid.
-// Traffic, Value double: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes; per row 16 (order, row
+// Traffic, Value double: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight,
+// streamed, if WEIGHTED; per row 16 (order, row
 // start, row length) + 5 (loop, degree) + 16 + 16 (y, r) + 4 (contributions); if DEFLATED 16 more.
 
 template <typename Value>
 struct Vertex {
     double value, residual;
-    int d;
-    uint8 loop;
+    Degree d;
+    Loop loop;
     bool isolated;
     Contribution<Value> contribution;
 };
@@ -38,10 +40,10 @@ __device__ __forceinline__ double step_isolated(
 }
 
 template <typename Value, bool DEFLATED>
-__global__ void __launch_bounds__(BLOCK, 4) sweep(
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) sweep(
     const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, double* parts, int* arrived, RowPlan plan,
-    const uint8* __restrict__ loop, const int* __restrict__ degree, const Contribution<Value>* __restrict__ contributions,
+    const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
+    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const Contribution<Value>* __restrict__ contributions,
     double damping, double shift, const double* __restrict__ z, const double* __restrict__ z_residual, double z_rhs_scale,
     double coefficient, Value* __restrict__ values, Value* __restrict__ r,
     Contribution<Value>* __restrict__ new_contributions, double* __restrict__ partial_sums) {
@@ -49,8 +51,8 @@ __global__ void __launch_bounds__(BLOCK, 4) sweep(
     const auto load = [&](int u) { return exact(contributions[u]); };
     const auto read = [&](int v, bool wanted) {
         if (!wanted) return Vertex<Value>{};
-        const int d = degree[v];
-        const uint8 looping = loop[v];
+        const Degree d = degree[v];
+        const Loop looping = loop[v];
         const bool isolated = is_isolated(d, looping, row_lengths[v]);
         return Vertex<Value>{(double)values[v], (double)r[v], d, looping, isolated, contributions[v]};
     };
@@ -84,7 +86,7 @@ __global__ void __launch_bounds__(BLOCK, 4) sweep(
         sums[NEXT_RESIDUAL_SUM] += next_residual<Value>(residual, contribution, own.d, damping);
         sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], change_of<Value>(own.value, new_value));
     };
-    sum_rows({order, row_starts, row_lengths, column_indices, parts, arrived}, plan, load, read, finish);
+    sum_rows({order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }
 
@@ -98,12 +100,12 @@ __global__ void __launch_bounds__(BLOCK) subtract_at(
 // r -= shift, the contributions of r, and the sums of a sweep.
 template <typename Value>
 __global__ void __launch_bounds__(BLOCK) quantize_contributions(
-    int64 vertices, const uint8* __restrict__ loop, const int* __restrict__ degree, const int* __restrict__ in_lengths,
+    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ in_lengths,
     double damping, double shift, Value* __restrict__ values, Value* __restrict__ r,
     Contribution<Value>* __restrict__ contributions, double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
-        const int d = degree[v];
+        const Degree d = degree[v];
         const double diagonal = diagonal_of(d, loop[v], damping);
         const double value = values[v];
         if (is_isolated(d, loop[v], in_lengths[v])) {

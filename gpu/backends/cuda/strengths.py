@@ -1,0 +1,30 @@
+"""Strengths of weighted graphs on ``cuda``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu.backends.cuda.kernels.loader import WARP
+from gpu.backends.cuda.launcher import BALANCED_BLOCKS, Launcher, blocks_for, pointers
+from gpu.operations.csr import Csr
+from gpu.operations.device import Array
+
+
+def sum_weights(
+    launch: Launcher, csr: Csr, vertices: Array | None, count: int, loop: Array, strength: Array
+) -> None:
+    """See RebuildOperations.sum_weights; of the first `count` vertices."""
+    if count:
+        launch(
+            "weights",
+            "sum_weights",
+            blocks_for(count * WARP, most=BALANCED_BLOCKS),
+            *pointers(vertices),
+            np.int64(count),
+            csr.row_starts,
+            csr.row_lengths,
+            csr.weights,
+            loop,
+            strength,
+            weighted=True,
+        )

@@ -1,0 +1,26 @@
+"""The edges of a graph as columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu.operations.backend import Backend
+from gpu.operations.csr import Csr
+from gpu.operations.device import Array
+from gpu.operations.rebuild import Entries
+
+
+def edges_on_device(backend: Backend, outgoing: Csr, loop: Array | None) -> Entries:
+    """Positions of sources and targets, and weights: sources ascend, then the loops.
+
+    loop  see GraphView; None to leave the loops out
+    """
+    xp, entries = backend.xp, backend.rebuild.entries(outgoing)
+    if loop is None:
+        return entries
+    loops = xp.flatnonzero(loop).astype(np.int32)
+    rows, neighbours = (xp.concatenate([column, loops]) for column in entries[:2])
+    weights = entries.weights
+    if weights is not None:
+        weights = xp.concatenate([weights, loop[loops]])
+    return Entries(rows, neighbours, weights)

@@ -1,0 +1,31 @@
+"""Compiles the kernels that graphs need."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.permutation import cache_lines_per_edge
+from gpu.operations.backend import Backend
+from gpu.types import Dangling, EdgeBatch, VertexOrder
+
+
+def warm_up(backend: Backend, dangling: Dangling, weighted: bool) -> None:
+    """Runs every kernel that changes graphs of this kind."""
+    # small and large batches run different kernels: load a graph, move its rows, leave holes, pack
+    # it, and rebuild it; permuted and not
+    orders: tuple[VertexOrder, ...] = ("given", "degree")
+    for order in orders:
+        for count, rows in ((900, 200), (20_000, 6_000)):
+            graph, targets = DynamicGraph(backend, dangling, order, weighted), np.arange(count)
+            sources = targets % rows
+            graph.apply(EdgeBatch(sources, targets))
+            graph.apply(EdgeBatch(sources, targets + 1))
+            hole = slice(rows, 2 * rows)
+            graph.apply(EdgeBatch(delete_sources=sources[hole], delete_targets=targets[hole]))
+            graph.apply(EdgeBatch(delete_sources=sources, delete_targets=targets + 1))
+            graph.rebuild(EdgeBatch(targets, sources, sources, targets))
+            graph.edge_list()
+            columns = backend.graph.columns(sources, targets)
+            lengths = graph.incoming.csr.row_lengths
+            cache_lines_per_edge(backend, graph.permutation, *columns, lengths)

@@ -1,0 +1,203 @@
+"""Weighted graphs against a dictionary of weights, on every backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import Change, EdgeBatch, Engine, InvalidValue, Options
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.backend import Backend
+from gpu.types import LARGEST_WEIGHT, LEAST_WEIGHT, Dangling, OnConflict
+from tests.gpu.graphs import WeightedModel, some_weights, weighted_batch
+from tests.gpu.invariants import check_invariants
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+
+
+def _apply(graph: DynamicGraph, model: WeightedModel, batch: EdgeBatch) -> None:
+    """Applies to both; the receipt and the changes must be the model's."""
+    before = dict(model.weights)
+    expected, update = model.apply(batch), graph.apply(batch)
+    assert Change(**update.counts._asdict(), seconds=0.0) == expected
+    changes = update.changes
+    if changes is None:
+        return
+    host = graph.backend.device.to_host
+    for was, now, found in (
+        (before, model.weights, (*changes[2:4], changes.removed_weights)),
+        (model.weights, before, (*changes[4:6], changes.added_weights)),
+    ):
+        sources, targets, weights = (host(column).tolist() for column in found)
+        changed = {edge: weight for edge, weight in was.items() if now.get(edge) != weight}
+        assert dict(zip(zip(sources, targets, strict=True), weights, strict=True)) == changed
+
+
+@pytest.mark.any_thread_order
+@pytest.mark.parametrize("tiny", [False, True])
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_any_stream_of_batches_leaves_the_weights_that_a_dictionary_has(
+    dangling: Dangling, backend: Backend, tiny: bool
+) -> None:
+    generator = np.random.default_rng(5)
+    spare = (4, 1 << 40) if tiny else (1024, 8)
+    for _ in range(12 if backend.name == "cpu" else 3):
+        graph = DynamicGraph(backend, dangling, weighted=True)
+        model = WeightedModel(dangling)
+        with (
+            patch("gpu.graph.packed_csr.LEAST_SPARE", spare[0]),
+            patch("gpu.graph.packed_csr.SPARE_PART", spare[1]),
+        ):
+            for _ in range(15):
+                size = int(generator.choice([2, 12, 60]))
+                _apply(graph, model, weighted_batch(generator, model, size))
+                check_invariants(graph, model)
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_a_rebuilt_graph_has_the_same_weights(dangling: Dangling, backend: Backend) -> None:
+    generator = np.random.default_rng(6)
+    with (
+        patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 0),
+        patch("gpu.graph.dynamic_graph._REBUILD_PART", 1 << 40),
+    ):
+        graph, model = DynamicGraph(backend, dangling, "degree", True), WeightedModel(dangling)
+        for size in (5, 300, 300, 40, 1500):
+            _apply(graph, model, weighted_batch(generator, model, size))
+            check_invariants(graph, model)
+
+
+@pytest.mark.parametrize("on_conflict", get_args(OnConflict))
+def test_a_hub_is_reweighted_grows_and_shrinks(on_conflict: OnConflict, backend: Backend) -> None:
+    graph, model = DynamicGraph(backend, "uniform", weighted=True), WeightedModel("uniform")
+    generator, count = np.random.default_rng(3), 3_000
+    tips, hub = np.arange(count), np.full(count, 7)
+    _apply(graph, model, EdgeBatch.of(insert=[(7, 8, 2.5), (7, 7, 0.5)]))
+    both = EdgeBatch(np.append(hub, tips), np.append(tips, hub), on_conflict=on_conflict)
+    for step in range(3):
+        weights = some_weights(generator, 2 * count)
+        batch = replace(both, weights=weights)
+        if step == 2:
+            batch = replace(batch, delete_sources=hub[:2000], delete_targets=tips[:2000])
+        _apply(graph, model, batch)
+        check_invariants(graph, model)
+    gone = tips[generator.random(count) < 0.9]
+    _apply(graph, model, EdgeBatch(delete_sources=hub[: len(gone)], delete_targets=gone))
+    check_invariants(graph, model)
+
+
+def test_edges_without_weights_weigh_one(backend: Backend) -> None:
+    graph, model = DynamicGraph(backend, "uniform", weighted=True), WeightedModel("uniform")
+    for batch in (
+        EdgeBatch.of(insert=[(0, 1), (1, 2), (2, 2)]),
+        EdgeBatch.of(insert=[(0, 1), (0, 1), (2, 2), (3, 0)], on_conflict="add"),
+    ):
+        _apply(graph, model, batch)
+        check_invariants(graph, model)
+    assert model.weights == {(0, 1): 3.0, (1, 2): 1.0, (2, 2): 2.0, (3, 0): 1.0}
+
+
+def test_a_strength_stays_above_a_loop_that_swallows_the_other_weights(backend: Backend) -> None:
+    graph, model = DynamicGraph(backend, "uniform", weighted=True), WeightedModel("uniform")
+    _apply(graph, model, EdgeBatch.of(insert=[(0, 0, 1e30), (0, 1, 1e-30), (1, 1, 3.0)]))
+    check_invariants(graph, model)
+    _apply(graph, model, EdgeBatch.of(insert=[(1, 1, 1e30), (1, 0, 1e-30)]))
+    check_invariants(graph, model)
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_a_sum_that_exceeds_float32_changes_nothing(backend: Backend, rebuilt: bool) -> None:
+    engine = Engine(Options(weighted=True), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1, 2e38), (1, 2, 1.0), (1, 1, 3e38)]))
+    engine.update()
+    before = [column.tolist() for column in (*engine.edge_list(), engine.edge_weights())]
+    for edge in ((0, 1), (1, 1)):
+        batch = EdgeBatch.of(
+            insert=[(1, 2, 5.0), (5, 6, 1.0), (*edge, 2e38)], delete=[(2, 2)], on_conflict="add"
+        )
+        with (
+            patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 0 if rebuilt else 1 << 20),
+            pytest.raises(InvalidValue) as caught,
+        ):
+            engine.apply(batch)
+        assert caught.value.field == "weights[2]"
+        assert caught.value.value == float(np.float32(2e38))
+        assert "at most 3.4028235e+38" in caught.value.requirement
+    assert engine.vertices == 3
+    now = [column.tolist() for column in (*engine.edge_list(), engine.edge_weights())]
+    assert now == before
+
+
+def test_an_unweighted_graph_says_what_to_do_with_weights(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    with pytest.raises(InvalidValue, match="create a graph with the option weighted") as caught:
+        engine.apply(EdgeBatch.of(insert=[(0, 1, 2.0)]))
+    assert (caught.value.field, caught.value.value) == ("weights", "1 weights")
+    with pytest.raises(InvalidValue, match="on_conflict: 'add' is not allowed"):
+        engine.apply(EdgeBatch.of(insert=[(0, 1)], on_conflict="add"))
+    assert (engine.vertices, engine.edge_weights().tolist()) == (0, [])
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, np.inf, -np.inf, np.nan, 1e-39, 3.5e38])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_weight_that_no_edge_can_have_is_named(weight: float, dtype: type[np.floating]) -> None:
+    with np.errstate(over="ignore"):
+        weights = np.array([1.0, weight, weight]).astype(dtype)
+    with pytest.raises(InvalidValue, match="a finite number above 0") as caught:
+        EdgeBatch(np.arange(3), np.arange(3), weights=weights)
+    assert caught.value.field == "weights[1]"
+
+
+def test_columns_of_weights_are_checked() -> None:
+    edges, wrong = np.arange(2), np.array(["1.0", "2.0"])
+    for weights, requirement in (
+        (np.ones(3), "2 long, as insert_sources"),
+        (np.ones((2, 1)), "a one-dimensional array of numbers"),
+        (wrong, "a one-dimensional array of numbers"),
+        (np.array([True, False]), "a one-dimensional array of numbers"),
+    ):
+        with pytest.raises(InvalidValue) as caught:
+            EdgeBatch(edges, edges, weights=weights)  # type: ignore[arg-type]
+        assert (caught.value.field, caught.value.requirement) == ("weights", requirement)
+    with pytest.raises(InvalidValue, match="'replace' or 'add'"):
+        EdgeBatch(edges, edges, on_conflict="keep")  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="weighted: 1 is not allowed"):
+        Options(weighted=1)  # type: ignore[arg-type]
+    limits = EdgeBatch(edges, edges, weights=np.array([LEAST_WEIGHT, LARGEST_WEIGHT])).weights
+    assert limits is not None
+    assert limits.dtype == np.float32
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_parts_of_a_coalesced_batch_report_what_they_would_one_by_one(
+    dangling: Dangling, backend: Backend
+) -> None:
+    generator = np.random.default_rng(11)
+    engine = Engine(Options(dangling=dangling, weighted=True), backend)
+    model = WeightedModel(dangling)
+    for batch in (EdgeBatch.of(insert=[(v, v + 1, 2.0) for v in range(20)]),):
+        engine.apply(batch)
+        model.apply(batch)
+    reweighted = 0
+    for step in range(20):
+        edges = np.unique(generator.integers(0, 24, (9, 2)), axis=0)
+        generator.shuffle(edges)
+        weights = some_weights(generator, 6)
+        add: OnConflict = "add" if step % 2 else "replace"
+        (sources, targets), (gone, lost) = edges[:6].T, edges[6:].T
+        whole = EdgeBatch(sources, targets, gone, lost, 0, weights, add)
+        changes = engine.apply_coalesced(whole, [(2, 0), (4, len(gone))])
+        assert changes is not None
+        none = gone[:0]
+        expected = [
+            model.apply(EdgeBatch(sources[:2], targets[:2], none, none, 0, weights[:2], add)),
+            model.apply(EdgeBatch(sources[2:], targets[2:], gone, lost, 0, weights[2:], add)),
+        ]
+        assert [replace(change, seconds=0.0) for change in changes] == expected
+        reweighted += sum(change.reweighted for change in changes)
+        check_invariants(engine.internals.graph, model)
+    assert reweighted > 5

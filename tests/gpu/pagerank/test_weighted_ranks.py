@@ -1,0 +1,205 @@
+"""Ranks of weighted graphs and their certificates: every strategy, storage and family, against
+NetworkX and gpu.verify, on every backend.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
+from gpu.operations.backend import Backend
+from gpu.pagerank.schedule import SWEEP_KINDS
+from gpu.pagerank.sweeps import sweep_to_target
+from gpu.types import Dangling, Storage
+from tests.gpu.graphs import (
+    FAMILIES,
+    WeightedModel,
+    networkx_ranks,
+    random_graph,
+    some_weights,
+    weighted_batch,
+)
+from tests.gpu.invariants import check_invariants
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+
+
+def _loaded(
+    pairs: tuple[int, NDArray[np.int64]], options: Options, backend: Backend, seed: int = 0
+) -> tuple[Engine, NDArray[np.float32]]:
+    vertices, edges = pairs
+    weights = some_weights(np.random.default_rng(seed), len(edges))
+    engine = Engine(options, backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
+    return engine, weights
+
+
+def _assert_certified(engine: Engine, error_bound: float) -> None:
+    options = engine.options
+    exact, oracle_bound = verify.pagerank(
+        *engine.edge_list(),
+        engine.vertices,
+        options.damping,
+        options.dangling,
+        weights=engine.edge_weights(),
+    )
+    ranks = engine.publish().to_numpy()
+    assert abs(ranks.sum() - 1.0) < 1e-6
+    assert oracle_bound < 1e-11
+    assert np.abs(ranks - exact).sum() <= error_bound + oracle_bound
+
+
+def _residual_error(engine: Engine) -> float:
+    """How far the kept residual is from that of the kept ranks, relative to Σy."""
+    host, iterate = engine.internals.backend.device.to_host, engine.internals.iterate
+    values = host(iterate.values).astype(np.float64)
+    positions = engine.internals.graph.permutation.positions_of
+    sources, targets = (host(positions(column)) for column in engine.edge_list())
+    true = verify.residual(
+        sources,
+        targets,
+        values,
+        iterate.rhs_scale,
+        engine.options.damping,
+        engine.options.dangling,
+        engine.edge_weights(),
+    )
+    certificate = iterate.certificate
+    return float(
+        max(
+            np.abs(true - host(iterate.workspace.residual.values)).sum(),
+            abs(np.abs(true).sum() - certificate.residual_l1),
+            abs(true.sum() - certificate.residual_sum),
+            abs(values.sum() - certificate.mass),
+        )
+        / values.sum()
+    )
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weighted_ranks_are_those_of_networkx(
+    family: str, dangling: Dangling, backend: Backend
+) -> None:
+    pairs = FAMILIES[family]()
+    options = Options(dangling=dangling, target_error=1e-10, weighted=True)
+    engine, weights = _loaded(pairs, options, backend)
+    assert engine.update().converged
+    ranks = engine.publish().to_numpy()
+    assert np.abs(ranks - networkx_ranks(pairs, dangling, weights=weights)).sum() <= 1e-9
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_weighted_ranks_of_random_graphs_are_those_of_networkx(
+    dangling: Dangling, backend: Backend
+) -> None:
+    options = Options(dangling=dangling, target_error=1e-10, weighted=True)
+    for seed in range(40 if backend.name == "cpu" else 10):
+        pairs = random_graph(seed)
+        engine, weights = _loaded(pairs, options, backend, seed)
+        engine.update()
+        ranks = engine.publish().to_numpy()
+        error = np.abs(ranks - networkx_ranks(pairs, dangling, weights=weights)).sum()
+        assert error <= 1e-9, f"random_graph({seed}) is off by {error}"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("storage", get_args(Storage))
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_every_strategy_keeps_its_certificate_through_a_weighted_stream(
+    strategy: str, storage: Storage, dangling: Dangling, backend: Backend
+) -> None:
+    generator = np.random.default_rng(STRATEGIES.index(strategy))
+    # a float32 leaves more of a few vertices than 1e-6 allows
+    target = 1e-6 if storage == "float64" else 1e-5
+    options = Options(dangling=dangling, storage=storage, weighted=True, target_error=target)
+    engine, model = Engine(options, backend), WeightedModel(dangling)
+    steps = 20 if backend.name == "cpu" else 6
+    for step in range(steps):
+        batch = weighted_batch(generator, model, 60 if step == 0 else 12)
+        expected, change = model.apply(batch), engine.apply(batch)
+        assert change.reweighted == expected.reweighted
+        if storage == "float64" and not engine.internals.iterate.stale:
+            assert _residual_error(engine) <= 1e-12, f"perturbed by batch {step}"
+        result = engine.update(strategy)
+        assert result.error_bound <= (target if strategy in ("auto", "residual") else 1e-2)
+        _assert_certified(engine, result.error_bound)
+    if storage == "float64":
+        assert _residual_error(engine) <= 1e-12
+
+
+@pytest.mark.any_thread_order
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_a_stream_of_all_strategies_and_two_restarts_keeps_its_certificate(
+    dangling: Dangling, backend: Backend
+) -> None:
+    generator = np.random.default_rng(17)
+    options = Options(dangling=dangling, weighted=True, vertex_order="degree")
+    engine, model = Engine(options, backend), WeightedModel(dangling)
+    steps = 600 if backend.name == "cpu" else 30
+    for step in range(steps):
+        batch = weighted_batch(generator, model, 40 if step == 0 else 6)
+        model.apply(batch)
+        engine.apply(batch)
+        strategy = STRATEGIES[int(generator.integers(len(STRATEGIES)))]
+        result = engine.update(strategy)
+        if step in (steps // 3, 2 * steps // 3):
+            strengths = engine.internals.graph.degree.tolist()
+            before = engine.publish()
+            again = Engine(options, backend)
+            again.restore(engine.capture(engine.staging_buffer()).snapshot())
+            engine = again
+            assert engine.internals.graph.degree.tolist() == strengths
+            assert np.array_equal(engine.publish().to_numpy(), before.to_numpy())
+            check_invariants(engine.internals.graph, model)
+        if step % (steps // 15) == 0:
+            _assert_certified(engine, result.error_bound)
+    result = engine.update("auto")
+    assert result.converged
+    check_invariants(engine.internals.graph, model)
+    _assert_certified(engine, result.error_bound)
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_weighted_sweeps_of_every_kind_are_certified(dangling: Dangling, backend: Backend) -> None:
+    pairs = random_graph(3)
+    for kind in SWEEP_KINDS:
+        options = Options(dangling=dangling, target_error=1e-8, weighted=True)
+        engine, _ = _loaded(pairs, options, backend)
+        iterate = engine.internals.iterate
+        iterate.reset()
+        assert sweep_to_target(iterate, 300, (kind,)).converged, kind
+        assert _residual_error(engine) <= 1e-12, kind
+
+
+def test_equal_weights_rank_as_none(backend: Backend) -> None:
+    vertices, edges = random_graph(7)
+    exact = networkx_ranks((vertices, edges), "uniform")
+    for weight in (1e-9, 1.0, 7.0, 1e9):
+        engine = Engine(Options(target_error=1e-9, weighted=True), backend)
+        weights = np.full(len(edges), weight, np.float32)
+        engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
+        assert engine.update().converged, weight
+        assert np.abs(engine.publish().to_numpy() - exact).sum() <= 1e-8, weight
+
+
+@pytest.mark.parametrize("storage", get_args(Storage))
+def test_weights_at_the_ends_of_float32_are_certified(storage: Storage, backend: Backend) -> None:
+    vertices, edges = random_graph(7)
+    generator = np.random.default_rng(1)
+    options = Options(storage=storage, weighted=True)
+    for exponents in ((-37.5, -37.0), (38.0, 38.5), (-37.5, 38.5)):
+        # each vertex has a scale of its own
+        scale = 10.0 ** generator.uniform(*exponents, vertices)
+        spread = generator.uniform(0.5, 1.0, len(edges))
+        weights = (scale[edges[:, 0]] * spread).astype(np.float32)
+        engine = Engine(options, backend)
+        engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
+        for strategy in STRATEGIES:
+            result = engine.update(strategy)
+            assert np.isfinite(engine.publish().to_numpy()).all(), (strategy, exponents)
+            _assert_certified(engine, result.error_bound)
