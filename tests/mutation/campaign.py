@@ -1,18 +1,20 @@
 """Two hundred small faults in the engine and the service, and whether the tests see them.
 
-    python -m pytest --cov=gpu --cov=service --cov-context=test tests/gpu tests/service
-    python -m tests.mutation.campaign --processes 2     the figures of docs/operations.md
-    python -m tests.mutation.campaign --only 17         one fault again
+    python -m tests.mutation.campaign --processes 2        the figures of docs/operations.md
+    python -m tests.mutation.campaign --survivors          again, with all tests that may see them
+    python -m tests.mutation.campaign --only 17            one fault again
 
-Each process has its own copy of the tree. A fault is drawn by the seed, put into the copy, and
-tests run until one fails: those that pass through the changed line, as the first command recorded,
-or for compiled code, which it does not see, those of the folders that use it. A fault that ends the
-tests by their time limit is seen too. All tests have to pass without a fault.
+First every test file runs once without a fault, which tells how long it takes; tests that fail
+here (a package is missing, say) are left out. Then faults are drawn by the seed, and each is put
+into a copy of the tree, where tests run until one fails: those nearest to the changed file first,
+and as many as `--budget` allows. A fault that ends the tests by the time limit is seen too.
+Everything is logged as it happens, and continues there.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import random
@@ -22,51 +24,51 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from coverage import CoverageData
-
 from benchmarks.harness import RESULTS, ROOT, record
 from tests.mutation.faults import Fault, faults_of
 
-SECONDS = 240
-"""Limit for the tests of one stage."""
+LOG = ROOT / ".mutation"
+"""Folder of what has been found so far, which git ignores."""
 
-_CPU = "--backend=cpu"
-_EMULATED = "--backend=emulated"
-_ENGINE = "tests/gpu"
-_SERVICE = ["tests/service/pipeline", "tests/service/queries", "tests/service/http"]
-
-STAGES: dict[str, list[list[str]]] = {
-    "gpu/backends/cuda": [[_ENGINE, "tests/cuda_emulator", _EMULATED]],
-    "gpu/backends": [[_ENGINE, _CPU]],
-    "gpu/jit": [["tests/gpu/jit", _CPU], [_ENGINE, _CPU]],
-    "gpu/graph": [["tests/gpu/graph", _CPU], [_ENGINE, _CPU], [_ENGINE, _EMULATED]],
-    "gpu/pagerank": [["tests/gpu/pagerank", _CPU], [_ENGINE, _CPU], [_ENGINE, _EMULATED]],
-    "gpu/personalized": [["tests/gpu/personalized", _CPU], [_ENGINE, _EMULATED], _SERVICE],
-    "gpu": [[_ENGINE, _CPU], [_ENGINE, _EMULATED], _SERVICE],
-    "service/http": [["tests/service/http"], ["tests/service", "tests/fuzz"]],
-    "service/pipeline": [["tests/service/pipeline"], ["tests/service"], ["tests/crash"]],
-    "service/storage": [
-        ["tests/service/storage"],
-        ["tests/service/pipeline", "tests/crash"],
-        ["tests/service"],
-    ],
-    "service/queries": [["tests/service/queries"], ["tests/service"]],
-    "service/formats": [["tests/service/formats", "tests/fuzz"], ["tests/service"]],
-    "service/vertex_keys": [["tests/service/vertex_keys"], ["tests/service", "tests/fuzz"]],
-    "service/client": [["tests/service/client"], ["tests/service"]],
-    "service/cli": [["tests/service/cli"]],
-    "service": [["tests/service/http", "tests/service/test_settings.py"], ["tests/service"]],
+TESTS: dict[str, tuple[str, ...]] = {
+    "gpu": ("tests/gpu", "tests/service/queries", "tests/service/pipeline"),
+    "service/cli": ("tests/service/cli",),
+    "service/formats": ("tests/service/formats", "tests/fuzz", "tests/service"),
+    "service/pipeline": ("tests/service/pipeline", "tests/service", "tests/crash"),
+    "service/storage": ("tests/service/storage", "tests/service/pipeline", "tests/crash"),
+    "service": ("tests/service", "tests/fuzz"),
 }
-"""Arguments of pytest for each stage, by the longest folder that a changed file is in."""
+"""Folders with tests that may see a fault, by the longest folder that the changed file is in."""
 
-COMPILED = ("gpu/backends/cpu", "gpu/jit", "service/vertex_keys", "gpu/generate/")
-"""Numba keeps the callers of a changed function: here its caches are removed."""
+RARE = ("lock not taken", "sync left out")
+"""Kinds of which a tenth of the faults are, as far as there are so many."""
+
+BASELINE_SECONDS = 300.0
+"""Limit for one file of tests without a fault. What takes longer is left out."""
+
+_NOT_COPIED = (".git", ".venv", ".scratch", ".whl", ".mutation", "results", "node_modules")
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """One file of tests without a fault.
+
+    backend  its `--backend`
+    failed   tests that fail without a fault; None if the file exceeded the time limit
+    """
+
+    file: str
+    backend: str
+    seconds: float
+    failed: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +81,15 @@ class Verdict:
     seconds: float
 
 
-def stages_of(path: str) -> list[list[str]]:
-    """The stages for a changed file."""
-    folders = [folder for folder in STAGES if path.startswith(f"{folder}/")]
-    return STAGES[max(folders, key=len)]
-
-
 def drawn(seed: int, count: int) -> list[Fault]:
-    """Faults drawn from both packages: files weigh as much as they offer faults, and no two are on
-    one line.
+    """Faults drawn from both packages: first of the rare kinds, then of all, so that files weigh as
+    much as they offer faults. No two are on one line.
     """
-    files = [
-        file
-        for package in ("gpu", "service")
-        for suffix in ("py", "cu", "cuh")
-        for file in sorted((ROOT / package).rglob(f"*.{suffix}"))
-    ]
-    offered = [fault for file in files for fault in faults_of(ROOT, file)]
+    offered = [fault for file in _sources("py", "cu", "cuh") for fault in faults_of(ROOT, file)]
     random.Random(seed).shuffle(offered)
+    for kind in RARE:
+        of_kind = [fault for fault in offered if fault.kind == kind]
+        offered = [*of_kind[: count // 10], *offered]
     chosen: dict[tuple[str, int], Fault] = {}
     for fault in offered:
         if len(chosen) == count:
@@ -105,143 +98,242 @@ def drawn(seed: int, count: int) -> list[Fault]:
     return list(chosen.values())
 
 
+def _sources(*suffixes: str) -> Iterator[Path]:
+    for package in ("gpu", "service"):
+        for suffix in suffixes:
+            yield from sorted((ROOT / package).rglob(f"*.{suffix}"))
+
+
+@cache
+def importers() -> dict[str, set[str]]:
+    """Files that import a file, directly or not, by path: Numba's caches of these hold its code."""
+    direct: dict[str, set[str]] = {}
+    for file in _sources("py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or node.module is None:
+                continue
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                for end in (".py", "/__init__.py"):
+                    direct.setdefault(name.replace(".", "/") + end, set()).add(_path(file))
+    found: dict[str, set[str]] = {}
+    for path in direct:
+        reached, left = {path}, [path]
+        while left:
+            new = direct.get(left.pop(), set()) - reached
+            reached |= new
+            left += new
+        found[path] = reached
+    return found
+
+
+def _path(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def test_files(path: str) -> list[str]:
+    """The files of tests that may see a fault in a file, the nearest first."""
+    folder = max((each for each in TESTS if path.startswith(f"{each}/")), key=len)
+    stem = Path(path).stem.strip("_")
+    mirrored = str(Path("tests", path).parent)
+    found = {
+        _path(file): (stem not in file.stem, not _path(file).startswith(f"{mirrored}/"), place)
+        for place, tests in reversed(list(enumerate(TESTS[folder])))
+        for file in sorted((ROOT / tests).rglob("test_*.py"))
+    }
+    return sorted(found, key=lambda file: found[file])
+
+
+def backends(path: str, device: str) -> list[str]:
+    """The `--backend`s that tests run on, one after the other."""
+    if path.startswith("gpu/backends/cuda"):
+        return [device]
+    if path.startswith("gpu/backends") or not path.startswith("gpu"):
+        return ["cpu"]
+    return ["cpu", device]
+
+
 class Workplace:
-    """A copy of the tree in which one fault at a time is tried.
+    """A copy of the tree, in which one process of tests runs at a time."""
 
-    coverage  the tests that pass through each line, if they were recorded
-    """
-
-    def __init__(self, folder: Path, coverage: CoverageData | None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._coverage = coverage
         shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_COPIED))
 
-    def try_fault(self, number: int, fault: Fault) -> Verdict:
+    def baseline(self, file: str, backend: str) -> Baseline:
+        begin = time.monotonic()
+        _, failed = self._run([file, f"--backend={backend}"], BASELINE_SECONDS)
+        return Baseline(file, backend, round(time.monotonic() - begin, 1), failed)
+
+    def try_fault(self, number: int, fault: Fault, runs: list[list[Baseline]]) -> Verdict:
+        """runs: the files of tests of each run, in their order."""
         begin = time.monotonic()
         file = self._folder / fault.path
         before = file.with_name(f"{file.name}.before")
         shutil.copy2(file, before)
-        compiled = fault.path.startswith(COMPILED)
-        caches = list(self._folder.rglob("*.nb[ci]")) if compiled else []
-        for cache in caches:
-            cache.rename(cache.with_suffix(f"{cache.suffix}.before"))
+        caches = [
+            kept
+            for path in importers().get(fault.path, {fault.path})
+            for kept in (self._folder / path).parent.glob(f"__pycache__/{Path(path).stem}.*.nb[ci]")
+        ]
+        for kept in caches:
+            kept.rename(kept.with_suffix(f"{kept.suffix}.before"))
         try:
             fault.put_into(self._folder)
             caught_by = None
-            for tests in self._tests_for(fault):
-                caught_by = self.run(tests)
-                if caught_by is not None:
-                    break
+            for files in runs:
+                caught_by = caught_by or self._first_failure(files)
         finally:
-            shutil.copy2(before, file)
-            before.unlink()
-            if compiled:
-                for made in self._folder.rglob("*.nb[ci]"):
-                    made.unlink()
-            for cache in caches:
-                cache.with_suffix(f"{cache.suffix}.before").rename(cache)
+            before.replace(file)
+            for kept in caches:
+                kept.with_suffix(f"{kept.suffix}.before").replace(kept)
         return Verdict(number, fault, caught_by, round(time.monotonic() - begin, 1))
 
-    def _tests_for(self, fault: Fault) -> list[list[str]]:
-        """Arguments of pytest, one list after the other."""
-        if self._coverage is None or fault.path.endswith((".cu", ".cuh")):
-            return stages_of(fault.path)
-        contexts = self._coverage.contexts_by_lineno(str(ROOT / fault.path))
-        last = fault.line + fault.old.count("\n")
-        tests = {
-            context.split("|")[0]
-            for line in range(fault.line, last + 1)
-            for context in contexts.get(line, [])
-            if "|" in context
-        }
-        if not tests:
-            return stages_of(fault.path)
-        room = "/".join(fault.path.split("/")[:2])
-        ordered = sorted(tests, key=lambda test: (not test.startswith(f"tests/{room}"), test))
-        # of many tests of one function with different parameters, a few first
-        function = Counter[str]()
-        first: list[str] = []
-        later: list[str] = []
-        for test in ordered:
-            name = test.split("[")[0]
-            function[name] += 1
-            (first if function[name] <= 3 else later).append(test)
-        return [part for part in (first[:120], [*first[120:], *later][:400]) if part]
+    def _first_failure(self, files: list[Baseline]) -> str | None:
+        if not files:
+            return None
+        left_out = [f"--deselect={test}" for file in files for test in file.failed or ()]
+        arguments = ["-x", f"--backend={files[0].backend}", *left_out]
+        limit = 30 + 2 * sum(file.seconds for file in files)
+        status, failed = self._run([*arguments, *(file.file for file in files)], limit)
+        if failed is None:
+            return "time limit"
+        return next(iter(failed), None if status in (0, 5) else f"exit status {status}")
 
-    def run(self, arguments: list[str]) -> str | None:
-        """The first test that fails, or that the time limit was exceeded."""
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-        command += ["-p", "no:benchmark", "-p", "no:randomly", *arguments]
-        threads = {"NUMBA_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "CI": ""}
-        search = os.pathsep.join([str(self._folder), *_search_path()])
+    def _run(self, arguments: list[str], seconds: float) -> tuple[int, list[str] | None]:
+        """The exit status, and the tests that failed; None if they exceeded the time."""
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += ["-p", "no:benchmark", "-p", "no:randomly", "-p", "no:xdist", *arguments]
+        search = [str(self._folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        environment = {
+            "NUMBA_NUM_THREADS": "2",
+            "OMP_NUM_THREADS": "2",
+            "PYTHONPATH": os.pathsep.join(filter(None, search)),
+        }
         with subprocess.Popen(
             command,
             cwd=self._folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=os.environ | threads | {"PYTHONPATH": search},
+            env=os.environ | environment,
             start_new_session=True,
         ) as process:
             try:
-                out, _ = process.communicate(timeout=SECONDS)
+                out, _ = process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, 9)
                 process.communicate()
-                return "time limit"
-        if process.returncode in (0, 5):
-            return None
-        failed = [line for line in out.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return failed[0].split(" - ")[0] if failed else f"exit status {process.returncode}"
+                return -9, None
+        lines = [line.split(" ", 1) for line in out.splitlines()]
+        failed = [line[1] for line in lines if line[0] in ("FAILED", "ERROR") and len(line) == 2]
+        return process.returncode, [test.split(" - ")[0] for test in failed]
 
 
-_NOT_COPIED = (".git", ".venv", ".scratch", ".whl", "results", "node_modules")
+class Campaign:
+    """What has been found so far, and workplaces to find out more."""
 
+    def __init__(self, processes: int, deadline: float, device: str, log: Path) -> None:
+        self._processes = processes
+        self._deadline = deadline
+        self._device = device
+        self._log = log
+        log.mkdir(exist_ok=True)
+        found = self._logged("baseline.jsonl")
+        self._baseline = {(each["file"], each["backend"]): Baseline(**each) for each in found}
+        self.verdicts: dict[int, Verdict] = {}
+        for each in self._logged("verdicts.jsonl"):
+            verdict = Verdict(**each | {"fault": Fault(**each["fault"])})
+            self.verdicts[verdict.number] = verdict
 
-def _search_path() -> list[str]:
-    return [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    def _logged(self, name: str) -> list[dict[str, Any]]:
+        file = self._log / name
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
+    def _note(self, name: str, found: Baseline | Verdict) -> None:
+        with (self._log / name).open("a") as file:
+            file.write(json.dumps(asdict(found)) + "\n")
 
-def run(
-    faults: list[Fault], processes: int, seconds: float, coverage: CoverageData | None
-) -> list[Verdict]:
-    """Tries the faults that time allows."""
-    deadline = time.monotonic() + seconds
-    verdicts = []
-    with tempfile.TemporaryDirectory(prefix="liverank-mutation-") as folder:
-        places: SimpleQueue[Workplace] = SimpleQueue()
-        for number in range(processes):
-            places.put(Workplace(Path(folder, str(number), "tree"), coverage))
-
-        def one(number: int) -> Verdict | None:
-            if time.monotonic() > deadline:
-                return None
-            place = places.get()
-            try:
-                return place.try_fault(number, faults[number])
-            finally:
+    def run(self, faults: dict[int, Fault], budget: float) -> None:
+        """Tries the faults that time allows, by their numbers."""
+        needed = {
+            (file, backend): None
+            for fault in faults.values()
+            for backend in backends(fault.path, self._device)
+            for file in test_files(fault.path)
+            if (file, backend) not in self._baseline
+        }
+        with (
+            tempfile.TemporaryDirectory(prefix="liverank-mutation-") as folder,
+            ThreadPoolExecutor(self._processes) as pool,
+        ):
+            places: SimpleQueue[Workplace] = SimpleQueue()
+            for place in pool.map(
+                lambda number: Workplace(Path(folder, str(number), "tree")), range(self._processes)
+            ):
                 places.put(place)
 
-        with ThreadPoolExecutor(processes) as pool:
-            for future in as_completed([pool.submit(one, number) for number in range(len(faults))]):
-                verdict = future.result()
-                if verdict is not None:
-                    verdicts.append(verdict)
-                    _tell(verdict)
-    return sorted(verdicts, key=lambda verdict: verdict.number)
+            def within_time(act: Any, *arguments: Any) -> Any:
+                if time.monotonic() > self._deadline:
+                    return None
+                place = places.get()
+                try:
+                    return act(place, *arguments)
+                finally:
+                    places.put(place)
+
+            for begun in as_completed(
+                [pool.submit(within_time, Workplace.baseline, *each) for each in needed]
+            ):
+                if (baseline := begun.result()) is not None:
+                    self._baseline[baseline.file, baseline.backend] = baseline
+                    self._note("baseline.jsonl", baseline)
+                    print(
+                        f"{baseline.seconds} s {baseline.file} {baseline.backend}",
+                        "time limit" if baseline.failed is None else baseline.failed or "",
+                        flush=True,
+                    )
+            for tried in as_completed(
+                [
+                    pool.submit(
+                        within_time, Workplace.try_fault, number, fault, self._runs(fault, budget)
+                    )
+                    for number, fault in faults.items()
+                ]
+            ):
+                if (verdict := tried.result()) is not None:
+                    self.verdicts[verdict.number] = verdict
+                    self._note("verdicts.jsonl", verdict)
+                    print(_line(verdict), flush=True)
+
+    def _runs(self, fault: Fault, budget: float) -> list[list[Baseline]]:
+        """The files of tests for a fault, within the seconds of the budget for each run."""
+        runs = []
+        for backend in backends(fault.path, self._device):
+            files: list[Baseline] = []
+            seconds = 0.0
+            for file in test_files(fault.path):
+                found = self._baseline.get((file, backend))
+                if found is None or found.failed is None:
+                    continue
+                if files and seconds + found.seconds > budget:
+                    continue
+                files.append(found)
+                seconds += found.seconds
+            runs.append(files)
+        return runs
 
 
-def _tell(verdict: Verdict) -> None:
+def _line(verdict: Verdict) -> str:
     fault = verdict.fault
-    print(
+    return (
         f"{verdict.number} {verdict.seconds} s {fault.path}:{fault.line} {fault.kind}: "
-        f"{fault.old!r} -> {fault.new!r}: {verdict.caught_by or 'SURVIVED'}",
-        flush=True,
+        f"{fault.old!r} -> {fault.new!r}: {verdict.caught_by or 'SURVIVED'}"
     )
 
 
-def figures_of(verdicts: list[Verdict]) -> dict[str, Any]:
+def figures_of(verdicts: Iterable[Verdict]) -> dict[str, Any]:
     """What the record has."""
+    verdicts = sorted(verdicts, key=lambda verdict: verdict.number)
     kinds = Counter(verdict.fault.kind for verdict in verdicts)
     caught = Counter(v.fault.kind for v in verdicts if v.caught_by is not None)
     return {
@@ -260,28 +352,39 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none later")
-    parser.add_argument("--coverage", type=Path, default=ROOT / ".coverage")
+    parser.add_argument("--budget", type=float, default=120.0, help="seconds of tests for a fault")
+    parser.add_argument("--device", default="emulated", choices=["emulated", "cuda"])
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the faults to try")
+    parser.add_argument("--survivors", action="store_true", help="those again, with all tests")
     parser.add_argument("--list", action="store_true", help="print the faults and end")
+    parser.add_argument("--log", type=Path, default=LOG)
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    faults = drawn(arguments.seed, arguments.faults)
-    if arguments.only:
-        faults = [faults[number] for number in arguments.only]
+    faults = dict(enumerate(drawn(arguments.seed, arguments.faults)))
+    campaign = Campaign(
+        arguments.processes,
+        time.monotonic() + arguments.seconds,
+        arguments.device,
+        arguments.log,
+    )
+    verdicts = campaign.verdicts
+    for number in [n for n, verdict in verdicts.items() if verdict.fault != faults.get(n)]:
+        del verdicts[number]  # of another state of the code
     if arguments.list:
-        for number, fault in enumerate(faults):
-            print(
-                f"{number} {fault.path}:{fault.line} {fault.kind}: {fault.old!r} -> {fault.new!r}"
-            )
+        for number, fault in faults.items():
+            print(_line(verdicts.get(number, Verdict(number, fault, "not tried", 0))))
         return
-    coverage = None
-    if arguments.coverage.is_file():
-        coverage = CoverageData(str(arguments.coverage))
-        coverage.read()
-    verdicts = run(faults, arguments.processes, arguments.seconds, coverage)
-    figures = figures_of(verdicts)
-    print(json.dumps(figures["by kind"]))
-    print(record("mutation", "cpu", figures, arguments.results))
+    if arguments.only is not None:
+        chosen = {number: faults[number] for number in arguments.only}
+    elif arguments.survivors:
+        chosen = {n: faults[n] for n, verdict in verdicts.items() if verdict.caught_by is None}
+    else:
+        chosen = {n: fault for n, fault in faults.items() if n not in verdicts}
+    campaign.run(chosen, float("inf") if arguments.survivors else arguments.budget)
+    figures = figures_of(verdicts.values())
+    print(json.dumps(figures["by kind"]), figures["caught"], "of", figures["faults"])
+    if len(verdicts) == len(faults):
+        print(record("mutation", "cpu", figures, arguments.results))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,10 @@ _SIGNS: dict[type[ast.operator], type[ast.operator]] = {
 _SILENT = re.compile(r"log|_log|logger|print|console|warnings|progress")
 """Objects whose calls only tell people something."""
 
-_LOCK = re.compile(r"lock|condition|changed|mutex", re.IGNORECASE)
+_LOCK = re.compile(r"lock|condition|changed|changing|mutex", re.IGNORECASE)
+
+_SYNC = re.compile(r"^(os\.f(data)?sync|write_synced|sync_directory|_sync_all|.*\.sync(_\w+)?)\(")
+"""Calls after which something is on the disk."""
 
 _LEFT_ALONE = {"warm_up", "__repr__", "__str__", "memory", "bytes_needed", "nbytes"}
 """Functions of messages, of memory use, and of compilation in advance."""
@@ -193,7 +196,8 @@ def _is_text(node: ast.BinOp) -> bool:
 
 def _statements(node: ast.stmt) -> Iterator[_Change]:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await):
-        yield node, "call left out", "pass"
+        call = ast.unparse(node.value)
+        yield node, "sync left out" if _SYNC.match(call) else "call left out", "pass"
     elif isinstance(node, ast.Raise):
         yield node, "error not raised", "pass"
     elif isinstance(node, ast.AugAssign):
