@@ -104,9 +104,12 @@ def wide_columns(backend: Backend) -> None:
 def generated(backend: Backend) -> list[list[int]]:
     """What the generators draw."""
     numbers = backend.generate.random_numbers(np.uint64(1), 3, 1000)
-    attached = preferential_attachment(3000, 5, probability=0.2, seed=1, backend=backend).links
+    attached = [
+        preferential_attachment(n, d, probability=0.2, seed=1, backend=backend).links.ravel()
+        for n, d in ((3000, 5), (300, 40))
+    ]
     columns = uniform(300, 4000, seed=1, backend=backend)
-    return [backend.device.to_host(drawn).tolist() for drawn in (numbers, attached, *columns)]
+    return [backend.device.to_host(drawn).tolist() for drawn in (numbers, *attached, *columns)]
 
 
 def rank(backend: Backend, dangling: Dangling, storage: Storage) -> None:
