@@ -165,3 +165,18 @@ def test_only_what_is_synced_is_renamed(events: tuple[Path, list[Event]]) -> Non
             assert list(disk.unsynced(disk.moved(event), name)) == [], name
         disk.apply(event)
     assert renames > 10
+
+
+def test_the_text_of_a_key_is_on_disk_before_the_key_is_valid(
+    events: tuple[Path, list[Event]],
+) -> None:
+    top, changes = events
+    disk = Disk(top)
+    valid = 0
+    for event in changes:
+        keys = disk.recorded.entries[TOP].get("keys")
+        if event.kind == "r" and event.second.endswith(b"/data/keys.json") and keys is not None:
+            valid += 1
+            assert list(disk.unsynced(keys, "/keys")) == []
+        disk.apply(event)
+    assert valid >= 3
