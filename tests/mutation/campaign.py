@@ -40,13 +40,23 @@ LOG = ROOT / ".mutation"
 
 TESTS: dict[str, tuple[str, ...]] = {
     "gpu": ("tests/gpu", "tests/service/queries", "tests/service/pipeline"),
-    "service/cli": ("tests/service/cli",),
+    "service/cli": ("tests/service/cli", "tests/crash/test_syncs.py"),
     "service/formats": ("tests/service/formats", "tests/fuzz", "tests/service"),
-    "service/pipeline": ("tests/service/pipeline", "tests/service", "tests/crash"),
-    "service/storage": ("tests/service/storage", "tests/service/pipeline", "tests/crash"),
-    "service": ("tests/service", "tests/fuzz"),
+    "service/pipeline": (
+        "tests/service/test_locks.py",
+        "tests/service/pipeline",
+        "tests/crash",
+        "tests/service",
+    ),
+    "service/storage": (
+        "tests/service/test_locks.py",
+        "tests/service/storage",
+        "tests/crash",
+        "tests/service/pipeline",
+    ),
+    "service": ("tests/service/test_locks.py", "tests/service", "tests/fuzz"),
 }
-"""Folders with tests that may see a fault, by the longest folder that the changed file is in."""
+"""Tests that may see a fault, the likeliest first, by the longest folder with the changed file."""
 
 RARE = ("lock not taken", "sync left out")
 """Kinds of which a tenth of the faults are, as far as there are so many."""
@@ -69,6 +79,11 @@ class Baseline:
     backend: str
     seconds: float
     failed: list[str] | None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it ended, and its tests could be collected."""
+        return self.failed is not None and self.file not in self.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +145,18 @@ def _path(file: Path) -> str:
     return str(file.relative_to(ROOT))
 
 
-def test_files(path: str) -> list[str]:
-    """The files of tests that may see a fault in a file, the nearest first."""
+def test_files(path: str) -> dict[str, tuple[bool, bool, int]]:
+    """The files of tests that may see a fault in a file; those with the smallest values first."""
     folder = max((each for each in TESTS if path.startswith(f"{each}/")), key=len)
     stem = Path(path).stem.strip("_")
     mirrored = str(Path("tests", path).parent)
-    found = {
-        _path(file): (stem not in file.stem, not _path(file).startswith(f"{mirrored}/"), place)
-        for place, tests in reversed(list(enumerate(TESTS[folder])))
-        for file in sorted((ROOT / tests).rglob("test_*.py"))
-    }
-    return sorted(found, key=lambda file: found[file])
+    found: dict[str, tuple[bool, bool, int]] = {}
+    for place, tests in enumerate(TESTS[folder]):
+        files = [ROOT / tests] if tests.endswith(".py") else (ROOT / tests).rglob("test_*.py")
+        for file in map(_path, files):
+            near = (stem not in Path(file).stem, not file.startswith(f"{mirrored}/"))
+            found.setdefault(file, (*near, place))
+    return found
 
 
 def backends(path: str, device: str) -> list[str]:
@@ -155,8 +171,10 @@ def backends(path: str, device: str) -> list[str]:
 class Workplace:
     """A copy of the tree, in which one process of tests runs at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, gpu: int | None) -> None:
+        """gpu: the number of the only device that tests see; None: they see all."""
         self._folder = folder
+        self._environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)}
         shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_COPIED))
 
     def baseline(self, file: str, backend: str) -> Baseline:
@@ -193,7 +211,7 @@ class Workplace:
             return None
         left_out = [f"--deselect={test}" for file in files for test in file.failed or ()]
         arguments = ["-x", f"--backend={files[0].backend}", *left_out]
-        limit = 30 + 2 * sum(file.seconds for file in files)
+        limit = 30 + 1.5 * sum(file.seconds for file in files)
         status, failed = self._run([*arguments, *(file.file for file in files)], limit)
         if failed is None:
             return "time limit"
@@ -215,7 +233,7 @@ class Workplace:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=os.environ | environment,
+            env=os.environ | environment | self._environment,
             start_new_session=True,
         ) as process:
             try:
@@ -232,8 +250,12 @@ class Workplace:
 class Campaign:
     """What has been found so far, and workplaces to find out more."""
 
-    def __init__(self, processes: int, deadline: float, device: str, log: Path) -> None:
+    def __init__(
+        self, processes: int, deadline: float, device: str, gpus: int | None, log: Path
+    ) -> None:
+        """gpus: among which processes are divided"""
         self._processes = processes
+        self._gpus = gpus
         self._deadline = deadline
         self._device = device
         self._log = log
@@ -268,7 +290,10 @@ class Campaign:
         ):
             places: SimpleQueue[Workplace] = SimpleQueue()
             for place in pool.map(
-                lambda number: Workplace(Path(folder, str(number), "tree")), range(self._processes)
+                lambda number: Workplace(
+                    Path(folder, str(number), "tree"), self._gpus and number % self._gpus
+                ),
+                range(self._processes),
             ):
                 places.put(place)
 
@@ -309,16 +334,15 @@ class Campaign:
         """The files of tests for a fault, within the seconds of the budget for each run."""
         runs = []
         for backend in backends(fault.path, self._device):
+            order = test_files(fault.path)
+            known = [self._baseline.get((file, backend)) for file in order]
+            usable = [each for each in known if each is not None and each.is_usable]
             files: list[Baseline] = []
             seconds = 0.0
-            for file in test_files(fault.path):
-                found = self._baseline.get((file, backend))
-                if found is None or found.failed is None:
-                    continue
-                if files and seconds + found.seconds > budget:
-                    continue
-                files.append(found)
-                seconds += found.seconds
+            for each in sorted(usable, key=lambda each: (order[each.file], each.seconds)):
+                if not files or seconds + each.seconds <= budget:
+                    files.append(each)
+                    seconds += each.seconds
             runs.append(files)
         return runs
 
@@ -354,6 +378,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none later")
     parser.add_argument("--budget", type=float, default=120.0, help="seconds of tests for a fault")
     parser.add_argument("--device", default="emulated", choices=["emulated", "cuda"])
+    parser.add_argument("--gpus", type=int, help="devices, each of which serves some processes")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the faults to try")
     parser.add_argument("--survivors", action="store_true", help="those again, with all tests")
     parser.add_argument("--list", action="store_true", help="print the faults and end")
@@ -365,6 +390,7 @@ def main() -> None:
         arguments.processes,
         time.monotonic() + arguments.seconds,
         arguments.device,
+        arguments.gpus,
         arguments.log,
     )
     verdicts = campaign.verdicts
