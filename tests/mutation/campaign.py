@@ -3,6 +3,7 @@
     python -m tests.mutation.campaign --processes 2        the figures of docs/operations.md
     python -m tests.mutation.campaign --survivors          again, with all tests that may see them
     python -m tests.mutation.campaign --only 17            one fault again
+    python -m tests.mutation.campaign --only 17 --tests tests/gpu/test_types.py --backend=cpu
 
 First every test file runs once without a fault, which tells how long it takes; tests that fail
 here (a package is missing, say) are left out. Then faults are drawn by the seed, and each is put
@@ -182,8 +183,12 @@ class Workplace:
         _, failed = self._run([file, f"--backend={backend}"], BASELINE_SECONDS)
         return Baseline(file, backend, round(time.monotonic() - begin, 1), failed)
 
-    def try_fault(self, number: int, fault: Fault, runs: list[list[Baseline]]) -> Verdict:
-        """runs: the files of tests of each run, in their order."""
+    def try_fault(
+        self, number: int, fault: Fault, runs: list[list[Baseline]], tests: list[str]
+    ) -> Verdict:
+        """runs: the files of tests of each run, in their order
+        tests: arguments of pytest in place of them
+        """
         begin = time.monotonic()
         file = self._folder / fault.path
         before = file.with_name(f"{file.name}.before")
@@ -198,8 +203,12 @@ class Workplace:
         try:
             fault.put_into(self._folder)
             caught_by = None
-            for files in runs:
-                caught_by = caught_by or self._first_failure(files)
+            if tests:
+                status, failed = self._run(["-x", *tests], BASELINE_SECONDS)
+                caught_by = _caught_by(status, failed)
+            else:
+                for files in runs:
+                    caught_by = caught_by or self._first_failure(files)
         finally:
             before.replace(file)
             for kept in caches:
@@ -212,10 +221,7 @@ class Workplace:
         left_out = [f"--deselect={test}" for file in files for test in file.failed or ()]
         arguments = ["-x", f"--backend={files[0].backend}", *left_out]
         limit = 30 + 1.5 * sum(file.seconds for file in files)
-        status, failed = self._run([*arguments, *(file.file for file in files)], limit)
-        if failed is None:
-            return "time limit"
-        return next(iter(failed), None if status in (0, 5) else f"exit status {status}")
+        return _caught_by(*self._run([*arguments, *(file.file for file in files)], limit))
 
     def _run(self, arguments: list[str], seconds: float) -> tuple[int, list[str] | None]:
         """The exit status, and the tests that failed; None if they exceeded the time."""
@@ -247,6 +253,12 @@ class Workplace:
         return process.returncode, [test.split(" - ")[0] for test in failed]
 
 
+def _caught_by(status: int, failed: list[str] | None) -> str | None:
+    if failed is None:
+        return "time limit"
+    return next(iter(failed), None if status in (0, 5) else f"exit status {status}")
+
+
 class Campaign:
     """What has been found so far, and workplaces to find out more."""
 
@@ -275,15 +287,19 @@ class Campaign:
         with (self._log / name).open("a") as file:
             file.write(json.dumps(asdict(found)) + "\n")
 
-    def run(self, faults: dict[int, Fault], budget: float) -> None:
+    def run(self, faults: dict[int, Fault], budget: float, tests: list[str]) -> None:
         """Tries the faults that time allows, by their numbers."""
-        needed = {
-            (file, backend): None
-            for fault in faults.values()
-            for backend in backends(fault.path, self._device)
-            for file in test_files(fault.path)
-            if (file, backend) not in self._baseline
-        }
+        needed = (
+            {}
+            if tests
+            else {
+                (file, backend): None
+                for fault in faults.values()
+                for backend in backends(fault.path, self._device)
+                for file in test_files(fault.path)
+                if (file, backend) not in self._baseline
+            }
+        )
         with (
             tempfile.TemporaryDirectory(prefix="liverank-mutation-") as folder,
             ThreadPoolExecutor(self._processes) as pool,
@@ -320,7 +336,12 @@ class Campaign:
             for tried in as_completed(
                 [
                     pool.submit(
-                        within_time, Workplace.try_fault, number, fault, self._runs(fault, budget)
+                        within_time,
+                        Workplace.try_fault,
+                        number,
+                        fault,
+                        self._runs(fault, budget),
+                        tests,
                     )
                     for number, fault in faults.items()
                 ]
@@ -382,9 +403,13 @@ def main() -> None:
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the faults to try")
     parser.add_argument("--survivors", action="store_true", help="those again, with all tests")
     parser.add_argument("--list", action="store_true", help="print the faults and end")
+    parser.add_argument("--tests", nargs="*", default=[], help="in place of the nearest")
     parser.add_argument("--log", type=Path, default=LOG)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
+    arguments, pytest_arguments = parser.parse_known_args()
+    for test in arguments.tests:
+        if not (ROOT / test.split("::")[0]).exists():
+            parser.error(f"{test} does not exist")
     faults = dict(enumerate(drawn(arguments.seed, arguments.faults)))
     campaign = Campaign(
         arguments.processes,
@@ -406,7 +431,8 @@ def main() -> None:
         chosen = {n: faults[n] for n, verdict in verdicts.items() if verdict.caught_by is None}
     else:
         chosen = {n: fault for n, fault in faults.items() if n not in verdicts}
-    campaign.run(chosen, float("inf") if arguments.survivors else arguments.budget)
+    budget = float("inf") if arguments.survivors else arguments.budget
+    campaign.run(chosen, budget, [*arguments.tests, *pytest_arguments])
     figures = figures_of(verdicts.values())
     print(json.dumps(figures["by kind"]), figures["caught"], "of", figures["faults"])
     if len(verdicts) == len(faults):
