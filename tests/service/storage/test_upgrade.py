@@ -1,6 +1,6 @@
 """Data of the release before, written by its code, and what this release tells it apart by.
 
-tests/service/stored/layout-2.tar.gz has a data directory and a backup of it: graph `default` with a checkpoint,
+stored/layout-2.tar.gz has a data directory and a backup of it: graph `default` with a checkpoint,
 two later batches, an idempotency key and a watched query; graph `papers` with integer keys and
 batches in the journal alone.
 """
