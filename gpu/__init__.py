@@ -12,11 +12,14 @@ from gpu.personalized.resolve import METHODS, TARGETS
 from gpu.personalized.watched import Registration
 from gpu.snapshot import Capture, Snapshot, StagingBuffer
 from gpu.types import (
+    LARGEST_WEIGHT,
+    LEAST_WEIGHT,
     VERTEX_LIMIT,
     BackendName,
     Change,
     Dangling,
     EdgeBatch,
+    OnConflict,
     Options,
     Personalized,
     PersonalizedQuery,
@@ -25,6 +28,8 @@ from gpu.types import (
 )
 
 __all__ = [
+    "LARGEST_WEIGHT",
+    "LEAST_WEIGHT",
     "METHODS",
     "STRATEGIES",
     "TARGETS",
@@ -39,6 +44,7 @@ __all__ = [
     "Engine",
     "EngineError",
     "InvalidValue",
+    "OnConflict",
     "Options",
     "OutOfMemory",
     "Personalized",

@@ -91,6 +91,17 @@ def unused(columns: Sequence[str]) -> list[tuple[str, str]]:
     return [("columns not used", ", ".join(map(printable, columns)))] if columns else []
 
 
+def notice_left_out(columns: Sequence[str], **numbers: int) -> None:
+    """Says on stderr which columns of a file were not used, and how many of its edges were not new,
+    each number with its name.
+    """
+    parts = [f"{count} {name}" for name, count in counts(**numbers)]
+    if columns:
+        parts.append(f"columns not used: {', '.join(map(printable, columns))}")
+    if parts:
+        notices().print(f"note: {'; '.join(parts)}")
+
+
 def graph_table(graphs: Iterable[GraphInfo]) -> Table:
     """Graphs, one per row."""
     table = Table("graph", "vertices", "edges", "version", "error bound", "backend", box=None)

@@ -15,6 +15,7 @@ from service.cli.commands.options import (
     RanksOut,
     Strategy,
     Url,
+    Weights,
     check_ranks_out,
     client_of,
     read_edges,
@@ -31,15 +32,20 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command()
 def load(
-    file: File, graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json = False
+    file: File,
+    weights: Weights = None,
+    graph: Graph = "default",
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
 ) -> None:
     """Sends an edge list to a server and waits until it is ranked."""
     from service.cli import display, ingest
 
-    edges = read_edges(file)
+    edges = read_edges(file, weights=weights)
     with client_of(url) as client:
         edges = ingest.with_keys(edges, ingest.prepare_graph(client, graph, edges))
         receipt, loaded = _load(client, graph, edges)
+    display.notice_left_out(loaded.unused_columns, **loaded.not_new)
     if as_json:
         display.print_json({**display.document_of(receipt), "load": loaded})
         return
@@ -49,10 +55,8 @@ def load(
                 ("edges sent", f"{len(edges):,}"),
                 *display.counts(
                     inserted=loaded.inserted,
-                    already_present=loaded.already_present,
                     deleted=loaded.deleted,
-                    not_found=loaded.not_found,
-                    superseded=loaded.superseded,
+                    **loaded.not_new,
                     new_vertices=loaded.new_vertices,
                 ),
                 *display.unused(loaded.unused_columns),
@@ -75,6 +79,7 @@ def replay(
         str | None,
         typer.Option(help="Column of the times: its name in the header, or its number from 1."),
     ] = None,
+    weights: Weights = None,
     strategy: Annotated[Strategy | None, typer.Option(help="Default: the graph's.")] = None,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
@@ -86,7 +91,9 @@ def replay(
     """
     from service.cli import display, ingest
 
-    plan = ingest.plan_replay(read_edges(file, time_column), batch_size, batches)
+    edges = read_edges(file, time_column, weights)
+    display.notice_left_out(edges.unread)
+    plan = ingest.plan_replay(edges, batch_size, batches)
     with client_of(url) as client:
         kind = ingest.prepare_graph(client, graph, plan.initial)
         later = [ingest.with_keys(batch, kind) for batch in plan.batches]
@@ -95,13 +102,15 @@ def replay(
             display.notices().print(
                 f"graph {graph!r} already has {present:,} edges: the figures are for the union"
             )
-        _load(client, graph, ingest.with_keys(plan.initial, kind))
+        _, loaded = _load(client, graph, ingest.with_keys(plan.initial, kind))
+        display.notice_left_out((), **loaded.not_new)
         send_batches(client, graph, later, len(later), strategy, as_json)
 
 
 @app.command()
 def rank(
     file: File,
+    weights: Weights = None,
     top: Annotated[int, typer.Option(min=1, help="Number of places to print.")] = 10,
     strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
     damping: Annotated[float, typer.Option(help="Probability of following an edge.")] = 0.85,
@@ -128,9 +137,11 @@ def rank(
         damping=damping, dangling=dangling, target_error=target_error, storage=storage
     )
     check_ranks_out(out)
-    edges = read_edges(file)
+    edges = read_edges(file, weights=weights)
     with display.working("ranking"):
         ranking = rank_edges(edges, options, strategy, backend, None if out else top)
+    left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
+    display.notice_left_out(ranking.unused_columns, **left_out)
     write_ranks(out, ranking)
     if as_json:
         display.print_json(ranking.document(top))
@@ -143,7 +154,7 @@ def rank(
             [
                 ("vertices", f"{ranking.vertices:,}"),
                 ("edges", f"{ranking.edges:,}"),
-                *display.counts(duplicates=ranking.duplicates, superseded=ranking.superseded),
+                *display.counts(**left_out),
                 *display.unused(ranking.unused_columns),
                 ("error bound", f"{ranking.error_bound:.1e}"),
                 ("iterations", f"{ranking.iterations:,}"),

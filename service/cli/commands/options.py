@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -28,6 +29,13 @@ File = Annotated[
     Path,
     typer.Argument(
         metavar="FILE", exists=True, dir_okay=False, help="An edge list, compressed or not."
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of the weights: its name in the header, or its number from 1. Default: none.",
     ),
 ]
 Url = Annotated[str, typer.Option(envvar="LIVERANK_URL", help="The server.")]
@@ -70,14 +78,18 @@ def client_of(url: str) -> Client:
     return Client(url)
 
 
-def read_edges(file: Path, time_column: str | None = None) -> EdgeList:
+def read_edges(file: Path, time_column: str | None = None, weights: str | None = None) -> EdgeList:
     from service.cli.display import working
     from service.formats.edge_files import read_edge_list
+    from service.formats.edge_list import WantedColumns
 
     with working(f"reading {file.name}"):
-        if time_column is not None and time_column.isdecimal():
-            return read_edge_list(file, int(time_column))
-        return read_edge_list(file, time_column)
+        return read_edge_list(file, WantedColumns(_column(time_column), _column(weights)))
+
+
+def _column(given: str | None) -> str | int | None:
+    """A column's name, or its number."""
+    return int(given) if given is not None and given.isdecimal() else given
 
 
 def send_batches(
@@ -94,12 +106,19 @@ def send_batches(
     """
     from service.cli import display, ingest
 
-    stream = ingest.replay(client, graph, batches, strategy)
+    left_out = Counter[str]()
+
+    def stream() -> Iterator[ingest.ReplayedBatch]:
+        for batch in ingest.replay(client, graph, batches, strategy):
+            left_out.update(batch.not_new)
+            yield batch
+
     if as_json:
-        for batch in stream:
+        for batch in stream():
             receipt = display.document_of(batch.receipt)
             display.print_json({"batch": batch.number, "latency_seconds": batch.latency, **receipt})
-        return
-    with display.ReplayTable(total) as table:
-        for batch in stream:
-            table.add(batch)
+    else:
+        with display.ReplayTable(total) as table:
+            for batch in stream():
+                table.add(batch)
+    display.notice_left_out((), **left_out)
