@@ -24,15 +24,14 @@ from service.formats.arrow import decode_arrow
 from service.formats.columns import EdgeColumns
 from service.formats.csv_body import decode_csv
 from service.formats.json_body import decode_json
+from service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON
 from service.formats.ndjson import decode_ndjson
 from service.vertex_keys import KeyKind
 
-_ARROW_STREAM = "application/vnd.apache.arrow.stream"
-
 _DECODERS = {
-    "application/json": decode_json,
-    "application/x-ndjson": decode_ndjson,
-    "text/csv": decode_csv,
+    JSON: decode_json,
+    NDJSON: decode_ndjson,
+    CSV: decode_csv,
 }
 
 
@@ -47,9 +46,9 @@ def decode_batch(
     media_type, *parameters = (part.strip().lower() for part in (content_type or "").split(";"))
     charset = next((p[8:].strip('"') for p in parameters if p.startswith("charset=")), "utf-8")
     if charset in ("utf-8", "utf8", "us-ascii"):
-        if media_type == _ARROW_STREAM:
+        if media_type == ARROW_STREAM:
             return decode_arrow(body, kind, limit)
-        decoder = _DECODERS.get(media_type or "application/json")
+        decoder = _DECODERS.get(media_type or JSON)
         if decoder is not None:
             return decoder(body, kind)
-    raise UnsupportedFormat(content_type or "", (*_DECODERS, _ARROW_STREAM))
+    raise UnsupportedFormat(content_type or "", (*_DECODERS, ARROW_STREAM))
