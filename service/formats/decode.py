@@ -9,6 +9,8 @@
         a header source,target[,operation], then an edge per row
     application/vnd.apache.arrow.stream
         columns source, target and, optionally, operation
+    application/vnd.apache.parquet
+        the same columns
 
 All members of the JSON object are optional; `operation` is "insert" if it is omitted. Valid input
 becomes Arrow arrays without a Python step per key; only an invalid body is searched, value by
@@ -24,8 +26,9 @@ from service.formats.arrow import decode_arrow
 from service.formats.columns import EdgeColumns
 from service.formats.csv_body import decode_csv
 from service.formats.json_body import decode_json
-from service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON
+from service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 from service.formats.ndjson import decode_ndjson
+from service.formats.parquet import decode_parquet
 from service.vertex_keys import KeyKind
 
 _DECODERS = {
@@ -48,7 +51,9 @@ def decode_batch(
     if charset in ("utf-8", "utf8", "us-ascii"):
         if media_type == ARROW_STREAM:
             return decode_arrow(body, kind, limit)
+        if media_type == PARQUET:
+            return decode_parquet(body, kind, limit)
         decoder = _DECODERS.get(media_type or JSON)
         if decoder is not None:
             return decoder(body, kind)
-    raise UnsupportedFormat(content_type or "", (*_DECODERS, ARROW_STREAM))
+    raise UnsupportedFormat(content_type or "", (*_DECODERS, ARROW_STREAM, PARQUET))

@@ -34,10 +34,8 @@ def encoded(
     """The table in pieces of bytes, one or more a batch.
 
     media_type  one of media_types.EXPORTED
-    coding      ``gzip``, ``zstd``, or None. Parquet is compressed internally and ignores it
+    coding      ``gzip``, ``zstd``, or None
     """
-    if media_type == PARQUET:
-        coding = None
     collected = _Gzipped() if coding == "gzip" else _Collected()
     stream = pa.PythonFile(collected, "w")
     if coding == "zstd":
