@@ -23,8 +23,11 @@ has times
 
 from __future__ import annotations
 
+import io
 import lzma
+import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -48,12 +51,15 @@ _CODECS = {
     b"BZh": "bz2",
     b"\x04\x22\x4d\x18": "lz4",
 }
+STDIN = Path("-")
+
 _XZ = b"\xfd7zXZ\x00"
 
 
 def read_edge_list(path: Path, time_column: str | int | None = None) -> EdgeList:
     """The edges of a file, which is held in memory uncompressed while it is read.
 
+    path         ``-`` is stdin
     time_column  overrides the rules above for text, Parquet and Arrow: the name of a column in the
                  header, or its number from 1
 
@@ -76,9 +82,13 @@ def read_edge_list(path: Path, time_column: str | int | None = None) -> EdgeList
     return read_text(path, content, time_column)
 
 
+def _opened(path: Path) -> BinaryIO:
+    return path.open("rb") if path != STDIN else io.BytesIO(sys.stdin.buffer.read())
+
+
 def _uncompressed(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             head = file.read(6)
             file.seek(0)
             if head.startswith(_XZ):
