@@ -25,8 +25,11 @@ Other columns are not read.
 
 from __future__ import annotations
 
+import io
 import lzma
+import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +56,8 @@ _CODECS = {
     b"BZh": "bz2",
     b"\x04\x22\x4d\x18": "lz4",
 }
+STDIN = Path("-")
+
 _XZ = b"\xfd7zXZ\x00"
 
 
@@ -62,6 +67,7 @@ AS_RECOGNISED = WantedColumns()
 def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeList:
     """The edges of a file, which is held in memory uncompressed while it is read.
 
+    path    ``-`` is stdin
     wanted  its time overrides the rules above, for text, Parquet and Arrow
 
     Raises EdgeListError for a file that is missing, damaged, empty or in another format.
@@ -85,9 +91,13 @@ def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeLis
     return read_text(path, content, wanted)
 
 
+def _opened(path: Path) -> BinaryIO:
+    return path.open("rb") if path != STDIN else io.BytesIO(sys.stdin.buffer.read())
+
+
 def _uncompressed(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             head = file.read(6)
             file.seek(0)
             if head.startswith(_XZ):

@@ -10,12 +10,15 @@ from service.cli.commands.options import (
     DEFAULT_URL,
     Backend,
     File,
+    Format,
     Graph,
     Json,
+    Plot,
     RanksOut,
     Strategy,
     Url,
     Weights,
+    check_plot_out,
     check_ranks_out,
     client_of,
     read_edges,
@@ -38,7 +41,15 @@ def load(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Sends an edge list to a server and waits until it is ranked."""
+    """Sends an edge list to a server and waits until it is ranked.
+
+    The graph is created if there is none, with the kind of the file's keys.
+
+    \b
+    Examples:
+      liverank load edges.parquet --graph papers
+      curl -s https://example.org/edges.csv.gz | liverank load -
+    """
     from service.cli import display, ingest
 
     edges = read_edges(file, weights=weights)
@@ -83,14 +94,22 @@ def replay(
     strategy: Annotated[Strategy | None, typer.Option(help="Default: the graph's.")] = None,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
+    plot: Plot = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per batch.")] = False,
 ) -> None:
     """Sends a temporal edge list as a stream: 90 % first, then batch after batch.
 
-    A file with insertions and deletions starts with the events of its first time.
+    A file with insertions and deletions starts with the events of its first time. --plot draws the
+    latency, the time of the solve and the error bound of each batch.
+
+    \b
+    Examples:
+      liverank replay wiki-talk.txt.gz --batch-size 1000
+      liverank replay events.csv --time-column when --strategy residual --plot replay.svg
     """
     from service.cli import display, ingest
 
+    check_plot_out(plot)
     edges = read_edges(file, time_column, weights)
     display.notice_left_out(edges.unread)
     plan = ingest.plan_replay(edges, batch_size, batches)
@@ -104,7 +123,11 @@ def replay(
             )
         _, loaded = _load(client, graph, ingest.with_keys(plan.initial, kind))
         display.notice_left_out((), **loaded.not_new)
-        send_batches(client, graph, later, len(later), strategy, as_json)
+        sent = send_batches(client, graph, later, len(later), strategy, as_json)
+    if plot is not None:
+        from service.cli.plots import plot_replay
+
+        plot_replay(plot, sent)
 
 
 @app.command()
@@ -123,11 +146,19 @@ def rank(
     ] = "float64",
     backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
     out: RanksOut = None,
+    format: Format = None,  # noqa: A002
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Ranks the vertices of a file; needs no server.
 
-    --out writes the ranks of all vertices.
+    --out writes the ranks of all vertices, --plot draws them by place.
+
+    \b
+    Examples:
+      liverank rank web-Google.txt.gz
+      liverank rank edges.parquet --out ranks.parquet --plot ranks.svg
+      zcat edges.gz | liverank rank - --out - | head
     """
     from gpu import Options
     from service.cli import display
@@ -136,13 +167,19 @@ def rank(
     options = Options(
         damping=damping, dangling=dangling, target_error=target_error, storage=storage
     )
-    check_ranks_out(out)
+    check_ranks_out(out, format)
+    check_plot_out(plot)
     edges = read_edges(file, weights=weights)
     with display.working("ranking"):
-        ranking = rank_edges(edges, options, strategy, backend, None if out else top)
+        ranking = rank_edges(edges, options, strategy, backend, None if out or plot else top)
     left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
     display.notice_left_out(ranking.unused_columns, **left_out)
-    write_ranks(out, ranking)
+    if plot is not None:
+        from service.cli.plots import plot_ranks
+
+        plot_ranks(plot, ranking.table["rank"].to_numpy(), f"{file.name}: {strategy}")
+    if write_ranks(out, format, ranking):
+        return
     if as_json:
         display.print_json(ranking.document(top))
         return
@@ -170,6 +207,5 @@ def _load(client: Client, graph: str, edges: EdgeList) -> Any:
     """Loads with a progress bar, which is full once all edges are sent."""
     from service.cli import display, ingest
 
-    with display.edge_progress() as progress:
-        task = progress.add_task("edges", total=len(edges))
-        return ingest.load(client, graph, edges, lambda count: progress.advance(task, count))
+    with display.edge_progress(len(edges)) as sent:
+        return ingest.load(client, graph, edges, sent)

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from service.cli.errors import CommandError
+
 if TYPE_CHECKING:
     from liverank.client import Client
     from liverank.tables import Tabular
+    from service.cli.ingest import ReplayedBatch
     from service.formats.edge_list import EdgeList
 
 Strategy = Literal[
@@ -28,7 +31,11 @@ Backend = Literal["auto", "cpu", "cuda"]
 File = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", exists=True, dir_okay=False, help="An edge list, compressed or not."
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        allow_dash=True,
+        help="An edge list, compressed or not; - reads stdin.",
     ),
 ]
 Weights = Annotated[
@@ -49,27 +56,51 @@ RanksOut = Annotated[
     typer.Option(
         "--out",
         metavar="FILE",
-        help="A file for the ranks: .txt, .csv, .ndjson (also .gz, .zst, .bz2), .parquet, .arrow.",
+        help="A file for the ranks: .txt, .csv, .ndjson (also .gz, .zst, .bz2), .parquet, .arrow; "
+        "- writes csv to stdout, and nothing else.",
     ),
+]
+Format = Annotated[
+    Literal["txt", "csv", "ndjson", "parquet", "arrow"] | None,
+    typer.Option("--format", help="Format of the file; default: that of its suffix."),
+]
+
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="A figure: .svg or .png. Needs liverank[plot]."),
 ]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
-def check_ranks_out(out: Path | None) -> None:
+def check_ranks_out(out: Path | None, format: Format) -> None:  # noqa: A002
     """Raises CommandError for a path that `write_ranks` cannot write, before there are ranks."""
+    if out is None and format is not None:
+        raise CommandError("--format is the format of --out, which is missing")
     if out is not None:
         from service.cli.table_files import check_path
 
-        check_path(out, RANK_FILES)
+        check_path(out, RANK_FILES, format)
 
 
-def write_ranks(out: Path | None, ranks: Tabular) -> None:
-    """Writes vertices and ranks, best first. Raises CommandError, OSError."""
-    if out is not None:
-        from service.cli.table_files import write_table
+def write_ranks(out: Path | None, format: Format, ranks: Tabular) -> bool:  # noqa: A002
+    """Writes vertices and ranks, best first; returns whether to stdout, which then has nothing
+    else. Raises CommandError, OSError.
+    """
+    if out is None:
+        return False
+    from service.cli.table_files import STANDARD, write_table
 
-        write_table(out, ranks.to_arrow())
+    write_table(out, ranks.to_arrow(), format)
+    return out == STANDARD
+
+
+def check_plot_out(plot: Path | None) -> None:
+    """Raises CommandError if the figure cannot be written, before there is anything to draw."""
+    if plot is not None:
+        from service.cli.plots import check_plot
+
+        check_plot(plot)
 
 
 def client_of(url: str) -> Client:
@@ -99,18 +130,20 @@ def send_batches(
     total: int,
     strategy: Strategy | None,
     as_json: bool,
-) -> None:
-    """Sends batches in sequence, and prints a row or a JSON line for each.
+) -> list[ReplayedBatch]:
+    """Sends batches in sequence, prints a row or a JSON line for each, and returns them.
 
     total  the number of batches
     """
     from service.cli import display, ingest
 
     left_out = Counter[str]()
+    sent = []
 
     def stream() -> Iterator[ingest.ReplayedBatch]:
         for batch in ingest.replay(client, graph, batches, strategy):
             left_out.update(batch.not_new)
+            sent.append(batch)
             yield batch
 
     if as_json:
@@ -122,3 +155,4 @@ def send_batches(
             for batch in stream():
                 table.add(batch)
     display.notice_left_out((), **left_out)
+    return sent
