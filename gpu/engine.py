@@ -8,8 +8,8 @@ ranks = engine.publish()                              # an immutable copy, reada
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
-from gpu.errors import DeviceLost, InvalidValue
+from gpu.errors import InvalidValue
 from gpu.graph.coalesce import can_coalesce, split_counts
 from gpu.graph.dynamic_graph import DynamicGraph, batch_purpose
 from gpu.graph.reading import EdgeReader
@@ -107,15 +107,8 @@ class Engine:
         """The engine's parts, for measurements."""
         return Internals(self._backend, self._graph, self._iterate, self._queries)
 
-    @contextmanager
-    def _device(self) -> Iterator[None]:
-        """Raises DeviceLost for an error that means it."""
-        try:
-            yield
-        except Exception as error:
-            if self._backend.device.is_lost(error):
-                raise DeviceLost(error) from error
-            raise
+    def _device(self) -> AbstractContextManager[None]:
+        return self._backend.device.detecting_loss()
 
     def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
         """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.errors import OutOfMemory
+from gpu.errors import DeviceLost, OutOfMemory
 
 Array = Any
 """A NumPy array on ``cpu``, a CuPy array on ``cuda``."""
@@ -55,12 +56,29 @@ class DeviceOperations(ABC):
     def seconds_between(self, first: Any, last: Any) -> float:
         """Time from one of this device's events to another; both have been reached."""
 
-    def reading(self) -> AbstractContextManager[None]:
-        """The context in which a reader of published ranks works, concurrent with the writer."""
+    @contextmanager
+    def detecting_loss(self) -> Iterator[None]:
+        """Raises DeviceLost for an error after which this process can no longer use the device."""
+        try:
+            yield
+        except Exception as error:
+            if self._is_lost(error):
+                raise DeviceLost(error) from error
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """The context in which a reader of published ranks works, concurrent with the writer.
+
+        Raises DeviceLost.
+        """
+        with self.detecting_loss(), self._stream_of_reader():
+            yield
+
+    def _stream_of_reader(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
-    def is_lost(self, error: Exception) -> bool:  # noqa: ARG002
-        """Whether the error means that this process can no longer use the device."""
+    def _is_lost(self, error: Exception) -> bool:  # noqa: ARG002
         return False
 
     @abstractmethod

@@ -14,6 +14,7 @@ from starlette.types import Send
 
 from service.formats.encode import encoded
 from service.http.body import context_of, limit_of
+from service.pipeline.device_loss import device_loss_ends_process
 from service.queries.exports import Export
 
 Result = TypeVar("Result")
@@ -100,8 +101,13 @@ async def in_copying_thread(make: Callable[[], Result]) -> Result:
 
 async def _made(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
-    while (piece := await loop.run_in_executor(_ENCODERS, next, pieces, None)) is not None:
+    while (piece := await loop.run_in_executor(_ENCODERS, _next, pieces)) is not None:
         yield piece
+
+
+def _next(pieces: Iterator[bytes]) -> bytes | None:
+    with device_loss_ends_process():
+        return next(pieces, None)
 
 
 def _titled(name: str) -> str:

@@ -8,12 +8,14 @@ from typing import Any
 
 import orjson
 from fastapi import Request, Response
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from gpu import EngineError
+from gpu import DeviceLost, EngineError
 from service import problems
 from service.errors import ServiceError
+from service.pipeline.device_loss import end_process
 
 
 def json_response(content: Any, status: int = 200) -> Response:
@@ -34,6 +36,14 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     return problem_response(error, request.scope["path"])
 
 
+async def _answer_device_loss(request: Request, error: Exception) -> Response:
+    """Answers, and ends the process: each later use of the device would fail."""
+    assert isinstance(error, DeviceLost)
+    response = problem_response(error, request.scope["path"])
+    response.background = BackgroundTask(end_process, error)
+    return response
+
+
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     """The response to what the router raises: an unknown path, or a wrong method."""
     assert isinstance(error, HTTPException)
@@ -48,6 +58,7 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
     ServiceError: _answer_error,
     EngineError: _answer_error,
+    DeviceLost: _answer_device_loss,
     HTTPException: _answer_http_error,
 }
 """For FastAPI. Other errors are faults, which RequestMiddleware logs and answers."""

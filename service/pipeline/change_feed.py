@@ -26,6 +26,7 @@ import orjson
 
 from service.errors import SlowSubscriber, TooBusy
 from service.pipeline.completions import Completions, Waiter
+from service.pipeline.device_loss import device_loss_ends_process
 from service.pipeline.observer import StageSeconds
 from service.queries.changes import ChangeTracker, Subscription
 from service.queries.view import View
@@ -291,7 +292,8 @@ class ChangeFeed:
         if not work.joined.set_running_or_notify_cancel():
             return
         try:
-            joined = self._joined(work.subscription, work.last_event_id)
+            with device_loss_ends_process():
+                joined = self._joined(work.subscription, work.last_event_id)
         except Exception as error:
             work.joined.set_exception(error)
         else:
@@ -341,7 +343,8 @@ class ChangeFeed:
                 continue  # the ring was made of this revision, or a later one
             view = publication.view
             try:
-                changes = NO_CHANGES if view is None else ring.tracker.advance(view)
+                with device_loss_ends_process():
+                    changes = NO_CHANGES if view is None else ring.tracker.advance(view)
             except Exception as error:
                 log.exception("graph %s: a subscription has ended", self.graph)
                 with self._changing:

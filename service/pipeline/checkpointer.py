@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.pipeline.capture import Captured
+from service.pipeline.device_loss import device_loss_ends_process
 from service.storage import checkpoint as checkpoints
 from service.storage.checkpoint import Checkpoint
 from service.storage.journal import Journal
@@ -132,7 +133,8 @@ class Checkpointer:
                 if self._closed is not None:
                     break
             try:
-                taken = self._take()
+                with device_loss_ends_process():
+                    taken = self._take()
             except Exception as error:
                 log.error("graph %s: no checkpoint was taken: %s", self._graph, error)
                 self._not_before = time.monotonic() + _RETRY_SECONDS

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from gpu import DeviceLost
@@ -26,6 +27,15 @@ def end_process(error: DeviceLost) -> NoReturn:
     log.critical(message)
     write_last_line(message)
     os._exit(EXIT_DEVICE_LOST)
+
+
+@contextmanager
+def device_loss_ends_process() -> Iterator[None]:
+    """For readers of published ranks: no batch is to blame, and each later use would fail."""
+    try:
+        yield
+    except DeviceLost as error:
+        end_process(error)
 
 
 def blame(journal: Journal, versions: Sequence[int], error: DeviceLost) -> NoReturn:

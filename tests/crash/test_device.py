@@ -104,7 +104,7 @@ pipeline = opened(Path(sys.argv[1]))
 send(pipeline, batch([("a", "b"), ("b", "a")]))
 Query.step = lost
 device = type(engine_of(pipeline).internals.backend.device)
-device.is_lost = lambda self, error: "cuda" in str(error)
+device._is_lost = lambda self, error: "cuda" in str(error)
 request = {
     "query": QueryRequest([KeyedQuery(seeds={"a": 1.0})], 60.0),
     "watch": WatchRequest([WatchedQuery(seeds={"a": 1.0}, target_error=1e-6)], 60.0, "mine"),
@@ -133,3 +133,48 @@ def test_a_query_that_loses_the_device_ends_the_process(tmp_path: Path, what: st
     with working(tmp_path) as pipeline:
         assert (pipeline.view.version, pipeline.view.edges) == (1, 2)
         assert pipeline.view.watched == {}
+
+
+READING = """
+import http.client, sys, tempfile, threading
+from contextlib import suppress
+from pathlib import Path
+from gpu.operations.device import DeviceOperations
+from tests.service.server import running
+
+what = sys.argv[2]
+
+def lost(self):
+    raise RuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+with running(Path(sys.argv[1])) as server:
+    http_ = server.http
+    http_.post("/graphs/default/batches", json={"insert": [["a", "b"], ["b", "c"]]})
+    DeviceOperations._is_lost = lambda self, error: "cuda" in str(error)
+    DeviceOperations._stream_of_reader = lost
+    if what == "rank":
+        answer = http_.get("/graphs/default/ranks/a")
+        print(answer.status_code, answer.json()["type"], flush=True)
+    elif what == "checkpoint":
+        http_.post("/graphs/default/checkpoint")
+    elif what == "changes":
+        http_.get("/graphs/default/changes")
+    else:
+        http_.get("/graphs/default/edges")
+    threading.Event().wait(30)
+"""
+
+
+@pytest.mark.parametrize("what", ["rank", "checkpoint", "changes", "export"])
+def test_a_reader_that_loses_the_device_ends_the_process(tmp_path: Path, what: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", READING, str(tmp_path), what],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+    assert ended.returncode == EXIT_DEVICE_LOST, ended.stderr
+    assert "illegal memory access" in ended.stderr.splitlines()[-1]
+    if what == "rank":
+        assert ended.stdout == "503 urn:liverank:problem:device-lost\n"

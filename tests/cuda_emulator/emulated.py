@@ -58,17 +58,20 @@ class StreamEvent:
 
 def emulated_backend(order: Literal["forward", "shuffled"] = "forward") -> Backend:
     """The ``cuda`` backend; its launches run in `order` (see CpuLoader)."""
+    return make_backend(emulated_device(order))
+
+
+def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device:
+    """The device of `emulated_backend`."""
     require_compiler()
     stream = Stream()
-    return make_backend(
-        Device(
-            xp=np,
-            load=CpuLoader(order),
-            to_host=np.asarray,
-            synchronize=stream.synchronize,
-            event=stream.event,
-            milliseconds=stream.milliseconds,
-            memory_available=lambda: MEMORY,
-            reading=nullcontext,
-        )
+    return Device(
+        xp=np,
+        load=CpuLoader(order),
+        to_host=np.asarray,
+        synchronize=stream.synchronize,
+        event=stream.event,
+        milliseconds=stream.milliseconds,
+        memory_available=lambda: MEMORY,
+        reading=nullcontext,
     )

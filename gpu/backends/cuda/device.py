@@ -102,10 +102,10 @@ class CudaDevice(DeviceOperations):
     def seconds_between(self, first: Any, last: Any) -> float:
         return 1e-3 * self._device.milliseconds(first, last)
 
-    def reading(self) -> AbstractContextManager[None]:
+    def _stream_of_reader(self) -> AbstractContextManager[Any]:
         return self._device.reading()
 
-    def is_lost(self, error: Exception) -> bool:
+    def _is_lost(self, error: Exception) -> bool:
         # CUDARuntimeError and CUDADriverError of CuPy, which cannot be imported without a device
         return getattr(error, "status", None) in _STICKY
 

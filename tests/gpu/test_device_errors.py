@@ -1,0 +1,116 @@
+"""An error of the device at any of its calls is DeviceLost, whatever the engine does just then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu import DeviceLost, EdgeBatch, Engine, Options, PersonalizedQuery
+from gpu.backends.cuda import make_backend
+from gpu.operations.backend import Backend
+from tests.cuda_emulator.emulated import emulated_device
+
+
+class IllegalAddress(RuntimeError):
+    """As CUDARuntimeError of CuPy: after it every call fails in the same way."""
+
+    status = 700
+
+
+class FailingDevice:
+    """Counts calls of the device; from call number `at` on they fail."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.at: int | None = None
+
+    def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            self.calls += 1
+            if self.at is not None and self.calls > self.at:
+                raise IllegalAddress("an illegal memory access was encountered")
+            return function(*arguments)
+
+        return call
+
+    def backend(self) -> Backend:
+        device = emulated_device()
+
+        def load(unit: str) -> Callable[[str], Any]:
+            kernels = device.load(unit)
+            return lambda expression: self.counted(kernels(expression))
+
+        @contextmanager
+        def reading() -> Any:
+            self.counted(lambda: None)()
+            with device.reading():
+                yield
+
+        return make_backend(
+            replace(
+                device,
+                load=load,
+                to_host=self.counted(device.to_host),
+                synchronize=self.counted(device.synchronize),
+                reading=reading,
+            )
+        )
+
+
+def steps(engine: Engine) -> list[Callable[[], Any]]:
+    """What an engine does in its life, one after the other."""
+    links = EdgeBatch.of(insert=[(v, w) for v in range(40) for w in (v // 2, (v * 7) % 40)])
+    seeds = np.array([3, 5])
+    published: list[Any] = []
+
+    def publish() -> None:
+        published[:] = [engine.publish()]
+
+    return [
+        lambda: engine.apply(links),
+        lambda: engine.update("static"),
+        publish,
+        lambda: published[0].top(5),
+        lambda: published[0].of(seeds),
+        lambda: published[0].to_numpy(),
+        lambda: engine.apply_coalesced(EdgeBatch.of(insert=[(1, 3), (3, 1)]), [(1, 0), (1, 0)]),
+        lambda: engine.update("dynamic-frontier-prune"),
+        lambda: engine.update("residual"),
+        lambda: engine.personalized(seeds, k=3),
+        lambda: engine.personalized_many([PersonalizedQuery(seeds, k=3)] * 9),
+        lambda: engine.watch("one", PersonalizedQuery(seeds, k=3)),
+        lambda: engine.refresh_watched(),
+        lambda: engine.capture(engine.staging_buffer()).snapshot(),
+        lambda: engine.edge_list(),
+    ]
+
+
+def run(engine: Engine) -> None:
+    for step in steps(engine):
+        step()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_error_of_the_device_is_told_as_such(weighted: bool) -> None:
+    device = FailingDevice()
+    backend = device.backend()
+    engine = Engine(Options(weighted=weighted), backend)
+    ends = []
+    device.calls = 0
+    for step in steps(engine):
+        step()
+        ends.append(device.calls)
+    assert ends[-1] > 200
+    # every call in turn would take long; these are spread over all steps
+    for at in sorted({*range(0, ends[-1], 7), *(end - 1 for end in ends)}):
+        device.at, device.calls = None, -1_000_000
+        engine = Engine(Options(weighted=weighted), backend)
+        device.at, device.calls = at, 0
+        with pytest.raises(DeviceLost, match="illegal memory access"):
+            run(engine)
+        device.at = None
