@@ -1,13 +1,13 @@
 """The values that go into the engine and come out of it.
 
-Vertex ids are dense: a graph of ``n`` vertices has the ids ``0 … n-1``. Nothing here depends on a
-backend.
+Vertex ids are dense: a graph of ``n`` vertices has the ids ``0 … n-1``, and the ids of removed
+vertices until they are used again (see gpu.graph.vertex_ids). Nothing here depends on a backend.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, cast, get_args
 
@@ -32,6 +32,9 @@ LEAST_WEIGHT, LARGEST_WEIGHT = (
     float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
 )
 """Weights are normal float32 numbers above 0."""
+
+REMOVED = "the id of a vertex: this one was removed"
+"""What an id must be that is free."""
 
 LEAST_SINGLE_ERROR = 1e-6
 """The smallest target_error for ranks that are stored as float32."""
@@ -148,20 +151,29 @@ def _weights(values: Any, count: int) -> Any:
     return array.astype(np.float32, copy=False)
 
 
+_EDGE_COLUMNS = ("insert_sources", "insert_targets", "delete_sources", "delete_targets")
+
+
 @dataclass(frozen=True, slots=True)
 class EdgeBatch:
-    """Edges to delete and then edges to insert, as columns of ids.
+    """Vertices to remove, then edges to delete, then edges to insert, as columns of ids.
 
     insert_sources, insert_targets   int64[i], each in 0 … 2³¹-2; ids beyond the graph make it grow
     delete_sources, delete_targets   int64[d]; an id that the graph does not have (-1, say) is not
                                      found
-    vertices                         the graph has at least this many vertices after the batch;
-                                     raised to what the insertions need
+    vertices                         ids below it exist after the batch, and those that did not
+                                     before are vertices; raised to what `add` and the insertions
+                                     need
     weights                          float32[i], of the insertions: finite, above 0, normal. For a
                                      weighted graph only; None there means that all are 1
     on_conflict                      what an insertion does to an edge that is present or repeated:
                                      ``replace`` its weight (the last one is kept), or ``add`` to
                                      it: float64 sums, rounded once to float32
+    remove                           int64[r] on the host: vertices that go with all their edges.
+                                     Their ids are free then. Ids that are no vertices are ignored
+    add                              int64[a] on the host: ids that are vertices after the batch,
+                                     with or without edges, as those of insertions are. One that is
+                                     free, or removed by this batch, comes back as a new vertex
 
     For a graph on ``cuda`` the columns may be CuPy arrays, ids int64 or int32.
     Raises InvalidValue for columns of unequal length, other dtypes, an id or a weight out of range.
@@ -174,10 +186,12 @@ class EdgeBatch:
     vertices: int = 0
     weights: NDArray[np.float32] | None = None
     on_conflict: OnConflict = "replace"
+    remove: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    add: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __post_init__(self) -> None:
-        for column in fields(self)[:4]:
-            object.__setattr__(self, column.name, _ids(column.name, getattr(self, column.name)))
+        for column in (*_EDGE_COLUMNS, "remove", "add"):
+            object.__setattr__(self, column, _ids(column, getattr(self, column)))
         for kind in ("insert", "delete"):
             sources, targets = getattr(self, f"{kind}_sources"), getattr(self, f"{kind}_targets")
             if len(sources) != len(targets):
@@ -191,7 +205,7 @@ class EdgeBatch:
             raise InvalidValue("on_conflict", self.on_conflict, "'replace' or 'add'")
         if not 0 <= self.vertices <= VERTEX_LIMIT:
             raise InvalidValue("vertices", self.vertices, f"a count from 0 to {VERTEX_LIMIT}")
-        for name in ("insert_sources", "insert_targets"):
+        for name in ("insert_sources", "insert_targets", "add"):
             column_ids = getattr(self, name)
             if len(column_ids) == 0:
                 continue
@@ -215,6 +229,8 @@ class EdgeBatch:
         delete: Iterable[tuple[int, int]] = (),
         vertices: int = 0,
         on_conflict: OnConflict = "replace",
+        remove: Iterable[int] = (),
+        add: Iterable[int] = (),
     ) -> EdgeBatch:
         """The batch of these (source, target) pairs, or (source, target, weight) triples to insert:
         for tests, examples and small batches.
@@ -235,6 +251,8 @@ class EdgeBatch:
             vertices,
             cast(Any, weights),
             on_conflict,
+            np.array(list(remove), np.int64),
+            np.array(list(add), np.int64),
         )
 
 
@@ -244,8 +262,10 @@ class Change:
 
     `inserted + already_present + reweighted` is the number of insertions sent, `deleted +
     not_found` that of deletions; a repeat inside the batch counts as already present (not found).
-    `reweighted`: edges that were present, were not deleted, and have another weight now. `seconds`:
-    time to change the graph, its residual and its personalized queries.
+    `reweighted`: edges that were present, were not deleted, and have another weight now. `removed`:
+    vertices that were removed, and `removed_edges`, what went with them; such an edge is not found
+    by a deletion. A vertex that was removed and comes back counts as new. `seconds`: time to change
+    the graph, its residual and its personalized queries.
     """
 
     inserted: int
@@ -255,6 +275,8 @@ class Change:
     new_vertices: int
     seconds: float
     reweighted: int = 0
+    removed: int = 0
+    removed_edges: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +311,9 @@ class PersonalizedQuery:
     method        ``hybrid``, ``push`` or ``pull``: see gpu.personalized.query
     target_error  L1, in (0, 2]; None for the graph's own
     target        ``error``, or ``settled-top-k``, which ends as soon as the k places are proven
+    damping       α in (0, 1); None for the graph's own
+    among         integer[a], ids: only these are answered and settled, while teleport and ranks
+                  are those of the whole graph; None for all vertices
     """
 
     seeds: NDArray[np.integer[Any]]
@@ -297,11 +322,14 @@ class PersonalizedQuery:
     method: str = "hybrid"
     target_error: float | None = None
     target: str = "error"
+    damping: float | None = None
+    among: NDArray[np.integer[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Personalized:
-    """The answer to one personalized query: the k vertices of highest rank, best first.
+    """The answer to one personalized query: the k vertices of highest rank, of those it is about,
+    best first.
 
     vertices     int64[k], ids; equal ranks are ordered by id
     ranks        float64[k], normalised: over all vertices they sum to 1

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpu.errors import InvalidValue
+from gpu.graph.removal import Removal
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.operations.update import DELETE, INSERT
@@ -25,18 +26,26 @@ Columns = tuple[Array, Array]
 class Arcs:
     """The arcs of a batch.
 
-    delete, insert  in the order of the batch; those of the opposite direction follow
+    delete          those of removed vertices, and those to delete
+    insert          in the order of the batch; those of the opposite direction follow
     weights         float32[i], of the insertions; None for an unweighted graph
     adds            whether weights are added to those present, or replace them
     """
 
-    delete: Columns
+    delete: list[Columns]
     insert: Columns
     weights: Array | None
     adds: bool
 
     @classmethod
-    def of(cls, backend: Backend, batch: EdgeBatch, directed: bool, weighted: bool) -> Arcs:
+    def of(
+        cls,
+        backend: Backend,
+        batch: EdgeBatch,
+        removal: Removal | None,
+        directed: bool,
+        weighted: bool,
+    ) -> Arcs:
         """Raises InvalidValue for weights that are sent to an unweighted graph."""
         weights = _weights(batch, weighted)
         delete = (batch.delete_sources, batch.delete_targets)
@@ -47,22 +56,31 @@ class Arcs:
                 weights = xp.asarray(weights)
                 weights = xp.concatenate([weights, weights[_not_loops(backend, insert)]])
             delete, insert = _both_directions(backend, delete), _both_directions(backend, insert)
-        return cls(delete, insert, weights, batch.on_conflict == "add")
+        deleted = [delete] if removal is None else [removal.arcs, delete]
+        return cls(deleted, insert, weights, batch.on_conflict == "add")
+
+    @property
+    def deletions(self) -> int:
+        return sum(len(sources) for sources, _ in self.delete)
 
     def __len__(self) -> int:
-        return len(self.delete[0]) + len(self.insert[0])
+        return self.deletions + len(self.insert[0])
+
+    @property
+    def delete_columns(self) -> list[tuple[int, Array, Array]]:
+        """As GraphOperations.sorted_keys takes them."""
+        return [(DELETE, *columns) for columns in self.delete]
 
     @property
     def columns(self) -> list[tuple[int, Array, Array]]:
-        """As GraphOperations.sorted_keys takes them."""
-        return [(DELETE, *self.delete), (INSERT, *self.insert)]
+        return [*self.delete_columns, (INSERT, *self.insert)]
 
     def operation_weights(self, backend: Backend) -> Array | None:
         """float32[k] on the device, in the order of `columns`: 0 for deletions."""
         if self.weights is None:
             return None
         weights = backend.xp.zeros(len(self), np.float32)
-        weights[len(self.delete[0]) :] = backend.xp.asarray(self.weights)
+        weights[self.deletions :] = backend.xp.asarray(self.weights)
         return weights
 
 
