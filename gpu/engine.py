@@ -78,8 +78,9 @@ class Engine:
     ) -> None:
         options = self.options = options or Options()
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        order, *kind = options.vertex_order, options.weighted, options.directed
-        self._graph = DynamicGraph(self._backend, options.dangling, order, *kind)
+        order, weighted = options.vertex_order, options.weighted
+        kind = (options.dangling, order, weighted, options.directed, options.half_life)
+        self._graph = DynamicGraph(self._backend, *kind)
         self._iterate = GlobalIterate(self._graph, self.options)
         pool = WorkspacePool(self._graph)
         self._queries = Queries(QueryContext(pool, self.options, self._iterate.deflation))
@@ -188,6 +189,7 @@ class Engine:
             # the batch stands; the next solve computes the residual, in arrays that it has
             self._iterate.invalidate()
         self._queries.perturb(update)
+        self._graph.scale_rows()
         return update
 
     def update(self, strategy: str = "auto") -> Result:
@@ -281,8 +283,7 @@ class Engine:
         Raises InvalidValue for what cannot be asked, OutOfMemory.
         """
         asked = (k, method, target_error, target, damping, among)
-        query = PersonalizedQuery(seeds, weights, *asked)
-        return self.personalized_many([query])[0]
+        return self.personalized_many([PersonalizedQuery(seeds, weights, *asked)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
         """The answers in the order of the queries, which share passes over the graph.

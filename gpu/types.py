@@ -63,6 +63,10 @@ class Options:
     weighted            whether edges have weights: an edge of u is then followed with the
                         probability w(u,v) / Σw (``networkx.pagerank(weight=…)``). The loops of
                         ``self-loop`` have the weight 1
+    half_life           seconds after which a weight is worth half of a new one: an edge inserted at
+                        time t has the weight w·2^(t/half_life), which is the same, as only ratios
+                        count. Makes a graph `weighted`, and needs ``uniform``; None for weights
+                        that stay
     vertex_order        how vertices are ordered in memory, which affects speed alone: by descending
                         ``degree``, as ``given``, or (``auto``) as a sample of the first edges says
     """
@@ -78,6 +82,7 @@ class Options:
     vertex_order: VertexOrder = "auto"
     weighted: bool = False
     directed: bool = True
+    half_life: float | None = None
 
     def __post_init__(self) -> None:
         for name, low, high, requirement in (
@@ -106,6 +111,16 @@ class Options:
         for name in ("weighted", "directed"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidValue(name, getattr(self, name), "True or False")
+        if self.half_life is not None:
+            number = isinstance(self.half_life, int | float) and not isinstance(
+                self.half_life, bool
+            )
+            if not number or not isfinite(self.half_life) or self.half_life <= 0.0:
+                raise InvalidValue("half_life", self.half_life, "a number of seconds above 0")
+            if self.dangling != "uniform":
+                # a loop of the policy has no time
+                raise InvalidValue("dangling", self.dangling, "'uniform' where half_life is given")
+            object.__setattr__(self, "weighted", True)
         if (
             not isinstance(self.max_iterations, int)
             or isinstance(self.max_iterations, bool)
@@ -151,6 +166,21 @@ def _weights(values: Any, count: int) -> Any:
     return array.astype(np.float32, copy=False)
 
 
+def _times(values: Any, count: int) -> NDArray[np.float64]:
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise InvalidValue(
+            "times", f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
+        )
+    if len(array) != count:
+        raise InvalidValue("times", f"length {len(array)}", f"{count} long, as insert_sources")
+    wrong = np.flatnonzero(~np.isfinite(array))
+    if len(wrong):
+        place = int(wrong[0])
+        raise InvalidValue(f"times[{place}]", array[place].item(), "a finite number of seconds")
+    return array.astype(np.float64, copy=False)
+
+
 _EDGE_COLUMNS = ("insert_sources", "insert_targets", "delete_sources", "delete_targets")
 
 
@@ -169,6 +199,10 @@ class EdgeBatch:
     on_conflict                      what an insertion does to an edge that is present or repeated:
                                      ``replace`` its weight (the last one is kept), or ``add`` to
                                      it: float64 sums, rounded once to float32
+    times                            float64[i] on the host, Unix seconds, of the insertions: for a
+                                     graph with a half_life, which needs them. An insertion that is
+                                     100 half-lives older than the newest edge of its source has
+                                     expired
     remove                           int64[r] on the host: vertices that go with all their edges.
                                      Their ids are free then. Ids that are no vertices are ignored
     add                              int64[a] on the host: ids that are vertices after the batch,
@@ -188,6 +222,7 @@ class EdgeBatch:
     on_conflict: OnConflict = "replace"
     remove: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     add: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    times: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         for column in (*_EDGE_COLUMNS, "remove", "add"):
@@ -201,6 +236,9 @@ class EdgeBatch:
         if self.weights is not None:
             weights = _weights(self.weights, len(self.insert_sources))
             object.__setattr__(self, "weights", weights)
+        if self.times is not None:
+            times = _times(self.times, len(self.insert_sources))
+            object.__setattr__(self, "times", times)
         if self.on_conflict not in get_args(OnConflict):
             raise InvalidValue("on_conflict", self.on_conflict, "'replace' or 'add'")
         if not 0 <= self.vertices <= VERTEX_LIMIT:
@@ -264,8 +302,9 @@ class Change:
     not_found` that of deletions; a repeat inside the batch counts as already present (not found).
     `reweighted`: edges that were present, were not deleted, and have another weight now. `removed`:
     vertices that were removed, and `removed_edges`, what went with them; such an edge is not found
-    by a deletion. A vertex that was removed and comes back counts as new. `seconds`: time to change
-    the graph, its residual and its personalized queries.
+    by a deletion. `expired`: edges that left because of their age, and insertions that were too old
+    (these count as already present). A vertex that was removed and comes back counts as new.
+    `seconds`: time to change the graph, its residual and its personalized queries.
     """
 
     inserted: int
@@ -277,6 +316,7 @@ class Change:
     reweighted: int = 0
     removed: int = 0
     removed_edges: int = 0
+    expired: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory
-from gpu.graph.arcs import Arcs, weight_exceeded
+from gpu.graph.arcs import Arcs, require_times, weight_exceeded
+from gpu.graph.decay import Decay
 from gpu.graph.edges import edges_on_device
 from gpu.graph.estimate import batch_bytes, batch_purpose
 from gpu.graph.packed_csr import PackedCsr
@@ -24,7 +25,7 @@ from gpu.graph.permutation import VertexPermutation
 from gpu.graph.rebuild import rebuild
 from gpu.graph.removal import Removal
 from gpu.graph.vertex_ids import NO_IDS, VertexIds
-from gpu.graph.workspace import Workspace, allocate_changes
+from gpu.graph.workspace import KeptWorkspace, allocate_changes
 from gpu.operations.backend import Backend
 from gpu.operations.csr import GraphView, Rows, loop_dtype, strength_dtype
 from gpu.operations.device import Array
@@ -38,9 +39,6 @@ graph. On a GPU that takes two to four times as long as looking the batch up, bu
 than a load; the scratch of a look-up would be several times the graph.
 """
 
-_KEPT_WORKSPACE = 1 << 17
-"""The scratch of batches of up to this many operations is kept."""
-
 
 _Applied = tuple[EdgeCounts, Array, Array, EdgeChanges | None]
 """What a batch did to edges, its removed vertices' included, and the lists of GraphUpdate."""
@@ -48,15 +46,14 @@ _Applied = tuple[EdgeCounts, Array, Array, EdgeChanges | None]
 
 class DynamicGraph:
     """A graph without parallel edges, and its transpose, on one backend's device. An undirected one
-    stores each edge as two arcs, so that all but the counts is as in a directed one.
-
-    Batches and edge lists are in ids; everything else, updates included, in positions.
+    stores each edge as two arcs, so that all but the counts is as in a directed one. Batches and
+    edge lists are in ids; everything else, updates included, in positions.
 
     ids          which ids are vertices
     vertices     length of all arrays over vertices, VertexIds.limit; free ids have no edges
     edges        number of edges; users' loops count, those of the ``self-loop`` policy do not
     arcs         the same of a directed graph; of an undirected one, edges other than loops twice
-    directed, weighted  see gpu.types.Options
+    directed, weighted  see gpu.types.Options; decay  the exponents of rows, or None
     loop, degree see gpu.operations.csr.GraphView
     outgoing     out-lists, incoming  in-lists; both without loops
     permutation  ids and positions; chosen as `vertex_order` says when the first edges arrive
@@ -69,11 +66,13 @@ class DynamicGraph:
         vertex_order: VertexOrder = "auto",
         weighted: bool = False,
         directed: bool = True,
+        half_life: float | None = None,
     ) -> None:
         self.backend = backend
         self.dangling = dangling
         self.weighted = weighted
         self.directed = directed
+        self.decay = Decay(half_life) if half_life else None
         self.permutation = VertexPermutation(backend)
         self._order_to_choose: VertexOrder | None = vertex_order
         self.ids = VertexIds()
@@ -84,7 +83,7 @@ class DynamicGraph:
         self._loop = backend.device.allocate("vertices", 0, loop_dtype(weighted))
         self._degree = backend.device.allocate("vertices", 0, strength_dtype(weighted))
         self.loop, self.degree = self._loop, self._degree
-        self._workspace: Workspace | None = None
+        self._workspaces = KeptWorkspace(backend, weighted)
         self._connected: int | None = None
         self._free: Array | None = None
 
@@ -133,40 +132,47 @@ class DynamicGraph:
         Raises OutOfMemory, before anything is touched if an estimate can tell; InvalidValue for
         weights that the graph does not take, and for a sum of weights that exceeds float32.
         """
+        require_times(batch, self.decay is not None)
         removal = self._removal(batch)
         arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
         vertices = max(self.vertices, batch.vertices)
         removed, removed_edges = (removal.vertices, removal.edges) if removal else (NO_IDS, 0)
-        operations = batch.operations + removed_edges
+        too_old, gone = 0, removed_edges
+        self.scale_rows()
+        if self.decay and arcs.insertions:
+            arcs, expired, too_old = self.decay.apply(self, arcs, removed)
+            gone += expired
+        operations = batch.operations + gone
         needed = self.bytes_needed(operations, vertices)
         self.backend.device.require(batch_purpose(operations, vertices), needed)
         try:
             self._reserve(vertices)
             returned = self.ids.returning(self.backend, batch, removed)
-            if rebuilds or self.is_rebuilt_by(operations):
-                edges, sources, targets, changes = self._rebuild(batch, arcs, vertices)
-            else:
-                edges, sources, targets, changes = self._update(batch, arcs, vertices)
+            rebuilds = rebuilds or self.is_rebuilt_by(operations)
+            applied = self._rebuild if rebuilds else self._update
+            edges, sources, targets, changes = applied(batch, arcs, vertices)
         except OutOfMemory:
             raise
         except MemoryError as error:
             available = self.backend.device.memory_available()
-            purpose = batch_purpose(operations, vertices)
-            raise OutOfMemory(purpose, needed, available) from error
+            raise OutOfMemory(batch_purpose(operations, vertices), needed, available) from error
         inserted, deleted, reweighted = edges
         self.edges += inserted - deleted
+        if self.decay and arcs.insertions:
+            self.decay.commit()
         new_vertices = vertices - self.ids.limit + len(returned)
         if self.ids.change(removed, returned, vertices):
             self._free = None
         counts = UpdateCounts(
             inserted,
             len(batch.insert_sources) - inserted - reweighted,
-            deleted - removed_edges,
-            len(batch.delete_sources) - deleted + removed_edges,
+            deleted - gone,
+            len(batch.delete_sources) - deleted + gone,
             new_vertices,
             reweighted,
             len(removed),
             removed_edges,
+            gone - removed_edges + too_old,
         )
         return GraphUpdate(counts, sources, targets, changes, removed)
 
@@ -184,6 +190,11 @@ class DynamicGraph:
             None if self.fixed_loops else self.loop,
             self.directed,
         )
+
+    def scale_rows(self) -> None:
+        """See Decay.scale; to be called when all have followed the last update."""
+        if self.decay:
+            self.decay.scale(self)
 
     def is_rebuilt_by(self, operations: int) -> bool:
         """Whether a batch of this many operations rebuilds both directions."""
@@ -243,8 +254,7 @@ class DynamicGraph:
 
     def _update(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
         graph, operations = self.backend.graph, len(arcs)
-        workspace = self._workspace_for(operations)
-        workspace.clear()
+        workspace = self._workspaces.take(operations)
         outgoing, incoming = workspace.outgoing, workspace.incoming
         keys = graph.sorted_keys(
             arcs.columns,
@@ -293,16 +303,6 @@ class DynamicGraph:
         self.arcs += out_counts.added - out_counts.removed
         edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
         return edges, changes.sources, changes.removed_targets, changes
-
-    def _workspace_for(self, operations: int) -> Workspace:
-        if self._workspace and self._workspace.capacity >= operations:
-            return self._workspace
-        self._workspace = None
-        if operations > _KEPT_WORKSPACE:
-            return Workspace(operations, self.backend, self.weighted)
-        capacity = 1 << max(10, (operations - 1).bit_length())
-        self._workspace = Workspace(capacity, self.backend, self.weighted)
-        return self._workspace
 
     def _rebuild(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
         rebuilt = rebuild(
@@ -365,8 +365,8 @@ class DynamicGraph:
 
     def edges_on_device(self) -> Entries:
         """See gpu.graph.edges; without the loops of the ``self-loop`` policy."""
-        loop = None if self.fixed_loops else self.loop
-        return edges_on_device(self.backend, self.outgoing.csr, loop, self.directed)
+        loops = None if self.fixed_loops else self.loop
+        return edges_on_device(self.backend, self.outgoing.csr, loops, self.directed)
 
     def edge_weights(self) -> NDArray[np.float32]:
         """float32[edges] on the host, in the order of `edge_list`; all 1 if unweighted."""
@@ -396,5 +396,5 @@ class DynamicGraph:
             "slack": out_slack + in_slack,
             "vertices": out_vertices + in_vertices + self._vertex_bytes * len(self._loop),
             "vertex order": self.permutation.nbytes,
-            "scratch": self._workspace.nbytes if self._workspace else 0,
+            "scratch": self._workspaces.nbytes,
         }

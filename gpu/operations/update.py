@@ -181,6 +181,7 @@ class UpdateCounts(NamedTuple):
     reweighted: int = 0
     removed: int = 0
     removed_edges: int = 0
+    expired: int = 0
 
 
 class EdgeChanges(NamedTuple):

@@ -341,7 +341,7 @@ def test_each_allocation_that_fails_leaves_the_graph_as_it_was(
         if not loads:
             with _tiny_pools():
                 _apply(graph, model, random_batch(generator, model, 60))
-            graph._workspace = None
+            graph._workspaces._kept = None
         # a batch that grows everything: scratch, vertices, both pools
         tips = np.arange(100)
         batch = EdgeBatch(np.full(100, 1), tips, tips[:3], tips[:3], 200)
