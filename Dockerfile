@@ -2,41 +2,51 @@
 # The service in a container, as a user without rights, its root file system read-only if you like.
 #
 #   docker build -t liverank .                                  the cpu backend
-#   docker build -t liverank:cuda --build-arg EXTRAS=[cuda13] . with CuPy and the CUDA libraries it needs
+#   docker build -t liverank:cuda --build-arg EXTRAS=[server,cuda13] . with CuPy and the CUDA libraries it needs
 #   docker run --rm -p 127.0.0.1:8080:8080 -v liverank:/data -v liverank-keys:/keys liverank
 #
 # The first start makes an API key, in /keys/operator; with -e LIVERANK_API_KEY=… that one is used instead.
 #
-# BASE is any image with Python 3.11 or later and its venv module.
+# BASE is any image with Python 3.11 or later, its venv module and pip. To build the same image again, give it with
+# its digest: --build-arg BASE=python:3.12-slim-bookworm@sha256:…
 ARG BASE=python:3.12-slim-bookworm
 
 FROM ${BASE} AS build
-ARG EXTRAS=""
+ARG EXTRAS="[server]"
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY gpu gpu
+COPY liverank liverank
 COPY service service
-RUN python3 -m venv /opt/liverank \
-    && /opt/liverank/bin/pip install --no-cache-dir ".${EXTRAS}"
+# Without pip and the tests of packages. Bytecode is compiled once the times of sources, of which an image keeps whole
+# seconds, are final; they are also part of Numba's cache.
+RUN python3 -m venv --without-pip /opt/liverank \
+    && python3 -m pip --python /opt/liverank/bin/python install --no-cache-dir --no-compile ".${EXTRAS}" \
+    && find /opt/liverank/lib/python3*/site-packages -mindepth 2 -type d \( -name tests -o -name test \) -prune \
+        -exec rm -rf {} + \
+    && find /opt/liverank/lib/python3*/site-packages -name '*.py' -exec touch -d @1700000000 {} + \
+    && /opt/liverank/bin/python -m compileall -q /opt/liverank/lib/python3*/site-packages
 # Kernels are compiled here, so that a fresh container is ready in seconds on a machine with this one's kind of
 # processor; on another kind they are compiled at its first start, as Numba's cache tells kinds apart. It also looks at
-# the place of sources, which is not /source, and at their times, of which an image keeps whole seconds.
-RUN cd / && find /opt/liverank/lib/python3*/site-packages/gpu /opt/liverank/lib/python3*/site-packages/service -name '*.py' \
-        -exec sh -c 'for file; do touch -d "@$(stat -c %Y "$file")" "$file"; done' sh {} + \
-    && NUMBA_CACHE_DIR=/opt/liverank/numba \
-    /opt/liverank/bin/python -c "from service.catalog import warm_up, warm_up_keys; warm_up_keys(); warm_up('cpu')"
+# the place of sources, which is not /source.
+WORKDIR /
+RUN NUMBA_CACHE_DIR=/opt/liverank/numba \
+    /opt/liverank/bin/python -c "from service.catalog import warm_up, warm_up_keys; warm_up_keys(); warm_up('cpu')" \
+    && date +%s > /opt/liverank/numba/build
 
 FROM ${BASE}
 RUN groupadd --gid 10001 liverank \
     && useradd --uid 10001 --gid liverank --no-create-home --home-dir /data liverank \
-    && install -d -o liverank -g liverank /data /keys
+    && install -d -o liverank -g liverank -m 0700 /data \
+    && install -d -o liverank -g liverank -m 0755 /keys
 COPY --from=build /opt/liverank /opt/liverank
 COPY docker/entrypoint /usr/local/bin/entrypoint
 ENV PATH=/opt/liverank/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
     LIVERANK_DATA=/data \
     LIVERANK_HOST=0.0.0.0 \
     LIVERANK_PORT=8080
-USER liverank
+USER 10001:10001
 VOLUME ["/data", "/keys"]
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=120s --retries=3 \

@@ -17,7 +17,7 @@ from benchmarks.durability import send_single_edges
 from benchmarks.harness import ROOT, parser, record
 from benchmarks.overload import BATCHES_PER_SECOND, SCALE, fill, measure
 from benchmarks.server import Server
-from service.client import Client
+from liverank.client import Client
 
 CLIENTS = 32
 

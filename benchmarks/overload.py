@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from benchmarks.server import Server
 from gpu.generate import rmat
-from service.client import Client
+from liverank.client import Client
 
 SCALE = 16
 EDGES_PER_VERTEX = 16
@@ -187,7 +187,7 @@ def fill(client: Client) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     client.drop("default")
     client.create("default", keys="integer")
     sources, targets = rmat(SCALE, EDGES_PER_VERTEX, seed=0)
-    client.send_columns("default", pa.array(sources), pa.array(targets))
+    client.insert("default", pa.table({"source": sources, "target": targets}))
     return sources, targets
 
 
@@ -197,7 +197,7 @@ def run(server: Server, seconds: float, overload_seconds: float) -> dict[str, An
         fill(client)
         client.send("default", vertices=list(range(2**SCALE)))
         info = client.graph("default")
-    figures: dict[str, Any] = {"vertices": info["vertices"], "edges": info["edges"]}
+    figures: dict[str, Any] = {"vertices": info.vertices, "edges": info.edges}
     figures["alone"] = measure(server, seconds, 0, None, None)
     alone = figures["alone"]["read_ms"]["p50"]
     figures["stream"] = measure(server, seconds, 1, BATCHES_PER_SECOND, alone)

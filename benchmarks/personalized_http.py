@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.overload import SCALE, fill, percentiles
 from benchmarks.server import Server
-from service.client import Client
+from liverank.client import Client
 
 CLIENTS = (1, 4, 16)
 K = 10
@@ -118,8 +118,8 @@ def run(server: Server, rounds: int, queries: int) -> dict[str, Any]:
                 taken[clients, batches] += found
                 spent += written
     return {
-        "vertices": info["vertices"],
-        "edges": info["edges"],
+        "vertices": info.vertices,
+        "edges": info.edges,
         "k": K,
         "target_error": TARGET_ERROR,
         "batches_per_second": BATCHES_PER_SECOND,

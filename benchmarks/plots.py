@@ -5,17 +5,20 @@
 docs/error-against-time-BACKEND.svg: what accuracy costs, from benchmarks.temporal.
 docs/switch.svg: when a personalized query should push and when it should pull, from the trace of
 benchmarks.personalized (Wang et al., figure 2(c)).
+docs/attachment-*.svg and docs/kim.svg: figures of two papers (benchmarks.paper_plots).
 A test compares them with benchmarks/results/.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil, floor, log10
+from math import log10
 from pathlib import Path
 from typing import Any
 
+from benchmarks import paper_plots
 from benchmarks.harness import DOCUMENTS, RESULTS, load, provenance
+from benchmarks.svg import Axis, line, text
 
 COLOURS = {
     "auto": "#c0392b",
@@ -28,23 +31,6 @@ COLOURS = {
 
 _PANEL_WIDTH, _PANEL_HEIGHT = 340, 300
 _LEFT, _TOP, _GAP, _FOOT = 60, 34, 44, 100
-
-
-class _Axis:
-    """A logarithmic axis of whole powers of ten, from one pixel to another."""
-
-    def __init__(self, values: list[float], first: float, last: float) -> None:
-        self.low = floor(log10(min(values)))
-        self.high = max(ceil(log10(max(values))), self.low + 1)
-        self._first, self._last = first, last
-
-    def __call__(self, value: float) -> float:
-        part = (log10(value) - self.low) / (self.high - self.low)
-        return round(self._first + part * (self._last - self._first), 1)
-
-    @property
-    def powers(self) -> range:
-        return range(self.low, self.high + 1)
 
 
 def error_against_time(document: dict[str, Any]) -> str:
@@ -66,25 +52,25 @@ def error_against_time(document: dict[str, Any]) -> str:
         base = _TOP + _PANEL_HEIGHT + 52 + place // 3 * 16
         lines += [
             f'<rect x="{left}" y="{base - 8}" width="18" height="4" fill="{colour}"/>',
-            _text(left + 24, base - 2, strategy, "start"),
+            text(left + 24, base - 2, strategy, "start"),
         ]
     note = provenance(document).replace("`", "")
-    lines += [_text(_LEFT, height - 10, note, "start", 8), "</svg>"]
+    lines += [text(_LEFT, height - 10, note, "start", 8), "</svg>"]
     return "\n".join(lines) + "\n"
 
 
 def _panel(network: str, points: list[dict[str, Any]], left: float) -> Iterator[str]:
-    across = _Axis([point["median_solve_ms"] for point in points], left, left + _PANEL_WIDTH)
-    up = _Axis([point["mean_error"] for point in points], _TOP + _PANEL_HEIGHT, _TOP)
-    yield _text(left + _PANEL_WIDTH / 2, _TOP - 14, network, "middle", 13)
+    across = Axis([point["median_solve_ms"] for point in points], left, left + _PANEL_WIDTH)
+    up = Axis([point["mean_error"] for point in points], _TOP + _PANEL_HEIGHT, _TOP)
+    yield text(left + _PANEL_WIDTH / 2, _TOP - 14, network, "middle", 13)
     for power in across.powers:
         x = across(10.0**power)
-        yield _line(x, _TOP, x, _TOP + _PANEL_HEIGHT)
-        yield _text(x, _TOP + _PANEL_HEIGHT + 14, f"{10.0**power:g} ms", "middle")
+        yield line(x, _TOP, x, _TOP + _PANEL_HEIGHT)
+        yield text(x, _TOP + _PANEL_HEIGHT + 14, f"{10.0**power:g} ms", "middle")
     for power in up.powers:
         y = up(10.0**power)
-        yield _line(left, y, left + _PANEL_WIDTH, y)
-        yield _text(left - 5, y + 4, f"1e{power}", "end")
+        yield line(left, y, left + _PANEL_WIDTH, y)
+        yield text(left - 5, y + 4, f"1e{power}", "end")
     for strategy, colour in COLOURS.items():
         places = [
             (across(point["median_solve_ms"]), up(point["mean_error"]))
@@ -95,7 +81,7 @@ def _panel(network: str, points: list[dict[str, Any]], left: float) -> Iterator[
         thick = 2.5 if strategy == "auto" else 1.5
         yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{thick}"/>'
         yield from (f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in places)
-    yield _text(
+    yield text(
         left + _PANEL_WIDTH / 2, _TOP + _PANEL_HEIGHT + 30, "time of a batch, median", "middle"
     )
     if left == _LEFT:
@@ -104,14 +90,6 @@ def _panel(network: str, points: list[dict[str, Any]], left: float) -> Iterator[
             f'<text x="14" y="{middle}" text-anchor="middle"'
             f' transform="rotate(-90 14 {middle})">L1 error, mean</text>'
         )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#dddddd"/>'
-
-
-def _text(x: float, y: float, words: str, anchor: str, size: int = 11) -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="{size}">{words}</text>'
 
 
 _TRACE_WIDTH, _TRACE_HEIGHT = 640, 340
@@ -151,8 +129,8 @@ def push_or_pull(document: dict[str, Any]) -> str:
             )
     for name, colour in _METHOD_COLOURS.items():
         points = [(across(row["iteration"]), up(row[f"{name}_ms"])) for row in rows]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in points]
         x, y = points[-1]
         parts.append(f'<text x="{x - 12:.1f}" y="{y - 8:.1f}" fill="{colour}">{name}</text>')
@@ -183,12 +161,22 @@ def plots() -> dict[Path, str]:
         for backend in ("cpu", "cuda")
         if (RESULTS / f"temporal-{backend}.json").exists()
     }
-    return drawn | {DOCUMENTS / "switch.svg": push_or_pull(load("personalized", "cuda"))}
+    drawn[DOCUMENTS / "switch.svg"] = push_or_pull(load("personalized", "cuda"))
+    attachment = load("preferential-attachment", "cuda")
+    return drawn | {
+        DOCUMENTS / "attachment-degrees.svg": paper_plots.attachment_degrees(attachment),
+        DOCUMENTS / "attachment-queues.svg": paper_plots.attachment_queues(attachment),
+        DOCUMENTS / "attachment-times-cuda.svg": paper_plots.attachment_times(attachment),
+        DOCUMENTS / "attachment-times-cpu.svg": paper_plots.attachment_times(
+            load("preferential-attachment", "cpu")
+        ),
+        DOCUMENTS / "kim.svg": paper_plots.kim(load("kim", "cuda")),
+    }
 
 
 def main() -> None:
-    for path, text in plots().items():
-        path.write_text(text, "utf-8")
+    for path, drawn in plots().items():
+        path.write_text(drawn, "utf-8")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
 
 Also with racecheck and initcheck. The dynamic graph loads ranges of rows in either vertex order, is
 rebuilt by a batch, grows and empties a hub, moves rows and packs them into arrays without spare
-slots; its edges are compared with those on ``cpu``. Ranks: every strategy, both policies and
-storages, and personalized queries of every method, alone, together and watched; errors are compared
-with their bounds. It fails if a kernel was not launched.
+slots. Its edges, and those of generated graphs, are compared with those on ``cpu``. Ranks: every
+strategy, both policies and storages, and personalized queries of every method, alone, together and
+watched; errors are compared with their bounds. It fails if a kernel was not launched.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from gpu import (
     Engine,
     Options,
     PersonalizedQuery,
+    RankReference,
     Storage,
     verify,
 )
 from gpu.backends import backend_named
 from gpu.backends.cuda import kernels_of
-from gpu.generate import rmat
+from gpu.generate import preferential_attachment, rmat, uniform
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.pagerank.schedule import SWEEP_KINDS
@@ -100,6 +101,17 @@ def wide_columns(backend: Backend) -> None:
     graph.apply(EdgeBatch(columns[1], columns[0]))
 
 
+def generated(backend: Backend) -> list[list[int]]:
+    """What the generators draw."""
+    numbers = backend.generate.random_numbers(np.uint64(1), 3, 1000)
+    attached = [
+        preferential_attachment(n, d, probability=0.2, seed=1, backend=backend).links.ravel()
+        for n, d in ((3000, 5), (300, 40))
+    ]
+    columns = uniform(300, 4000, seed=1, backend=backend)
+    return [backend.device.to_host(drawn).tolist() for drawn in (numbers, *attached, *columns)]
+
+
 def rank(backend: Backend, dangling: Dangling, storage: Storage) -> None:
     """A stream of batches, each ranked by another strategy; then queries."""
     generator = np.random.default_rng(6)
@@ -129,7 +141,12 @@ def rank(backend: Backend, dangling: Dangling, storage: Storage) -> None:
         iterate.reset()
         sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
         check(engine, engine.update("auto").error_bound)
-    engine.publish().top(20)
+    ranks = engine.publish()
+    ranks.top(20)
+    told = RankReference(ranks)
+    engine.apply(EdgeBatch(hub[:9], spokes[:9]))
+    engine.update("auto")
+    assert told.changes(engine.publish(), threshold=0.01, most=10).found
     for method in METHODS:
         engine.personalized(np.array([1, 7]), k=5, method=method, target="settled-top-k")
     seeds = generator.integers(0, 1 << SCALE, TOGETHER)
@@ -175,6 +192,7 @@ def run(
         assert stream(backend, order) == expected
     print("the same edges on cuda and on cpu, in either order", flush=True)
     wide_columns(backend)
+    assert generated(backend) == generated(reference)
     for dangling, storage in cases:
         rank(backend, dangling, storage)
     print("all errors are within their bounds", flush=True)

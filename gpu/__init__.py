@@ -12,18 +12,23 @@ from gpu.errors import (
     OutOfMemory,
     UnknownVertex,
 )
-from gpu.pagerank.ranks import Ranks
+from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
+from gpu.graph.staging import StagingBuffer
+from gpu.pagerank.ranks import RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.resolve import METHODS, TARGETS
 from gpu.personalized.watched import Registration
-from gpu.snapshot import Capture, Snapshot, StagingBuffer
+from gpu.snapshot import Capture, Snapshot
 from gpu.types import (
+    LARGEST_WEIGHT,
+    LEAST_WEIGHT,
     VERTEX_LIMIT,
     BackendName,
     Change,
     Dangling,
     EdgeBatch,
+    OnConflict,
     Options,
     Personalized,
     PersonalizedQuery,
@@ -32,6 +37,8 @@ from gpu.types import (
 )
 
 __all__ = [
+    "LARGEST_WEIGHT",
+    "LEAST_WEIGHT",
     "METHODS",
     "STRATEGIES",
     "TARGETS",
@@ -39,18 +46,24 @@ __all__ = [
     "BackendName",
     "BackendUnavailable",
     "Capture",
+    "CapturedEdges",
     "Change",
     "Dangling",
     "DeviceLost",
     "EdgeBatch",
+    "EdgeBlock",
+    "EdgeReader",
     "Engine",
     "EngineError",
     "InvalidValue",
+    "Neighbours",
+    "OnConflict",
     "Options",
     "OutOfMemory",
     "Personalized",
     "PersonalizedQuery",
     "QueryBatch",
+    "RankReference",
     "Ranks",
     "Registration",
     "Result",

@@ -22,6 +22,8 @@ from gpu.graph.arcs import arranged
 from gpu.graph.coalesce import can_coalesce, split_counts
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.estimate import batch_purpose
+from gpu.graph.reading import EdgeReader
+from gpu.graph.staging import StagingBuffer
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.graph.warm_up import warm_up
 from gpu.operations.backend import Backend
@@ -39,7 +41,7 @@ from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import METHODS, ResolvedQuery
 from gpu.personalized.watched import Registration
 from gpu.personalized.workspace import WorkspacePool
-from gpu.snapshot import Capture, Snapshot, StagingBuffer, ranks_of, restore
+from gpu.snapshot import Capture, Snapshot, ranks_of, restore, staging_buffer
 from gpu.stage_timer import StageTimer
 from gpu.types import (
     BackendName,
@@ -55,9 +57,7 @@ from gpu.types import (
 
 @dataclass(frozen=True, slots=True)
 class Internals:
-    """The parts of an engine, to be read by measurements and tests between two calls. Changing them
-    makes results wrong.
-    """
+    """The parts of an engine, for measurements and tests. Changing them makes results wrong."""
 
     backend: Backend
     graph: DynamicGraph
@@ -68,8 +68,9 @@ class Internals:
 class Engine:
     """A dynamic graph, its transpose and its ranks, on one backend.
 
-    options  fixed for the life of the graph
-    backend  ``auto``, ``cpu`` or ``cuda``, or a Backend
+    options      fixed for the life of the graph
+    backend      ``auto``, ``cpu`` or ``cuda``, or a Backend
+    edge_reader  reads edges while the graph changes
     Raises BackendUnavailable if the backend cannot run.
     """
 
@@ -78,9 +79,9 @@ class Engine:
     ) -> None:
         options = self.options = options or Options()
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        order, weighted = options.vertex_order, options.weighted
-        kind = (options.dangling, order, weighted, options.directed, options.half_life)
-        self._graph = DynamicGraph(self._backend, *kind)
+        kind = (options.vertex_order, options.weighted, options.directed, options.half_life)
+        self._graph = DynamicGraph(self._backend, options.dangling, *kind)
+        self.edge_reader = EdgeReader(self._graph)
         self._iterate = GlobalIterate(self._graph, self.options)
         pool = WorkspacePool(self._graph)
         self._queries = Queries(QueryContext(pool, self.options, self._iterate.deflation))
@@ -128,16 +129,16 @@ class Engine:
                 raise DeviceLost(error) from error
             raise
 
-    def check_memory(self, operations: int, vertices: int) -> None:
+    def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
         """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of
         this many insertions and deletions, a solve by ``auto`` and published ranks.
 
-        vertices  limit of the ids after the batch, if more than now
+        vertices  limit of the ids after the batch, if more than now; times: how often it must fit
         """
         vertices = max(vertices, self.id_limit)
         graph = self._graph.bytes_needed(operations, vertices)
         ranks = self._iterate.bytes_needed(vertices) + 8 * vertices
-        self._backend.device.require(batch_purpose(operations, vertices), graph + ranks)
+        self._backend.device.require(batch_purpose(operations, vertices), graph + ranks, times)
 
     def apply(self, batch: EdgeBatch) -> Change:
         """Removes, deletes, then inserts. All or nothing: an error leaves the graph unchanged. The
@@ -251,7 +252,7 @@ class Engine:
 
     def staging_buffer(self) -> StagingBuffer:
         """Memory for the next snapshot. Any thread may call this, concurrent with the owner."""
-        return StagingBuffer(self._graph, self._iterate)
+        return staging_buffer(self._graph, self._iterate)
 
     def capture(self, buffer: StagingBuffer) -> Capture:
         """Copies what a snapshot needs, right after an `update`: see gpu.snapshot."""
@@ -282,8 +283,8 @@ class Engine:
 
         Raises InvalidValue for what cannot be asked, OutOfMemory.
         """
-        asked = (k, method, target_error, target, damping, among)
-        return self.personalized_many([PersonalizedQuery(seeds, weights, *asked)])[0]
+        asked = (seeds, weights, k, method, target_error, target, damping, among)
+        return self.personalized_many([PersonalizedQuery(*asked)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
         """The answers in the order of the queries, which share passes over the graph.
@@ -344,10 +345,8 @@ class Engine:
         self._queries.watched.remove(name)
 
     def watched(self, name: str) -> Personalized:
-        """The answer to a watched query as of the last `refresh_watched`, without solving.
-
-        Raises KeyError, OutOfMemory if there was not enough to bring it up to date, UnknownVertex
-        once a seed was removed.
+        """The answer to a watched query as of the last `refresh_watched`, without solving. Raises
+        KeyError, OutOfMemory if it could not be brought up to date, UnknownVertex for a lost seed.
         """
         return self._queries.watched.answer(name)
 
@@ -384,9 +383,9 @@ class Engine:
                 edges = [(0, 0), (0, 1)]
                 engine.apply(EdgeBatch.of(edges) if index % 2 else EdgeBatch.of(delete=edges))
                 engine.update(strategy)
-            engine.publish().top(1)
-            captured = engine.capture(engine.staging_buffer())
-            Engine(self.options, self._backend).restore(captured.snapshot())
+            engine.publish().warm_up()
+            snapshot = engine.capture(engine.staging_buffer()).snapshot()
+            Engine(self.options, self._backend).restore(snapshot)
             for method in METHODS:
                 engine.personalized(np.array([0]), k=1, method=method)
             # takes more sweeps than the first, which visits the seeds alone

@@ -24,12 +24,15 @@ from service.http.route import call_of
 from service.http.routes import (
     api_keys,
     batches,
+    changes,
+    edges,
     graphs,
     operations,
     personalized,
     ranks,
     watched,
 )
+from service.http.subscribers import Subscribers
 from service.settings import Settings
 from service.storage.api_keys import ApiKeyStore
 
@@ -37,7 +40,17 @@ log = logging.getLogger("liverank.app")
 
 _ROUTES = [
     route
-    for module in (ranks, batches, personalized, graphs, watched, api_keys, operations)
+    for module in (
+        ranks,
+        batches,
+        personalized,
+        graphs,
+        edges,
+        watched,
+        changes,
+        api_keys,
+        operations,
+    )
     for route in module.router.routes
 ]
 """The first match is taken: the most frequent calls come first."""
@@ -55,10 +68,11 @@ def create_app(
     /livez responds at once, /readyz with 200 once every graph is recovered. If that fails,
     `open_failed` is called on another thread; the app stays up, and /readyz gives the reason.
 
-    Raises Unprotected if other machines could connect without a key, StorageFailed if the API keys
-    cannot be read.
+    Raises Unprotected if other machines could connect without a key, ApiKeysMissing if there were
+    keys and are none, StorageFailed if they cannot be read.
     """
-    access = Access(settings, ApiKeyStore(settings.data, settings.api_key))
+    keys = ApiKeyStore(settings.data, settings.api_key, may_be_missing=settings.insecure)
+    access = Access(settings, keys)
     app = FastAPIOffline(  # /docs must work where no other host can be reached
         title="liverank",
         version=version("liverank"),
@@ -77,6 +91,7 @@ def create_app(
     app.state.settings = settings
     app.state.access = access
     app.state.limit = limit
+    app.state.subscribers = Subscribers()
     app.state.metrics = metrics
     app.state.catalog = catalog
     app.state.open_failed = open_failed

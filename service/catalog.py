@@ -15,12 +15,21 @@ import numpy as np
 import pyarrow as pa
 
 from gpu import STRATEGIES, BackendName, Dangling, Engine, InvalidValue, Options, Storage
-from service.errors import GraphExists, NotReady, StorageFailed, TooManyGraphs, UnknownGraph
+from service.errors import (
+    GraphExists,
+    GraphStopped,
+    NotReady,
+    StorageFailed,
+    TooManyGraphs,
+    UnknownGraph,
+)
 from service.pipeline.admission import QueueLimits
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
+from service.process_limits import check_process_limits
 from service.settings import Settings
+from service.storage import checkpoint as checkpoints
 from service.storage.graph_store import GraphStore, read_manifest
 from service.vertex_keys import KeyKind, KeyTable
 
@@ -38,7 +47,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class GraphOptions:
     """What is fixed when a graph is created.
 
-    damping, dangling, target_error, storage  as in gpu.Options
+    damping, dangling, target_error, storage, weighted  as in gpu.Options
     strategy                                  of batches that do not name one
     keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
                                               64-bit
@@ -50,6 +59,7 @@ class GraphOptions:
     target_error: float = 1e-6
     storage: Storage = "float64"
     keys: KeyKind = "string"
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         self.engine_options()
@@ -63,6 +73,7 @@ class GraphOptions:
             dangling=self.dangling,
             target_error=self.target_error,
             storage=self.storage,
+            weighted=self.weighted,
         )
 
 
@@ -96,9 +107,10 @@ class Catalog:
         self._observe = observe
         self._store = GraphStore(settings.data)
         self._graphs: dict[str, Graph] = {}
+        self._stopped: dict[str, tuple[Graph, GraphStopped]] = {}
         self._changing = threading.Lock()
         self.changes = ThreadPoolExecutor(1, "liverank-catalog")
-        self._warm: set[Storage] = set()
+        self._warm: set[Options] = set()
         self._not_ready: str | None = "starting"
 
     @property
@@ -108,6 +120,8 @@ class Catalog:
 
     def open(self) -> None:
         """Compiles the kernels and recovers every graph; afterwards the graph ``default`` exists.
+
+        A graph that is stopped by its own data is logged, and the others are served.
 
         If all graphs have checkpoints, they can be read earlier: `not_ready` is then None as soon
         as the checkpoints are mapped.
@@ -119,7 +133,13 @@ class Catalog:
             try:
                 self._store.open()
                 cold = []
-                for directory in self._store.directories():
+                directories = self._store.directories()
+                check_process_limits(
+                    len(directories),
+                    sum(checkpoints.newest_bytes(path) for path in directories),
+                    self._settings.max_connections,
+                )
+                for directory in directories:
                     step = f"recovering graph {directory.name!r}"
                     graph = self._graphs[directory.name] = self._open_graph(directory)
                     # while the writer's thread maps the checkpoint
@@ -131,12 +151,17 @@ class Catalog:
                 step = "compiling kernels"
                 self._report(step)
                 warm_up_keys()
-                self._warm_up(GraphOptions().storage)
+                self._warm_up(GraphOptions())
                 for graph in sorted(self._graphs.values(), key=lambda each: each.name not in cold):
                     step = f"recovering graph {graph.name!r}"
                     self._report(step)
-                    self._recover(graph)
-                if DEFAULT_GRAPH not in self._graphs:
+                    try:
+                        self._recover(graph)
+                    except GraphStopped as error:
+                        log.error("graph %r is not served: %s", graph.name, error)
+                        del self._graphs[graph.name]
+                        self._stopped[graph.name] = graph, error
+                if DEFAULT_GRAPH not in self._graphs | self._stopped:
                     step = f"creating graph {DEFAULT_GRAPH!r}"
                     self._report(step)
                     self._create(DEFAULT_GRAPH, GraphOptions())
@@ -160,25 +185,28 @@ class Catalog:
             return
         try:
             self._not_ready = "stopping"
-            for graph in self._graphs.values():
+            stopped = (graph for graph, _ in self._stopped.values())
+            for graph in (*self._graphs.values(), *stopped):
                 graph.pipeline.close(NotReady(self._not_ready))
             self._graphs.clear()
+            self._stopped.clear()
             self._store.close()
         finally:
             self._changing.release()
 
     def graphs(self) -> list[Graph]:
-        """All graphs, by name. Raises NotReady."""
+        """All graphs that are served, by name. Raises NotReady."""
         self._check_ready()
         return sorted(self._graphs.values(), key=lambda graph: graph.name)
 
     def get(self, name: str) -> Graph:
-        """Raises UnknownGraph, NotReady."""
+        """Raises UnknownGraph, NotReady, GraphStopped."""
         self._check_ready()
-        try:
-            return self._graphs[name]
-        except KeyError:
-            raise UnknownGraph(name) from None
+        if (graph := self._graphs.get(name)) is not None:
+            return graph
+        if (stopped := self._stopped.get(name)) is not None:
+            raise stopped[1].with_traceback(None)
+        raise UnknownGraph(name)
 
     def create(self, name: str, given: Mapping[str, Any]) -> tuple[Graph, bool]:
         """The graph, and whether it is new. `given` options must match those of an existing graph.
@@ -196,9 +224,11 @@ class Catalog:
         self._check_ready()
         with self._changing:
             self._check_ready()
+            if name in self._stopped:
+                return self.get(name), False
             graph = self._graphs.get(name)
             if graph is None:
-                if len(self._graphs) >= self._settings.max_graphs:
+                if len(self._graphs) + len(self._stopped) >= self._settings.max_graphs:
                     raise TooManyGraphs(self._settings.max_graphs)
                 log.info("creating graph %r", name)
                 return self._create(name, options), True
@@ -212,8 +242,9 @@ class Catalog:
         """Closes the graph and removes its files. Raises UnknownGraph, NotReady, StorageFailed."""
         self._check_ready()
         with self._changing:
-            graph = self.get(name)
-            del self._graphs[name]
+            graph = self._stopped[name][0] if name in self._stopped else self.get(name)
+            self._graphs.pop(name, None)
+            self._stopped.pop(name, None)
             log.info("dropping graph %r", name)
             graph.pipeline.close(UnknownGraph(name))
             self._observe(name).dropped()
@@ -234,14 +265,15 @@ class Catalog:
         self._graphs[name] = graph
         return graph
 
-    def _warm_up(self, storage: Storage) -> None:
-        """Compiles the kernels for graphs of this storage, once it is used."""
-        if storage not in self._warm:
-            warm_up(self._settings.backend, storage)
-            self._warm.add(storage)
+    def _warm_up(self, options: GraphOptions) -> None:
+        """Compiles the kernels of graphs with these options, once there is one."""
+        kernels = Options(storage=options.storage, weighted=options.weighted)
+        if kernels not in self._warm:
+            warm_up(self._settings.backend, kernels)
+            self._warm.add(kernels)
 
     def _recover(self, graph: Graph) -> None:
-        self._warm_up(graph.options.storage)
+        self._warm_up(graph.options)
         graph.pipeline.recover()
         graph.pipeline.wait_until_open()
 
@@ -264,10 +296,15 @@ class Catalog:
         return Graph(directory.name, options, pipeline)
 
 
-def warm_up(backend: BackendName, *storages: Storage) -> None:
-    """Compiles the kernels for graphs of these storages; by default of all of them."""
-    for storage in storages or get_args(Storage):
-        Engine(Options(storage=storage), backend).warm_up()
+def warm_up(backend: BackendName, *kernels: Options) -> None:
+    """Compiles the kernels of graphs with these options; by default all kernels."""
+    everything = (
+        Options(storage=storage, weighted=weighted)
+        for storage in get_args(Storage)
+        for weighted in (False, True)
+    )
+    for options in kernels or everything:
+        Engine(options, backend).warm_up()
 
 
 def warm_up_reading(kind: KeyKind) -> None:

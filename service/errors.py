@@ -3,21 +3,26 @@
     ServiceError
     ├── NotReady                 the server is starting, recovering or stopping, or could not start
     ├── Unprotected              other machines could connect, and no API key is set
+    ├── ProcessLimitTooLow       a limit of the process is too low for the graphs
+    ├── ApiKeysMissing           API keys were in use, and there are none
     ├── UnknownGraph             no graph has that name
     ├── UnknownVertex            the graph has no vertex with that key
     ├── UnknownVersion           the graph has no batch with that number yet
     ├── UnknownWatched           the graph has no watched query with that name
     ├── GraphExists              the graph exists with other options
     ├── TooManyGraphs            the server holds as many graphs as it may
+    ├── MalformedRequest         a request is no valid HTTP
     ├── FormatError              a body does not follow its format
     ├── InvalidField             a field of a request has an invalid value
     ├── UnsupportedFormat        a body has an unsupported content type or charset
-    ├── UnsupportedEncoding      a body is compressed
+    ├── UnsupportedEncoding      a body has an unsupported content coding
+    ├── NotAcceptable            the client accepts no form of the response
     ├── BodyTooLarge             a body exceeds the limit
     │   └── DecodedTooLarge      a body exceeds it once it is decompressed
     ├── BatchTooLarge            a batch has more edges and vertices than the limit
     ├── Unauthorized             an API key is missing or wrong
     ├── Forbidden                the API key does not allow the call
+    ├── ForwardedRequest         without API keys, requests that a proxy forwarded are not answered
     ├── HostNotAllowed           without API keys, only requests to loopback names are answered
     ├── CrossOrigin              without API keys, pages of other sites are not answered
     ├── UnknownApiKey            no stored API key has that id
@@ -25,15 +30,20 @@
     ├── QueueFull                too much work waits for the graph
     ├── TooBusy                  too many concurrent requests, or bytes of bodies
     ├── SlowClient               a body arrived too slowly
+    │   └── SlowSubscriber       a subscriber read its events too slowly
     ├── IdempotencyConflict      an idempotency key was used with another body
     ├── BatchRejected            a journalled batch could not be applied; its version stays assigned
     ├── BatchLost                a journalled batch could not be read back
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
+    ├── OutcomeDelayed           a batch is committed, but its outcome could not be stored yet
     ├── RetiredVersion           the journal no longer holds the outcome of that batch
     ├── StorageFailed            the disk failed, or a file on it is damaged
+    │   ├── FileDamaged          a file was read, and its content is wrong
+    │   ├── GraphStopped         one graph cannot be opened; the others are served
     │   └── StorageFull          the disk is full
     ├── NotPublishedInTime       a version was not published within the timeout
-    └── NotAnsweredInTime        a personalized query was not solved within the timeout
+    ├── NotAnsweredInTime        a personalized query was not solved within the timeout
+    └── WaitEnded                the client closed its side of the connection while it waited
 
 Invalid options, parameters and batches raise the engine's InvalidValue. The attributes `field`,
 `index`, `value` and `accepted`, if an error has them, say which part of the request is invalid, its
@@ -61,6 +71,23 @@ class Unprotected(ServiceError):
             f"host {host!r} lets other machines connect, but no API key is set: set "
             "LIVERANK_API_KEY, create a key with `liverank keys create --data DIR`, or start with "
             "--insecure"
+        )
+
+
+class ProcessLimitTooLow(ServiceError):
+    def __init__(self, what: str, limit: int, needed: int, graphs: int) -> None:
+        super().__init__(
+            f"the process is limited to {limit:,} {what}; expected {needed:,} or more for "
+            f"{graphs} graphs"
+        )
+
+
+class ApiKeysMissing(ServiceError):
+    def __init__(self, path: object) -> None:
+        super().__init__(
+            f"{path}: is missing or has no keys, but API keys were in use: restore it from a "
+            "backup, set LIVERANK_API_KEY, or, to serve without keys, run `liverank keys reset "
+            "--data DIR` while no server uses the directory, or start with --insecure"
         )
 
 
@@ -102,6 +129,11 @@ class TooManyGraphs(ServiceError):
         super().__init__(f"the server holds {limit:,} graphs, which is its limit; drop one first")
 
 
+class MalformedRequest(ServiceError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the request is malformed: {reason}")
+
+
 class FormatError(ServiceError, ValueError):
     """A body does not follow its format.
 
@@ -136,11 +168,21 @@ class UnsupportedFormat(ServiceError, ValueError):
 
 
 class UnsupportedEncoding(ServiceError):
-    def __init__(self, encoding: str) -> None:
-        self.field, self.value, self.accepted = "Content-Encoding", encoding, ["identity"]
+    def __init__(self, encoding: str, accepted: tuple[str, ...]) -> None:
+        self.field, self.value = "Content-Encoding", encoding
+        self.accepted = [*accepted, "identity"]
         super().__init__(
-            f"Content-Encoding {encoding!r} is not supported; send the body uncompressed"
+            f"Content-Encoding {encoding!r} is not supported; expected one of "
+            f"{', '.join(self.accepted)}"
         )
+
+
+class NotAcceptable(ServiceError):
+    """`field` is the header that excludes every form."""
+
+    def __init__(self, field: str, value: str, accepted: tuple[str, ...]) -> None:
+        self.field, self.value, self.accepted = field, value, accepted
+        super().__init__(f"{field} {value!r} includes none of {', '.join(accepted)}")
 
 
 class BodyTooLarge(ServiceError):
@@ -168,6 +210,16 @@ class Unauthorized(ServiceError):
 
 class Forbidden(ServiceError):
     """The message names the API key by its name, never by its secret."""
+
+
+class ForwardedRequest(ServiceError):
+    def __init__(self, header: str) -> None:
+        self.field = header
+        super().__init__(
+            f"the request has a header {header!r}, so a proxy forwarded it; without API keys the "
+            "server answers only to clients of its own machine: create a key, or start with "
+            "--insecure"
+        )
 
 
 class HostNotAllowed(ServiceError):
@@ -228,6 +280,13 @@ class SlowClient(ServiceError):
         super().__init__(f"received only {received:,} bytes of the body within {seconds:.0f} s")
 
 
+class SlowSubscriber(SlowClient):
+    def __init__(self, revisions: int) -> None:
+        ServiceError.__init__(
+            self, f"the subscriber is {revisions:,} revisions behind; their events are gone"
+        )
+
+
 class IdempotencyConflict(ServiceError):
     def __init__(self, key: str, version: int | None) -> None:
         self.field, self.value = "Idempotency-Key", key
@@ -260,6 +319,18 @@ class RankingFailed(ServiceError):
         )
 
 
+class OutcomeDelayed(ServiceError):
+    """The disk failed after the batch was committed."""
+
+    def __init__(self, version: int, reason: object) -> None:
+        self.version = version
+        super().__init__(
+            f"batch {version} is committed, but its outcome could not be stored ({reason}); it "
+            "follows once the disk accepts writes: request it by its version, or send the batch "
+            "again with its idempotency key"
+        )
+
+
 class RetiredVersion(ServiceError):
     def __init__(self, graph: str, version: int, retired: int) -> None:
         self.field, self.value = "version", version
@@ -272,6 +343,14 @@ class RetiredVersion(ServiceError):
 class StorageFailed(ServiceError):
     def __init__(self, path: object, reason: object) -> None:
         super().__init__(f"{path}: {reason}")
+
+
+class FileDamaged(StorageFailed):
+    """The content of a file is wrong, as opposed to an error that prevented reading it."""
+
+
+class GraphStopped(StorageFailed):
+    """One graph cannot be opened, because of its own data."""
 
 
 class StorageFull(StorageFailed):
@@ -290,6 +369,11 @@ class NotAnsweredInTime(ServiceError):
     def __init__(self, timeout: float) -> None:
         self.field, self.value = "timeout", timeout
         super().__init__(f"the query was not solved within {timeout:g} s")
+
+
+class WaitEnded(ServiceError):
+    def __init__(self) -> None:
+        super().__init__("the client closed its side of the connection, which ended the wait")
 
 
 def _size(limit: int) -> str:

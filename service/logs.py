@@ -1,5 +1,8 @@
 """Logs: text for people or one JSON object a line, each with the request it belongs to.
 
+In JSON, whatever Python code reports is such an object: warnings, errors that nothing handles, and
+the last line, which says why the process ends. A crash in native code can still write plain lines.
+
 Loggers are named ``liverank.<subject>``. Figures are passed in ``extra``, which both formats print.
 Keys and bodies are never logged.
 """
@@ -8,8 +11,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any
 
 import orjson
@@ -18,6 +23,10 @@ from service.settings import LogFormat
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """Of the current request, in the tasks and worker threads that serve it."""
+
+log = logging.getLogger("liverank.process")
+
+_format: LogFormat = "text"
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "color_message"}
 """Attributes that every record has; all others were passed in `extra`."""
@@ -31,6 +40,47 @@ def set_up(log_format: LogFormat) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # It would log every call of a client in the same process, as in the demo.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    global _format
+    _format = log_format
+    logging.captureWarnings(True)
+    sys.excepthook = _log_uncaught
+    sys.unraisablehook = _log_unraisable
+    threading.excepthook = _log_failed_thread
+
+
+def write_last_line(message: str) -> None:
+    """Writes to stderr why the process ends."""
+    if _format == "json":
+        log.critical(message)
+    else:
+        print(f"liverank: {message}", file=sys.stderr, flush=True)
+
+
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    _log_failure("the process failed", kind, error, trace)
+
+
+def _log_failed_thread(failed: threading.ExceptHookArgs) -> None:
+    name = None if failed.thread is None else failed.thread.name
+    _log_failure(f"thread {name!r} failed", failed.exc_type, failed.exc_value, failed.exc_traceback)
+
+
+def _log_unraisable(failed: sys.UnraisableHookArgs) -> None:
+    what = f"{failed.err_msg or 'an error was ignored in'} {failed.object!r}"
+    _log_failure(what, failed.exc_type, failed.exc_value, failed.exc_traceback)
+
+
+def _log_failure(
+    what: str,
+    kind: type[BaseException],
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> None:
+    failure = error or kind()
+    message = f"{what}: {kind.__name__}: {failure}"
+    log.error(message, exc_info=(kind, failure, trace))
 
 
 def _add_request_id(record: logging.LogRecord) -> bool:

@@ -52,6 +52,7 @@ _TYPES: dict[type[Exception], ProblemType] = {
         (errors.UnknownWatched, 404, "unknown-watched", "Unknown watched query"),
         (errors.GraphExists, 409, "graph-exists", "Graph exists with other options"),
         (errors.TooManyGraphs, 507, "too-many-graphs", "Too many graphs"),
+        (errors.MalformedRequest, 400, "malformed-request", "Malformed request"),
         (InvalidValue, 422, "invalid-value", "Invalid value"),
         (errors.InvalidField, 422, "invalid-value", "Invalid value"),
         (errors.FormatError, 422, "invalid-body", "Invalid body"),
@@ -62,10 +63,12 @@ _TYPES: dict[type[Exception], ProblemType] = {
             "unsupported-content-encoding",
             "Unsupported content encoding",
         ),
+        (errors.NotAcceptable, 406, "not-acceptable", "Not acceptable"),
         (errors.BodyTooLarge, 413, "body-too-large", "Body too large"),
         (errors.BatchTooLarge, 413, "batch-too-large", "Batch too large"),
         (errors.Unauthorized, 401, "unauthorized", "API key required"),
         (errors.Forbidden, 403, "forbidden", "API key not sufficient"),
+        (errors.ForwardedRequest, 403, "forwarded-request", "Forwarded request"),
         (errors.HostNotAllowed, 421, "host-not-allowed", "Host not allowed"),
         (errors.CrossOrigin, 403, "cross-origin", "Cross-origin request"),
         (errors.UnknownApiKey, 404, "unknown-key", "Unknown API key"),
@@ -81,11 +84,13 @@ _TYPES: dict[type[Exception], ProblemType] = {
         ),
         (errors.BatchLost, 500, "batch-lost", "Batch lost"),
         (errors.RankingFailed, 500, "ranking-failed", "Ranking failed"),
+        (errors.OutcomeDelayed, 503, "outcome-delayed", "Outcome delayed"),
         (errors.RetiredVersion, 410, "retired-version", "Retired version"),
         (errors.StorageFull, 507, "storage-full", "Storage full"),
         (errors.StorageFailed, 503, "storage-failed", "Storage failed"),
         (errors.NotPublishedInTime, 504, "not-published-in-time", "Not published in time"),
         (errors.NotAnsweredInTime, 504, "not-answered-in-time", "Not answered in time"),
+        (errors.WaitEnded, 408, "wait-ended", "Wait ended"),
         (OutOfMemory, 507, "out-of-memory", "Out of memory"),
         (MemoryError, 507, "out-of-memory", "Out of memory"),
         (DeviceLost, 503, "device-lost", "Device lost"),
@@ -126,7 +131,7 @@ def problem_of(error: Exception) -> dict[str, Any]:
         return kind.document(f"the server failed with {type(error).__name__}; see its log")
     members = {
         member: _plain(getattr(error, member))
-        for member in ("field", "index", "value", "accepted")
+        for member in ("field", "index", "value", "accepted", "version")
         if getattr(error, member, None) is not None
     }
     return kind.document(str(error), **members)

@@ -59,6 +59,7 @@ class Settings(BaseSettings):
     checkpoint_seconds       and at the latest this many seconds after a change
     max_body_bytes           a longer body is refused with 413; Arrow streams also when decompressed
     api_key                  a key with scope admin while the server runs with it
+    keys                     a directory for the keys that the server makes for its container
     insecure                 start without API keys if other machines can connect
     log_format               ``text`` for people, ``json`` for machines: one object per line
     slow_batch_seconds       a slower batch is logged, with the time of each stage
@@ -70,6 +71,12 @@ class Settings(BaseSettings):
     max_receiving_bytes      bytes of all bodies being received or parsed; more are refused with 503
     max_connections          one more is closed at once
     max_concurrent_requests  requests in progress, for reads and for all others; one more is refused
+                             with 503
+    max_waiting_requests     requests that wait for a version or a query, for each graph and with
+                             each API key; one more is refused with 503
+    max_subscribers          subscribers of changes, for each graph and with each API key; one more
+                             is refused with 503
+    max_exports              exports in progress, each of which holds a copy; one more is refused
                              with 503
     max_graphs               one more is refused with 507
     slow_client_seconds      for sending the head of a request, starting its body, and accepting a
@@ -86,6 +93,7 @@ class Settings(BaseSettings):
     checkpoint_bytes: Annotated[int, Field(ge=1, le=2**50)] = 64 * 1024 * 1024
     checkpoint_seconds: Annotated[int, Field(ge=1, le=10**9)] = 300
     api_key: str | None = Field(default=None, repr=False, pattern=f"^[!-~]{{{MIN_API_KEY},}}$")
+    keys: Directory | None = None
     insecure: Switch = False
     log_format: LogFormat = "text"
     slow_batch_seconds: Annotated[Seconds, Field(ge=0.0)] = 1.0
@@ -96,6 +104,9 @@ class Settings(BaseSettings):
     max_receiving_bytes: Limit = 1024 * 1024 * 1024
     max_connections: Limit = 1000
     max_concurrent_requests: Limit = 400
+    max_waiting_requests: Limit = 256
+    max_subscribers: Limit = 256
+    max_exports: Limit = 4
     max_graphs: Limit = 64
     slow_client_seconds: Annotated[Seconds, Field(ge=0.1)] = 30.0
 
@@ -129,8 +140,8 @@ def _invalid(error: ErrorDetails) -> InvalidSetting:
 
 def _requirement(name: str) -> str:
     """What a value of the setting must be."""
-    if name == "data":
-        return "the path of a directory"
+    if name in ("data", "keys"):
+        return "the path of a directory, not empty"
     if name == "api_key":
         return f"{MIN_API_KEY} or more visible ASCII characters, drawn at random"
     field = Settings.model_fields[name]

@@ -29,9 +29,9 @@ ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "llvmlite", "cupy"}
 ENGINE_ORDER = [
     {"errors"},
     {"types", "jit"},
-    {"operations", "verify", "generate"},
+    {"operations", "verify"},
     {"graph", "backends", "stage_timer"},
-    {"pagerank"},
+    {"pagerank", "generate"},
     {"personalized"},
     {"snapshot"},
     {"engine"},

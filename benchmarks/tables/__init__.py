@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 
 from benchmarks.harness import RESULTS, provenance
-from benchmarks.tables import engine, kernels, service
+from benchmarks.tables import engine, kernels, papers, service
 from benchmarks.tables.common import Record, figures_and_values
 
 MARKS = re.compile(
@@ -26,14 +26,18 @@ MARKS = re.compile(
 TABLES: dict[str, Callable[[Record], str]] = {
     "compare": engine.compare,
     "compare-service": service.compare,
+    "connections": figures_and_values,
     "crash": service.crash,
     "durability": figures_and_values,
+    "feed": figures_and_values,
     "fuzz": service.fuzz,
     "graph": figures_and_values,
+    "kim": papers.kim,
     "overload": service.overload,
     "peers": engine.peers,
     "personalized": engine.personalized,
     "personalized-http": service.personalized_http,
+    "preferential-attachment": papers.preferential_attachment,
     "profile": kernels.profile,
     "push-cost": figures_and_values,
     "residual": engine.residual,

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpu.operations.device import DeviceOperations
 from gpu.operations.frontier import FrontierOperations
+from gpu.operations.generate import GenerateOperations
 from gpu.operations.graph import GraphOperations
 from gpu.operations.multivector import MultivectorOperations
 from gpu.operations.rebuild import RebuildOperations
@@ -48,6 +49,7 @@ class Backend:
     sweeps: SweepOperations
     multivector: MultivectorOperations
     select: SelectOperations
+    generate: GenerateOperations
 
     @property
     def xp(self) -> Any:

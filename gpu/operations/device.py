@@ -67,11 +67,11 @@ class DeviceOperations(ABC):
     def memory_available(self) -> int:
         """Bytes that can still be allocated."""
 
-    def require(self, purpose: str, needed: int) -> None:
-        """Raises OutOfMemory, with the figures, if `needed` bytes cannot be allocated. Small
-        requests are left to the allocator.
+    def require(self, purpose: str, needed: int, times: int = 1) -> None:
+        """Raises OutOfMemory, with the figures, if `times` times `needed` bytes are not available.
+        Small requests are left to the allocator.
         """
-        if needed > _SMALL_BYTES and needed > (available := self.memory_available()):
+        if needed > _SMALL_BYTES and needed * times > (available := self.memory_available()):
             raise OutOfMemory(purpose, needed, available)
 
     def allocate(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:

@@ -29,6 +29,21 @@ class SelectOperations(ABC):
         """
 
     @abstractmethod
+    def list_changed(
+        self, values: Array, mass: float, earlier: Array, threshold: float, capacity: int
+    ) -> tuple[int, Array]:
+        """The ranks that changed by more than a part of what they were:
+        |values/mass - earlier| > threshold·earlier.
+
+        values   float64[n] or float32[n], y; ranks are y/mass
+        earlier  float64[n], ranks, not negative
+        Returns how many, and int32[k] with their positions, in any order; if there are more than
+        `capacity`, the positions of that many.
+
+        Traffic: 16 bytes an entry (12 of float32), read once: 10⁸ take 0.4 ms at 4 TB/s.
+        """
+
+    @abstractmethod
     def highest_bound(
         self,
         graph: GraphView,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from gpu.types import REMOVED, Ranking
 
 _FREE = -np.inf
 """In place of the y of a free id: it is in no list of the largest."""
+
+_CAPACITY = 1 << 16
+"""Changes that are sorted on the host; more are selected on the device."""
 
 
 class Ranks:
@@ -40,6 +43,7 @@ class Ranks:
         """
         if len(free):
             values[free] = _FREE
+        self._free = free
         self.count = len(values) - len(free)
         self.id_limit = len(values)
         self.error_bound = error_bound
@@ -84,3 +88,107 @@ class Ranks:
             ranks = values.astype(np.float64) / self._mass
         ranks[ranks == _FREE] = 0.0
         return ranks
+
+    def warm_up(self) -> None:
+        """Compiles what readers use, so that none waits for it."""
+        self.top(1)
+        RankReference(self).changes(self, 1.0, 1)
+
+
+class RankChanges(NamedTuple):
+    """Ranks that changed.
+
+    found   number of all of them
+    ids     int64[k], those with the largest differences, largest first
+    values  float64[k], their new ranks
+    """
+
+    found: int
+    ids: NDArray[np.int64]
+    values: Ranking
+
+
+class RankReference:
+    """The rank last told of each vertex, to compare later ranks with: float64[n] on the backend's
+    device, 8 bytes an id. Not thread-safe. Vertices that are added later have rank 0.
+
+    Raises OutOfMemory.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._backend = ranks._backend
+        device = self._backend.device
+        device.require("the ranks of a subscription", 8 * ranks.id_limit)
+        self._permutation = ranks._permutation
+        with device.reading():
+            self._told: Array = _known(ranks).astype(np.float64) / ranks._mass
+
+    def of(self, ids: NDArray[np.int64]) -> Ranking:
+        """float64[len(ids)]: the rank last told of each id."""
+        device = self._backend.device
+        with device.reading():
+            return device.to_host(self._told[self._permutation.positions_of(ids)])
+
+    def tell(self, ranks: Ranks, ids: NDArray[np.int64]) -> None:
+        """The vertices with these ids were told their ranks."""
+        self._follow(ranks)
+        if len(ids):
+            device = ranks._backend.device
+            with device.reading():
+                told = device.to_device(ranks.of(ids))
+                self._told[self._permutation.positions_of(ids)] = told
+
+    def changes(self, ranks: Ranks, threshold: float, most: int) -> RankChanges:
+        """Which ranks differ by more than `threshold` times the rank last told: the `most` with the
+        largest differences. Ties by the order in memory.
+        """
+        self._follow(ranks)
+        backend, mass = ranks._backend, ranks._mass
+        with backend.device.reading():
+            values = _known(ranks)
+            found, listed = backend.select.list_changed(
+                values, mass, self._told, threshold, _CAPACITY
+            )
+            most = min(found, most)
+            if most == 0:
+                return RankChanges(found, np.empty(0, np.int64), np.empty(0))
+            if found > _CAPACITY:
+                difference = abs(values.astype(np.float64) / mass - self._told)
+                difference[difference <= threshold * self._told] = 0.0
+                positions, _ = backend.select.top_k(difference, most)
+            else:
+                positions = backend.device.to_host(listed).astype(np.int64)
+                difference = backend.device.to_host(
+                    abs(values[listed].astype(np.float64) / mass - self._told[listed])
+                )
+                last = np.partition(difference, found - most)[found - most]
+                largest = np.flatnonzero(difference >= last)
+                order = np.lexsort((positions[largest], -difference[largest]))
+                positions = positions[largest[order[:most]]]
+            ids = ranks._permutation.ids_of(positions)
+        return RankChanges(found, ids, ranks.of(ids))
+
+    def _follow(self, ranks: Ranks) -> None:
+        """Brings the reference into the order and to the number of vertices of `ranks`."""
+        xp, permutation = ranks._backend.xp, ranks._permutation
+        added = ranks.id_limit - len(self._told)
+        with ranks._backend.device.reading():
+            if added > 0:
+                self._told = xp.concatenate([self._told, xp.zeros(added)])
+            if permutation is not self._permutation:
+                told = self._permutation.by_id(self._told)
+                self._told = told.copy()
+                self._told[: len(permutation.ids)] = told[permutation.ids]
+                self._permutation = permutation
+            if len(ranks._free):
+                # whatever comes back is a new vertex
+                self._told[ranks._free] = 0.0
+
+
+def _known(ranks: Ranks) -> Array:
+    """values[n], y over positions, 0 for free ids; not to be changed."""
+    if len(ranks._free) == 0:
+        return ranks._values
+    values = ranks._values.copy()
+    values[ranks._free] = 0.0
+    return values

@@ -1,5 +1,19 @@
-"""`python -m service.cli`."""
+"""Starts the command: `liverank` and `python -m service.cli`."""
 
-from service.cli.main import main
+from __future__ import annotations
 
-main()
+
+def main() -> None:
+    """Runs the command line, or says what to install for it."""
+    try:
+        from service.cli import main as command
+    except ModuleNotFoundError as missing:
+        raise SystemExit(
+            f"liverank: the command needs {missing.name}, which is not installed: "
+            "pip install 'liverank[server]'"
+        ) from None
+    command.main()
+
+
+if __name__ == "__main__":
+    main()

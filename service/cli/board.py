@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from liverank.client import Key, RankedVertex
 from service.cli import display
 from service.cli.ingest import ReplayedBatch
-from service.client import Key, RankedVertex
 
 RECENT_BATCHES = 8
 STAGES = ("journal", "mutate", "solve")
@@ -46,11 +46,11 @@ class Board:
 
     def add(self, batch: ReplayedBatch, places: list[RankedVertex]) -> None:
         """Shows the batch and the first places after it."""
-        self._before = {entry["vertex"]: place for place, entry in enumerate(self._places)}
+        self._before = {entry.vertex: place for place, entry in enumerate(self._places)}
         self._places = places
         self._batches.append(batch)
         self._latencies.append(batch.latency)
-        self._bounds.append(batch.receipt["error_bound"])
+        self._bounds.append(batch.receipt.error_bound)
         if self._live:
             self._live.update(Group(self._place_table(), Text(), self._batch_table()), refresh=True)
             time.sleep(VIEWING_SECONDS)
@@ -71,7 +71,7 @@ class Board:
 
     def movement(self, place: int) -> str:
         """The change of the vertex at this place (from 0): ↑2, ↓1, new, or nothing."""
-        before = self._before.get(self._places[place]["vertex"])
+        before = self._before.get(self._places[place].vertex)
         if before is None:
             return "new" if self._before else ""
         if before == place:
@@ -87,8 +87,8 @@ class Board:
             table.add_row(
                 str(place + 1),
                 Text(f"{movement:<3}", style=style),
-                Text(display.printable(entry["vertex"])),
-                f"{entry['rank']:.6f}",
+                Text(display.printable(entry.vertex)),
+                f"{entry.rank:.6f}",
             )
         return table
 
@@ -100,29 +100,29 @@ class Board:
             receipt = batch.receipt
             table.add_row(
                 f"{batch.number}/{self._total}",
-                f"{receipt['inserted']:,}",
-                f"{receipt['deleted']:,}",
+                f"{receipt.inserted:,}",
+                f"{receipt.deleted:,}",
                 display.milliseconds(batch.latency),
-                *(display.milliseconds(receipt["seconds"][stage]) for stage in STAGES),
-                f"{receipt['touched_vertices']:,}",
-                f"{receipt['error_bound']:.1e}",
+                *(display.milliseconds(receipt.seconds[stage]) for stage in STAGES),
+                f"{receipt.touched_vertices:,}",
+                f"{receipt.error_bound:.1e}",
             )
         return table
 
     def _print_line(self, batch: ReplayedBatch) -> None:
         receipt = batch.receipt
         stages = ", ".join(
-            f"{stage} {display.milliseconds(receipt['seconds'][stage])}" for stage in STAGES
+            f"{stage} {display.milliseconds(receipt.seconds[stage])}" for stage in STAGES
         )
         moved = ", ".join(
-            f"{entry['vertex']} {self.movement(place)} to {place + 1}"
+            f"{entry.vertex} {self.movement(place)} to {place + 1}"
             for place, entry in enumerate(self._places)
             if self.movement(place).startswith(("↑", "new"))
         )
         print(
             f"batch {batch.number}/{self._total}: "
-            f"+{receipt['inserted']:,} -{receipt['deleted']:,} edges, "
+            f"+{receipt.inserted:,} -{receipt.deleted:,} edges, "
             f"latency {display.milliseconds(batch.latency)} ({stages}), "
-            f"error bound {receipt['error_bound']:.1e}" + (f"; {moved}" if moved else ""),
+            f"error bound {receipt.error_bound:.1e}" + (f"; {moved}" if moved else ""),
             flush=True,
         )

@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 
 from gpu import generate
+from liverank.client import Client, Key
 from service.app import create_app
 from service.cli import display, ingest
 from service.cli.board import Board
 from service.cli.errors import CommandError
-from service.client import Client, Key
 from service.formats.edge_files import read_edge_list
 from service.formats.edge_list import EdgeList
 from service.http.server import server_of
@@ -73,17 +73,17 @@ def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -
             ingest.load(client, GRAPH, initial, sent=lambda _: None)
         information = client.graph(GRAPH)
         console.print(
-            f"loaded {information['vertices']:,} vertices, {information['edges']:,} edges "
+            f"loaded {information.vertices:,} vertices, {information.edges:,} edges "
             f"and ranked them in {time.perf_counter() - started:.1f} s "
-            f"on backend {information['backend']}"
+            f"on backend {information.backend}"
         )
         later = [ingest.with_keys(batch, kind) for batch in plan.batches]
-        with Board(len(later), client.top(GRAPH, PLACES)["ranks"]) as board:
+        with Board(len(later), client.top(GRAPH, PLACES).ranks) as board:
             for batch in ingest.replay(client, GRAPH, later, None):
-                board.add(batch, client.top(GRAPH, PLACES)["ranks"])
+                board.add(batch, client.top(GRAPH, PLACES).ranks)
         board.print_summary()
         if stay:
-            _print_farewell(url, client.top(GRAPH, 1)["ranks"][0]["vertex"])
+            _print_farewell(url, client.top(GRAPH, 1).ranks[0].vertex)
             _wait_for_interrupt()
 
 

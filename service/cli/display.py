@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
+    DownloadColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from liverank.client import ApiKeyInfo, GraphInfo, Key, RankedVertex
     from service.cli.ingest import ReplayedBatch
-    from service.client import Key, RankedVertex
 
 LIVE_ROWS = 15
 """Maximum number of rows of the live table."""
@@ -32,8 +37,13 @@ UNBOUNDED_WIDTH = 10_000
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on one line."""
-    print(json.dumps(document, ensure_ascii=False), flush=True)
+    """One JSON document, or a response of the client, on one line."""
+    print(json.dumps(document_of(document), ensure_ascii=False), flush=True)
+
+
+def document_of(response: Any) -> Any:
+    """A response of the client as JSON has it."""
+    return msgspec.to_builtins(response)
 
 
 def printable(key: Key) -> str:
@@ -46,23 +56,29 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:,.1f} ms"
 
 
-def rank_table(places: Sequence[RankedVertex], offset: int = 0) -> Table:
-    """Place, vertex and rank, best first; the first has place offset + 1."""
+def rank_table(
+    places: Sequence[RankedVertex], offset: int = 0, entered: Container[Key] = ()
+) -> Table:
+    """Place, vertex and rank, best first; the first has place offset + 1. Vertices that entered are
+    bold.
+    """
     table = Table("place", "vertex", "rank", box=None)
     table.columns[1].overflow = "fold"
     for column in (table.columns[0], table.columns[2]):
         column.justify = "right"
     for place, entry in enumerate(places, start=offset + 1):
-        table.add_row(f"{place:,}", Text(printable(entry["vertex"])), f"{entry['rank']:.8f}")
+        style = "bold green" if entry.vertex in entered else ""
+        vertex = Text(printable(entry.vertex), style=style)
+        table.add_row(f"{place:,}", vertex, f"{entry.rank:.8f}")
     return table
 
 
-def key_table(keys: Iterable[dict[str, Any]]) -> Table:
+def key_table(keys: Iterable[ApiKeyInfo]) -> Table:
     """API keys, one per row."""
     table = Table("id", "scope", "graphs", "created", "name", box=None)
     for key in keys:
-        graphs = "all" if key["graphs"] is None else ", ".join(key["graphs"])
-        cells = (key["id"], key["scope"], graphs, key["created"], key["name"])
+        graphs = "all" if key.graphs is None else ", ".join(key.graphs)
+        cells = (key.id, key.scope, graphs, key.created, key.name)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
@@ -72,6 +88,39 @@ def figures(values: Iterable[tuple[str, str]]) -> Table:
     table = Table.grid(padding=(0, 2))
     for name, value in values:
         table.add_row(Text(name, style="dim"), Text(value))
+    return table
+
+
+def counts(**numbers: int) -> list[tuple[str, str]]:
+    """Named counts for `figures`, without those that are 0."""
+    return [(name.replace("_", " "), f"{count:,}") for name, count in numbers.items() if count]
+
+
+def unused(columns: Sequence[str]) -> list[tuple[str, str]]:
+    """A row for `figures` that names the columns that did not count, if there are any."""
+    return [("columns not used", ", ".join(map(printable, columns)))] if columns else []
+
+
+def notice_left_out(columns: Sequence[str], **numbers: int) -> None:
+    """Says on stderr which columns of a file were not used, and how many of its edges were not new,
+    each number with its name.
+    """
+    parts = [f"{count} {name}" for name, count in counts(**numbers)]
+    if columns:
+        parts.append(f"columns not used: {', '.join(map(printable, columns))}")
+    if parts:
+        notices().print(f"note: {'; '.join(parts)}")
+
+
+def graph_table(graphs: Iterable[GraphInfo]) -> Table:
+    """Graphs, one per row."""
+    table = Table("graph", "vertices", "edges", "version", "error bound", "backend", box=None)
+    for column in table.columns[1:5]:
+        column.justify = "right"
+    for graph in graphs:
+        numbers = (graph.vertices, graph.edges, graph.version)
+        bound = f"{graph.error_bound:.1e}"
+        table.add_row(graph.graph, *(f"{each:,}" for each in numbers), bound, graph.backend)
     return table
 
 
@@ -90,22 +139,50 @@ def notices() -> Console:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner on stderr, for work of unknown length."""
-    with notices().status(Text(what)):
+    """A spinner and the time on stderr, for work of unknown length."""
+    with _progress(TimeElapsedColumn()) as progress:
+        progress.add_task(printable(what), total=None)
         yield
 
 
-def edge_progress() -> Progress:
-    """A progress bar on stderr that counts edges."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
+@contextmanager
+def edge_progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr with edges a second and the time left. Yields the function that
+    counts edges.
+    """
+    with _progress(
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.completed:,}/{task.total:,}"),
+        _RateColumn(),
         TimeElapsedColumn(),
-        console=notices(),
-        transient=True,
-    )
+        TimeRemainingColumn(),
+    ) as progress:
+        task = progress.add_task("edges", total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+@contextmanager
+def byte_progress(what: str) -> Iterator[Callable[[int], None]]:
+    """Bytes and bytes a second on stderr, for streams of unknown length."""
+    columns = DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn()
+    with _progress(*columns) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda count: progress.advance(task, count)
+
+
+class _RateColumn(ProgressColumn):
+    """Edges a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="dim")
+
+
+def _progress(*columns: ProgressColumn) -> Progress:
+    first = SpinnerColumn(), TextColumn("{task.description}", markup=False)
+    console = notices()
+    # elsewhere it would print an empty line
+    disable = not console.is_terminal
+    return Progress(*first, *columns, console=console, transient=True, disable=disable)
 
 
 class ReplayTable:
@@ -143,13 +220,13 @@ class ReplayTable:
         receipt = batch.receipt
         row = (
             f"{batch.number}/{self._total}",
-            f"{receipt['inserted']:,}",
-            f"{receipt['deleted']:,}",
+            f"{receipt.inserted:,}",
+            f"{receipt.deleted:,}",
             milliseconds(batch.latency),
-            milliseconds(receipt["seconds"]["solve"]),
-            f"{receipt['iterations']:,}",
-            f"{receipt['touched_vertices']:,}",
-            f"{receipt['error_bound']:.1e}",
+            milliseconds(receipt.seconds["solve"]),
+            f"{receipt.iterations:,}",
+            f"{receipt.touched_vertices:,}",
+            f"{receipt.error_bound:.1e}",
         )
         self._rows.append(row)
         if self._live:

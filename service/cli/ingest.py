@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from liverank.client import Batch, Client, Receipt, ServerError, Strategy
 from service.cli.errors import CommandError
-from service.client import Client, Receipt, ServerError
 from service.formats.edge_list import EdgeList
 
 if TYPE_CHECKING:
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 LOAD_BATCH_EDGES = 200_000
 """Far below the server's body limit, but enough for fixed costs not to matter."""
 
-LOAD_STRATEGY = "dynamic-frontier-prune"
+LOAD_STRATEGY: Strategy = "dynamic-frontier-prune"
 """For all batches of a load but the last, whose ranks replace theirs."""
+
+WEIGHT = "weight"
+"""The column of weights in batches."""
 
 INITIAL_SHARE = 0.9
 """Of a temporal edge list, loaded before the rest is replayed (Sahu, DF-P PageRank, 5.1.4)."""
@@ -39,23 +42,27 @@ class Replay:
 
 @dataclass(frozen=True)
 class ReplayedBatch:
-    """One batch of a replay: its number from 1, the seconds to its response, and the receipt."""
+    """One batch of a replay: its number from 1, the seconds to its response, and the receipt.
+
+    superseded  events that a later one on the same edge replaces
+    """
 
     number: int
     latency: float
     receipt: Receipt
+    superseded: int = 0
+
+    @property
+    def not_new(self) -> dict[str, int]:
+        """The numbers of edges that were neither inserted nor deleted."""
+        names = ("already_present", "reweighted", "not_found")
+        counts = {name: getattr(self.receipt, name) for name in names}
+        return {**counts, "superseded": self.superseded}
 
 
 def window(edges: EdgeList, start: int, stop: int) -> EdgeList:
     """Edges start … stop-1, without isolated vertices."""
-    return dataclasses.replace(
-        edges,
-        sources=edges.sources[start:stop],
-        targets=edges.targets[start:stop],
-        times=None if edges.times is None else edges.times[start:stop],
-        operations=None if edges.operations is None else edges.operations[start:stop],
-        vertices=None,
-    )
+    return dataclasses.replace(edges.rows(slice(start, stop)), vertices=None)
 
 
 def windows(edges: EdgeList, size: int) -> Iterator[EdgeList]:
@@ -77,14 +84,7 @@ def last_operations(edges: EdgeList) -> EdgeList:
     ids = codes.indices.to_numpy().astype(np.int64)
     pairs = ids[:count] * len(codes.dictionary) + ids[count:]
     from_end = np.unique(pairs[::-1], return_index=True)[1]
-    last = np.sort(count - 1 - from_end)
-    return dataclasses.replace(
-        edges,
-        sources=edges.sources.take(pa.array(last)),
-        targets=edges.targets.take(pa.array(last)),
-        times=None if edges.times is None else edges.times[last],
-        operations=edges.operations[last],
-    )
+    return edges.rows(np.sort(count - 1 - from_end))
 
 
 def final_graph(edges: EdgeList) -> EdgeList:
@@ -95,11 +95,8 @@ def final_graph(edges: EdgeList) -> EdgeList:
     reduced = last_operations(edges)
     if reduced.operations is None:
         return reduced
-    present = pa.array(reduced.operations)
     return dataclasses.replace(
-        reduced,
-        sources=reduced.sources.filter(present),
-        targets=reduced.targets.filter(present),
+        reduced.rows(np.flatnonzero(reduced.operations)),
         times=None,
         operations=None,
         vertices=pa.concat_arrays([reduced.sources, reduced.targets]),
@@ -146,9 +143,10 @@ def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay
 
 
 def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
-    """The kind of the graph's keys; a new graph is created with the file's kind.
+    """The kind of the graph's keys. A new graph is created with the file's kind, and weighted if
+    the edges are.
 
-    Raises CommandError if the graph does not accept the keys of the edges.
+    Raises CommandError if the graph does not accept the keys or the weights of the edges.
     """
     integers = pa.types.is_integer(edges.sources.type)
     try:
@@ -156,8 +154,14 @@ def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
     except ServerError as error:
         if error.status != 404:
             raise
-        information = client.create(graph, keys="integer" if integers else "string")
-    kind: KeyKind = information["options"]["keys"]
+        keys: KeyKind = "integer" if integers else "string"
+        information = client.create(graph, keys=keys, weighted=edges.weights is not None)
+    if edges.weights is not None and not information.options.weighted:
+        raise CommandError(
+            f"graph {graph!r} is unweighted; --graph NAME creates a weighted graph, without "
+            "--weights the edges have no weights"
+        )
+    kind = information.options.keys
     if kind == "integer" and not integers:
         raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
     return kind
@@ -175,57 +179,107 @@ def with_keys(edges: EdgeList, kind: KeyKind) -> EdgeList:
     )
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What a load did, over all its batches.
+
+    superseded      events that a later one on the same edge replaces
+    unused_columns  columns of the file that were not sent
+    """
+
+    edges: int
+    batches: int
+    inserted: int
+    already_present: int
+    reweighted: int
+    deleted: int
+    not_found: int
+    new_vertices: int
+    superseded: int
+    unused_columns: tuple[str, ...]
+
+    @property
+    def not_new(self) -> dict[str, int]:
+        """The numbers of edges that were neither inserted nor deleted."""
+        return {
+            "already_present": self.already_present,
+            "reweighted": self.reweighted,
+            "not_found": self.not_found,
+            "superseded": self.superseded,
+        }
+
+    @classmethod
+    def of(cls, edges: EdgeList, receipts: list[Receipt]) -> Loaded:
+        names = ("inserted", "already_present", "reweighted", "deleted", "not_found")
+        sums = {
+            name: sum(getattr(receipt, name) for receipt in receipts)
+            for name in (*names, "new_vertices")
+        }
+        operations = sum(sums[name] for name in names)
+        return cls(
+            edges=len(edges),
+            batches=len(receipts),
+            superseded=len(edges) - operations,
+            unused_columns=unused_columns(edges),
+            **sums,
+        )
+
+
+def unused_columns(edges: EdgeList) -> tuple[str, ...]:
+    """The columns of the file that do not count where its edges are all one graph."""
+    has_times = edges.times is not None and edges.operations is None
+    return (*edges.unread, "times") if has_times else edges.unread
+
+
 def load(
     client: Client,
     graph: str,
     edges: EdgeList,
     sent: Callable[[int], object],
-) -> Receipt:
-    """Sends the whole list; returns the receipt of the last batch, whose ranks are for all of it.
+) -> tuple[Receipt, Loaded]:
+    """Sends the whole list; returns the receipt of the last batch, whose ranks are for all of it,
+    and the counts of all batches.
 
     All other batches wait only for the journal. `sent` is called with the number of edges of each
-    batch that is on disk.
+    batch when the next one is to be sent. Raises ServerError if a batch is rejected.
     """
-    if edges.vertices is not None:
-        for start in range(0, len(edges.vertices), LOAD_BATCH_EDGES):
-            names = edges.vertices[start : start + LOAD_BATCH_EDGES].to_pylist()
-            client.add_vertices(graph, names)
-    batches = list(windows(edges, LOAD_BATCH_EDGES))
-    for batch in batches[:-1]:
-        reduced = last_operations(batch)
-        client.append_columns(
-            graph,
-            reduced.sources,
-            reduced.targets,
-            operation_names(reduced),
-            strategy=LOAD_STRATEGY,
-        )
-        sent(len(batch))
-    last = last_operations(batches[-1]) if batches else edges
-    receipt = client.send_columns(graph, last.sources, last.targets, operation_names(last))
-    sent(len(batches[-1]) if batches else 0)
-    return receipt
+
+    def batches() -> Iterator[Batch]:
+        names = edges.vertices if edges.vertices is not None else edges.sources[:0]
+        for start in range(0, len(names), LOAD_BATCH_EDGES):
+            yield Batch(vertices=names[start : start + LOAD_BATCH_EDGES], strategy=LOAD_STRATEGY)
+        for start in range(0, len(edges), LOAD_BATCH_EDGES):
+            part = window(edges, start, start + LOAD_BATCH_EDGES)
+            is_last = start + LOAD_BATCH_EDGES >= len(edges)
+            yield batch_of(part, None if is_last else LOAD_STRATEGY)
+            sent(len(part))
+
+    receipts = client.send_all(graph, batches(), weight=None if edges.weights is None else WEIGHT)
+    return receipts[-1], Loaded.of(edges, receipts)
 
 
 def replay(
-    client: Client, graph: str, batches: list[EdgeList], strategy: str | None
+    client: Client, graph: str, batches: Iterable[EdgeList], strategy: Strategy | None
 ) -> Iterator[ReplayedBatch]:
     """Sends batches in sequence, each after the ranks of the previous one are published."""
-    for number, batch in enumerate(batches, start=1):
-        reduced = last_operations(batch)
+    for number, part in enumerate(batches, start=1):
+        batch = batch_of(part, strategy)
         started = time.perf_counter()
-        receipt = client.send_columns(
-            graph,
-            reduced.sources,
-            reduced.targets,
-            operation_names(reduced),
-            strategy=strategy,
-        )
-        yield ReplayedBatch(number, time.perf_counter() - started, receipt)
+        weight = None if part.weights is None else WEIGHT
+        receipt = client.send(graph, batch.insert, batch.delete, weight=weight, strategy=strategy)
+        latency = time.perf_counter() - started
+        superseded = len(part) - len(last_operations(part))
+        yield ReplayedBatch(number, latency, receipt, superseded)
 
 
-def operation_names(edges: EdgeList) -> pa.Array | None:
-    """`insert` or `delete` for each edge, for the client; None if all are inserted."""
-    if edges.operations is None:
-        return None
-    return pa.array(np.where(edges.operations, "insert", "delete"))
+def batch_of(edges: EdgeList, strategy: Strategy | None) -> Batch:
+    """A batch with the last operation on each edge."""
+    reduced = last_operations(edges)
+    columns = pa.table({"source": reduced.sources, "target": reduced.targets})
+    if reduced.weights is not None:
+        columns = columns.append_column(WEIGHT, pa.array(reduced.weights))
+    if reduced.operations is None:
+        return Batch(columns, strategy=strategy)
+    inserts = pa.array(reduced.operations)
+    deleted = columns.filter(pc.invert(inserts)).select(["source", "target"])
+    return Batch(columns.filter(inserts), deleted, strategy=strategy)

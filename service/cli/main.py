@@ -4,19 +4,51 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from service.cli.commands import api_keys, files, operations, queries
+from service.cli.commands import api_keys, exports, files, generate, operations, queries
+
+EPILOG = """
+--install-completion completes commands and options in the shell that runs it.
+
+LIVERANK_URL is the server of all commands that ask one, LIVERANK_API_KEY their API key.
+
+Exit codes: 0 success; 1 failure, with one line on stderr; 2 wrong usage; 70 the server lost
+its GPU; 130 interrupted by Ctrl-C.
+"""
 
 app = typer.Typer(
     help="PageRank that stays fresh on a changing graph.",
+    epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for commands in (operations, files, queries, api_keys):
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"liverank {version('liverank')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """PageRank that stays fresh on a changing graph."""
+
+
+for commands in (operations, files, generate, queries, exports, api_keys):
     app.add_typer(commands.app)
 
 
@@ -26,14 +58,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=arguments, prog_name="liverank")
     except Exception as error:
         message = str(error) if _is_expected(error) else f"unexpected {_place_of(error)}"
-        print(f"liverank: {' '.join(message.split())}", file=sys.stderr)
+        _write_last_line(" ".join(message.split()))
         raise SystemExit(1) from None
+
+
+def _write_last_line(message: str) -> None:
+    if "service.logs" in sys.modules:  # a server, whose logs may be JSON
+        sys.modules["service.logs"].write_last_line(message)
+    else:
+        print(f"liverank: {message}", file=sys.stderr)
 
 
 _EXPECTED = {
     "gpu": "EngineError",
     "service.cli.errors": "CommandError",
-    "service.client": "ClientError",
+    "liverank.errors": "LiverankError",
     "service.errors": "ServiceError",
     "service.formats.edge_list": "EdgeListError",
     "service.settings": "InvalidSetting",

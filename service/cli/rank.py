@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from gpu import BackendName, EdgeBatch, Engine, Options
-from service.cli.ingest import final_graph
-from service.client import RankedVertex
+from liverank.client import RankedVertex
+from liverank.tables import Tabular
+from service.cli.ingest import final_graph, unused_columns
 from service.formats.edge_list import EdgeList
 from service.vertex_keys import KeyTable
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Ranking(Tabular):
     """The first places of a file's graph, and figures of the computation.
 
+    table           columns vertex and rank, best first
+    duplicates      edges that repeat another, of which the last counts
+    superseded      events that a later one on the same edge replaces, and deletions
+    unused_columns  columns of the file that did not count
     build_seconds   time for keys and graph
     solve_seconds   time of the solve and its certificate, with compiled kernels
     """
 
-    places: list[RankedVertex]
+    table: pa.Table
     vertices: int
     edges: int
+    duplicates: int
+    superseded: int
+    unused_columns: tuple[str, ...]
     strategy: str
     iterations: int
     error_bound: float
@@ -33,36 +42,47 @@ class Ranking:
     build_seconds: float
     solve_seconds: float
 
-    def document(self) -> dict[str, Any]:
-        """The ranking as JSON, with the names of the server's responses."""
-        document = asdict(self)
-        return {"ranks": document.pop("places"), **document}
+    def to_arrow(self) -> pa.Table:
+        return self.table
+
+    def places(self, count: int) -> list[RankedVertex]:
+        """The first places."""
+        return [RankedVertex(**row) for row in self.table[:count].to_pylist()]
+
+    def document(self, count: int) -> dict[str, Any]:
+        """The first places and the figures as JSON, with the names of the server's responses."""
+        figures = {name: value for name, value in vars(self).items() if name != "table"}
+        return {"ranks": self.places(count), **figures}
 
 
 def rank_edges(
-    edges: EdgeList, options: Options, strategy: str, backend: BackendName, top: int
+    edges: EdgeList, options: Options, strategy: str, backend: BackendName, top: int | None
 ) -> Ranking:
-    """Ranks the graph of the edge list, after all its operations. Raises EngineError."""
-    engine = Engine(options, backend)
+    """Ranks the graph of the edge list, after all its operations. Raises EngineError.
+
+    top  how many places to return; None: all
+    """
+    engine = Engine(replace(options, weighted=edges.weights is not None), backend)
     engine.warm_up()
     started = time.perf_counter()
-    edges = final_graph(edges)
-    keys = KeyTable("integer" if pa.types.is_integer(edges.sources.type) else "string")
-    sources, targets = keys.assign(edges.sources), keys.assign(edges.targets)
-    if edges.vertices is not None:
-        keys.assign(edges.vertices)
-    engine.apply(EdgeBatch(sources, targets, vertices=len(keys)))
+    final = final_graph(edges)
+    keys = KeyTable("integer" if pa.types.is_integer(final.sources.type) else "string")
+    sources, targets = keys.assign(final.sources), keys.assign(final.targets)
+    if final.vertices is not None:
+        keys.assign(final.vertices)
+    weights = None if final.weights is None else final.weights.astype(np.float32)
+    batch = EdgeBatch(sources, targets, vertices=len(keys), weights=weights)
+    change = engine.apply(batch)
     built = time.perf_counter()
     result = engine.update(strategy)
-    ids, ranks = engine.publish().top(top)
-    names = keys.keys(ids).to_pylist()
-    places: list[RankedVertex] = [
-        {"vertex": name, "rank": rank} for name, rank in zip(names, ranks.tolist(), strict=True)
-    ]
+    ids, ranks = engine.publish().top(engine.vertices if top is None else top)
     return Ranking(
-        places=places,
+        table=pa.table({"vertex": keys.keys(ids), "rank": ranks}),
         vertices=engine.vertices,
         edges=engine.edges,
+        duplicates=change.already_present,
+        superseded=len(edges) - len(final),
+        unused_columns=unused_columns(edges),
         strategy=result.strategy,
         iterations=result.iterations,
         error_bound=result.error_bound,

@@ -7,6 +7,7 @@ import sys
 from service import logs
 from service.app import create_app
 from service.cli.errors import CommandError
+from service.cli.provided_keys import provide_keys
 from service.http.server import server_of
 from service.settings import Settings
 
@@ -19,9 +20,9 @@ lock. Python's default of 5 ms would dominate a read; less than this would slow 
 def serve(settings: Settings) -> None:
     """Returns after SIGINT; SIGTERM ends the process.
 
-    Raises the error that prevented opening the data directory, Unprotected if other machines could
-    connect without a key, and CommandError if the server cannot listen: a supervisor notices the
-    end of a process sooner than a server that is never ready.
+    Raises the error that prevented opening the data directory or making keys, Unprotected if other
+    machines could connect without a key, and CommandError if the server cannot listen: a supervisor
+    notices the end of a process sooner than a server that is never ready.
     """
     failures: list[Exception] = []
 
@@ -32,6 +33,8 @@ def serve(settings: Settings) -> None:
     logs.set_up(settings.log_format)
     sys.setswitchinterval(SWITCH_SECONDS)
 
+    if settings.keys is not None:
+        provide_keys(settings.keys, settings.data, settings.api_key)
     server = server_of(create_app(settings, stop), settings)
     try:
         server.run()

@@ -3,7 +3,8 @@
 With API keys, a request needs one (``Authorization: Bearer``) with the call's scope, for its graph.
 Without keys every call is allowed, so nothing from outside may reach the server: it listens on
 loopback only (or was started with --insecure), answers only to loopback names (a page whose name
-was rebound to 127.0.0.1 sends its own name as Host), and refuses pages of other sites.
+was rebound to 127.0.0.1 sends its own name as Host), and refuses pages of other sites and what a
+proxy forwarded, which may have changed the Host.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from service.errors import CrossOrigin, Forbidden, HostNotAllowed, Unauthorized, Unprotected
+from service.errors import (
+    CrossOrigin,
+    Forbidden,
+    ForwardedRequest,
+    HostNotAllowed,
+    Unauthorized,
+    Unprotected,
+)
 from service.settings import Settings
 from service.storage.api_keys import ApiKey, ApiKeyStore, Scope
 
@@ -36,7 +44,12 @@ REQUIRED_SCOPE: dict[str, Scope | None] = {
     "POST /graphs/{graph}/recompute": "write",
     "GET /graphs/{graph}/ranks/{vertex}": "read",
     "POST /graphs/{graph}/ranks": "read",
+    "GET /graphs/{graph}/ranks": "read",
     "GET /graphs/{graph}/top": "read",
+    "GET /graphs/{graph}/edges": "read",
+    "GET /graphs/{graph}/neighbors/{vertex}": "read",
+    "POST /graphs/{graph}/subgraph": "read",
+    "GET /graphs/{graph}/changes": "read",
     "GET /graphs/{graph}/personalized/{vertex}": "read",
     "POST /graphs/{graph}/personalized": "read",
     "PUT /graphs/{graph}/watched/{name}": "write",
@@ -56,18 +69,20 @@ class Access:
         """Raises Unprotected."""
         self.keys = keys
         self._loopback_only = settings.loopback
+        self._may_be_forwarded = settings.insecure
         if not (keys or settings.loopback or settings.insecure):
             raise Unprotected(settings.host)
 
     def check(self, call: str, request: Request) -> ApiKey | None:
         """The key of an allowed request; None if it needs none.
 
-        Raises Unauthorized, Forbidden, HostNotAllowed, CrossOrigin.
+        Raises Unauthorized, Forbidden, ForwardedRequest, HostNotAllowed, CrossOrigin.
         """
         scope = REQUIRED_SCOPE[call]
         if scope is None:
             return None
         if not self.keys:
+            self._check_way(request)
             self._check_origin(request)
             return None
         key = self.identify(request)
@@ -96,6 +111,13 @@ class Access:
             return not self.keys or bool(self.identify(request))
         except Unauthorized:
             return False
+
+    def _check_way(self, request: Request) -> None:
+        if self._may_be_forwarded:
+            return
+        for name in request.headers:
+            if name in ("forwarded", "via") or name.startswith("x-forwarded-"):
+                raise ForwardedRequest(name)
 
     def _check_origin(self, request: Request) -> None:
         host = request.headers.get("host", "")

@@ -9,11 +9,11 @@ from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Path, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
-from starlette.requests import ClientDisconnect
 
 from gpu import InvalidValue
 from service.catalog import Catalog, Graph
-from service.errors import NotPublishedInTime
+from service.errors import NotPublishedInTime, NotReady, WaitEnded
+from service.http.body import context_of, limit_of
 from service.queries.model import MAX_K
 from service.queries.view import View
 
@@ -55,13 +55,29 @@ async def view_of(
         return view
     try:
         async with asyncio.timeout(timeout):
-            return await result_of(graph.pipeline.published(min_version), request)
+            return await result_of(graph.pipeline.published(min_version), graph, request)
     except TimeoutError:
         newest = graph.pipeline.view.version
         raise NotPublishedInTime(min_version, newest, timeout) from None
 
 
 PublishedView = Annotated[View, Depends(view_of)]
+
+
+async def wait_for_commit(
+    request: Request,
+    graph: OpenGraph,
+    min_version: Annotated[
+        int, Query(ge=0, description="wait until this version is applied or rejected")
+    ] = 0,
+    timeout: Timeout = 10.0,
+) -> None:
+    """Returns once a read of edges has at least `min_version`."""
+    if graph.pipeline.committed < min_version:
+        await view_of(request, graph, min_version, timeout)
+
+
+Committed = Annotated[None, Depends(wait_for_commit)]
 
 
 class _KeyConvertor(Convertor[str]):
@@ -95,24 +111,21 @@ def vertex_of(
 Vertex = Annotated[str, Depends(vertex_of)]
 
 
-async def result_of(future: Future[Result], request: Request) -> Result:
-    """The result of a future, which is cancelled when the client disconnects or the wait ends.
+async def result_of(future: Future[Result], graph: Graph, request: Request) -> Result:
+    """The result of a future, which is cancelled when the wait ends early.
 
-    Raises ClientDisconnect. The body, if any, must have been read.
+    Raises TooBusy, WaitEnded when the client closes its side of the connection, and NotReady when
+    the server stops.
     """
     result = asyncio.wrap_future(future)
-    disconnected = asyncio.ensure_future(_disconnected(request))
-    waiting: set[asyncio.Future[Any]] = {result, disconnected}
     try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if not result.done():
-            raise ClientDisconnect
-        return result.result()
+        limit, key = limit_of(request), request.state.key
+        limit.wait(context_of(request), graph.name, None if key is None else key.id)
+        input_end: asyncio.Future[None] = request.scope["input_end"]
+        ends: set[asyncio.Future[Any]] = {result, input_end, limit.stopping}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if result.done():
+            return result.result()
+        raise WaitEnded if input_end.done() else NotReady("stopping")
     finally:
         result.cancel()
-        disconnected.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

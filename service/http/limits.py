@@ -1,13 +1,14 @@
 """Limits on all requests together: their number, and the bytes of their bodies.
 
-Reads and all other calls are counted separately, so that waiting writers cannot keep readers out.
-Only for the event loop's thread.
+Reads and all other calls are counted separately, so that waiting writers cannot keep readers out;
+so are exports. So are requests that wait for a version or for the answer to a query, and
+subscribers of changes, both by graph and by API key. Only for the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,12 +31,18 @@ class RequestContext:
     call        method and route, like ``GET /graphs``, once they are known
     kind        the limit that it counts towards; None while it is not counted
     held        bytes of its body that are counted
+    waits       the names under which it is counted as a request that waits
+    subscribes  the names under which it is counted as a subscriber
+    exports     whether it is counted as an export
     """
 
     request_id: str
     call: str | None = None
     kind: Kind | None = None
     held: int = 0
+    waits: tuple[str, ...] = ()
+    subscribes: tuple[str, ...] = ()
+    exports: bool = False
 
 
 class FairStart:
@@ -73,12 +80,28 @@ class FairStart:
 
 
 class ConcurrencyLimit:
-    """Counts requests in progress, and the bytes of bodies that are being received or parsed."""
+    """Counts requests in progress, and the bytes of bodies that are being received or parsed.
+
+    in_progress  requests that do not wait
+    waiting      requests that wait: in the server, for each graph and with each API key
+    subscribers  of changes, likewise
+    exports      in progress, in the server
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._max_requests = settings.max_concurrent_requests
+        self._max_waiting = settings.max_waiting_requests
+        # the others are for requests that do not wait
+        self._max_waiting_in_server = max(1, settings.max_connections // 2)
+        self._max_subscribers = settings.max_subscribers
+        self._max_subscribers_in_server = max(1, settings.max_connections // 4)
+        self._max_exports = settings.max_exports
+        self._stopping: asyncio.Future[None] | None = None
         self._max_bytes = settings.max_receiving_bytes
         self.in_progress: dict[Kind, int] = {"read": 0, "other": 0}
+        self.waiting: Counter[str] = Counter()
+        self.subscribers: Counter[str] = Counter()
+        self.exports = 0
         self.receiving = 0
         self.fair_start = FairStart()
 
@@ -89,6 +112,62 @@ class ConcurrencyLimit:
             raise TooBusy(f"concurrent {what}", self._max_requests)
         context.kind = kind
         self.in_progress[kind] += 1
+
+    def wait(self, context: RequestContext, graph: str, key: str | None) -> None:
+        """Counts the request as one that waits, until it leaves. Raises TooBusy.
+
+        key  the id of its API key
+        """
+        if context.waits:
+            return
+        names = _places(
+            self.waiting,
+            graph,
+            key,
+            self._max_waiting,
+            self._max_waiting_in_server,
+            "requests wait",
+        )
+        self._leave_kind(context)
+        context.waits = names
+        self.waiting.update(names)
+
+    def subscribe(self, context: RequestContext, graph: str, key: str | None) -> None:
+        """Counts the request as a subscriber instead, until it leaves. Raises TooBusy.
+
+        key  the id of its API key
+        """
+        names = _places(
+            self.subscribers,
+            graph,
+            key,
+            self._max_subscribers,
+            self._max_subscribers_in_server,
+            "subscribers",
+        )
+        self._leave_kind(context)
+        context.subscribes = names
+        self.subscribers.update(names)
+
+    def start_export(self, context: RequestContext) -> None:
+        """Counts the request as an export instead, until it leaves. Raises TooBusy."""
+        if self.exports >= self._max_exports:
+            raise TooBusy("exports", self._max_exports)
+        self._leave_kind(context)
+        context.exports = True
+        self.exports += 1
+
+    @property
+    def stopping(self) -> asyncio.Future[None]:
+        """Done once the server stops, which ends every wait."""
+        if self._stopping is None:
+            self._stopping = asyncio.get_running_loop().create_future()
+        return self._stopping
+
+    def stop(self) -> None:
+        """Ends every wait, also of later requests."""
+        if not self.stopping.done():
+            self.stopping.set_result(None)
 
     def hold(self, context: RequestContext, count: int) -> None:
         """Counts `count` more bytes of the request's body. Raises TooBusy unless it is the only
@@ -108,6 +187,35 @@ class ConcurrencyLimit:
     def leave(self, context: RequestContext) -> None:
         """Stops counting the request and its body."""
         self.release_body(context)
+        self._leave_kind(context)
+        for counts, names in (
+            (self.waiting, context.waits),
+            (self.subscribers, context.subscribes),
+        ):
+            for name in names:
+                counts[name] -= 1
+                if not counts[name]:
+                    del counts[name]
+        context.waits = context.subscribes = ()
+        self.exports -= context.exports
+        context.exports = False
+
+    def _leave_kind(self, context: RequestContext) -> None:
         if context.kind is not None:
             self.in_progress[context.kind] -= 1
             context.kind = None
+
+
+def _places(
+    counts: Counter[str], graph: str, key: str | None, limit: int, limit_in_server: int, what: str
+) -> tuple[str, ...]:
+    """The names under which one more is counted: the server, the graph and the API key. Raises
+    TooBusy.
+    """
+    limits = {"": limit_in_server, f" for graph {graph!r}": limit}
+    if key is not None:
+        limits[f" with API key {key!r}"] = limit
+    for name, most in limits.items():
+        if counts[name] >= most:
+            raise TooBusy(f"{what}{name}", most)
+    return tuple(limits)

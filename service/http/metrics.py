@@ -37,7 +37,7 @@ UNMATCHED = "unmatched"
 """Label for unmatched requests: method and path are chosen freely by the client."""
 
 STAGES = tuple(stage.name for stage in fields(StageSeconds))
-CHANGES = ("inserted", "already_present", "deleted", "not_found")
+CHANGES = ("inserted", "already_present", "reweighted", "deleted", "not_found")
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _EDGES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
@@ -89,7 +89,7 @@ class BatchMetrics:
         )
         self.edges = Counter(
             "liverank_edges",
-            "Edges of ranked batches by change: inserted, already_present, deleted, not_found",
+            f"Edges of ranked batches by change: {', '.join(CHANGES)}",
             ["graph", "change"],
             registry=registry,
         )
@@ -248,6 +248,7 @@ class _GraphState(Collector):
             "Bytes of request bodies being received or parsed",
             self._limit.receiving,
         )
+        yield GaugeMetricFamily("liverank_exports", "Exports in progress", self._limit.exports)
         for name, help_text, value in _GRAPH_GAUGES:
             family = GaugeMetricFamily(name, help_text, labels=["graph"])
             for graph in graphs:
@@ -258,15 +259,22 @@ class _GraphState(Collector):
             "Batches and computations refused because the queue was full",
             labels=["graph", "kind"],
         )
+        dropped = CounterMetricFamily(
+            "liverank_subscribers_dropped",
+            "Subscribers of changes dropped because they read too slowly",
+            labels=["graph"],
+        )
         memory = GaugeMetricFamily(
             "liverank_memory_bytes", "Memory of a graph by purpose", labels=["graph", "purpose"]
         )
         for graph in graphs:
             refused.add_metric([graph.name, "batch"], graph.pipeline.batches.refused)
             refused.add_metric([graph.name, "computation"], graph.pipeline.computations.refused)
+            dropped.add_metric([graph.name], graph.pipeline.changes.dropped)
             for purpose, count in graph.pipeline.view.memory.items():
                 memory.add_metric([graph.name, purpose], count)
         yield refused
+        yield dropped
         yield memory
 
 
@@ -299,6 +307,11 @@ _GRAPH_GAUGES: tuple[tuple[str, str, Callable[[Graph], float]], ...] = (
         "liverank_queue_computations",
         "Personalized queries and recomputations waiting or in progress",
         lambda graph: graph.pipeline.computations.jobs,
+    ),
+    (
+        "liverank_subscribers",
+        "Subscribers of changes",
+        lambda graph: graph.pipeline.changes.subscribers,
     ),
 )
 

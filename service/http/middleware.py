@@ -4,6 +4,7 @@ that nothing else handles.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import itertools
@@ -16,6 +17,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.errors import NotReady
 from service.http.limits import ConcurrencyLimit, RequestContext
 from service.http.metrics import HttpMetrics
 from service.http.responses import problem_response
@@ -71,6 +73,11 @@ class RequestMiddleware:
             await self._app(scope, receive, respond)
         except ClientDisconnect:
             pass  # nothing was applied, and no response can be read
+        except asyncio.CancelledError:
+            if status:
+                raise
+            # the server stops and waits no longer for this request
+            await problem_response(NotReady("stopping"), scope["path"])(scope, receive, respond)
         except Exception as error:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if status:  # the response has begun and can only be aborted

@@ -4,8 +4,11 @@ with defined handling of unread bodies.
 This is the one place that relies on uvicorn's internals, and pyproject.toml pins the minor versions
 that it was tested with. `Connection` relies on HttpToolsProtocol:
 
-    attributes  connections, cycle (response_complete), loop, parser, transport
-    callbacks   connection_made, data_received, on_headers_complete, on_message_complete,
+    attributes  connections, cycle (disconnected, keep_alive, message_event, more_body,
+                response_complete, response_started), flow (pause_reading), headers, loop, parser,
+                scope, transport, url
+    callbacks   connection_made, data_received, eof_received, on_message_begin, on_header,
+                on_headers_complete, on_chunk_header, on_chunk_complete, on_message_complete,
                 on_response_complete, connection_lost
     method      send_400_response
 
@@ -17,19 +20,24 @@ parser, and nothing bounds the time for a head, for accepting a response, or for
 from __future__ import annotations
 
 import asyncio
+import re
+import select
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import uvicorn
+from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service import problems
+from service.errors import MalformedRequest
+from service.http.framing import MAX_HEAD_BYTES, Framing
 from service.settings import Settings
-
-MAX_HEAD_BYTES = 64 * 1024
-"""Maximum size of a request line with its headers."""
 
 MAX_DISCARDED_BYTES = 256 * 1024
 """Up to this many unread bytes of a body are received and discarded to keep the connection; more
@@ -39,9 +47,21 @@ would cost more than a new connection.
 QUIET_SECONDS = 2.0
 """A client that sends nothing for this long has stopped sending, and can read its response."""
 
+STOP_SECONDS = 5
+"""For requests in progress when the server stops; then they are cancelled."""
 
-def server_of(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Server:
-    """A server for the app. options: of uvicorn.Config."""
+_HEAD_OF_400 = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n"
+)
+_AUTHORITY = re.compile(rb"(?i:https?)://([^/?#]*)")
+
+WATCH_SECONDS = 1.0
+"""Between two looks at a connection whose reading is paused."""
+
+
+def server_of(app: Starlette, settings: Settings, **options: Any) -> uvicorn.Server:
+    """A server for the application of `service.app`. options: of uvicorn.Config."""
     protocol = partial(
         Connection,
         max_connections=settings.max_connections,
@@ -58,9 +78,22 @@ def server_of(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Serve
         server_header=False,
         proxy_headers=False,
         log_config=None,
+        timeout_graceful_shutdown=STOP_SECONDS,
         **options,
     )
-    return uvicorn.Server(config)
+    return Server(config, app.state.limit.stop)
+
+
+class Server(uvicorn.Server):
+    """A server whose requests do not wait for anything once it stops."""
+
+    def __init__(self, config: uvicorn.Config, stop_waits: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stop_waits = stop_waits
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stop_waits()
+        await super().shutdown(sockets)
 
 
 class Connection(HttpToolsProtocol):
@@ -68,7 +101,12 @@ class Connection(HttpToolsProtocol):
     takes too long, and if the client does not accept its response.
 
     The time for a head runs from the start of the connection, or from the first byte of a later
-    head, until the head is complete.
+    head, until the head is complete. What arrives behind a request is not parsed before that is
+    answered, and no more is read.
+
+    A client that has sent a request may close its side of the connection and still gets the
+    response. ``scope["input_end"]`` is a future that is done from then on. ``scope["abort"]``, a
+    function, ends the connection at once.
     """
 
     def __init__(
@@ -78,8 +116,11 @@ class Connection(HttpToolsProtocol):
         self._max_connections = max_connections
         self._client_seconds = client_seconds
         self._deadline: asyncio.TimerHandle | None = None
-        self._head_bytes = 0
-        self._in_body = False
+        self._framing = Framing()
+        self._unparsed = b""
+        self._input_end: asyncio.Future[None] = self.loop.create_future()
+        self._end_is_received = False
+        self._is_watched = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -93,44 +134,146 @@ class Connection(HttpToolsProtocol):
         self._start_deadline()
 
     def data_received(self, data: bytes) -> None:
-        starts_in_head = not self._in_body
-        super().data_received(data)
-        if self.parser is None or self.transport.is_closing():
-            return
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._end_head()
-            return
-        # Either a head that is not complete, or the rest of a body whose response is complete: data
-        # in which such a body ends does not count towards the next head.
-        if starts_in_head:
-            self._head_bytes += len(data)
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self.send_400_response(f"request head exceeds {MAX_HEAD_BYTES} bytes")
-        elif self._deadline is None:
-            self._start_deadline()
+        self._unparsed = self._unparsed + data if self._unparsed else data
+        self._parse()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Returns whether the connection stays open for a response."""
+        self._end_is_received = True
+        self._end_input()
+        if not self._is_answering:
+            return False
+        self.cycle.keep_alive = bool(self._unparsed)
+        return True
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["input_end"] = self._input_end  # type: ignore[typeddict-unknown-key]
+        self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        self._in_trailers = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_trailers:  # those would count as headers
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_body = True
+        self._in_trailers = True
+        self._check_host()
+        self._framing.headers_complete(self.headers)
         super().on_headers_complete()
 
+    def on_chunk_header(self) -> None:
+        self._framing.chunk_header()
+
+    def on_chunk_complete(self) -> None:
+        self._framing.chunk_complete()
+
     def on_message_complete(self) -> None:
-        self._in_body = False
-        self._head_bytes = 0
+        self._framing.message_complete()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self._end_head()
+        self._cancel_deadline()
         super().on_response_complete()
+        if self._unparsed:
+            self._parse()
+        if self._end_is_received and not self._is_answering:
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end_head()
+        self._cancel_deadline()
+        self._end_input()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Ends the connection; sends a problem document first, unless a response has begun.
+
+        msg  the reason
+        """
+        if self.transport.is_closing():
+            return
+        cycle, self._unparsed = self.cycle, b""
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.abort()
+                return
+        error = MalformedRequest(msg)
+        body = problems.encode_problem(problems.problem_of(error)) + b"\n"
+        self.transport.write(_HEAD_OF_400 % len(body) + body)
+        self.transport.close()
+
+    def _check_host(self) -> None:
+        """RFC 9112, section 3.2: one Host, which is that of the target if the target has one."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or (not hosts and self.parser.get_http_version() != "1.0"):
+            self._refuse(f"expected one Host header, got {len(hosts)}")
+        if self.url.startswith(b"/"):
+            return
+        target = _AUTHORITY.match(self.url)
+        if target and hosts and target[1].lower() != hosts[0].lower():
+            named, host = target[1].decode("latin-1"), hosts[0].decode("latin-1")
+            self._refuse(f"the request's target is of host {named!r}, its Host header is {host!r}")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        """Called by the parser, which must not continue."""
+        self.send_400_response(reason)
+        raise ValueError(reason)
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request is complete and its response is not."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.more_body and not cycle.response_complete
+
+    def _parse(self) -> None:
+        """Parses what has arrived, up to the end of a request that is not answered yet."""
+        data, self._unparsed = self._unparsed, b""
+        start = 0
+        while start < len(data) and not self._is_answering and not self.transport.is_closing():
+            end = self._framing.piece(data, start)
+            assert end > start, "the parser and the framing disagree"
+            super().data_received(data if end - start == len(data) else data[start:end])
+            start = end
+            if self._framing.too_long and not self.transport.is_closing():
+                self.send_400_response(f"request head exceeds {MAX_HEAD_BYTES:,} bytes")
+        if self.transport.is_closing():
+            return
+        if self._is_answering:
+            self._cancel_deadline()
+            self._unparsed = data[start:]
+            if self._unparsed:
+                self.flow.pause_reading()
+                if not self._is_watched:
+                    self._watch_input()
+        elif self.cycle is not None and not self.cycle.response_complete:
+            self._cancel_deadline()
+        # Either a head that is not complete, or the rest of a body whose response is complete.
+        elif self._deadline is None:
+            self._start_deadline()
+
+    def _watch_input(self) -> None:
+        """Notices the end of the input, which a transport whose reading is paused does not."""
+        self._is_watched = False
+        if self.transport.is_closing() or not (self._unparsed and self._is_answering):
+            return
+        ends = select.poll()
+        ends.register(self.transport.get_extra_info("socket"), select.POLLRDHUP)
+        if ends.poll(0):
+            self._end_input()
+        else:
+            self._is_watched = True
+            self.loop.call_later(WATCH_SECONDS, self._watch_input)
+
+    def _end_input(self) -> None:
+        if not self._input_end.done():
+            self._input_end.set_result(None)
 
     def _start_deadline(self) -> None:
         self._deadline = self.loop.call_later(self._client_seconds, self.transport.abort)
 
-    def _end_head(self) -> None:
-        self._head_bytes = 0
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -177,7 +320,8 @@ class UnreadBodies:
 
         await self._app(scope, body.receive, respond)
         if closes:
-            await self._discard(body)
+            with suppress(asyncio.CancelledError):  # the server stops
+                await self._discard(body)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _discard(self, body: _Body) -> None:

@@ -161,6 +161,7 @@ class Checkpointer:
             captured = self._capture()
             checkpoint = captured.checkpoint()
             if self._newest is None or self._newest.name != checkpoint.name:
+                self._journal.sync_receipts()
                 checkpoints.write(self._directory, checkpoint)
         except BaseException:
             with self._wake:

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import orjson
 
-from service.errors import BatchRejected, IdempotencyConflict, RankingFailed
+from service.errors import BatchRejected, IdempotencyConflict, OutcomeDelayed
 from service.pipeline.batch import PendingBatch
 from service.pipeline.checkpointer import Checkpointer
 from service.pipeline.completions import Completions
@@ -70,18 +70,20 @@ class Committer:
         The batches must be applied and ranked in the order of the groups.
         """
         completions = Completions()
+        new = list(batches)
         try:
             new = self._fitting(self._without_repeats(batches, completions), completions)
+            self._ranking.store_rejections()
             began = perf_counter()
             groups = [list(group) for _, group in groupby(new, lambda one: one.record.strategy)]
             if new:
                 versions = self._journal.append([one.record for one in new], len(groups))
         except Exception as error:
             log.exception("graph %s: batches were not committed", self._graph)
-            for batch in batches:
+            for batch in new:
                 batch.fail(error, completions)
             completions.deliver()
-            self._observer.failed(len(batches))
+            self._observer.failed(len(new))
             return []
         if not new:
             completions.deliver()
@@ -136,12 +138,22 @@ class Committer:
         elif outcome is not None:
             batch.fail(BatchRejected(version, orjson.loads(outcome.body)), completions)
         else:
-            for applied in self._ranking.unranked:
-                if applied.version == version and applied.pending is not None:
+            self._await_outcome(batch, version, completions)
+
+    def _await_outcome(self, batch: PendingBatch, version: int, completions: Completions) -> None:
+        """The repeat gets the receipt of the ranking that follows."""
+        for applied in self._ranking.unranked:
+            if applied.version == version:
+                if applied.pending is not None:
                     applied.pending.followers.append(batch)
-                    return
-            error = RankingFailed(version, "the first request for it failed")
-            batch.fail(error, completions)
+                else:
+                    applied.pending = batch
+                    if self._ranking.group is None:
+                        newest = self._journal.version
+                        self._ranking.add_group(batch.record.strategy, newest, perf_counter())
+                return
+        # a rejection that could not be stored: the next attempt finds it
+        batch.fail(OutcomeDelayed(version, "the disk refused it"), completions)
 
     def _fitting(self, batches: list[PendingBatch], completions: Completions) -> list[PendingBatch]:
         """The batches that fit into memory; the others are refused."""

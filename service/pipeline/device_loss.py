@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from gpu import DeviceLost
 from service.errors import StorageFailed
+from service.logs import write_last_line
 from service.storage.journal import Journal
 
 log = logging.getLogger("liverank.pipeline")
@@ -24,7 +24,7 @@ def end_process(error: DeviceLost) -> NoReturn:
     """Ends the process at once: an orderly shutdown could wait for the lost device forever."""
     message = f"{error}; the process ends and must be restarted"
     log.critical(message)
-    print(f"liverank: {message}", file=sys.stderr, flush=True)
+    write_last_line(message)
     os._exit(EXIT_DEVICE_LOST)
 
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 import pyarrow as pa
 
-from gpu import Change, DeviceLost, EdgeBatch, Engine, OutOfMemory
+from gpu import (
+    Change,
+    DeviceLost,
+    EdgeBatch,
+    EdgeReader,
+    Engine,
+    InvalidValue,
+    OutOfMemory,
+)
+from service.errors import InvalidField
 from service.formats.columns import EdgeColumns
 from service.vertex_keys import KeyTable
 
@@ -20,17 +29,31 @@ MAX_COALESCED_EDGES = 1 << 12
 """Maximum number of edges of a batch that is applied together with others."""
 
 
+_SAFE_FACTOR = 4
+"""A batch is not at risk if this many times its estimate is available."""
+
+
 class KeyedGraph:
     """A graph whose vertices have keys. Only for the writer's thread."""
 
     def __init__(self, graph: str, engine: Engine, keys: KeyTable) -> None:
         self._graph = graph
         self._engine = engine
-        self._keys = keys
+        self.keys = keys
+
+    @property
+    def weighted(self) -> bool:
+        """Whether its edges have weights."""
+        return self._engine.options.weighted
+
+    @property
+    def edge_reader(self) -> EdgeReader:
+        """Reads its edges; they are in ids."""
+        return self._engine.edge_reader
 
     def check_memory(self, batches: Sequence[EdgeColumns]) -> list[OutOfMemory | None]:
         """For each batch the error if it does not fit into memory after the others, or None."""
-        known = len(self._keys)
+        known = len(self.keys)
         try:
             # first as one batch with only new keys: no keys have to be looked up
             self._engine.check_memory(
@@ -53,19 +76,32 @@ class KeyedGraph:
                 operations, vertices = operations + added[0], vertices + added[1]
         return errors
 
+    def memory_risk(self, columns: EdgeColumns) -> OutOfMemory | None:
+        """An error with the figures if the batch is estimated to need so much of the available
+        memory that it may need more; None otherwise.
+        """
+        vertices = len(self.keys) + columns.max_new_keys
+        try:
+            self._engine.check_memory(columns.operations, vertices, _SAFE_FACTOR)
+        except OutOfMemory as error:
+            return error
+        return None
+
     def apply(self, columns: EdgeColumns) -> tuple[Change, float]:
         """Assigns ids to the keys and applies the batch; also returns the seconds for the keys.
 
         An error leaves keys and graph unchanged.
         """
         started = perf_counter()
-        known = len(self._keys)
+        known = len(self.keys)
         try:
             batch = self._with_ids(columns)
             seconds = perf_counter() - started
             return self._engine.apply(batch), seconds
-        except BaseException:
-            self._keys.truncate(known)
+        except BaseException as error:
+            self.keys.truncate(known)
+            if isinstance(error, InvalidValue) and error.field.startswith("weights["):
+                raise _of_insertion(error) from None
             raise
 
     def apply_coalesced(self, batches: Sequence[EdgeColumns]) -> tuple[list[Change], float] | None:
@@ -75,7 +111,7 @@ class KeyedGraph:
         Raises DeviceLost.
         """
         started = perf_counter()
-        known = len(self._keys)
+        known = len(self.keys)
         columns = _coalesced(batches)
         if columns is None:
             return None
@@ -91,44 +127,62 @@ class KeyedGraph:
             log.info("graph %s: %s: applying batches one by one", self._graph, error)
             changes = None
         if changes is None:
-            self._keys.truncate(known)
+            self.keys.truncate(known)
             return None
         return changes, seconds
 
     def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
         inserted = len(columns.insert_sources)
-        ids = self._keys.assign(_keys_in_order(columns))
+        ids = self.keys.assign(_keys_in_order(columns))
         # Deletions create no keys. Looked up last, so that a deletion of an edge that another of
         # the coalesced batches inserts is found.
         return EdgeBatch(
             ids[0 : 2 * inserted : 2],
             ids[1 : 2 * inserted : 2],
-            self._keys.lookup(columns.delete_sources),
-            self._keys.lookup(columns.delete_targets),
-            vertices=len(self._keys),
+            self.keys.lookup(columns.delete_sources),
+            self.keys.lookup(columns.delete_targets),
+            len(self.keys),
+            None if columns.weights is None else columns.weights.to_numpy(),
+            columns.on_conflict,
         )
 
     def _new_keys(self, columns: EdgeColumns) -> int:
         """The number of keys that the batch would create."""
         keys = pa.chunked_array([columns.insert_sources, columns.insert_targets, columns.vertices])
-        return int((self._keys.lookup(keys.unique()) < 0).sum())
+        return int((self.keys.lookup(keys.unique()) < 0).sum())
 
 
 def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
     """The columns of several small batches, one after the other.
 
-    None for a single batch, for large ones, and if one adds vertices by key.
+    None for a single batch, for large ones, if one adds vertices by key, and if they differ in what
+    they do to present edges.
     """
     edges = sum(batch.operations for batch in batches)
     named = any(len(batch.vertices) for batch in batches)
-    if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named:
+    differ = len({batch.on_conflict for batch in batches}) > 1
+    if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named or differ:
         return None
-    return EdgeColumns(
-        *(
-            pa.concat_arrays([getattr(batch, column.name) for batch in batches])
-            for column in fields(EdgeColumns)
-        )
-    )
+    weights = None
+    if any(batch.weights is not None for batch in batches):
+        weights = pa.concat_arrays([_weights(batch) for batch in batches])
+    keys = {
+        name: pa.concat_arrays([batch.keys[name] for batch in batches]) for name in batches[0].keys
+    }
+    return replace(batches[0], **keys, weights=weights)
+
+
+def _weights(columns: EdgeColumns) -> pa.Array:
+    if columns.weights is not None:
+        return columns.weights
+    return pa.array(np.ones(len(columns.insert_sources), np.float32))
+
+
+def _of_insertion(error: InvalidValue) -> InvalidField:
+    """The error of a weight, as one of the insertion that has it."""
+    index = int(error.field.removeprefix("weights[").removesuffix("]"))
+    message = f"weight: {error.value!r} must be {error.requirement}"
+    return InvalidField("insert", index, error.value, message)
 
 
 def _keys_in_order(columns: EdgeColumns) -> pa.Array:

@@ -24,11 +24,18 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
-from gpu import BackendName, DeviceLost, Options
-from service.errors import NotReady, RetiredVersion, UnknownVersion
+from gpu import BackendName, DeviceLost, Engine, InvalidValue, Options
+from service.errors import (
+    FileDamaged,
+    GraphStopped,
+    NotReady,
+    RetiredVersion,
+    UnknownVersion,
+)
 from service.pipeline.admission import Admission, QueueLimits
 from service.pipeline.batch import Batch, PendingBatch
 from service.pipeline.capture import Captured
+from service.pipeline.change_feed import ChangeFeed
 from service.pipeline.checkpointer import (
     Checkpointer,
     CheckpointLimits,
@@ -37,6 +44,7 @@ from service.pipeline.checkpointer import (
 )
 from service.pipeline.completions import Waiter
 from service.pipeline.device_loss import end_process
+from service.pipeline.edge_reading import EdgeReading
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer
 from service.pipeline.published import PublishedViews
@@ -52,7 +60,8 @@ from service.storage import checkpoint as checkpoints
 from service.storage import journal as journal_file
 from service.storage import watched_file
 from service.storage.journal import Journal, Outcome
-from service.vertex_keys import KeyKind
+from service.storage.replay_mark import ReplayMark
+from service.vertex_keys import KeyKind, KeyTable
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -85,6 +94,7 @@ class Pipeline:
         self._observer = observer or Observer()
         self._queue = WorkQueue()
         self._views = PublishedViews(graph)
+        self.edges = EdgeReading(graph, self.call, self._writer_or_not_ready)
         self._may_recover = threading.Event()
         # name of the backend; whether the graph can be read
         self._mapped: Future[tuple[str, bool]] = Future()
@@ -115,6 +125,16 @@ class Pipeline:
     def view(self) -> View:
         """The newest published version. Raises NotReady before there is one."""
         return self._views.newest
+
+    @property
+    def epoch(self) -> str:
+        """The run of the graph: revisions and versions name their content only within it."""
+        return self._views.epoch
+
+    @property
+    def changes(self) -> ChangeFeed:
+        """What changes with each published revision."""
+        return self._views.changes
 
     @property
     def committed(self) -> int:
@@ -258,17 +278,27 @@ class Pipeline:
         engine, keys, checkpoint = mapped.engine, mapped.keys, mapped.checkpoint
         keyed = KeyedGraph(self.graph, engine, keys)
         version = checkpoint.version if checkpoint is not None else 0
-        unranked = replayed(journal, version, keyed, engine)
+        mark = ReplayMark(journal.path)
+        unranked = replayed(journal, version, keyed, engine, mark)
         file = self._directory / watched_file.FILE
-        watched = WatchedQueries(self.graph, engine, keys, watched_file.read_watched(file))
+        watched = self._watched(engine, keys, file)
         ranking = Ranking(
-            self.graph, engine, keys, journal, watched, file, self._views, self._observer, unranked
+            self.graph,
+            engine,
+            keys,
+            journal,
+            watched,
+            file,
+            self._views,
+            self._observer,
+            unranked,
+            checkpoint.revision if checkpoint is not None else 0,
         )
         if checkpoint is None or version < journal.version:
-            journal.reserve(1)
             ranking.rank(RECOVERY_STRATEGY, journal.version)
         else:
             ranking.publish_watched()
+        mark.end()
         if journal.deaths():
             journal.acquit()
         scheduler = QueryScheduler(
@@ -307,3 +337,12 @@ class Pipeline:
             checkpointer,
             self._observer,
         )
+
+    def _watched(self, engine: Engine, keys: KeyTable, file: Path) -> WatchedQueries:
+        """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
+        try:
+            queries = watched_file.read_watched(file, keys.kind)
+            return WatchedQueries(self.graph, engine, keys, queries)
+        except (FileDamaged, InvalidValue) as error:
+            reason = str(error).removeprefix(f"{file}: ")
+            raise GraphStopped(file, f"{reason}; restore it from a backup or remove it") from error

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from concurrent.futures import Future
 
 from service.errors import NotReady
+from service.pipeline.change_feed import ChangeFeed
 from service.queries.view import View
 
 
 class PublishedViews:
-    """The newest view, and readers waiting for a later one. Any thread may call any method."""
+    """The newest view, and readers waiting for a later one. Any thread may call any method.
+
+    epoch    another one for each start, creation or restore of the graph: only within it does a
+             revision identify the ranks
+    changes  what changes with each revision
+    """
 
     def __init__(self, graph: str) -> None:
         self._graph = graph
@@ -18,6 +25,8 @@ class PublishedViews:
         self._newest: View | None = None
         self._waiting: list[tuple[int, Future[View]]] = []
         self._closed: Exception | None = None
+        self.epoch = secrets.token_hex(8)
+        self.changes = ChangeFeed(graph, self.epoch, lambda: self.newest)
 
     @property
     def newest(self) -> View:
@@ -53,10 +62,11 @@ class PublishedViews:
         return future
 
     def close(self, reason: Exception) -> None:
-        """Fails waiting readers, and later ones that would wait."""
+        """Fails waiting readers, and later ones that would wait; ends the change feed."""
         with self._changing:
             self._closed = reason
             waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             if future.set_running_or_notify_cancel():
                 future.set_exception(reason)
+        self.changes.close(reason)

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 
 from gpu import Change, DeviceLost, Engine, Registration, Result, StagingBuffer
-from service.errors import RankingFailed, StorageFailed
+from service.errors import OutcomeDelayed, RankingFailed, StorageFailed
 from service.pipeline.capture import Captured
 from service.pipeline.completions import Completions
 from service.pipeline.device_loss import blame
@@ -41,6 +41,8 @@ class Ranking:
     """The ranks of one graph. Only for the writer's thread.
 
     unranked  applied batches without a receipt
+    rejected  batches whose rejection could not be stored, with the problem documents; nothing is
+              committed or published before they are
     group     the ones that `rank_group` ranks next
     """
 
@@ -55,7 +57,9 @@ class Ranking:
         views: PublishedViews,
         observer: Observer,
         unranked: list[AppliedBatch],
+        revision: int,
     ) -> None:
+        """revision: that of the checkpoint; no lower one is published."""
         self._graph = graph
         self._engine = engine
         self._keys = keys
@@ -64,8 +68,9 @@ class Ranking:
         self._watched_file = watched_file
         self._views = views
         self._observer = observer
-        self._revision = journal.revision
+        self._revision = max(journal.revision, revision)
         self.unranked = unranked
+        self.rejected: list[tuple[int, bytes]] = []
         self.group: UnrankedGroup | None = None
 
     def newest(self) -> tuple[int, int]:
@@ -82,10 +87,11 @@ class Ranking:
         group, self.group = self.group, None
         if group is None:
             return
-        if not self.unranked:  # all were rejected
-            self._views.publish(replace(self._views.newest, version=group.version))
-            return
         try:
+            if not self.unranked:  # all were rejected
+                self.store_rejections()
+                self._views.publish(replace(self._views.newest, version=group.version))
+                return
             self.rank(group.strategy, group.version)
         except Exception as error:
             log.exception("graph %s: version %d is not ranked", self._graph, group.version)
@@ -94,13 +100,12 @@ class Ranking:
     def rank(self, strategy: str, version: int) -> RankedView:
         """Ranks, writes all receipts, then publishes the view and completes the futures.
 
-        The revision must have been reserved in the journal.
+        Raises StorageFailed; nothing is then published, and the batches remain unranked.
         """
-        ranked = self._solve(strategy, version)
-        receipts = [
-            receipt_of(one, ranked, one.pending.submitted if one.pending else None)
-            for one in self.unranked
-        ]
+        self.store_rejections()
+        revision = self._next_revision()
+        ranked = self._solve(strategy, version, revision)
+        receipts = [receipt_of(one, ranked, one.submitted) for one in self.unranked]
         self._journal.add_receipts(
             (applied.version, receipt)
             for applied, receipt in zip(self.unranked, receipts, strict=True)
@@ -112,6 +117,7 @@ class Ranking:
             if applied.pending is not None:
                 applied.pending.set_ranked(receipt, completions)
         completions.deliver()
+        self._views.changes.publish(ranked.view, ranked.slowest(answered))
         self._observer.ranked(
             [
                 RankedBatch(one.version, one.change, one.seconds, one.pending.request_id)
@@ -125,7 +131,7 @@ class Ranking:
     def recompute(self, strategy: str, submitted: float) -> bytes:
         """Ranks again; returns the receipt, with the same version and the next revision."""
         began = perf_counter()
-        self._journal.reserve(1)
+        self._journal.reserve(1)  # here, so that its time counts as that of the journal
         seconds = StageSeconds(queue=began - submitted, journal=perf_counter() - began)
         version = self._journal.version
         ranked = self.rank(strategy, version)
@@ -135,7 +141,7 @@ class Ranking:
     def capture(self, buffer: StagingBuffer) -> Captured:
         """The current graph, for a checkpoint."""
         begin = perf_counter()
-        if self.unranked:
+        if self.unranked or self.rejected:
             # A ranking failed; a checkpoint cannot hold unranked batches.
             self.rank(RECOVERY_STRATEGY, self._journal.version)
         captured = self._engine.capture(buffer)
@@ -171,22 +177,37 @@ class Ranking:
         """Publishes the newest view again, with the current watched queries."""
         self._views.publish(replace(self._views.newest, watched=self._watched.results))
 
-    def _solve(self, strategy: str, version: int) -> RankedView:
+    def store_rejections(self) -> None:
+        """Stores the rejections that could not be stored before. Raises StorageFailed."""
+        while self.rejected:
+            self._journal.reject(*self.rejected[0])
+            del self.rejected[0]
+
+    def _next_revision(self) -> int:
+        """A revision that is reserved on disk. It is not used again, even if its ranks are not
+        published. Raises StorageFailed.
+        """
+        revision = self._revision + 1
+        if revision > self._journal.revision:
+            self._journal.reserve(revision - self._journal.revision)
+        self._revision = revision
+        return revision
+
+    def _solve(self, strategy: str, version: int, revision: int) -> RankedView:
         try:
             result = self._engine.update(strategy)
             self._watched.refresh()
             self._engine.end_stage("watched")
-            view = self._next_view(version, result)
+            view = self._view(version, revision, result)
             self._engine.end_stage("publish")
             return RankedView(result, view, self._engine.stage_seconds(), perf_counter())
         except DeviceLost as error:
             blame(self._journal, [applied.version for applied in self.unranked], error)
 
-    def _next_view(self, version: int, result: Result) -> View:
-        self._revision += 1
+    def _view(self, version: int, revision: int, result: Result) -> View:
         return View(
             version=version,
-            revision=self._revision,
+            revision=revision,
             error_bound=result.error_bound,
             vertices=self._engine.vertices,
             edges=self._engine.edges,
@@ -197,15 +218,15 @@ class Ranking:
         )
 
     def _fail_unranked(self, error: Exception) -> None:
-        """Fails the futures; the batches are ranked, and get receipts, with the next ones."""
+        """Fails the futures; the batches are ranked, and get receipts, with the next ones, or when
+        one of them is sent again.
+        """
         completions = Completions()
         for applied in self.unranked:
             if applied.pending is not None:
-                failure = error
-                if not isinstance(error, StorageFailed):
-                    failure = RankingFailed(applied.version, str(error))
-                applied.pending.fail(failure, completions)
-                applied.pending = None
+                kind = OutcomeDelayed if isinstance(error, StorageFailed) else RankingFailed
+                applied.pending.fail(kind(applied.version, str(error)), completions)
+                applied.pending, applied.late = None, True
                 self._observer.failed(1)
         completions.deliver()
 

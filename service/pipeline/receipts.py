@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -18,12 +18,19 @@ class AppliedBatch:
     """An applied batch without a receipt.
 
     pending  None if nobody waits: it was replayed, or its ranking failed
+    late     whether an earlier ranking failed
     """
 
     version: int
     change: Change
     seconds: StageSeconds
     pending: PendingBatch | None = None
+    late: bool = False
+
+    @property
+    def submitted(self) -> float | None:
+        """By `perf_counter`; None if nobody waited all the time."""
+        return None if self.pending is None or self.late else self.pending.submitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +46,21 @@ class RankedView:
     seconds: Mapping[str, float]
     ended: float
 
+    def slowest(self, batches: Sequence[AppliedBatch]) -> StageSeconds:
+        """The time of the slowest of the batches that have receipts of this ranking; without
+        batches that of the ranking alone.
+        """
+        if batches:
+            return max((batch.seconds for batch in batches), key=lambda each: each.total)
+        seconds = StageSeconds(**self.seconds)
+        seconds.close(None)
+        return seconds
+
 
 def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | None) -> bytes:
     """The receipt of a batch with these ranks, as JSON.
 
-    submitted  by `perf_counter`; None if nobody waits
+    submitted  by `perf_counter`; None if nobody waited all the time
     """
     change, seconds = applied.change, applied.seconds
     result, view = ranked.result, ranked.view
@@ -57,6 +74,7 @@ def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | Non
             "revision": view.revision,
             "inserted": change.inserted,
             "already_present": change.already_present,
+            "reweighted": change.reweighted,
             "deleted": change.deleted,
             "not_found": change.not_found,
             "new_vertices": change.new_vertices,

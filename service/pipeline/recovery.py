@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gpu import BackendName, Change, DeviceLost, Engine, EngineError, Options
-from service.errors import FormatError, StorageFailed
+from gpu import BackendName, Change, DeviceLost, Engine, EngineError, Options, OutOfMemory
+from service.errors import FormatError, GraphStopped, StorageFailed
 from service.formats.columns import EdgeColumns
 from service.formats.payload import decode_payload
 from service.pipeline.capture import keys_of, snapshot_of, view_of
@@ -30,15 +30,17 @@ from service.pipeline.receipts import AppliedBatch
 from service.problems import encode_problem, problem_of
 from service.queries.view import View
 from service.storage import checkpoint as checkpoints
+from service.storage import journal as journal_file
 from service.storage.checkpoint import Checkpoint
 from service.storage.journal import Journal
-from service.storage.recovery import verified_journal
+from service.storage.recovery import verified_journal, version_needed
+from service.storage.replay_mark import ReplayMark
 from service.vertex_keys import KeyKind, KeyTable
 
 log = logging.getLogger("liverank.recovery")
 
 MAX_DEATHS = 2
-"""A batch is rejected once the device was lost over it this often."""
+"""A batch is rejected once the device was lost, or the process killed, over it this often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ def map_checkpoint(
 ) -> MappedGraph:
     """Creates the engine, and maps the newest valid checkpoint of the graph in `directory`."""
     engine = Engine(options, backend)
-    checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY)
+    needed = version_needed(directory / journal_file.FILE)
+    checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY, needed)
     if checkpoint is None:
         return MappedGraph(engine, KeyTable(kind), None, None)
     keys = keys_of(checkpoint, kind)
@@ -81,13 +84,17 @@ def restored_journal(path: Path, graph: MappedGraph) -> Journal:
         return journal.result()
 
 
-def replayed(journal: Journal, after: int, keyed: KeyedGraph, engine: Engine) -> list[AppliedBatch]:
+def replayed(
+    journal: Journal, after: int, keyed: KeyedGraph, engine: Engine, mark: ReplayMark
+) -> list[AppliedBatch]:
     """Applies the batches of the journal after `after`; returns those without a receipt."""
     unanswered = replay(
         journal,
         after,
         lambda columns: keyed.apply(columns)[0],
         lambda: engine.update(RECOVERY_STRATEGY),
+        keyed.memory_risk,
+        mark,
     )
     return [
         AppliedBatch(version, change, StageSeconds(mutate=change.seconds))
@@ -100,12 +107,15 @@ def replay(
     after: int,
     apply: Callable[[EdgeColumns], Change],
     rank: Callable[[], object],
+    memory_risk: Callable[[EdgeColumns], OutOfMemory | None],
+    mark: ReplayMark,
 ) -> dict[int, Change]:
     """Applies every batch of `journal` after `after` that was not rejected, in order.
 
     Returns the changes of each batch without a receipt, by version. A batch over which the device
     may have been lost is ranked alone, so that it is identified if that happens again; one over
-    which it was lost `MAX_DEATHS` times is rejected.
+    which it was lost `MAX_DEATHS` times is rejected. So is one that may need too much memory, and
+    during whose replay the process ended that often.
 
     Raises StorageFailed for a payload that cannot be read, and for a batch with a receipt that no
     longer applies; DeviceLost, which is recorded in the journal.
@@ -120,15 +130,22 @@ def replay(
             columns = decode_payload(record.payload)
         except (FormatError, pa.ArrowException, ValueError, KeyError) as error:
             raise StorageFailed(journal.path, f"batch {version} cannot be read: {error}") from error
+        suspect = version in deaths
         try:
             if deaths.get(version, 0) >= MAX_DEATHS:
                 raise DeviceLost(f"batch {version} has ended the process {deaths[version]} times")
-            change = _applied(journal, version, partial(apply, columns), rank, version in deaths)
+            if (risk := memory_risk(columns)) is not None:
+                if mark.deaths(version) >= MAX_DEATHS:
+                    purpose = f"{risk.purpose}, over which the process ended twice,"
+                    raise OutOfMemory(purpose, risk.needed, risk.available)
+                suspect = suspect or mark.deaths(version) > 0
+                mark.begin(version)
+            change = _applied(journal, version, partial(apply, columns), rank, suspect)
         except (EngineError, MemoryError) as error:
             if isinstance(error, DeviceLost) and deaths.get(version, 0) < MAX_DEATHS:
                 raise
             if outcome is not None:
-                raise StorageFailed(
+                raise GraphStopped(
                     journal.path, f"batch {version} was applied before, but not now: {error}"
                 ) from error
             journal.reject(version, encode_problem(problem_of(error)))

@@ -6,7 +6,7 @@ import logging
 from time import perf_counter
 
 from gpu import DeviceLost
-from service.errors import BatchRejected
+from service.errors import BatchRejected, OutcomeDelayed, StorageFailed
 from service.pipeline.batch import PendingBatch
 from service.pipeline.checkpointer import Checkpointer
 from service.pipeline.commit import CommittedGroup, Committer
@@ -49,7 +49,7 @@ class Writer:
         self.checkpointer = checkpointer
         self._graph = graph
         self._queue = queue
-        self._keyed = keyed
+        self.keyed = keyed
         self._scheduler = scheduler
         self._observer = observer
         self._committer = Committer(graph, journal, keyed, ranking, checkpointer, observer)
@@ -114,7 +114,7 @@ class Writer:
         versions = [version for version, _ in group.batches]
         columns = [pending.batch.columns for _, pending in group.batches]
         try:
-            coalesced = self._keyed.apply_coalesced(columns)
+            coalesced = self.keyed.apply_coalesced(columns)
         except DeviceLost as error:
             blame(self.journal, versions, error)
         if coalesced is None:
@@ -130,7 +130,7 @@ class Writer:
     def _apply_one(self, group: CommittedGroup, version: int, pending: PendingBatch) -> None:
         seconds = _stages_before(group, pending)
         try:
-            change, seconds.keys = self._keyed.apply(pending.batch.columns)
+            change, seconds.keys = self.keyed.apply(pending.batch.columns)
         except DeviceLost as error:
             blame(self.journal, [version], error)
         except Exception as error:
@@ -143,10 +143,11 @@ class Writer:
         log.warning("graph %s: batch %d is rejected: %s", self._graph, version, error)
         problem = problem_of(error)
         completions = Completions()
+        self.ranking.rejected.append((version, encode_problem(problem)))
         try:
-            self.journal.reject(version, encode_problem(problem))
-        except Exception as storage_error:
-            pending.fail(storage_error, completions)
+            self.ranking.store_rejections()
+        except StorageFailed as storage_error:
+            pending.fail(OutcomeDelayed(version, storage_error), completions)
         else:
             pending.fail(BatchRejected(version, problem), completions)
             self._observer.rejected()

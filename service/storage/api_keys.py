@@ -8,30 +8,47 @@ and would only slow down every request here. The file is replaced atomically (wr
 file, fsynced, renamed), and only its owner may read it.
 
 The key in LIVERANK_API_KEY has scope admin while the server runs with it; it is never on disk.
+
+    DATA/keys.required  exists once there was any key, until `reset`
+
+Without it, a lost keys.json would open all graphs to everyone who can connect.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hmac import compare_digest
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from gpu import InvalidValue
-from service.errors import LastApiKey, StorageFailed, UnknownApiKey
-from service.storage.files import replace_file
+from service.errors import (
+    ApiKeysMissing,
+    FileDamaged,
+    LastApiKey,
+    StorageFailed,
+    UnknownApiKey,
+)
+from service.storage.files import make_directory, replace_file, storage_errors, sync_directory
+from service.storage.json_file import validated
+
+log = logging.getLogger("liverank.keys")
 
 Scope = Literal["read", "write", "admin"]
 """Each includes the ones before it."""
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 FILE = "keys.json"
+REQUIRED_FILE = "keys.required"
 FILE_FORMAT = 1
 ENVIRONMENT_ID = "environment"
 """The id under which the key in LIVERANK_API_KEY is listed."""
@@ -73,8 +90,15 @@ def digest_of(key: str) -> str:
 class ApiKeyStore:
     """The API keys of one data directory. Any thread may call any method."""
 
-    def __init__(self, data: Path, environment_key: str | None = None) -> None:
-        """Reads DATA/keys.json, if it exists. Raises StorageFailed."""
+    def __init__(
+        self, data: Path, environment_key: str | None = None, *, may_be_missing: bool = True
+    ) -> None:
+        """Reads DATA/keys.json, if it exists.
+
+        may_be_missing  whether there may be no keys although there were some
+
+        Raises StorageFailed, ApiKeysMissing.
+        """
         self.path = data / FILE
         self._changing = threading.Lock()
         self._keys = _read(self.path)
@@ -83,6 +107,14 @@ class ApiKeyStore:
             self._environment = ApiKey(
                 ENVIRONMENT_ID, ENVIRONMENT_ID, "admin", None, _now(), digest_of(environment_key)
             )
+        self._required = data / REQUIRED_FILE
+        if self:
+            try:
+                self._require()
+            except StorageFailed as error:
+                log.warning("%s; that there are API keys is not remembered", error)
+        elif not may_be_missing and _exists(self._required):
+            raise ApiKeysMissing(self.path)
 
     def __bool__(self) -> bool:
         """Whether there is any key."""
@@ -102,8 +134,17 @@ class ApiKeyStore:
         same = compare_digest(digest, named.sha256 if named else "0" * len(digest))
         return named if same else None
 
-    def create(self, name: str, scope: Scope, graphs: Sequence[str] | None) -> tuple[ApiKey, str]:
-        """A new key, and its text, which is not stored. Raises InvalidValue, StorageFailed."""
+    def create(
+        self,
+        name: str,
+        scope: Scope,
+        graphs: Sequence[str] | None,
+        announce: Callable[[str], None] = lambda _: None,
+    ) -> tuple[ApiKey, str]:
+        """A new key, and its text, which is not stored. Raises InvalidValue, StorageFailed.
+
+        announce  called with the text before the key is valid
+        """
         if not (1 <= len(name) <= _MAX_NAME and name.isprintable()):
             raise InvalidValue("name", name, f"1 to {_MAX_NAME} printable characters")
         if scope not in SCOPES:
@@ -123,6 +164,7 @@ class ApiKeyStore:
             text = f"{_PREFIX}{identity}_{secrets.token_urlsafe(_SECRET_BYTES)}"
             for_graphs = None if graphs is None else tuple(dict.fromkeys(graphs))
             key = ApiKey(identity, name, scope, for_graphs, _now(), digest_of(text))
+            announce(text)
             self._replace({**self._keys, identity: key})
         return key, text
 
@@ -140,10 +182,29 @@ class ApiKeyStore:
             self._replace(rest)
         return key
 
+    @staticmethod
+    def reset(data: Path) -> None:
+        """Removes all stored keys, readable or not, so that a server starts without keys.
+
+        Raises StorageFailed.
+        """
+        with storage_errors(data / FILE):
+            for name in (FILE, REQUIRED_FILE):  # in this order: a crash must not unprotect
+                (data / name).unlink(missing_ok=True)
+                sync_directory(data)
+
+    def _require(self) -> None:
+        """Notes that there are keys. Raises StorageFailed."""
+        if not _exists(self._required):
+            with storage_errors(self._required):
+                make_directory(self._required.parent)
+            replace_file(self._required, b"API keys are in use: see `liverank keys reset`\n")
+
     def _replace(self, keys: dict[str, ApiKey]) -> None:
+        self._require()
         rows = [asdict(key) for key in keys.values()]
         document = json.dumps({"format": FILE_FORMAT, "keys": rows}, indent=2)
-        replace_file(self.path, document.encode(), 0o600)
+        replace_file(self.path, document.encode())
         self._keys = keys
 
 
@@ -155,24 +216,54 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+class _StoredKey(BaseModel):
+    """A row of the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: str = Field(pattern=rf"^[0-9a-f]{{{_ID_LENGTH}}}$")
+    name: str = Field(min_length=1, max_length=_MAX_NAME)
+    scope: Scope
+    graphs: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)] | None
+    created: AwareDatetime
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class _StoredKeys(BaseModel):
+    """The file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: int
+    keys: list[_StoredKey]
+
+
+def _exists(path: Path) -> bool:
+    with storage_errors(path):
+        return path.exists()
+
+
 def _read(path: Path) -> dict[str, ApiKey]:
     try:
-        document = json.loads(path.read_text("utf-8"))
-        if document["format"] != FILE_FORMAT:
-            found = document["format"]
-            raise StorageFailed(path, f"has format {found}, expected {FILE_FORMAT}")
-        keys = [_api_key_of(row) for row in document["keys"]]
-    except (FileNotFoundError, NotADirectoryError):  # the catalog reports a wrong data directory
-        return {}
-    except OSError as error:
-        raise StorageFailed(path, error) from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise StorageFailed(path, f"is not a file of API keys: {error!r}") from error
-    return {key.id: key for key in keys}
-
-
-def _api_key_of(row: dict[str, object]) -> ApiKey:
-    graphs = row["graphs"]
-    if row["scope"] not in SCOPES or not (graphs is None or isinstance(graphs, list)):
-        raise ValueError(f"key {row['id']}: scope {row['scope']!r}, graphs {graphs!r}")
-    return ApiKey(**{**row, "graphs": None if graphs is None else tuple(graphs)})  # type: ignore[arg-type]
+        with storage_errors(path):
+            content = path.read_bytes()
+    except StorageFailed as error:
+        # the catalog reports a wrong data directory
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return {}
+        raise
+    rows = validated(_StoredKeys, FILE_FORMAT, path, content, "a file of API keys").keys
+    keys = {
+        row.id: ApiKey(
+            row.id,
+            row.name,
+            row.scope,
+            None if row.graphs is None else tuple(row.graphs),
+            row.created.isoformat(timespec="seconds"),
+            row.sha256,
+        )
+        for row in rows
+    }
+    if len(keys) < len(rows):
+        raise FileDamaged(path, "is not a file of API keys: two keys have the same id")
+    return keys

@@ -21,7 +21,13 @@ from service.storage import api_keys, journal, watched_file
 from service.storage import checkpoint as checkpoints
 from service.storage.api_keys import ApiKeyStore
 from service.storage.checkpoint import Checkpoint
-from service.storage.files import storage_errors, sync_directory
+from service.storage.files import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    make_directory,
+    storage_errors,
+    sync_directory,
+)
 from service.storage.graph_store import MANIFEST
 from service.storage.head import Head
 from service.storage.journal import Journal, head_path
@@ -93,7 +99,8 @@ def _whole(target: Path, write: Callable[[Path], list[CopiedGraph]]) -> list[Cop
     with storage_errors(target):
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            (temporary / "graphs").mkdir(parents=True)
+            make_directory(temporary)
+            (temporary / "graphs").mkdir()
             copied = write(temporary)
             _sync_all(temporary)
             temporary.rename(target)
@@ -105,7 +112,8 @@ def _whole(target: Path, write: Callable[[Path], list[CopiedGraph]]) -> list[Cop
 
 
 def _copy_api_keys(data: Path, temporary: Path) -> None:
-    _copy_if_exists(data / api_keys.FILE, temporary)
+    for file in (api_keys.REQUIRED_FILE, api_keys.FILE):
+        _copy_if_exists(data / file, temporary)
     ApiKeyStore(temporary)  # reads and so verifies them
 
 
@@ -171,9 +179,11 @@ def _verify(graph: Path) -> CopiedGraph:
 
 
 def _sync_all(directory: Path) -> None:
+    """Makes everything below survive a power loss, for its owner alone."""
     for path in directory.rglob("*"):
         descriptor = os.open(path, os.O_RDONLY)
         try:
+            os.fchmod(descriptor, DIRECTORY_MODE if path.is_dir() else FILE_MODE)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -7,7 +7,9 @@
                          its dtype, length and SHA-256
 
 It is written under another name, synced and renamed, so that it is complete or absent; the newest
-*valid* one counts. An invalid one is renamed to ``damaged-<name>``, and logged.
+*valid* one counts. A damaged one is renamed to ``damaged-<name>``, and logged: one with a file that
+is missing, or that was read to its end and has a wrong size or checksum. Any other error says
+nothing about the content, and leaves all names unchanged.
 """
 
 from __future__ import annotations
@@ -28,19 +30,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import StorageFailed
-from service.storage.files import storage_errors, sync_directory, write_synced
+from service.errors import FileDamaged, StorageFailed
+from service.storage.files import DIRECTORY_MODE, storage_errors, sync_directory, write_synced
 
 log = logging.getLogger("liverank.checkpoint")
 
 DIRECTORY = "checkpoints"
-FORMAT = 1
+FORMAT = 2
+_FORMATS = (1, FORMAT)
+"""Those that can be read. Format 1 had no weights."""
 RETAINED = 2
 
 _MANIFEST = "manifest.json"
 _WRITING = ".writing-"
 _DAMAGED = "damaged-"
 _NAME = re.compile(r"(\d+)-(\d+)")
+_RENAMED = re.compile(r"damaged-(\d+)-(\d+)(\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +80,10 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
     target = directory / checkpoint.name
     temporary = directory / f"{_WRITING}{checkpoint.name}"
     with storage_errors(target):
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(DIRECTORY_MODE, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            temporary.mkdir()
+            temporary.mkdir(DIRECTORY_MODE)
             arrays = {}
             for name, array in checkpoint.arrays.items():
                 content = np.ascontiguousarray(array).view(np.uint8).data
@@ -92,6 +97,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
             sync_directory(temporary)
             temporary.rename(target)
             sync_directory(directory)
+            sync_directory(directory.parent)
         except OSError:
             # its files would take space that the next attempt needs
             shutil.rmtree(temporary, ignore_errors=True)
@@ -114,16 +120,17 @@ def _manifest(checkpoint: Checkpoint, arrays: dict[str, Any]) -> bytes:
 def read(path: Path) -> Checkpoint:
     """The checkpoint in `path`, every byte of it verified.
 
-    Raises StorageFailed, which names the missing or damaged file.
+    Raises FileDamaged, which names the missing or damaged file, and StorageFailed if a file cannot
+    be read or has another format.
     """
     manifest = path / _MANIFEST
-    with storage_errors(manifest):
+    with _reading(manifest):
         stated, _, content = manifest.read_bytes().partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode() != stated:
-        raise StorageFailed(manifest, "is damaged: its checksum does not match")
+        raise FileDamaged(manifest, "is damaged: its checksum does not match")
     document = json.loads(content)
-    if document["format"] != FORMAT:
-        raise StorageFailed(manifest, f"has format {document['format']}, expected {FORMAT}")
+    if document["format"] not in _FORMATS:
+        raise StorageFailed(manifest, f"has format {document['format']}, expected 1 to {FORMAT}")
     files = {path / f"{name}.bin": stated for name, stated in document["arrays"].items()}
     with ThreadPoolExecutor(2) as readers:
         arrays = readers.map(_mapped, files, files.values())
@@ -137,29 +144,54 @@ def read(path: Path) -> Checkpoint:
 
 
 def _mapped(path: Path, stated: dict[str, Any]) -> NDArray[Any]:
-    """The array in the file, mapped. Raises StorageFailed if it is damaged."""
+    """The array in the file, mapped. Raises as `read`."""
     dtype = np.dtype(stated["dtype"])
-    with storage_errors(path), open(path, "rb") as file:
+    with _reading(path), open(path, "rb") as file:
         size = file.seek(0, 2)
         expected = stated["length"] * dtype.itemsize
         if size != expected:
-            raise StorageFailed(path, f"has {size:,} bytes, expected {expected:,}")
+            raise FileDamaged(path, f"has {size:,} bytes, expected {expected:,}")
         if size == 0:  # an empty file cannot be mapped
             return np.empty(0, dtype)
+        file.seek(0)
+        # read, not mapped: an error of the disk in a mapping would end the process
+        if hashlib.file_digest(file, "sha256").hexdigest() != stated["sha256"]:
+            raise FileDamaged(path, "is damaged: its checksum does not match")
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    if hashlib.sha256(content).hexdigest() != stated["sha256"]:
-        raise StorageFailed(path, "is damaged: its checksum does not match")
     return np.frombuffer(content, dtype)
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raises FileDamaged if the file is missing, StorageFailed if it cannot be read."""
+    with storage_errors(path):
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise FileDamaged(path, error.strerror) from error
 
 
 def stored(directory: Path) -> list[Path]:
     """The checkpoints below `directory`, newest first, valid or not."""
+    return [path for _, _, path in _named(directory, _NAME)]
+
+
+def newest_bytes(graph: Path) -> int:
+    """Bytes of the files of the newest checkpoint of the graph in a directory; 0 without one."""
+    for path in stored(graph / DIRECTORY)[:1]:
+        with storage_errors(path):
+            return sum(file.stat().st_size for file in path.iterdir())
+    return 0
+
+
+def _named(directory: Path, pattern: re.Pattern[str]) -> list[tuple[int, int, Path]]:
+    """Version, revision and path of the checkpoints with such a name, newest first."""
     names = [
         (int(match[1]), int(match[2]), path)
         for path in _entries(directory)
-        if (match := _NAME.fullmatch(path.name))
+        if (match := pattern.fullmatch(path.name))
     ]
-    return [path for _, _, path in sorted(names, reverse=True)]
+    return sorted(names, reverse=True)
 
 
 def _entries(directory: Path) -> Iterator[Path]:
@@ -168,25 +200,53 @@ def _entries(directory: Path) -> Iterator[Path]:
         yield from directory.iterdir()
 
 
-def newest_valid(directory: Path) -> Checkpoint | None:
-    """The newest valid checkpoint, or None. Damaged ones are renamed, and logged."""
+def newest_valid(directory: Path, needed: int = 0) -> Checkpoint | None:
+    """The newest valid checkpoint, or None. Damaged ones are renamed, and logged.
+
+    needed  the version that it must reach for the graph to be recovered. If it does not, those that
+            were renamed before are read again, and a valid one is taken back
+
+    Raises StorageFailed if a checkpoint can be neither used nor proven to be damaged; it is then
+    unchanged.
+    """
+    found = None
     for path in stored(directory):
         try:
-            return read(path)
-        except StorageFailed as error:
-            renamed = mark_damaged(path)
+            found = read(path)
+            break
+        except FileDamaged as error:
+            renamed = _rename(path, f"{_DAMAGED}{path.name}")
             log.error("%s; the checkpoint was renamed to %s", error, renamed.name)
+    reached = found.version if found else -1
+    if reached < max(needed, 0):
+        return _taken_back(directory, reached) or found
+    return found
+
+
+def _taken_back(directory: Path, reached: int) -> Checkpoint | None:
+    """The newest checkpoint after version `reached` that was renamed, but is valid."""
+    for version, _, path in _named(directory, _RENAMED):
+        if version <= reached:
+            break
+        try:
+            found = read(path)
+        except FileDamaged:
+            continue
+        renamed = _rename(path, found.name)
+        log.warning("%s: is not damaged; the checkpoint was renamed to %s", path, renamed.name)
+        return found
     return None
 
 
-def mark_damaged(path: Path) -> Path:
-    """Renames a checkpoint so that it no longer counts; returns the new path."""
-    damaged = path.with_name(f"{_DAMAGED}{path.name}")
+def _rename(path: Path, name: str) -> Path:
+    """Renames a checkpoint to `name`, or to a name with a number behind it if that is in use."""
+    renamed, number = path.with_name(name), 2
+    while renamed.exists():
+        renamed, number = path.with_name(f"{name}.{number}"), number + 1
     with storage_errors(path):
-        shutil.rmtree(damaged, ignore_errors=True)
-        path.rename(damaged)
+        path.rename(renamed)
         sync_directory(path.parent)
-    return damaged
+    return renamed
 
 
 def remove_old(directory: Path) -> None:

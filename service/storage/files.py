@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from service.errors import StorageFailed, StorageFull
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_WRITE_ERRORS = {sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE}
+_PAGE_BYTES = 1 << 16
+"""The largest page of SQLite: the most that a write adds to a file."""
+
+DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
+"""Only the owner may read a graph."""
 
 SLICE = 8 << 20
 """Bytes written between two syncs, which a commit of the journal may have to wait for."""
@@ -23,9 +30,26 @@ def storage_failure(path: object, error: OSError | sqlite3.Error) -> StorageFail
         full = error.errno in _NO_SPACE
         reason: object = error.strerror or error
     else:
-        full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        code = getattr(error, "sqlite_errorcode", None)
+        full = code == sqlite3.SQLITE_FULL
         reason = error
+        if code in _WRITE_ERRORS and _is_at_size_limit(path):
+            full, reason = True, f"{error}: a file has reached the limit of its size (ulimit -f)"
     return StorageFull(path, reason) if full else StorageFailed(path, reason)
+
+
+def _is_at_size_limit(path: object) -> bool:
+    """Whether the database at `path`, or its write-ahead log, is as long as a file may be, which
+    SQLite reports like a failing disk.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == resource.RLIM_INFINITY:
+        return False
+    sizes = []
+    for name in (str(path), f"{path}-wal"):
+        with suppress(OSError):
+            sizes.append(os.stat(name).st_size)
+    return max(sizes, default=0) + _PAGE_BYTES > limit
 
 
 _NOT_THE_FILE = {
@@ -66,24 +90,34 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def write_synced(path: Path, content: memoryview | bytes, mode: int = 0o666) -> None:
+def make_directory(directory: Path) -> None:
+    """Creates a directory, if there is none, and those above it, for their owner alone.
+
+    Raises OSError.
+    """
+    if not directory.is_dir():
+        make_directory(directory.parent)
+        directory.mkdir(DIRECTORY_MODE, exist_ok=True)
+        sync_directory(directory.parent)
+
+
+def write_synced(path: Path, content: memoryview | bytes) -> None:
     """Writes a new file, in slices that are each synced before the next one."""
     view = memoryview(content).cast("B")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     with open(descriptor, "wb", buffering=0) as file:
-        for first in range(0, len(view), SLICE):
+        for first in range(0, max(1, len(view)), SLICE):
             rest = view[first : first + SLICE]
             while rest:
                 rest = rest[file.write(rest) :]
-            os.fdatasync(file.fileno())
-        os.fsync(file.fileno())
+            os.fsync(file.fileno())
 
 
-def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Replaces or creates the file atomically. Raises StorageFailed; it is then unchanged."""
     temporary = path.with_suffix(".writing")
     with storage_errors(path):
         temporary.unlink(missing_ok=True)
-        write_synced(temporary, content, mode)
+        write_synced(temporary, content)
         temporary.rename(path)
         sync_directory(path.parent)

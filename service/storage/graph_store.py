@@ -1,9 +1,10 @@
 """The graphs of one data directory, as directories of files.
 
     DATA/lock                        held by the server that uses the directory
-    DATA/keys.json                   see service.storage.api_keys
+    DATA/keys.json, keys.required    see service.storage.api_keys
     DATA/graphs/<name>/graph.json    the manifest: format version and options
-    DATA/graphs/<name>/journal.db    see service.storage.layout
+    DATA/graphs/<name>/journal.db    see service.storage.layout; journal.head, journal.replaying:
+                                     service.storage.head, service.storage.replay_mark
     DATA/graphs/<name>/checkpoints   see service.storage.checkpoint
     DATA/graphs/<name>/watched.json  see service.storage.watched_file
     DATA/graphs/.<anything>          a graph partly created or dropped; removed at the next start
@@ -26,14 +27,23 @@ from typing import Any
 
 from service.errors import StorageFailed
 from service.storage import journal
-from service.storage.files import storage_errors, storage_failure, sync_directory, write_synced
+from service.storage.files import (
+    DIRECTORY_MODE,
+    make_directory,
+    storage_errors,
+    storage_failure,
+    sync_directory,
+    write_synced,
+)
 from service.storage.journal import Journal
 from service.storage.lock import take_lock
 
 log = logging.getLogger("liverank.catalog")
 
 MANIFEST = "graph.json"
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
+_MANIFEST_FORMATS = (1, MANIFEST_FORMAT)
+"""Those that can be read. Format 1 had fewer options, which have their defaults."""
 
 
 class GraphStore:
@@ -51,12 +61,20 @@ class GraphStore:
         Raises StorageFailed.
         """
         with storage_errors(self._data):
-            self._graphs.mkdir(parents=True, exist_ok=True)
-            sync_directory(self._data)
+            make_directory(self._graphs)
         self._lock = take_lock(self._data)
+        self._restrict()
         for leftover in self._graphs.glob(".*"):
             log.warning("%s was partly created or dropped: removed", leftover)
             shutil.rmtree(leftover)
+
+    def _restrict(self) -> None:
+        """Lets only the owner in, also where an earlier release created the directory."""
+        try:
+            if self._data.stat().st_mode & 0o077:
+                self._data.chmod(DIRECTORY_MODE)
+        except OSError as error:
+            log.warning("%s: others may read it: %s", self._data, error.strerror)
 
     def close(self) -> None:
         """Releases the lock."""
@@ -74,7 +92,7 @@ class GraphStore:
         directory = self._graphs / name
         manifest = {"format": MANIFEST_FORMAT, "options": dict(options)}
         try:
-            temporary.mkdir()
+            temporary.mkdir(DIRECTORY_MODE)
             Journal.create(temporary / journal.FILE)
             write_synced(temporary / MANIFEST, json.dumps(manifest, indent=2).encode())
             sync_directory(temporary)
@@ -106,9 +124,9 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     try:
         with storage_errors(path):
             manifest = json.loads(path.read_text("utf-8"))
-        if manifest["format"] != MANIFEST_FORMAT:
+        if manifest["format"] not in _MANIFEST_FORMATS:
             raise StorageFailed(
-                path, f"has format {manifest['format']}, expected {MANIFEST_FORMAT}"
+                path, f"has format {manifest['format']}, expected 1 to {MANIFEST_FORMAT}"
             )
         options: dict[str, Any] = manifest["options"]
     except (ValueError, TypeError, KeyError) as error:

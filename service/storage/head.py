@@ -15,6 +15,8 @@ import struct
 import zlib
 from pathlib import Path
 
+from service.storage.files import FILE_MODE, storage_errors
+
 _MAGIC = b"LVHD"
 _FIELDS = struct.Struct("<4sQ32s")
 _CHECKSUM = struct.Struct("<I")
@@ -27,7 +29,7 @@ class Head:
 
     def __init__(self, path: Path) -> None:
         """Opens or creates the file. Raises OSError."""
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         self._turn = 0
 
     def write(self, version: int, chain: bytes) -> None:
@@ -46,11 +48,15 @@ class Head:
 
 
 def read_head(path: Path) -> tuple[int, bytes] | None:
-    """Version and chain of the newest valid slot; None without one, or without the file."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
+    """Version and chain of the newest valid slot; None without one, or without the file.
+
+    Raises StorageFailed if the file cannot be read.
+    """
+    with storage_errors(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
     slots = []
     for place in (0, _SLOT):
         slot = content[place : place + _FIELDS.size + _CHECKSUM.size]

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from service.errors import StorageFailed
+from service.storage.files import FILE_MODE
 
 
 def take_lock(data: Path) -> int:
     """Locks the directory until the returned descriptor is closed. Raises StorageFailed."""
     try:
-        descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise StorageFailed(data, error) from error
     try:

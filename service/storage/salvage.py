@@ -5,8 +5,10 @@
     damaged-journal-<n>/   the old files, unchanged
 
 A batch that cannot be read gets the outcome ``lost``: its version stays assigned, and requests for
-it get that outcome. Later batches are kept: each is verified on its own. The idempotency key of a
-lost batch is removed, so that the batch is applied when it is sent again.
+it get that outcome. Later batches are kept: each is verified with the chain of the one before it,
+so that a batch is lost, too, if nothing of its predecessor can be read. The idempotency key of a
+lost batch is removed, so that the batch is applied when it is sent again. Batches that a checkpoint
+has are not lost, but their keys can be: they are reported.
 """
 
 from __future__ import annotations
@@ -14,29 +16,47 @@ from __future__ import annotations
 import logging
 import shutil
 import sqlite3
-import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from service.errors import BatchLost, StorageFailed
 from service.problems import encode_problem, problem_of
 from service.storage import layout
 from service.storage.checkpoint import Checkpoint
-from service.storage.files import storage_errors, sync_directory
+from service.storage.files import DIRECTORY_MODE, storage_errors, sync_directory
 from service.storage.head import Head, read_head
 from service.storage.journal import head_path
 from service.storage.layout import Record, State
+from service.storage.readable_rows import OUTCOMES, REQUESTS, ReadableRows
+from service.storage.wal_images import write_images
 
 log = logging.getLogger("liverank.salvage")
 
 _REVISIONS_SKIPPED = 1 << 20
 """Revisions skipped if the newest one is unknown, so that none is used twice."""
 
-_CHUNK = 1000
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """batches: that are lost; keys: batches of the checkpoint whose idempotency keys may be lost;
+    old_keys: whether that is so for still older batches; end: the newest version.
+    """
+
+    batches: list[int]
+    keys: list[int]
+    old_keys: bool
+    end: int
+
+    def __str__(self) -> str:
+        named = "batches " + ", ".join(_ranges(self.batches)) if self.batches else "no batch"
+        text = f"lost: {named} of {self.end}"
+        if self.keys or self.old_keys:
+            forgotten = [*_ranges(self.keys), *(["older ones"] if self.old_keys else [])]
+            text += f"; idempotency keys that may be forgotten: of batches {', '.join(forgotten)}"
+        return text
 
 
 def salvage(path: Path, checkpoint: Checkpoint | None, fault: str) -> None:
@@ -45,22 +65,19 @@ def salvage(path: Path, checkpoint: Checkpoint | None, fault: str) -> None:
     Raises StorageFailed if too little would be left to recover from.
     """
     directory = path.parent
-    temporary = directory / "salvaging"
+    temporary, images = directory / "salvaging", directory / "salvaging" / "images"
     with storage_errors(directory):
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-    old = sqlite3.connect(path, isolation_level=None)
-    try:
-        lost, end = _rebuild(old, path, temporary / path.name, checkpoint, fault)
-    finally:
-        old.close()
-    with storage_errors(directory):
+        temporary.mkdir(DIRECTORY_MODE)
+        images.mkdir()
+        with ReadableRows.of(path, write_images(path, images)) as rows:
+            loss = _rebuild(rows, path, temporary / path.name, checkpoint, fault)
+        shutil.rmtree(images)
         sync_directory(temporary)
         temporary.rename(directory / "salvaged")
         sync_directory(directory)
     finish_salvage(path)
-    named = "batches " + ", ".join(_ranges(lost)) if lost else "no batch"
-    log.error("%s: %s; the file was moved away; lost: %s of %d", path, fault, named, end)
+    log.error("%s: %s; the file was moved away; %s", path, fault, loss)
 
 
 def finish_salvage(path: Path) -> None:
@@ -76,6 +93,7 @@ def finish_salvage(path: Path) -> None:
             for file in (*old, head, path):
                 if file.exists():
                     file.rename(damaged / file.name)
+            sync_directory(damaged)
             if (new / head.name).exists():
                 (new / head.name).rename(head)
             (new / path.name).rename(path)
@@ -84,17 +102,18 @@ def finish_salvage(path: Path) -> None:
 
 
 def _rebuild(
-    old: sqlite3.Connection, path: Path, target: Path, checkpoint: Checkpoint | None, fault: str
-) -> tuple[list[int], int]:
-    """Writes the new journal; returns the lost batches and the newest version."""
+    rows: ReadableRows, path: Path, target: Path, checkpoint: Checkpoint | None, fault: str
+) -> _Loss:
+    """Writes the new journal."""
     start, chain = 0, layout.BEGINNING
     if checkpoint is not None:
         start, chain = checkpoint.version, checkpoint.chain
-    state = _readable_state(old, path)
-    if state is not None and state.retired > start:
+    state = rows.state()
+    retired = state.retired if state is not None else 0
+    if retired > start:
         raise StorageFailed(
             path,
-            f"{fault}; no readable checkpoint reaches batch {state.retired}, the newest one that "
+            f"{fault}; no readable checkpoint reaches batch {retired}, the newest one that "
             "the journal no longer holds: restore a backup",
         )
     head = read_head(head_path(path))
@@ -102,99 +121,81 @@ def _rebuild(
         raise StorageFailed(
             path, f"{fault}; the number of its batches is unknown: restore a backup"
         )
-    known = [start, *([state.version] if state else []), *([head[0]] if head else [])]
-    newest = _readable_newest(old)
-    end = max(*known, newest) if newest is not None else max(known)
-    found = dict(_verified_batches(old, start, chain, end))
+    end = max(start, state.version if state else 0, head[0] if head else 0, rows.newest() or 0)
+    chains = {0: layout.BEGINNING, start: chain}
+    if state is not None:
+        chains[retired] = state.retired_chain
+    found = {
+        version: (committed_at, record)
+        for version, committed_at, record in rows.batches(chains, end)
+    }
     if start == 0 and end > 0 and not found:
         raise StorageFailed(path, f"{fault}; there is nothing to recover from: restore a backup")
-    revision = (
-        state.revision
-        if state is not None
-        else (checkpoint.revision if checkpoint else 0) + end + _REVISIONS_SKIPPED
-    )
-    fresh = State(start, chain, start, chain, revision)
+    kept = {version: batch for version, batch in found.items() if version > start}
     lost = [version for version in range(start + 1, end + 1) if version not in found]
+    requests = _old_requests(rows, found, start, kept)
 
     layout.create(target)
     with closing(sqlite3.connect(target, isolation_level=None)) as new:
         new.execute("PRAGMA synchronous = FULL")
         new.execute("BEGIN IMMEDIATE")
-        for *row, stated in _readable_rows(
-            old, "requests", "version, idempotency_key, body_hash, retired_at, checksum", start
-        ):
-            version, key, body_hash, retired_at = row
-            # later ones are inserted with their batches
-            if version <= start and layout.checksum(*row) == stated:
-                layout.insert_request(new, version, key, body_hash, retired_at or time.time())
-        for version, (committed_at, record) in sorted(found.items()):
-            chain = layout.link(chain, version, committed_at, record)
-            layout.insert_batches(new, committed_at, [(version, record, chain)])
-        for *row, stated in _readable_rows(old, "outcomes", "version, status, body, checksum", end):
-            if layout.checksum(*row) == stated and (row[0] <= start or row[0] in found):
-                layout.insert_outcomes(new, [(row[0], row[1], row[2])])
+        for version, (key, body_hash, retired_at) in requests.items():
+            layout.insert_request(new, version, key, body_hash, retired_at)
+        newest = chain
+        for version, (committed_at, record) in kept.items():
+            newest = layout.link(newest, version, committed_at, record)
+            layout.insert_batches(new, committed_at, [(version, record, newest)])
+        for version, status, body in rows.checked("outcomes", OUTCOMES, end).values():
+            if version <= start or version in kept:
+                layout.insert_outcomes(new, [(version, status, body)])
         for version in lost:
             problem = encode_problem(problem_of(BatchLost(version, fault)))
             layout.insert_outcomes(new, [(version, "lost", problem)])
-        layout.write_state(new, replace(fresh, version=end, chain=chain))
+        revision = _revision(state, checkpoint, end)
+        layout.write_state(new, State(end, newest, start, chain, revision))
         new.execute("COMMIT")
     written = Head(head_path(target))
-    written.write(end, chain)
-    written.write(end, chain)
+    written.write(end, newest)
+    written.write(end, newest)
     written.sync()
     written.close()
-    return lost, end
+    return _Loss(
+        lost,
+        [
+            version
+            for version in range(retired + 1, start + 1)
+            if version not in found and version not in requests
+        ],
+        retired > 0 and not rows.is_complete("requests", REQUESTS, retired),
+        end,
+    )
 
 
-def _readable_state(old: sqlite3.Connection, path: Path) -> State | None:
-    try:
-        return layout.read_state(old, path)
-    except (sqlite3.Error, StorageFailed):
-        return None
+def _revision(state: State | None, checkpoint: Checkpoint | None, end: int) -> int:
+    """A revision that is not below any that may have been published."""
+    newest = max(state.revision if state else 0, checkpoint.revision if checkpoint else 0)
+    return newest if state is not None and state.version == end else newest + _REVISIONS_SKIPPED
 
 
-def _readable_newest(old: sqlite3.Connection) -> int | None:
-    try:
-        (newest,) = old.execute("SELECT max(version) FROM batches").fetchone()
-    except sqlite3.Error:
-        return None
-    return newest if isinstance(newest, int) else None
-
-
-def _verified_batches(
-    old: sqlite3.Connection, after: int, chain: bytes, last: int
-) -> Iterator[tuple[int, tuple[float, Record]]]:
-    """The intact batches; a row is verified with the previous row's chain."""
-    columns = "version, committed_at, payload, strategy, idempotency_key, body_hash, chain"
-    expected, before = after + 1, chain
-    for version, committed_at, *fields, stated in _readable_rows(
-        old, "batches", columns, last, after
-    ):
-        record = Record(*fields)
-        try:
-            intact = layout.link(before, version, committed_at, record) == stated
-        except (AttributeError, TypeError, struct.error):  # a column has another type
-            intact = False
-        if intact and version == expected:
-            yield version, (committed_at, record)
-        expected, before = version + 1, stated if isinstance(stated, bytes) else b""
-
-
-def _readable_rows(
-    old: sqlite3.Connection, table: str, columns: str, last: int, after: int = -1
-) -> Iterator[tuple[Any, ...]]:
-    """The rows of versions up to `last` that SQLite can still read, ascending."""
-    query = f"SELECT {columns} FROM {table} WHERE version > ? AND version <= ? ORDER BY version"
-    for low in range(after, last, _CHUNK):
-        high = min(low + _CHUNK, last)
-        try:
-            yield from old.execute(query, (low, high)).fetchall()
-        except (sqlite3.Error, UnicodeDecodeError):
-            for version in range(low + 1, high + 1):
-                try:
-                    yield from old.execute(query, (version - 1, version)).fetchall()
-                except (sqlite3.Error, UnicodeDecodeError):
-                    continue
+def _old_requests(
+    rows: ReadableRows,
+    found: Mapping[int, tuple[float, Record]],
+    start: int,
+    kept: Mapping[int, tuple[float, Record]],
+) -> dict[int, tuple[str, bytes, float]]:
+    """By version, key, hash and time of retirement of the batches up to `start`."""
+    now = time.time()
+    requests = {
+        version: (key, body_hash, retired_at or now)
+        for version, key, body_hash, retired_at in rows.checked(
+            "requests", REQUESTS, start
+        ).values()
+    }
+    for version, (_, record) in found.items():
+        if version <= start and record.idempotency_key is not None:
+            requests.setdefault(version, (record.idempotency_key, record.body_hash, now))
+    later = {record.idempotency_key for _, record in kept.values()}
+    return {version: row for version, row in requests.items() if row[0] not in later}
 
 
 def _ranges(versions: list[int]) -> list[str]:
@@ -211,5 +212,5 @@ def _ranges(versions: list[int]) -> list[str]:
 def _new_directory(parent: Path, prefix: str) -> Path:
     number = 1 + len(list(parent.glob(f"{prefix}*")))
     path = parent / f"{prefix}{number}"
-    path.mkdir()
+    path.mkdir(DIRECTORY_MODE)
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
 from service.storage import layout
 from service.storage.checkpoint import Checkpoint
@@ -76,19 +77,32 @@ def _batches(connection: sqlite3.Connection, journal: Journal) -> str | None:
 def _end(
     connection: sqlite3.Connection, journal: Journal, checkpoint: Checkpoint | None
 ) -> str | None:
+    for witness, version, chain in _witnesses(journal.path, checkpoint):
+        own = _chain_at(connection, journal, version)
+        if own is not None and own != chain:
+            return f"{witness} belongs to another journal"
+    return early_end(journal.path, journal.version, checkpoint)
+
+
+def early_end(path: Path, end: int, checkpoint: Checkpoint | None) -> str | None:
+    """The fault of a journal whose last batch is `end`, if its head file or the checkpoint are at a
+    later one. Raises StorageFailed.
+    """
+    for witness, version, _ in _witnesses(path, checkpoint):
+        if version > end:
+            return f"it ends at batch {end}, but {witness} is at {version}"
+    return None
+
+
+def _witnesses(path: Path, checkpoint: Checkpoint | None) -> list[tuple[str, int, bytes]]:
+    """Name, version and chain of what knows where the journal ends."""
     witnesses = []
-    head = read_head(head_path(journal.path))
+    head = read_head(head_path(path))
     if head is not None:
         witnesses.append(("its head file", *head))
     if checkpoint is not None:
         witnesses.append((f"checkpoint {checkpoint.name}", checkpoint.version, checkpoint.chain))
-    for witness, version, chain in witnesses:
-        if version > journal.version:
-            return f"it ends at batch {journal.version}, but {witness} is at {version}"
-        own = _chain_at(connection, journal, version)
-        if own is not None and own != chain:
-            return f"{witness} belongs to another journal"
-    return None
+    return witnesses
 
 
 def _chain_at(connection: sqlite3.Connection, journal: Journal, version: int) -> bytes | None:

@@ -12,41 +12,82 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-from service.errors import StorageFailed
-from service.queries.model import WatchedQuery
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from gpu import METHODS
+from service.errors import FileDamaged
+from service.queries.model import MAX_K, WatchedQuery
 from service.storage.files import replace_file, storage_errors
+from service.storage.json_file import validated
 from service.vertex_keys import KeyKind, key_from_text
 
 FILE = "watched.json"
 FORMAT = 1
 
 
-def read_watched(path: Path) -> dict[str, WatchedQuery]:
-    """The watched queries in the file, by name; none if it is missing. Raises StorageFailed."""
-    if not path.exists():
-        return {}
-    try:
-        with storage_errors(path):
-            document = json.loads(path.read_text("utf-8"))
-        if document["format"] != FORMAT:
-            raise StorageFailed(path, f"has format {document['format']}, expected {FORMAT}")
-        return {name: _query_of(stored) for name, stored in document["watched"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise StorageFailed(path, f"is not a file of watched queries: {error!r}") from error
+class _StoredQuery(BaseModel):
+    """A query in the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    seeds: list[
+        tuple[
+            Annotated[str, Field(min_length=1)] | Annotated[int, Field(ge=-(2**63), lt=2**63)],
+            Annotated[float, Field(ge=0.0, allow_inf_nan=False)],
+        ]
+    ] = Field(min_length=1)
+    k: int = Field(ge=1, le=MAX_K)
+    method: Literal[METHODS]  # type: ignore[valid-type]
+    target_error: Annotated[float, Field(gt=0.0, le=2.0)] | None
+
+    @field_validator("seeds")
+    @classmethod
+    def _not_all_zero(cls, seeds: list[tuple[str | int, float]]) -> list[tuple[str | int, float]]:
+        if not any(weight for _, weight in seeds):
+            raise ValueError("all weights are 0")
+        return seeds
+
+    @property
+    def query(self) -> WatchedQuery:
+        seeds: dict[str, float] = {}
+        for key, weight in self.seeds:
+            seeds[str(key)] = seeds.get(str(key), 0.0) + weight
+        return WatchedQuery(
+            seeds=seeds, k=self.k, method=self.method, target_error=self.target_error
+        )
 
 
-def _query_of(stored: dict[str, Any]) -> WatchedQuery:
-    seeds: dict[str, float] = {}
-    for key, weight in stored["seeds"]:
-        seeds[str(key)] = seeds.get(str(key), 0.0) + float(weight)
-    return WatchedQuery(
-        seeds=seeds,
-        k=stored["k"],
-        method=stored["method"],
-        target_error=stored["target_error"],
-    )
+class _StoredQueries(BaseModel):
+    """The file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: int
+    watched: dict[str, _StoredQuery]
+
+
+def read_watched(path: Path, kind: KeyKind | None = None) -> dict[str, WatchedQuery]:
+    """The watched queries in the file, by name; none if it is missing.
+
+    kind  of the graph's keys; None: either
+
+    Raises FileDamaged, which names the first wrong field, and StorageFailed if the file cannot be
+    read or has another format.
+    """
+    with storage_errors(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return {}
+    stored = validated(_StoredQueries, FORMAT, path, content, "a file of watched queries").watched
+    for name, one in stored.items():
+        for index, (key, _) in enumerate(one.seeds):
+            if kind is not None and isinstance(key, int) != (kind == "integer"):
+                place = f"watched.{name}.seeds[{index}][0]"
+                raise FileDamaged(path, f"{place}: {key!r} is not a {kind} key")
+    return {name: one.query for name, one in stored.items()}
 
 
 def write_watched(path: Path, queries: Mapping[str, WatchedQuery], kind: KeyKind) -> None:

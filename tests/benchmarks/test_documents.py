@@ -40,8 +40,14 @@ def test_the_plots_show_the_recorded_figures() -> None:
     assert drawn.keys() == set(harness.DOCUMENTS.glob("*.svg"))
     for path, expected in drawn.items():
         assert path.read_text("utf-8") == expected, "run python -m benchmarks.plots"
-        document = "personalized.md" if path.stem == "switch" else "strategies.md"
-        assert f"]({path.name})" in (harness.DOCUMENTS / document).read_text("utf-8")
+        assert f"]({path.name})" in (harness.DOCUMENTS / document_of(path.stem)).read_text("utf-8")
+
+
+def document_of(plot: str) -> str:
+    """The document that shows a plot."""
+    if plot.startswith(("attachment", "kim")):
+        return "papers.md"
+    return "personalized.md" if plot == "switch" else "strategies.md"
 
 
 def test_the_plot_has_a_colour_for_every_strategy() -> None:

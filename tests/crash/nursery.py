@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -88,7 +89,9 @@ class Server:
 class Nursery:
     """The process that servers are forked from."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, ports: range | None = None) -> None:
+        """ports: of the servers; by default any free ones."""
+        self._ports = itertools.cycle(ports) if ports else itertools.repeat(0)
         self._log = open(log, "ab")  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.nursery"],
@@ -109,9 +112,7 @@ class Nursery:
         self, data: Path, point: str | None = None, passes: int = 1, checkpoint_bytes: int = 20_000
     ) -> Server:
         """Starts a server of `data`, which kills itself at `point`, if one is given."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = self._free_port()
         request = {
             "ask": "start",
             "data": str(data),
@@ -121,6 +122,14 @@ class Nursery:
             "checkpoint_bytes": checkpoint_bytes,
         }
         return Server(self, self.ask(request), port)
+
+    def _free_port(self) -> int:
+        for port in self._ports:
+            with socket.socket() as probe, suppress(OSError):
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+        raise AssertionError("unreachable")
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -258,6 +258,13 @@ __global__ void overflow(int* out, int value) { out[0] = value + 1; }
 __global__ void spin(int* flag) {
     while (atomicAdd(flag, 0) == 0) {}
 }
+
+// Each of two warps waits for the other one.
+__global__ void sleep_until_written(volatile int* flags) {
+    const int warp = threadIdx.x / 32, other = 1 - warp;
+    flags[warp] = 1;
+    while (__any_sync(0xffffffffu, flags[other] == 0)) __nanosleep(10);
+}
 """
 FAULTY_NAMES = (
     "sum_without_barrier",
@@ -276,6 +283,7 @@ FAULTY_NAMES = (
     "unwritten",
     "overflow",
     "spin",
+    "sleep_until_written",
 )
 
 
@@ -607,6 +615,13 @@ def test_shared_memory_is_garbage_until_written(faulty: Load) -> None:
 def test_signed_overflow_is_reported(faulty: Load) -> None:
     with pytest.raises(KernelFault, match=r"overflow: signed addition overflows at \S*faulty\.cu:"):
         faulty("overflow")((1,), (1,), (np.zeros(1, np.int32), np.int32(2**31 - 1)))
+
+
+def test_a_warp_that_sleeps_lets_the_other_one_run(faulty_shuffled: Load) -> None:
+    for _ in range(20):  # in some launches a warp runs ahead
+        flags = np.zeros(2, np.int32)
+        faulty_shuffled("sleep_until_written")((1,), (64,), (flags,))
+        assert flags.tolist() == [1, 1]
 
 
 def test_a_thread_that_spins_for_ever_is_stopped(faulty_shuffled: Load) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import kim
 from gpu.backends.cuda.kernels import loader
 from tests.cuda_emulator.harness import missing
 
@@ -121,6 +122,11 @@ def test_kernels_compile_and_keep_their_variables_in_registers(
         if usage.stack or usage.spill_stores or usage.spill_loads
     }
     assert in_memory == {}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_kernels_of_the_benchmarks_compile(nvrtc: Nvrtc, architecture: str) -> None:
+    assert nvrtc.usage(kim.SOURCE.read_text("utf-8"), "kim", kim.NAMES, architecture)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Route as AnyRoute
 
 from benchmarks.tables import MARKS
-from gpu import Engine, Storage
+from gpu import Engine, Options, Storage
 from service.app import create_app
 from service.catalog import GraphOptions
 from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "api.md").read_text("utf-8")
 REFERENCE = (ROOT / "docs" / "operations-reference.md").read_text("utf-8")
 EXAMPLES = re.findall(
-    r"```(sh|python)\n(.*?)\n```(?:\n\n```(?:json|http)\n(.*?)\n```)?", TEXT, re.DOTALL
+    r"```(sh|python)\n(.*?)\n```(?:\n\n```(?:json|http|text)\n(.*?)\n```)?", TEXT, re.DOTALL
 )
 """Language, request and response, which Python examples do not show."""
 
@@ -140,6 +140,19 @@ def test_exactly_the_metrics_are_documented_with_their_labels(server: Server) ->
     assert listed == due
 
 
+def test_every_member_of_a_change_is_explained(server: Server) -> None:
+    path = server.new_graph()
+    with server.http.stream("GET", f"{path}/changes") as stream:
+        data = (line[6:] for line in stream.iter_lines() if line.startswith("data: "))
+        next(data)  # the snapshot
+        server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
+        members = set(json.loads(next(data)))
+    server.http.delete(path)
+    explained = set(rows(section("Changes")))
+    parameters = {"top", "threshold", "limit", "among", "Last-Event-ID"}
+    assert explained - parameters - {"reason", "epoch", "too-old", "future"} == members
+
+
 def test_every_member_of_a_problem_is_explained() -> None:
     assert set(Problem.model_fields) < set(rows(section("Problems")))
 
@@ -157,11 +170,17 @@ def test_the_examples_are_what_a_fresh_server_answers(tmp_path: Path) -> None:
                 names = {"url": str(server.http.base_url), "pyarrow": pyarrow, "httpx": httpx}
                 exec(example, names)
                 continue
+            if expected.startswith("event: "):
+                with server.http.stream(**_request(example)) as stream:
+                    assert _event(next(stream.iter_text())) == _event(expected), example
+                continue
             answer = server.http.request(**_request(example))
             if answer.status_code == HTTPStatus.CREATED and "key" in answer.json():
                 made["ID"] = answer.json()["id"]
                 made.setdefault("KEY", answer.json()["key"])
-            if expected.startswith("HTTP"):
+            if answer.headers.get("content-type", "").startswith("text/csv"):
+                assert answer.text == expected + "\n", example
+            elif expected.startswith("HTTP"):
                 assert expected == f"HTTP/1.1 {answer.status_code} {answer.reason_phrase}"
             else:
                 document = json.loads(expected.replace("\n", ""))
@@ -206,6 +225,8 @@ def _shown(default: object) -> str:
 
 def _value(cell: str) -> Any:
     text = cell.strip("`")
+    if text in ("true", "false"):
+        return text == "true"
     return float(text) if re.fullmatch(r"[0-9.e-]+", text) else text
 
 
@@ -221,11 +242,18 @@ def _request(command: str) -> dict[str, Any]:
             request["headers"][name] = value
         elif word == "-d":
             request["content"] = next(words).encode()
-        elif word not in ("-s", "-i"):
+        elif word not in ("-s", "-i", "-N"):
             request["url"] = word.removeprefix("http://127.0.0.1:8080")
     if "content" in request and request["method"] == "GET":
         request["method"] = "POST"
     return request
+
+
+def _event(text: str) -> tuple[str, Any]:
+    """The name and the data of a server-sent event."""
+    found = re.match(r"event: (\w+)\ndata: (.*)\nid: [0-9a-f]{16}\.\d+-\d+", text, re.DOTALL)
+    assert found, text
+    return found[1], _steady(json.loads(found[2].replace("\n", "")))
 
 
 def _is_ranked(server: Server, batch: str) -> bool:
@@ -254,9 +282,13 @@ def _steady(answer: Any) -> Any:
     return pytest.approx(answer, abs=1e-5) if isinstance(answer, float) else answer
 
 
-def test_the_image_compiles_the_kernels_of_every_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_image_compiles_the_kernels_of_every_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     (program,) = re.findall(r'python -c "(.*)"', (ROOT / "Dockerfile").read_text("utf-8"))
     compiled = []
-    monkeypatch.setattr(Engine, "warm_up", lambda engine: compiled.append(engine.options.storage))
+    monkeypatch.setattr(Engine, "warm_up", lambda engine: compiled.append(engine.options))
     exec(program, {})
-    assert compiled == list(get_args(Storage))
+    assert compiled == [
+        Options(storage=storage, weighted=weighted)
+        for storage in get_args(Storage)
+        for weighted in (False, True)
+    ]

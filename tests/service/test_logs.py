@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,3 +143,49 @@ def test_a_traceback_stays_with_its_line(lines: Any) -> None:
     assert json.loads(text)["exc_info_of"] == "a fault"
     assert "ValueError: a fault" in json.loads(logs.JsonFormatter().format(record))["traceback"]
     assert logs.TextFormatter().format(record).endswith("ValueError: a fault")
+
+
+# A process whose logs are JSON
+
+_FAILING = """
+import gc, logging, threading, warnings
+from service import logs
+from service.pipeline.device_loss import end_process
+from gpu import DeviceLost
+
+class Unraisable:
+    def __del__(self):
+        raise ValueError("unraisable")
+
+logs.set_up("json")
+logging.getLogger("uvicorn.error").info("started")
+warnings.warn("a warning")
+thread = threading.Thread(target=lambda: 1 / 0, name="failing")
+thread.start()
+thread.join()
+Unraisable()
+gc.collect()
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "last"),
+    [
+        ("raise KeyError('uncaught')", "KeyError: 'uncaught'"),
+        ("end_process(DeviceLost('gone'))", "gone; the process ends and must be restarted"),
+    ],
+)
+def test_every_line_of_a_process_is_json(end: str, last: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FAILING.format(end=end)], capture_output=True, text=True
+    )
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    messages = [record["message"] for record in records]
+    assert done.returncode != 0
+    assert messages[0] == "started"
+    assert "a warning" in messages[1]
+    assert messages[2] == "thread 'failing' failed: ZeroDivisionError: division by zero"
+    assert "ZeroDivisionError" in records[2]["traceback"]
+    assert "unraisable" in messages[3]
+    assert last in messages[-1]

@@ -100,7 +100,7 @@ def test_prometheus_answers_every_panel_while_batches_are_applied(tmp_path: Path
         server.http.headers["Authorization"] = f"Bearer {KEY}"
         (tmp_path / "key").write_text(KEY)
         config = (DOCKER / "prometheus" / "prometheus.yml").read_text("utf-8")
-        config = config.replace("/keys/liverank/prometheus", str(tmp_path / "key"))
+        config = config.replace("/keys/prometheus", str(tmp_path / "key"))
         config = config.replace("liverank:8080", f"127.0.0.1:{server.http.base_url.port}")
         config = config.replace("_interval: 5s", "_interval: 1s")
         (tmp_path / "prometheus.yml").write_text(config)

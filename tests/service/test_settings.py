@@ -54,7 +54,7 @@ def test_a_setting_cannot_be_changed() -> None:
             "0",
             "LIVERANK_MAX_BODY_BYTES: '0' must be an integer from 1 to 1099511627776",
         ),
-        ("LIVERANK_DATA", "", "LIVERANK_DATA: '' must be the path of a directory"),
+        ("LIVERANK_DATA", "", "LIVERANK_DATA: '' must be the path of a directory, not empty"),
         ("LIVERANK_LOG_FORMAT", "xml", "LIVERANK_LOG_FORMAT: 'xml' must be one of text, json"),
         ("LIVERANK_INSECURE", "yes", "LIVERANK_INSECURE: 'yes' must be one of 1, true, 0, false"),
         (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gpu.backends.cpu.device import CpuDevice
 from gpu.backends.cpu.frontier import CpuFrontier
+from gpu.backends.cpu.generate import CpuGenerate
 from gpu.backends.cpu.graph import CpuGraph
 from gpu.backends.cpu.multivector import CpuMultivector
 from gpu.backends.cpu.rebuild import CpuRebuild
@@ -32,4 +33,5 @@ def cpu_backend() -> Backend:
         sweeps=CpuSweeps(),
         multivector=CpuMultivector(),
         select=CpuSelect(),
+        generate=CpuGenerate(device),
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.backends.cpu.host_memory import available_bytes
 from gpu.operations.device import Array, DeviceOperations, Event
 
 
@@ -46,4 +46,4 @@ class CpuDevice(DeviceOperations):
         return seconds
 
     def memory_available(self) -> int:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return available_bytes()

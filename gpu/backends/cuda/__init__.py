@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from gpu.backends.cuda.device import CudaDevice, Device, Kernel
 from gpu.backends.cuda.frontier import CudaFrontier
+from gpu.backends.cuda.generate import CudaGenerate
 from gpu.backends.cuda.graph import CudaGraph
 from gpu.backends.cuda.kernels.loader import COMPILE_OPTIONS, COOPERATIVE, NAMES, file_of, source
 from gpu.backends.cuda.launcher import Launcher
@@ -37,6 +38,7 @@ def make_backend(device: Device) -> Backend:
         sweeps=CudaSweeps(launcher),
         multivector=CudaMultivector(launcher),
         select=CudaSelect(launcher),
+        generate=CudaGenerate(launcher),
     )
 
 

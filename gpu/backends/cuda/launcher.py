@@ -49,13 +49,19 @@ class Launcher:
         self._arrived = self.xp.zeros(1, np.int32)
 
     def __call__(
-        self, file: str, kernel: str, blocks: int, *arguments: Any, weighted: bool = False
+        self,
+        file: str,
+        kernel: str,
+        blocks: int,
+        *arguments: Any,
+        threads: int = BLOCK,
+        weighted: bool = False,
     ) -> None:
-        """Launches a kernel with `blocks` blocks of BLOCK threads.
+        """Launches a kernel with `blocks` blocks of `threads` threads.
 
         weighted  whether it is for a weighted graph
         """
-        self.device.kernels[unit(file, weighted)][kernel]((blocks,), (BLOCK,), arguments)
+        self.device.kernels[unit(file, weighted)][kernel]((blocks,), (threads,), arguments)
 
     def resident_blocks(self, threads: int, waves: int = 1) -> int:
         """Blocks for this many threads, at most `waves` times those that are resident."""

@@ -11,6 +11,7 @@ from gpu.backends.cuda.kernels.loader import (
     COLUMNS,
     TOP_BINS,
     TOP_SHIFT,
+    VALUES,
     WARP,
 )
 from gpu.backends.cuda.launcher import Launcher
@@ -118,6 +119,27 @@ class CudaSelect(SelectOperations):
             order = np.lexsort((ids, -largest))[:count]
             best.append((ids[order], largest[order]))
         return best
+
+    def list_changed(
+        self, values: Array, mass: float, earlier: Array, threshold: float, capacity: int
+    ) -> tuple[int, Array]:
+        xp, count = self._launch.xp, len(values)
+        listed, counter = xp.empty(min(capacity, count), np.int32), xp.zeros(1, np.uint64)
+        self._launch(
+            "select",
+            f"list_changed<{VALUES[values.dtype.name]}>",
+            self._launch.resident_blocks(count, _WAVES),
+            values,
+            earlier,
+            np.int64(count),
+            np.float64(mass),
+            np.float64(threshold),
+            np.int64(len(listed)),
+            listed,
+            counter,
+        )
+        found = int(counter[0])
+        return found, listed[:found]
 
     def highest_bound(
         self,

@@ -33,7 +33,7 @@ def create_key(
         typer.Option(help="A graph that it is valid for; repeatable. Default: all."),
     ] = None,
     data: Annotated[
-        Path | None,
+        str | None,
         typer.Option(metavar="<path>", help="Directory of a stopped server, instead of a URL."),
     ] = None,
     out: Annotated[
@@ -53,7 +53,7 @@ def create_key(
             created = _create_offline(data, name, scope, graph)
         else:
             with client_of(url) as client:
-                created = client.create_key(name, scope, graph)
+                created = display.document_of(client.create_key(name, scope, graph))
         if file is not None:
             print(created.pop("key"), file=file)
     if as_json:
@@ -85,17 +85,35 @@ def revoke_key(
         client.revoke_key(identity)
 
 
+@keys.command("reset")
+def reset_keys(
+    data: Annotated[
+        Path, typer.Option(metavar="<path>", exists=True, help="Directory of a stopped server.")
+    ],
+) -> None:
+    """Removes all API keys, so that the server starts without, even if keys.json was lost."""
+    from service.storage.api_keys import FILE, ApiKeyStore
+    from service.storage.lock import locked
+
+    with locked(data):
+        ApiKeyStore.reset(data)
+    print(f"{data / FILE} is removed; the server starts without API keys")
+
+
 def _create_offline(
-    data: Path, name: str, scope: Scope, graphs: Sequence[str] | None
+    directory: str, name: str, scope: Scope, graphs: Sequence[str] | None
 ) -> dict[str, Any]:
     """Creates a key in a data directory that no server uses; returns what the server would.
 
     Raises InvalidValue, StorageFailed.
     """
+    from service.settings import Settings
     from service.storage.api_keys import ApiKeyStore
+    from service.storage.files import make_directory
     from service.storage.lock import locked
 
-    data.mkdir(parents=True, exist_ok=True)
+    data = Settings(data=directory).data
+    make_directory(data)
     with locked(data):
         key, text = ApiKeyStore(data).create(name, scope, graphs)
     return {

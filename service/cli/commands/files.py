@@ -1,8 +1,7 @@
-"""`liverank load`, `replay`, `rank` and `generate`: edge lists in files."""
+"""`liverank load`, `replay` and `rank`: edge lists in files."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -11,53 +10,70 @@ from service.cli.commands.options import (
     DEFAULT_URL,
     Backend,
     File,
+    Format,
     Graph,
     Json,
+    Plot,
+    RanksOut,
     Strategy,
     Url,
+    Weights,
+    check_plot_out,
+    check_ranks_out,
     client_of,
     read_edges,
+    send_batches,
+    write_ranks,
 )
 
 if TYPE_CHECKING:
-    from service.client import Client
+    from liverank.client import Client
     from service.formats.edge_list import EdgeList
 
 app = typer.Typer(rich_markup_mode=None)
-generate = typer.Typer(
-    help="Writes a generated graph: the same seed gives the same graph.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(generate, name="generate")
-
-Seed = Annotated[int, typer.Option(help="The same seed gives the same graph.")]
-Out = Annotated[
-    Path, typer.Option(help="File: .txt, .csv (also .gz, .zst, .bz2), .parquet or .arrow.")
-]
 
 
 @app.command()
 def load(
-    file: File, graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json = False
+    file: File,
+    weights: Weights = None,
+    graph: Graph = "default",
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
 ) -> None:
-    """Sends an edge list to a server and waits until it is ranked."""
+    """Sends an edge list to a server and waits until it is ranked.
+
+    The graph is created if there is none, with the kind of the file's keys.
+
+    \b
+    Examples:
+      liverank load edges.parquet --graph papers
+      curl -s https://example.org/edges.csv.gz | liverank load -
+    """
     from service.cli import display, ingest
 
-    edges = read_edges(file)
+    edges = read_edges(file, weights=weights)
     with client_of(url) as client:
         edges = ingest.with_keys(edges, ingest.prepare_graph(client, graph, edges))
-        receipt = _load(client, graph, edges)
+        receipt, loaded = _load(client, graph, edges)
+    display.notice_left_out(loaded.unused_columns, **loaded.not_new)
     if as_json:
-        display.print_json(receipt)
+        display.print_json({**display.document_of(receipt), "load": loaded})
         return
     display.output().print(
         display.figures(
             [
                 ("edges sent", f"{len(edges):,}"),
-                ("version", f"{receipt['version']:,}"),
-                ("error bound", f"{receipt['error_bound']:.1e}"),
-                ("last batch", display.milliseconds(receipt["seconds"]["total"])),
+                *display.counts(
+                    inserted=loaded.inserted,
+                    deleted=loaded.deleted,
+                    **loaded.not_new,
+                    new_vertices=loaded.new_vertices,
+                ),
+                *display.unused(loaded.unused_columns),
+                ("version", f"{receipt.version:,}"),
+                ("error bound", f"{receipt.error_bound:.1e}"),
+                ("last batch", display.milliseconds(receipt.seconds["total"])),
             ]
         )
     )
@@ -74,42 +90,50 @@ def replay(
         str | None,
         typer.Option(help="Column of the times: its name in the header, or its number from 1."),
     ] = None,
+    weights: Weights = None,
     strategy: Annotated[Strategy | None, typer.Option(help="Default: the graph's.")] = None,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
+    plot: Plot = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per batch.")] = False,
 ) -> None:
     """Sends a temporal edge list as a stream: 90 % first, then batch after batch.
 
-    A file with insertions and deletions starts with the events of its first time.
+    A file with insertions and deletions starts with the events of its first time. --plot draws the
+    latency, the time of the solve and the error bound of each batch.
+
+    \b
+    Examples:
+      liverank replay wiki-talk.txt.gz --batch-size 1000
+      liverank replay events.csv --time-column when --strategy residual --plot replay.svg
     """
     from service.cli import display, ingest
 
-    plan = ingest.plan_replay(read_edges(file, time_column), batch_size, batches)
+    check_plot_out(plot)
+    edges = read_edges(file, time_column, weights)
+    display.notice_left_out(edges.unread)
+    plan = ingest.plan_replay(edges, batch_size, batches)
     with client_of(url) as client:
         kind = ingest.prepare_graph(client, graph, plan.initial)
         later = [ingest.with_keys(batch, kind) for batch in plan.batches]
-        present = client.graph(graph)["edges"]
+        present = client.graph(graph).edges
         if present:
             display.notices().print(
                 f"graph {graph!r} already has {present:,} edges: the figures are for the union"
             )
-        _load(client, graph, ingest.with_keys(plan.initial, kind))
-        stream = ingest.replay(client, graph, later, strategy)
-        if as_json:
-            for batch in stream:
-                display.print_json(
-                    {"batch": batch.number, "latency_seconds": batch.latency, **batch.receipt}
-                )
-            return
-        with display.ReplayTable(len(later)) as table:
-            for batch in stream:
-                table.add(batch)
+        _, loaded = _load(client, graph, ingest.with_keys(plan.initial, kind))
+        display.notice_left_out((), **loaded.not_new)
+        sent = send_batches(client, graph, later, len(later), strategy, as_json)
+    if plot is not None:
+        from service.cli.plots import plot_replay
+
+        plot_replay(plot, sent)
 
 
 @app.command()
 def rank(
     file: File,
+    weights: Weights = None,
     top: Annotated[int, typer.Option(min=1, help="Number of places to print.")] = 10,
     strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
     damping: Annotated[float, typer.Option(help="Probability of following an edge.")] = 0.85,
@@ -121,9 +145,21 @@ def rank(
         Literal["float64", "float32"], typer.Option(help="float32: half the memory per vertex.")
     ] = "float64",
     backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
+    out: RanksOut = None,
+    format: Format = None,  # noqa: A002
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Ranks the vertices of a file; needs no server."""
+    """Ranks the vertices of a file; needs no server.
+
+    --out writes the ranks of all vertices, --plot draws them by place.
+
+    \b
+    Examples:
+      liverank rank web-Google.txt.gz
+      liverank rank edges.parquet --out ranks.parquet --plot ranks.svg
+      zcat edges.gz | liverank rank - --out - | head
+    """
     from gpu import Options
     from service.cli import display
     from service.cli.rank import rank_edges
@@ -131,20 +167,32 @@ def rank(
     options = Options(
         damping=damping, dangling=dangling, target_error=target_error, storage=storage
     )
-    edges = read_edges(file)
+    check_ranks_out(out, format)
+    check_plot_out(plot)
+    edges = read_edges(file, weights=weights)
     with display.working("ranking"):
-        ranking = rank_edges(edges, options, strategy, backend, top)
+        ranking = rank_edges(edges, options, strategy, backend, None if out or plot else top)
+    left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
+    display.notice_left_out(ranking.unused_columns, **left_out)
+    if plot is not None:
+        from service.cli.plots import plot_ranks
+
+        plot_ranks(plot, ranking.table["rank"].to_numpy(), f"{file.name}: {strategy}")
+    if write_ranks(out, format, ranking):
+        return
     if as_json:
-        display.print_json(ranking.document())
+        display.print_json(ranking.document(top))
         return
     console = display.output()
-    console.print(display.rank_table(ranking.places))
+    console.print(display.rank_table(ranking.places(top)))
     console.print()
     console.print(
         display.figures(
             [
                 ("vertices", f"{ranking.vertices:,}"),
                 ("edges", f"{ranking.edges:,}"),
+                *display.counts(**left_out),
+                *display.unused(ranking.unused_columns),
                 ("error bound", f"{ranking.error_bound:.1e}"),
                 ("iterations", f"{ranking.iterations:,}"),
                 ("backend", ranking.backend),
@@ -155,54 +203,9 @@ def rank(
     )
 
 
-@generate.command("rmat")
-def generate_rmat(
-    out: Out,
-    scale: Annotated[int, typer.Option(min=1, max=30, help="2^scale vertices.")] = 16,
-    edges_per_vertex: Annotated[int, typer.Option(min=1, help="Edges per vertex.")] = 16,
-    seed: Seed = 0,
-    as_json: Json = False,
-) -> None:
-    """A graph with hubs, like links between people or pages (R-MAT, as in Graph500)."""
-    from service.cli import display
-    from service.cli.generate import write_rmat
-
-    with display.working("generating"):
-        edges = write_rmat(out, scale, edges_per_vertex, seed)
-    _print_generated(out, 2**scale, edges, as_json)
-
-
-@generate.command("grid")
-def generate_grid(
-    out: Out,
-    rows: Annotated[int, typer.Option(min=1)] = 256,
-    columns: Annotated[int, typer.Option(min=1)] = 256,
-    keep: Annotated[float, typer.Option(help="Fraction of the edges to keep.")] = 1.0,
-    seed: Seed = 0,
-    as_json: Json = False,
-) -> None:
-    """A grid of vertices connected to their four neighbours, like streets."""
-    from service.cli import display
-    from service.cli.generate import write_grid
-
-    with display.working("generating"):
-        edges = write_grid(out, rows, columns, keep, seed)
-    _print_generated(out, rows * columns, edges, as_json)
-
-
 def _load(client: Client, graph: str, edges: EdgeList) -> Any:
     """Loads with a progress bar, which is full once all edges are sent."""
     from service.cli import display, ingest
 
-    with display.edge_progress() as progress:
-        task = progress.add_task("edges", total=len(edges))
-        return ingest.load(client, graph, edges, lambda count: progress.advance(task, count))
-
-
-def _print_generated(out: Path, vertices: int, edges: int, as_json: bool) -> None:
-    from service.cli import display
-
-    if as_json:
-        display.print_json({"file": str(out), "vertices": vertices, "edges": edges})
-    else:
-        display.output().print(f"{out}: {vertices:,} vertices, {edges:,} edges")
+    with display.edge_progress(len(edges)) as sent:
+        return ingest.load(client, graph, edges, sent)

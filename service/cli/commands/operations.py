@@ -1,4 +1,4 @@
-"""`liverank serve`, `demo`, `checkpoint`, `backup` and `restore`."""
+"""`liverank serve`, `demo`, `checkpoint`, `recompute`, `backup` and `restore`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.commands.options import DEFAULT_URL, Backend, Data, Graph, Json, Url, client_of
+from service.cli.commands.options import (
+    DEFAULT_URL,
+    Backend,
+    Data,
+    Graph,
+    Json,
+    Strategy,
+    Url,
+    client_of,
+)
 
 if TYPE_CHECKING:
     from service.storage.backup import CopiedGraph
@@ -24,6 +33,13 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on.")] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="<path>",
+            help="Directory for the keys `operator` and `prometheus`, made if they are missing.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let other machines connect without API keys.")
     ] = False,
@@ -43,7 +59,14 @@ def serve(
     gc.freeze()
     gc.enable()
     server.serve(
-        Settings(data=data, backend=backend, host=host, port=port, insecure=insecure or None)
+        Settings(
+            data=data,
+            backend=backend,
+            host=host,
+            port=port,
+            keys=keys,
+            insecure=insecure or None,
+        )
     )
 
 
@@ -83,10 +106,38 @@ def checkpoint(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json =
     display.output().print(
         display.figures(
             [
-                ("version", f"{taken['version']:,}"),
-                ("bytes", f"{taken['bytes']:,}"),
-                ("written in", display.milliseconds(taken["write_seconds"])),
-                ("batches waited", display.milliseconds(taken["pause_seconds"])),
+                ("version", f"{taken.version:,}"),
+                ("bytes", f"{taken.bytes:,}"),
+                ("written in", display.milliseconds(taken.write_seconds)),
+                ("batches waited", display.milliseconds(taken.pause_seconds)),
+            ]
+        )
+    )
+
+
+@app.command()
+def recompute(
+    graph: Graph = "default",
+    strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Has a server rank a graph again; its version does not change."""
+    from service.cli import display
+
+    with client_of(url) as client:
+        receipt = client.recompute(graph, strategy=strategy)
+    if as_json:
+        display.print_json(receipt)
+        return
+    display.output().print(
+        display.figures(
+            [
+                ("version", f"{receipt.version:,}"),
+                ("revision", f"{receipt.revision:,}"),
+                ("iterations", f"{receipt.iterations:,}"),
+                ("error bound", f"{receipt.error_bound:.1e}"),
+                ("time", display.milliseconds(receipt.seconds["total"])),
             ]
         )
     )

@@ -1,21 +1,48 @@
-"""`liverank top`, `get` and `ppr`: queries to a server."""
+"""`liverank graphs`, `top`, `get` and `ppr`: queries to a server."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from service.cli.commands.options import DEFAULT_URL, Graph, Json, Url, client_of
+from service.cli.commands.options import (
+    DEFAULT_URL,
+    Format,
+    Graph,
+    Json,
+    RanksOut,
+    Url,
+    check_ranks_out,
+    client_of,
+    write_ranks,
+)
 from service.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from service.client import Client, Key, PersonalizedQuery
+    from liverank.client import Client, Key
+    from liverank.client.responses import Method, PersonalizedAnswer, Target
 
 app = typer.Typer(rich_markup_mode=None)
 
+MAX_WATCHED = 5000
+"""The most places that the change feed has."""
+
 Count = Annotated[int, typer.Option("--k", "-k", min=1, help="Number of places.")]
+
+
+@app.command()
+def graphs(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Lists the graphs of a server."""
+    from service.cli import display
+
+    with client_of(url) as client:
+        listed = client.graphs()
+    if as_json:
+        display.print_json(listed)
+        return
+    display.output().print(display.graph_table(listed))
 
 
 @app.command()
@@ -24,18 +51,43 @@ def top(
     offset: Annotated[int, typer.Option(min=0, help="Places to skip.")] = 0,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Print them again whenever they change, until Ctrl-C.")
+    ] = False,
+    out: RanksOut = None,
+    format: Format = None,  # noqa: A002
     as_json: Json = False,
 ) -> None:
-    """Asks a server for the vertices of highest rank."""
+    """Asks a server for the vertices of highest rank.
+
+    \b
+    Examples:
+      liverank top -k 20 --graph papers
+      liverank top --watch
+      liverank top -k 100000 --out top.parquet
+    """
     from service.cli import display
 
+    check_ranks_out(out, format)
+    if watch:
+        if offset or out is not None or k > MAX_WATCHED:
+            raise CommandError(
+                f"--watch shows up to {MAX_WATCHED:,} places from the first, without --out"
+            )
+        from service.cli.watch import watch as follow
+
+        with client_of(url) as client:
+            follow(client, graph, k, as_json)
+        return
     with client_of(url) as client:
         answer = client.top(graph, k, offset)
+    if write_ranks(out, format, answer):
+        return
     if as_json:
         display.print_json(answer)
         return
-    display.output().print(display.rank_table(answer["ranks"], offset))
-    _print_provenance(answer)
+    display.output().print(display.rank_table(answer.ranks, offset))
+    _print_provenance(answer.version, answer.error_bound)
 
 
 @app.command()
@@ -55,10 +107,10 @@ def get(
         return
     display.output().print(
         display.figures(
-            [("vertex", display.printable(answer["vertex"])), ("rank", f"{answer['rank']:.8f}")]
+            [("vertex", display.printable(answer.vertex)), ("rank", f"{answer.rank:.8f}")]
         )
     )
-    _print_provenance(answer)
+    _print_provenance(answer.version, answer.error_bound)
 
 
 @app.command()
@@ -82,19 +134,24 @@ def ppr(
     ] = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
+    out: RanksOut = None,
+    format: Format = None,  # noqa: A002
     as_json: Json = False,
 ) -> None:
     """Asks a server for personalized PageRank: the ranks as seen from a few vertices."""
     from service.cli import display
 
-    target = "settled-top-k" if settled else None
+    check_ranks_out(out, format)
+    target: Target = "settled-top-k" if settled else "error"
     with client_of(url) as client:
-        answer = _personalized(client, graph, vertices, k, method, target_error, target)
-    if as_json:
-        display.print_json(answer)
+        answer, version = _personalized(client, graph, vertices, k, method, target_error, target)
+    if write_ranks(out, format, answer):
         return
-    display.output().print(display.rank_table(answer["ranks"]))
-    _print_provenance(answer)
+    if as_json:
+        display.print_json({**version, **display.document_of(answer)})
+        return
+    display.output().print(display.rank_table(answer.ranks))
+    _print_provenance(version["version"], answer.error_bound)
 
 
 def _personalized(
@@ -102,31 +159,28 @@ def _personalized(
     graph: str,
     vertices: Sequence[str],
     k: int,
-    method: str,
+    method: Method,
     target_error: float | None,
-    target: str | None,
-) -> dict[str, Any]:
+    target: Target,
+) -> tuple[PersonalizedAnswer, dict[str, int]]:
     """The answer for one vertex, whose key is used unchanged, or for several, with their weights
-    after the last ``=``. Raises CommandError for a weight that is not a number.
+    after the last ``=``; and its version and revision. Raises CommandError for a weight that is not
+    a number.
     """
+    from liverank.client import PersonalizedQuery
+
     if len(vertices) == 1:
-        return dict(
-            client.personalized(
-                graph, vertices[0], k, method, target_error=target_error, target=target
-            )
+        one = client.personalized(
+            graph, vertices[0], k, method=method, target_error=target_error, target=target
         )
+        return one, {"version": one.version, "revision": one.revision}
     seeds: dict[Key, float] = {}
     for text in vertices:
         key, weight = _seed(text)
         seeds[key] = seeds.get(key, 0.0) + weight
-    query: PersonalizedQuery = {"seeds": seeds, "k": k, "method": method}
-    if target_error is not None:
-        query["target_error"] = target_error
-    if target is not None:
-        query["target"] = target
+    query = PersonalizedQuery(seeds, k, method, target_error, target)
     answers = client.personalized_many(graph, [query])
-    (answer,) = answers["answers"]
-    return {"version": answers["version"], "revision": answers["revision"], **answer}
+    return answers.answers[0], {"version": answers.version, "revision": answers.revision}
 
 
 def _seed(text: str) -> tuple[str, float]:
@@ -139,9 +193,7 @@ def _seed(text: str) -> tuple[str, float]:
         raise CommandError(f"{text}: the weight {weight!r} is not a number") from None
 
 
-def _print_provenance(answer: Any) -> None:
+def _print_provenance(version: int, error_bound: float) -> None:
     from service.cli import display
 
-    display.output().print(
-        f"version {answer['version']:,}, error bound {answer['error_bound']:.1e}", style="dim"
-    )
+    display.output().print(f"version {version:,}, error bound {error_bound:.1e}", style="dim")

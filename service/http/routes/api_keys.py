@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
+from service.errors import Unauthorized
 from service.http.access import access_of
 from service.http.body import parse_body, read_body
 from service.http.openapi import body_of, problems
 from service.http.responses import json_response
 from service.http.route import Route
 from service.http.schemas import ApiKeyList, ApiKeyRequest, NewApiKey
+from service.http.subscribers import subscribers_of
 from service.storage.api_keys import ApiKey
 
 log = logging.getLogger("liverank.keys")
@@ -66,7 +68,8 @@ async def create_key(request: Request) -> Response:
 async def revoke_key(
     request: Request, identity: Annotated[str, Path(alias="id", description="of the key")]
 ) -> Response:
-    """Removes a key; further requests with it are refused."""
+    """Removes a key; further requests with it are refused, and its streams end."""
     await asyncio.to_thread(access_of(request).keys.revoke, identity)
+    subscribers_of(request).end(identity, Unauthorized("the API key was revoked"))
     log.info("API key revoked", extra={"key": identity, "by": _caller(request)})
     return Response(status_code=204)

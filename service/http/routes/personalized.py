@@ -60,7 +60,7 @@ async def personalized(
     )
     pending = VertexQueryRequest([query], timeout)
     graph.pipeline.submit_query(pending)
-    found = await result_of(pending.answer, request)
+    found = await result_of(pending.answer, graph, request)
     head = {"vertex": key, "version": found.version, "revision": found.revision}
     return json_response({**head, **answer_body(found.vertices[0], found.answers[0])})
 
@@ -79,7 +79,7 @@ async def personalized_many(
     queries = (await asyncio.to_thread(parse_body, PersonalizedRequest, body)).queries
     pending = QueryRequest(queries, timeout)
     graph.pipeline.submit_query(pending)
-    found = await result_of(pending.answer, request)
+    found = await result_of(pending.answer, graph, request)
     return encoded_response(await asyncio.to_thread(_encoded, found))
 
 

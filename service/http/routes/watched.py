@@ -53,7 +53,7 @@ async def watch(
         query = query.model_copy(update={"target_error": graph.options.target_error})
     pending = WatchRequest([query], timeout, name)
     graph.pipeline.submit_query(pending)
-    is_new, view = await result_of(pending.answer, request)
+    is_new, view = await result_of(pending.answer, graph, request)
     return json_response(_body(graph.name, view, name), 201 if is_new else 200)
 
 

@@ -274,7 +274,7 @@ T atomicCAS_block(T* address, cuda_on_cpu::Same<T> expected, cuda_on_cpu::Same<T
 inline void __threadfence() { cuda_on_cpu::interleave(); }
 inline void __threadfence_block() { cuda_on_cpu::interleave(); }
 inline void __threadfence_system() { cuda_on_cpu::interleave(); }
-inline void __nanosleep(unsigned) { cuda_on_cpu::yield(); }
+inline void __nanosleep(unsigned) { cuda_on_cpu::sleep(); }
 
 // --- loads and stores with a cache hint ---
 

@@ -554,6 +554,12 @@ void yield() {
     wait("yield", Site::current());
 }
 
+void sleep() {
+    Block& block = *machine.block;
+    if (machine.shuffled) block.favoured = unsigned(machine.random.below(unsigned(block.warps.size())));
+    yield();
+}
+
 void* dynamic_shared_memory() { return machine.dynamic_memory; }
 
 void abandon_launch() {

@@ -136,14 +136,14 @@ def test_a_failure_on_one_core_is_reported_and_the_others_finish(limit: int) -> 
 def test_another_process_loads_loops_from_the_cache(tmp_path: Path) -> None:
     program = """
 import numpy as np
-from gpu.backends.cpu import update_kernels
+from gpu.backends.cpu import apply_kernels
 count = 50_000
 order = np.random.default_rng(1).permutation(count)
 indices = np.zeros(count, np.int32)
-update_kernels.fill_holes(count, order, np.arange(count, dtype=np.int32), indices)
+apply_kernels.fill_holes(count, order, np.arange(count, dtype=np.int32), indices, None, None)
 assert np.array_equal(indices[order], np.arange(count))
 from numba.core.dispatcher import Dispatcher
-cells = [cell.cell_contents for cell in update_kernels.fill_holes.__closure__]
+cells = [cell.cell_contents for cell in apply_kernels.fill_holes.__closure__]
 print(sum(sum(cell.stats.cache_misses.values()) for cell in cells if isinstance(cell, Dispatcher)))
 """
     environment: dict[str, Any] = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}

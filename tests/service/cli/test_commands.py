@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from importlib import metadata
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-import service.client.connection
+import liverank.client.connection
 from gpu import STRATEGIES, BackendName
+from liverank.client import Client
 from service.cli import display
 from service.cli import main as cli
 from service.cli.commands import options
-from service.client import Client
 
 # Parsing and printing
 
@@ -50,6 +53,19 @@ def test_expected_errors_are_named_as_they_are_called(module: str, name: str) ->
     assert issubclass(getattr(importlib.import_module(module), name), Exception)
 
 
+def test_the_version_is_that_of_the_package(run: Any) -> None:
+    assert run("--version") == (0, f"liverank {metadata.version('liverank')}\n", "")
+
+
+def test_exactly_the_documented_exit_codes_are_in_the_help(run: Any) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "operations-reference.md").read_text("utf-8")
+    table = text.split("| exit code |")[1].split("\n\n")[0]
+    documented = re.findall(r"^\| (\d+) \|", table, re.MULTILINE)
+    _, out, _ = run("--help")
+    codes = " ".join(out.split("Exit codes:")[1].split())
+    assert re.findall(r"\b(\d+) (?=[a-z])", codes) == documented
+
+
 def test_the_module_runs_as_the_command_does() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "service.cli", "generate", "--help"], capture_output=True, text=True
@@ -62,7 +78,7 @@ def test_the_module_runs_as_the_command_does() -> None:
 def test_choices_are_those_of_the_engine_and_the_address_that_of_the_client() -> None:
     assert set(get_args(options.Strategy)) == set(STRATEGIES)
     assert set(get_args(options.Backend)) == set(get_args(BackendName))
-    assert service.client.DEFAULT_URL == options.DEFAULT_URL
+    assert liverank.client.DEFAULT_URL == options.DEFAULT_URL
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from liverank.client import RankedVertex
 from service.cli import ingest
 from service.cli.board import Board
 from service.cli.demo import generated_replay
@@ -46,13 +48,14 @@ def test_the_graph_of_the_demo_is_the_same_each_time_and_large_enough() -> None:
 
 
 def test_the_demo_shows_how_places_moved() -> None:
-    receipt: Any = {
-        "inserted": 1,
-        "deleted": 0,
-        "error_bound": 1e-7,
-        "seconds": dict.fromkeys(("journal", "keys", "mutate", "solve", "publish"), 0.001),
-    }
-    board = Board(1, [{"vertex": key, "rank": 0.1} for key in ("a", "b", "c")])
+    receipt: Any = SimpleNamespace(
+        inserted=1,
+        deleted=0,
+        touched_vertices=3,
+        error_bound=1e-7,
+        seconds=dict.fromkeys(("journal", "keys", "mutate", "solve", "publish"), 0.001),
+    )
+    board = Board(1, [RankedVertex(key, 0.1) for key in ("a", "b", "c")])
     batch = ingest.ReplayedBatch(1, 0.002, receipt)
-    board.add(batch, [{"vertex": key, "rank": 0.1} for key in ("c", "b", "x", "a")])
+    board.add(batch, [RankedVertex(key, 0.1) for key in ("c", "b", "x", "a")])
     assert [board.movement(place) for place in range(4)] == ["↑2", "", "new", "↓3"]

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import bz2
+import csv
+import gzip
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pytest
 
 from gpu import Options
-from service.cli import generate
+from service.cli import table_files
 from service.cli.rank import rank_edges
 from service.formats.edge_files import read_edge_list
 from tests.service.graphs import edge_list
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
+FILES = ["g.txt", "g.csv", "g.txt.gz", "g.csv.zst", "g.txt.bz2", "g.parquet", "g.arrow"]
 
 
 # generate
 
 
-@pytest.mark.parametrize(
-    "name", ["g.txt", "g.csv", "g.txt.gz", "g.csv.zst", "g.txt.bz2", "g.parquet", "g.arrow"]
-)
+@pytest.mark.parametrize("name", FILES)
 def test_a_generated_file_reads_back_the_same_for_its_seed(
     run: Any, tmp_path: Path, name: str
 ) -> None:
@@ -57,7 +61,7 @@ def test_generate_obeys_ctrl_c_and_leaves_no_incomplete_file(
                 signal.raise_signal(signal.SIGINT)
             super().write_batch(piece)
 
-    monkeypatch.setattr(generate, "PIECE_EDGES", 1000)
+    monkeypatch.setattr(table_files, "PIECE_ROWS", 1000)
     monkeypatch.setattr(pa.csv, "CSVWriter", Interrupted)
     file = tmp_path / f"graph{suffix}"
     # a shell that starts the tests in the background has them ignore the signal
@@ -76,6 +80,120 @@ def test_generating_a_grid_prints_its_size(run: Any, tmp_path: Path) -> None:
     assert code == 0
     assert out.replace("\n", "") == f"{file}: 12 vertices, 34 edges"
     assert len(file.read_text().splitlines()) == 34
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_preferential_attachment_is_written_in_every_format(
+    run: Any, tmp_path: Path, name: str
+) -> None:
+    from gpu.generate import preferential_attachment
+
+    code, out, _ = run(
+        *("generate", "preferential-attachment", "--vertices", 300, "--edges-per-vertex", 3),
+        *("--probability", 0.25, "--seed", 9, "--backend", "cpu"),
+        *("--out", tmp_path / name, "--json"),
+    )
+    assert code == 0
+    assert json.loads(out) == {"file": str(tmp_path / name), "vertices": 300, "edges": 894}
+    written = read_edge_list(tmp_path / name)
+    graph = preferential_attachment(300, 3, probability=0.25, seed=9)
+    expected = (ends.tolist() for ends in graph.edge_list())
+    assert [written.sources.to_pylist(), written.targets.to_pylist()] == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "vertices"),
+    [
+        (("uniform", "--vertices", 50, "--edges", 200, "--seed", 3, "--backend", "cpu"), 50),
+        (("chains", "--vertices", 90, "--length", 5, "--branching", 1, "--no-shuffle"), 90),
+    ],
+    ids=["uniform", "chains"],
+)
+def test_generated_edges_are_those_of_the_engine(
+    run: Any, tmp_path: Path, arguments: tuple[object, ...], vertices: int
+) -> None:
+    from gpu import generate as engine
+
+    file = tmp_path / "graph.csv"
+    code, out, _ = run("generate", *arguments, "--out", file, "--json")
+    expected = {
+        "uniform": engine.uniform(50, 200, seed=3),
+        "chains": engine.chains(90, length=5, branching=1, shuffle=False),
+    }[str(arguments[0])]
+    written = read_edge_list(file)
+    assert code == 0
+    assert json.loads(out) == {"file": str(file), "vertices": vertices, "edges": len(expected[0])}
+    assert written.sources.to_pylist() == expected[0].tolist()
+    assert written.targets.to_pylist() == expected[1].tolist()
+
+
+@pytest.mark.parametrize("name", ["stream.txt", "stream.txt.zst"])
+def test_a_temporal_file_has_the_batches_of_the_stream(run: Any, tmp_path: Path, name: str) -> None:
+    from gpu.generate import temporal_stream
+
+    file = tmp_path / name
+    code, out, _ = run(
+        *("generate", "temporal", "--arrivals", 20, "--edges-per-vertex", 2, "--lifetime", 3),
+        *("--batches", 12, "--seed", 5, "--out", file, "--json"),
+    )
+    stream = list(temporal_stream(arrivals=20, edges_per_vertex=2, lifetime=3, batches=12, seed=5))
+    expected = [
+        event
+        for number, batch in enumerate(stream)
+        for inserted, sources, targets in (
+            (False, batch.delete_sources, batch.delete_targets),
+            (True, batch.insert_sources, batch.insert_targets),
+        )
+        for event in zip(
+            *(sources.tolist(), targets.tolist()),
+            *([number] * len(sources), [inserted] * len(sources)),
+            strict=True,
+        )
+    ]
+    written = read_edge_list(file)
+    assert code == 0
+    assert json.loads(out) == {"file": str(file), "vertices": 240, "events": len(expected)}
+    assert written.times is not None
+    assert written.operations is not None
+    assert not written.operations.all()
+    columns = (written.sources, written.targets, written.times, written.operations)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "complaint"),
+    [
+        (
+            ("preferential-attachment", "--vertices", 3, "--out", "g.txt"),
+            1,
+            "liverank: vertices: 3 is not allowed; it must be at least edges_per_vertex, 4\n",
+        ),
+        (("preferential-attachment",), 2, "expected either --out or --graph"),
+        (
+            ("preferential-attachment", "--out", "g.txt", "--graph", "g"),
+            2,
+            "expected either --out or --graph",
+        ),
+        (
+            ("temporal", "--out", "g.csv"),
+            1,
+            "liverank: g.csv: the name must end in .txt, .txt.gz, .txt.zst or .txt.bz2\n",
+        ),
+    ],
+)
+def test_what_cannot_be_generated_is_refused(
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[object, ...],
+    exit_code: int,
+    complaint: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, error = run("generate", *arguments)
+    assert (code, out) == (exit_code, "")
+    assert error.endswith(complaint) or (exit_code == 2 and complaint in error)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -162,16 +280,28 @@ def test_rank_of_a_file_that_is_no_edge_list_is_one_line(run: Any, tmp_path: Pat
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 @pytest.mark.parametrize(
-    ("name", "vertices", "edges"),
+    ("name", "vertices", "edges", "note"),
     [
-        ("CollegeMsg/CollegeMsg.txt.gz", 1_899, 20_296),
-        ("wiki-Vote/wiki-Vote.txt.zst", 7_115, 103_689),
-        ("soc-sign-bitcoin/soc-sign-bitcoinotc.csv.zst", 5_881, 35_592),
+        (
+            "CollegeMsg/CollegeMsg.txt.gz",
+            1_899,
+            20_296,
+            "note: 39,539 duplicates; columns not used: times\n",
+        ),
+        ("wiki-Vote/wiki-Vote.txt.zst", 7_115, 103_689, ""),
+        (
+            "soc-sign-bitcoin/soc-sign-bitcoinotc.csv.zst",
+            5_881,
+            35_592,
+            "note: columns not used: feature, times\n",
+        ),
     ],
 )
-def test_rank_reads_real_files_unchanged(run: Any, name: str, vertices: int, edges: int) -> None:
+def test_rank_reads_real_files_unchanged(
+    run: Any, name: str, vertices: int, edges: int, note: str
+) -> None:
     code, out, error = run("rank", DATA / name, "--json")
-    assert (code, error) == (0, "")
+    assert (code, error) == (0, note)
     answer = json.loads(out)
     assert (answer["vertices"], answer["edges"]) == (vertices, edges)
 
@@ -180,3 +310,105 @@ def test_a_vertex_that_lost_all_edges_is_still_ranked() -> None:
     edges = edge_list(["a", "a", "a"], ["b", "c", "c"], [0, 1, 2], [True, True, False])
     ranking = rank_edges(edges, Options(), "static", "cpu", top=3)
     assert (ranking.vertices, ranking.edges) == (3, 1)
+
+
+def read_ranks(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of ranks, by another reader than the writer's where there is one."""
+    name = path.name
+    if ".parquet" in name:
+        return pl.read_parquet(path).to_dicts()
+    if ".arrow" in name:
+        return pl.read_ipc(path).to_dicts()
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    if path.suffix == ".bz2":
+        content = bz2.decompress(content)
+    if path.suffix == ".zst":
+        content = pa.CompressedInputStream(pa.py_buffer(content), "zstd").read()
+    if ".ndjson" in name:
+        return [json.loads(line) for line in content.splitlines()]
+    is_csv = ".csv" in name
+    rows = list(csv.reader(content.decode().splitlines(), delimiter="," if is_csv else "\t"))
+    if is_csv:
+        assert rows.pop(0) == ["vertex", "rank"]
+    return [{"vertex": vertex, "rank": float(rank)} for vertex, rank in rows]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("r.txt", "r.csv", "r.ndjson", "r.parquet", "r.arrow"),
+        *("r.txt.gz", "r.csv.zst", "r.ndjson.bz2", "r.ndjson.gz"),
+    ],
+)
+def test_rank_writes_the_ranks_of_all_vertices(
+    run: Any, triangle: Path, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / name
+    code, printed, error = run("rank", triangle, "--top", 1, "--json", "--out", out)
+    assert (code, error) == (0, "")
+    written = read_ranks(out)
+    assert [row["vertex"] for row in written] == ["a", "b", "c", "d"]
+    assert sum(row["rank"] for row in written) == pytest.approx(1)
+    (first,) = json.loads(printed)["ranks"]
+    assert written[0] == first
+
+
+def test_a_file_of_ranks_that_cannot_be_written_is_refused_first(
+    run: Any, triangle: Path, tmp_path: Path
+) -> None:
+    code, out, error = run("rank", triangle, "--out", tmp_path / "r.xls")
+    assert (code, out) == (1, "")
+    assert error == (
+        f"liverank: {tmp_path}/r.xls: the name must end in .txt, .csv, .ndjson, .parquet or "
+        ".arrow; .txt, .csv and .ndjson may be compressed: .gz, .zst or .bz2\n"
+    )
+    keys = tmp_path / "keys.csv"
+    keys.write_text('source,target\n"a\tb",c\n')
+    code, _, error = run("rank", keys, "--out", tmp_path / "r.txt")
+    assert code == 1
+    assert error.endswith(".csv, .ndjson, .parquet and .arrow hold any key\n")
+    assert not (tmp_path / "r.txt").exists()
+    assert run("rank", keys, "--out", tmp_path / "r.csv")[0] == 0
+    assert {row["vertex"] for row in read_ranks(tmp_path / "r.csv")} == {"a\tb", "c"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        (
+            "g.csv",
+            "source,target,weight,note\na,b,1,x\na,b,2,y\nb,c,1,z\n",
+            {"duplicates": "1", "columns not used": "weight, note"},
+        ),
+        ("g.txt", "1 2 7 5\n2 3 5 4\n", {"columns not used": "column 3, column 4"}),
+        ("g.txt", "1 2 5\n2 3 6\n1 2 7\n", {"duplicates": "1", "columns not used": "times"}),
+        (
+            "g.mtx",
+            "%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2 0.5\n",
+            {"columns not used": "values"},
+        ),
+        ("g.txt", "0 + 1 2\n0 + 2 3\n1 - 1 2\n", {"superseded": "2"}),
+        ("g.txt", "1 2\n2 3\n", {}),
+    ],
+)
+def test_rank_says_what_of_a_file_did_not_count(
+    run: Any, tmp_path: Path, name: str, content: str, rows: dict[str, str]
+) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    code, out, _ = run("rank", file)
+    assert code == 0
+    found = re.findall(r"^(duplicates|superseded|columns not used) +(.*)$", out, re.MULTILINE)
+    assert {name: value.rstrip() for name, value in found} == rows
+    document = json.loads(run("rank", file, "--json")[1])
+    assert str(document["duplicates"] or "") == rows.get("duplicates", "")
+    assert ", ".join(document["unused_columns"]) == rows.get("columns not used", "")
+
+
+def test_columns_of_a_table_that_are_not_used_are_named(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "g.parquet"
+    columns = {"w": [1.0, 2.0], "src": ["a", "b"], "dst": ["b", "a"], "time": [1, 2]}
+    pl.DataFrame(columns).write_parquet(file)
+    assert json.loads(run("rank", file, "--json")[1])["unused_columns"] == ["w", "times"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from liverank.client import Client
 from service.cli.demo import running_service
-from service.client import Client
+from service.storage.graph_store import GraphStore
 
 
 def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:
@@ -32,7 +34,7 @@ def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:
                 if client.ready():
                     break
                 time.sleep(0.1)
-            assert client.send("default", insert=[("a", "b")])["version"] == 1
+            assert client.send("default", insert=[("a", "b")]).version == 1
         process.send_signal(signal.SIGTERM)
         process.stderr.read()
     assert process.returncode in (0, -signal.SIGTERM)
@@ -103,3 +105,68 @@ def test_serve_without_keys_ends_where_others_could_connect(tmp_path: Path) -> N
         "LIVERANK_API_KEY, create a key with `liverank keys create --data DIR`, or start with "
         "--insecure"
     ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "what"),
+    [
+        ("ulimit -n 64", r"64 file descriptors \(ulimit -n\)"),
+        ("ulimit -v 1500000", r"1,536,000,000 bytes of address space \(ulimit -v\)"),
+    ],
+)
+def test_serve_ends_where_a_limit_of_the_process_is_too_low(
+    tmp_path: Path, limit: str, what: str
+) -> None:
+    store = GraphStore(tmp_path)
+    store.open()
+    for number in range(8):
+        store.create(f"graph-{number}", {})
+    store.close()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    command = f"{limit}; exec {sys.executable} -m service.cli serve --port 0 --data {tmp_path}"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} --backend cpu"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert re.fullmatch(
+        rf"liverank: the process is limited to {what}; expected [0-9,]+ or more for 8 graphs", last
+    )
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_the_log_of_a_server_that_cannot_listen_is_json_to_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVERANK_LOG_FORMAT", "json")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "service.cli", "serve", "--data", str(tmp_path), "--port", port],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    assert done.returncode == 1
+    assert records[-1]["logger"] == "liverank.process"
+    assert records[-1]["message"].startswith(f"cannot listen on port {port} of 127.0.0.1")
+
+
+@pytest.mark.parametrize("option", [(), ("--data", "")])
+def test_an_empty_data_directory_is_a_clear_error(
+    run: Any, monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("LIVERANK_DATA", "")
+    refusal = "liverank: LIVERANK_DATA: '' must be the path of a directory, not empty\n"
+    assert run("serve", *option) == (1, "", refusal)
+
+
+def test_keys_are_not_created_in_an_unnamed_directory(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, error = run("keys", "create", "--scope", "admin", "--data", "")
+    assert (code, list(tmp_path.iterdir())) == (1, [])
+    assert error == "liverank: LIVERANK_DATA: '' must be the path of a directory, not empty\n"

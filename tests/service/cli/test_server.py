@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-import service.client.connection
+import liverank.client.connection
+from gpu.generate import preferential_attachment, temporal_stream
+from liverank.client import Client
 from service.cli import ingest
 from service.cli.errors import CommandError
-from service.client import Client
 from tests.service.graphs import edge_list
 
 
@@ -108,6 +109,96 @@ def test_load_then_ask(run: Any, url: str, triangle: Path) -> None:
         assert entry["rank"] == pytest.approx(expected[entry["vertex"]], abs=1e-5)
 
 
+def test_load_counts_over_all_batches_what_it_did(
+    run: Any, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "LOAD_BATCH_EDGES", 2)
+    file = tmp_path / "edges.csv"
+    file.write_text("source,target,weight\na,b,1\nb,c,1\na,b,2\nc,d,1\na,b,3\n")
+    arguments = ("load", file, "--graph", "counted", "--url", url)
+    code, out, error = run(*arguments, "--json")
+    assert (code, error.strip()) == (0, "note: 2 already present; columns not used: weight")
+    assert json.loads(out)["load"] == {
+        "edges": 5,
+        "batches": 3,
+        "inserted": 3,
+        "already_present": 2,
+        "reweighted": 0,
+        "deleted": 0,
+        "not_found": 0,
+        "new_vertices": 4,
+        "superseded": 0,
+        "unused_columns": ["weight"],
+    }
+    _, out, _ = run(*arguments)
+    lines = [line.split() for line in out.splitlines()]
+    assert ["already", "present", "5"] in lines
+    assert ["columns", "not", "used", "weight"] in lines
+    events = tmp_path / "events.txt"
+    events.write_text("0 + x y\n1 - x y\n2 + y z\n")
+    code, out, _ = run("load", events, "--graph", "counted", "--url", url, "--json")
+    loaded = json.loads(out)["load"]
+    assert (loaded["superseded"], loaded["inserted"], loaded["not_found"]) == (1, 1, 1)
+
+
+def test_weights_of_a_file_are_loaded_and_replayed(run: Any, url: str, tmp_path: Path) -> None:
+    rows = [("a", "b", 2.0), ("b", "c", 0.5), ("c", "a", 1.0), ("a", "c", 8.0), ("a", "b", 4.0)]
+    file = tmp_path / "edges.csv"
+    lines = (f"{','.join(map(str, row))},{number}" for number, row in enumerate(rows))
+    file.write_text("source,target,w,t\n" + "\n".join(lines) + "\n")
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from(rows)
+    expected = nx.pagerank(graph, tol=1e-12)
+
+    def ranks(name: str) -> dict[str, float]:
+        answer = json.loads(run("top", "--graph", name, "--url", url, "--json")[1])
+        return {place["vertex"]: place["rank"] for place in answer["ranks"]}
+
+    asked = ("--weights", "w", "--url", url, "--json")
+    code, out, error = run("load", file, "--graph", "heavy", *asked)
+    assert (code, error.strip()) == (0, "note: 1 already present; columns not used: times")
+    assert json.loads(out)["load"]["inserted"] == 4
+    assert ranks("heavy") == pytest.approx(expected, abs=1e-5)
+    again = json.loads(run("load", file, "--graph", "heavy", *asked)[1])["load"]
+    assert (again["inserted"], again["already_present"], again["reweighted"]) == (0, 5, 0)
+    code, _, error = run("replay", file, "--graph", "heavy-replayed", "--batch-size", 1, *asked)
+    assert (code, error.strip()) == (0, "note: 1 reweighted")
+    assert ranks("heavy-replayed") == pytest.approx(expected, abs=1e-5)
+    code, out, error = run("rank", file, "--weights", "3", "--json")
+    assert (code, error.strip()) == (0, "note: 1 duplicates; columns not used: times")
+    ranked = {place["vertex"]: place["rank"] for place in json.loads(out)["ranks"]}
+    assert ranked == pytest.approx(expected, abs=1e-5)
+
+    code, _, error = run("load", file, "--graph", "default", *asked)
+    assert code == 1
+    assert "graph 'default' is unweighted; --graph NAME creates a weighted graph" in error
+
+
+def test_the_server_of_the_environment_is_asked(
+    run: Any, url: str, triangle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVERANK_URL", url)
+    run("load", triangle, "--graph", "listed")
+    listed = json.loads(run("graphs", "--json")[1])
+    (own,) = [graph for graph in listed if graph["graph"] == "listed"]
+    assert (own["vertices"], own["edges"], own["options"]["keys"]) == (4, 4, "string")
+    _, table, _ = run("graphs")
+    assert ["listed", "4", "4", "1"] in [line.split()[:4] for line in table.splitlines()]
+
+    before = json.loads(run("top", "--graph", "listed", "--json")[1])
+    again = json.loads(run("recompute", "--graph", "listed", "--json")[1])
+    assert (again["version"], again["revision"]) == (1, before["revision"] + 1)
+    assert again["strategy"] == "static"
+    _, table, _ = run("recompute", "--graph", "listed", "--strategy", "residual")
+    assert ["revision", str(again["revision"] + 1)] in [line.split() for line in table.splitlines()]
+
+    for command in (["top", "--k", 2], ["ppr", "b", "--k", 2], ["ppr", "a=2", "b", "--k", 2]):
+        out = tmp_path / "ranks.ndjson"
+        _, printed, _ = run(*command, "--graph", "listed", "--out", out, "--json")
+        written = [json.loads(line) for line in out.read_text().splitlines()]
+        assert written == json.loads(printed)["ranks"]
+
+
 def test_several_seeds_have_weights_behind_the_last_equals_sign(
     run: Any, url: str, triangle: Path
 ) -> None:
@@ -155,9 +246,9 @@ def test_a_large_file_is_loaded_in_batches(
     assert json.loads(out)["version"] == 4
     with Client(url) as client:
         information = client.graph("grid")
-        (known,) = [graph for graph in client.graphs() if graph["graph"] == "grid"]
-    assert (information["vertices"], information["edges"]) == (100, 360)
-    assert information["options"]["keys"] == "integer"
+        (known,) = [graph for graph in client.graphs() if graph.graph == "grid"]
+    assert (information.vertices, information.edges) == (100, 360)
+    assert information.options.keys == "integer"
     assert known == information
 
 
@@ -179,8 +270,8 @@ def test_isolated_vertices_of_a_file_are_ranked_and_loaded(
     for graph in ("four", "default"):
         assert run("load", file, "--graph", graph, "--url", url)[0] == 0
         with Client(url) as client:
-            assert client.graph(graph)["vertices"] == 4
-            assert client.rank(graph, 4)["rank"] == pytest.approx(ranks[4])
+            assert client.graph(graph).vertices == 4
+            assert client.rank(graph, 4).rank == pytest.approx(ranks[4])
 
 
 def test_integer_ids_become_strings_in_a_graph_of_strings(
@@ -193,7 +284,7 @@ def test_integer_ids_become_strings_in_a_graph_of_strings(
         client.create("integers", keys="integer")
     run("load", file, "--graph", "strings", "--url", url)
     with Client(url) as client:
-        assert client.rank("strings", "20")["vertex"] == "20"
+        assert client.rank("strings", "20").vertex == "20"
     code, _, error = run("load", triangle, "--graph", "integers", "--url", url)
     assert code == 1
     assert error == ("liverank: graph 'integers' has integer keys, but the file has string keys\n")
@@ -250,7 +341,66 @@ def test_an_event_file_is_replayed_with_its_deletions(run: Any, url: str, tmp_pa
     assert code == 0
     assert [(line["inserted"], line["deleted"]) for line in lines] == [(1, 1), (0, 2)]
     with Client(url) as client:
-        assert client.graph("events")["edges"] == 1
+        assert client.graph("events").edges == 1
+
+
+@pytest.mark.parametrize(("size", "batches"), [(7, 6), (40, 1), (1, 39)])
+def test_a_graph_grows_on_the_server_vertex_by_vertex(
+    run: Any, url: str, size: int, batches: int
+) -> None:
+    name = f"grown-{size}"
+    arguments = ("generate", "preferential-attachment", "--vertices", 40, "--edges-per-vertex", 2)
+    code, out, _ = run(
+        *(*arguments, "--seed", 3, "--backend", "cpu", "--graph", name),
+        *("--batch-size", size, "--url", url, "--json"),
+    )
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [line["batch"] for line in lines] == list(range(1, batches + 1))
+    graph = preferential_attachment(40, 2, seed=3)
+    arrived = [min(first + size, 40) for first in range(0, 40, size)][-batches:]
+    present = edges = 0
+    for line, vertices in zip(lines, arrived, strict=True):
+        present += line["new_vertices"]
+        edges += line["inserted"]
+        assert (present, edges) == (vertices, graph.edges_before(vertices))
+    with Client(url) as client:
+        assert client.graph(name).options.keys == "integer"
+        sources, targets = graph.edge_list()
+        again = client.insert(name, pa.table({"source": sources, "target": targets}))
+        assert (again.inserted, again.already_present) == (0, 77)
+
+
+def test_a_graph_that_grows_has_the_keys_of_the_server(run: Any, url: str) -> None:
+    with Client(url) as client:
+        client.create("grown-strings", keys="string")
+    code, out, _ = run(
+        *("generate", "preferential-attachment", "--vertices", 30, "--backend", "cpu"),
+        *("--graph", "grown-strings", "--url", url),
+    )
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["batch", "1/1"]
+    with Client(url) as client:
+        assert client.rank("grown-strings", "29").vertex == "29"
+
+
+def test_a_generated_stream_is_replayed(run: Any, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "stream.txt"
+    code, *_ = run(
+        *("generate", "temporal", "--arrivals", 10, "--edges-per-vertex", 2, "--lifetime", 2),
+        *("--batches", 6, "--out", file),
+    )
+    assert code == 0
+    code, out, _ = run("replay", file, "--graph", "temporal", "--url", url, "--json")
+    assert code == 0
+    stream = temporal_stream(arrivals=10, edges_per_vertex=2, lifetime=2, batches=6)
+    changes = [(len(batch.insert_sources), len(batch.delete_sources)) for batch in stream]
+    lines = [json.loads(line) for line in out.splitlines()]
+    # nobody is alive to link to in the first batch; the second one is loaded
+    assert [(line["inserted"], line["deleted"]) for line in lines] == changes[2:]
+    with Client(url) as client:
+        left = sum(inserted - deleted for inserted, deleted in changes)
+        assert client.graph("temporal").edges == left
 
 
 def test_a_refusal_of_the_server_is_one_line(run: Any, url: str) -> None:
@@ -260,7 +410,7 @@ def test_a_refusal_of_the_server_is_one_line(run: Any, url: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.client.connection, "RETRY_PAUSES", ())
+    monkeypatch.setattr(liverank.client.connection, "RETRY_PAUSES", ())
     code, out, error = run("top", "--url", "http://127.0.0.1:9")
     assert (code, out) == (1, "")
     assert error.startswith("liverank: no answer from http://127.0.0.1:9 (")
@@ -273,9 +423,9 @@ def test_any_key_survives_the_path(url: str) -> None:
         client.create("keys")
         client.send("keys", insert=[(key, "hub") for key in keys])
         for key in keys:
-            assert client.rank("keys", key)["vertex"] == key
-            assert client.personalized("keys", key, k=1)["vertex"] == key
-        ranks = client.ranks("keys", [*keys, "unknown"])["ranks"]
+            assert client.rank("keys", key).vertex == key
+            assert client.personalized("keys", key, k=1).vertex == key
+        ranks = client.ranks("keys", [*keys, "unknown"]).ranks
         assert ranks[-1] is None
         assert None not in ranks[:-1]
 
@@ -285,13 +435,13 @@ def test_the_client_speaks_to_every_route(url: str) -> None:
         client.create("routes", damping=0.5)
         first = client.send("routes", insert=[("a", "b")], key="once")
         assert client.send("routes", insert=[("a", "b")], key="once") == first
-        columns = pa.array(["a", "c"]), pa.array(["b", "a"]), pa.array(["delete", "insert"])
-        second = client.send_columns("routes", *columns, strategy="static")
-        assert (second["deleted"], second["inserted"], second["version"]) == (1, 1, 2)
-        assert client.batch("routes", 2)["inserted"] == 1
+        insert, delete = (pa.table({"source": [one], "target": [two]}) for one, two in ("ca", "ab"))
+        second = client.send("routes", insert, delete, strategy="static")
+        assert (second.deleted, second.inserted, second.version) == (1, 1, 2)
+        assert client.batch("routes", 2) == second
         again = client.recompute("routes")
-        assert (again["version"], again["revision"]) == (2, second["revision"] + 1)
-        accepted = client.add_vertices("routes", ["isolated"])
-        assert accepted == {"version": 3, "status": "durable"}
+        assert (again.version, again.revision) == (2, second.revision + 1)
+        accepted = client.append("routes", vertices=["isolated"])
+        assert (accepted.version, accepted.status) == (3, "durable")
         client.drop("routes")
-        assert "routes" not in [graph["graph"] for graph in client.graphs()]
+        assert "routes" not in [graph.graph for graph in client.graphs()]

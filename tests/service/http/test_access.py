@@ -12,8 +12,8 @@ from typing import Any, get_args
 import httpx
 import pytest
 
+from liverank.client import Client, ServerError
 from service.app import create_app
-from service.client import Client, ServerError
 from service.errors import UnknownApiKey, Unprotected
 from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from service.http.route import Route
@@ -50,7 +50,14 @@ class Guarded:
         name = self.watched(graph) if method in ("GET", "DELETE") and "{name}" in path else "new"
         path = path.format(graph=graph, vertex="a", version=1, name=name)
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        return self.server.http.request(method, path, headers=headers, json=BODIES.get(call))
+        with self.server.http.stream(
+            method, path, headers=headers, json=BODIES.get(call)
+        ) as answer:
+            if answer.headers.get("content-type", "").startswith("text/event-stream"):
+                # it has no end
+                return httpx.Response(answer.status_code, content=next(answer.iter_bytes()))
+            answer.read()
+            return answer
 
     def spare_graph(self, graph: str) -> str:
         """A graph that may be dropped, and that keys for `graph` may access."""
@@ -306,6 +313,27 @@ def test_without_keys_pages_of_other_sites_are_not_answered(server: Server) -> N
     assert server.http.get(path).json()["version"] == 1
 
 
+@pytest.mark.parametrize(
+    "header", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "x-forwarded-anything"]
+)
+def test_without_keys_forwarded_requests_are_not_answered(
+    server: Server, guarded: Guarded, header: str
+) -> None:
+    answer = server.http.get("/graphs", headers={header: "for=192.0.2.7"})
+    assert answer.status_code == 403
+    assert answer.json()["type"] == "urn:liverank:problem:forwarded-request"
+    assert answer.json()["field"] == header.lower()
+    assert "so a proxy forwarded it" in answer.json()["detail"]
+    assert server.http.get("/livez", headers={header: "1"}).status_code == 200
+    key = {"Authorization": f"Bearer {ENVIRONMENT_KEY}", header: "1"}
+    assert guarded.server.http.get("/graphs", headers=key).status_code == 200
+
+
+def test_a_server_that_is_open_on_purpose_answers_forwarded_requests(tmp_path: Path) -> None:
+    with running(tmp_path, insecure=True) as server:
+        assert server.http.get("/graphs", headers={"X-Forwarded-For": "1"}).status_code == 200
+
+
 def test_no_answer_invites_another_origin(server: Server) -> None:
     headers = {"Origin": "https://attacker.example", "Access-Control-Request-Method": "POST"}
     for method, path in (("OPTIONS", "/graphs"), ("GET", "/livez"), ("GET", "/docs")):
@@ -344,10 +372,10 @@ def test_the_client_sends_its_key_and_manages_others(guarded: Guarded) -> None:
     with Client(url, api_key=ENVIRONMENT_KEY) as client:
         made = client.create_key("from the client", "write", ["mine"])
         listed = client.keys()
-        assert made["id"] in [key["id"] for key in listed]
-        with Client(url, api_key=made["key"]) as writer:
-            assert writer.send("mine", insert=[("x", "y")])["inserted"] == 1
-            client.revoke_key(made["id"])
+        assert made.id in [key.id for key in listed]
+        with Client(url, api_key=made.key) as writer:
+            assert writer.send("mine", insert=[("x", "y")]).inserted == 1
+            client.revoke_key(made.id)
             with pytest.raises(ServerError, match="wrong or was revoked"):
                 writer.send("mine", insert=[("x", "z")])
 

@@ -26,6 +26,7 @@ def test_a_graph_named_default_exists_from_the_start(server: Server) -> None:
         "target_error": 1e-6,
         "storage": "float64",
         "keys": "string",
+        "weighted": False,
     }
 
 

@@ -223,3 +223,26 @@ def test_a_rest_that_never_ends_is_cut_off(impatient: Server, piece: bytes, paus
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
             connection.send_for(20 * PATIENCE, piece, pause)
         assert time.monotonic() - started > PATIENCE / 2
+
+
+@pytest.mark.parametrize("request_count", [1, 3])
+def test_a_client_that_closes_its_side_gets_its_answers(one: Server, request_count: int) -> None:
+    body = b'{"vertices": ["a"]}'
+    with connected(one) as connection:
+        for _ in range(request_count):
+            connection.post("/graphs/default/batches", f"Content-Length: {len(body)}")
+            connection.send(body)
+        connection.socket.shutdown(socket.SHUT_WR)
+        for _ in range(request_count):
+            assert connection.answer()[0] == 200
+        assert connection.is_closed()
+
+
+def test_a_client_that_closes_its_side_within_a_request_is_disconnected(one: Server) -> None:
+    with connected(one) as connection:
+        connection.post("/graphs/default/batches", "Content-Length: 10")
+        connection.send(b"{")
+        connection.socket.shutdown(socket.SHUT_WR)
+        assert connection.is_closed()
+    limit = one.app.state.limit
+    wait_for(lambda: (limit.in_progress["other"], limit.receiving) == (0, 0))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from service.http.server import MAX_HEAD_BYTES
+from service.http.framing import MAX_HEAD_BYTES
 from tests.service.server import Server, connection_to, head, running, wait_for
 
 PATIENCE = 1.0

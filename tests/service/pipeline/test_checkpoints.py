@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
+import resource
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gpu import Engine, Options, OutOfMemory
-from service.errors import NotReady, RetiredVersion, StorageFailed
+from service.errors import FileDamaged, NotReady, RetiredVersion, StorageFailed
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.pipeline import Pipeline
 from service.storage import checkpoint as checkpoints
@@ -95,16 +99,100 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_counts(
     assert "values.bin: has 0 bytes, expected 2,400; the checkpoint was renamed to" in caplog.text
 
 
+def exhausted(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.EIO, errno.ENOMEM])
+@pytest.mark.parametrize("call", ["open", "mmap", "digest"])
+def test_an_error_that_says_nothing_about_the_content_leaves_a_checkpoint_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: str
+) -> None:
+    checkpoints.write(tmp_path, checkpoint(3, 7))
+    checkpoints.write(tmp_path, checkpoint(20, 30))
+    before = contents(tmp_path)
+
+    def refuse(*arguments: Any, **named: Any) -> Any:  # noqa: ARG001
+        raise exhausted(number)
+
+    function = {"open": "builtins.open", "mmap": "mmap.mmap", "digest": "hashlib.file_digest"}
+    monkeypatch.setattr(function[call], refuse)
+    with pytest.raises(StorageFailed, match=re.escape(os.strerror(number))) as caught:
+        checkpoints.newest_valid(tmp_path)
+    assert not isinstance(caught.value, FileDamaged)
+    monkeypatch.undo()
+    assert contents(tmp_path) == before
+
+
+def contents(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_checkpoint_of_an_unknown_format_stops_the_start_and_stays(tmp_path: Path) -> None:
+    checkpoints.write(tmp_path, checkpoint(3, 7))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "FORMAT", 3)
+        checkpoints.write(tmp_path, checkpoint(4, 8))
+    with pytest.raises(StorageFailed, match="has format 3, expected 1 to 2"):
+        checkpoints.newest_valid(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["3-7", "4-8"]
+
+
+def test_good_checkpoints_that_were_set_aside_are_taken_back_when_they_are_needed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with working(tmp_path) as pipeline:
+        for number in range(4):
+            send(pipeline, batch([("a", str(number))]))
+            taken(pipeline)
+    stored = checkpoints.stored(tmp_path / "checkpoints")
+    assert [path.name for path in stored] == ["4-5", "3-4"]
+    for path in stored:
+        path.rename(path.with_name(f"damaged-{path.name}"))
+    (tmp_path / "checkpoints" / "damaged-4-5" / "values.bin").write_bytes(b"")
+    with working(tmp_path) as again:
+        assert (again.view.version, again.view.edges) == (4, 4)
+    assert "damaged-3-4: is not damaged; the checkpoint was renamed to 3-4" in caplog.text
+    left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert left == ["3-4", "damaged-4-5"]
+
+
+def test_a_server_with_too_few_descriptors_changes_no_file(tmp_path: Path) -> None:
+    with working(tmp_path) as pipeline:
+        for number in range(3):
+            send(pipeline, batch([("a", str(number))]))
+            taken(pipeline)
+    before = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+    for spare in range(0, 12):
+        with open(os.devnull) as probe:
+            lowest = probe.fileno()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + spare, hard))
+        try:
+            pipeline = opened(tmp_path)
+        except (StorageFailed, OSError) as error:
+            held.append(str(error))
+        else:
+            pipeline.close(NotReady("the test ends"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == before
+    assert held
+    with working(tmp_path) as again:
+        assert (again.view.version, again.view.edges) == (3, 3)
+
+
 def test_a_checkpoint_of_a_later_release_is_refused(tmp_path: Path) -> None:
     checkpoints.write(tmp_path, checkpoint())
     manifest = tmp_path / "3-7" / "manifest.json"
     content = json.loads(manifest.read_bytes().split(b"\n", 1)[1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "FORMAT", 2)
+        patch.setattr(checkpoints, "FORMAT", 3)
         checkpoints.write(tmp_path, checkpoint(4, 8))
-    with pytest.raises(StorageFailed, match="has format 2, expected 1"):
+    with pytest.raises(StorageFailed, match="has format 3, expected 1 to 2"):
         checkpoints.read(tmp_path / "4-8")
-    assert content["format"] == 1
+    assert content["format"] == 2
 
 
 def test_a_restart_answers_from_the_checkpoint_before_the_journal_is_applied(

@@ -154,7 +154,7 @@ def test_a_batch_that_memory_has_no_room_for_is_refused_before_the_journal(
     receipt(first)
     asked: list[tuple[int, int]] = []
 
-    def check_memory(_: Engine, operations: int, vertices: int) -> None:
+    def check_memory(_: Engine, operations: int, vertices: int, _times: int = 1) -> None:
         asked.append((operations, vertices))
         if vertices > 3:
             raise OutOfMemory("a batch", 1000, 10)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from gpu import Engine, Options, Storage
-from service.errors import NotReady, QueueFull, StorageFailed, UnknownVertex
+from service.errors import FileDamaged, NotReady, QueueFull, StorageFailed, UnknownVertex
 from service.pipeline.admission import QueueLimits
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.pipeline import Pipeline
@@ -173,9 +173,88 @@ def test_a_watched_query_with_a_lost_seed_is_an_error_until_the_seed_exists(
     pipeline.close(NotReady("the test ends"))
 
 
+QUERY = {"seeds": [["a", 1.0]], "k": 9, "method": "hybrid", "target_error": 1e-6}
+
+
+def written(path: Path, **changes: Any) -> Path:
+    """A file with one query, with changed fields."""
+    path.write_text(json.dumps({"format": 1, "watched": {"one": {**QUERY, **changes}}}))
+    return path
+
+
 @pytest.mark.parametrize("watched", ["[]", '{"one": []}', '{"one": {"seeds": [3]}}', "7"])
 def test_what_lists_no_watched_queries_is_named(tmp_path: Path, watched: str) -> None:
     file = tmp_path / "watched.json"
     file.write_text(f'{{"format": 1, "watched": {watched}}}')
-    with pytest.raises(StorageFailed, match=r"watched\.json: is not a file of watched queries"):
+    with pytest.raises(FileDamaged, match=r"watched\.json: is not a file of watched queries"):
         read_watched(file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"seeds": []}, "seeds"),
+        ({"seeds": [["a", -1.0]]}, r"seeds\[0\]\[1\]"),
+        ({"seeds": [["a", "1"]]}, r"seeds\[0\]\[1\]"),
+        ({"seeds": [["", 1.0]]}, r"seeds\[0\]\[0\]"),
+        ({"seeds": [[True, 1.0]]}, r"seeds\[0\]\[0\]"),
+        ({"seeds": [["a", 0.0]]}, "seeds"),
+        ({"seeds": [[7, 1.0]]}, r"seeds\[0\]\[0\]: 7 is not a string key"),
+        ({"k": 0}, "k"),
+        ({"k": True}, "k"),
+        ({"k": 100_001}, "k"),
+        ({"method": "guess"}, "method"),
+        ({"target_error": 0.0}, "target_error"),
+        ({"target_error": "1e-6"}, "target_error"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_every_field_of_a_watched_query_is_validated(
+    tmp_path: Path, changes: dict[str, Any], place: str
+) -> None:
+    assert list(read_watched(written(tmp_path / "watched.json"), "string")) == ["one"]
+    with pytest.raises(FileDamaged, match=rf"watched\.one\.{place}"):
+        read_watched(written(tmp_path / "watched.json", **changes), "string")
+
+
+def test_a_file_of_a_later_format_is_not_taken_for_damage(tmp_path: Path) -> None:
+    file = tmp_path / "watched.json"
+    file.write_text('{"format": 2, "queries": {}}')
+    with pytest.raises(StorageFailed, match="has format 2, expected 1") as caught:
+        read_watched(file)
+    assert not isinstance(caught.value, FileDamaged)
+
+
+def test_damaged_watched_queries_stop_their_graph_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path) as server:
+        for name in ("stopped", "served"):
+            server.http.put(f"/graphs/{name}").raise_for_status()
+            answer = server.http.post(f"/graphs/{name}/batches", json={"insert": RING})
+            answer.raise_for_status()
+    file = tmp_path / "graphs" / "stopped" / "watched.json"
+    written(file, k=0)
+    with running(tmp_path) as server:
+        assert server.http.get("/graphs/served").json()["edges"] == len(RING)
+        assert server.http.get("/metrics").status_code == 200
+        names = [graph["graph"] for graph in server.http.get("/graphs").json()["graphs"]]
+        assert names == ["default", "served"]
+        for answer in (
+            server.http.get("/graphs/stopped"),
+            server.http.put("/graphs/stopped"),
+            server.http.get("/graphs/stopped/top"),
+            server.http.post("/graphs/stopped/batches", json={"insert": RING}),
+        ):
+            assert answer.status_code == 503
+            assert answer.json()["type"].endswith(":storage-failed")
+            assert f"{file}: is not a file of watched queries: " in answer.json()["detail"]
+            assert "watched.one.k 0" in answer.json()["detail"]
+    assert "graph 'stopped' is not served" in caplog.text
+    file.unlink()
+    with running(tmp_path) as server:
+        assert server.http.get("/graphs/stopped").json()["edges"] == len(RING)
+    written(file, seeds=[])
+    with running(tmp_path) as server:
+        assert server.http.delete("/graphs/stopped").status_code == 204
+        assert server.http.get("/graphs/stopped").status_code == 404

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from service.app import create_app
-from service.errors import LastApiKey, StorageFailed
+from service.cli.main import main
+from service.errors import ApiKeysMissing, FileDamaged, LastApiKey, StorageFailed
 from service.settings import Settings
 from service.storage.api_keys import ApiKeyStore, digest_of
 from tests.service.server import running
@@ -27,6 +29,13 @@ BODIES: dict[str, Any] = {
     "POST /keys": {"name": "made by a test", "scope": "read"},
 }
 DONE = (200, 201, 202, 204)
+
+
+def command(*arguments: str) -> int | str | None:
+    """Its exit code."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return ended.value.code
 
 
 def test_keys_survive_a_restart_and_only_their_hashes_are_on_disk(tmp_path: Path) -> None:
@@ -123,3 +132,108 @@ def test_a_row_with_an_unknown_scope_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(document))
     with pytest.raises(StorageFailed, match="scope 'root'"):
         ApiKeyStore(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("id", "xyz"),
+        ("id", None),
+        ("name", ""),
+        ("name", 7),
+        ("scope", None),
+        ("graphs", []),
+        ("graphs", [7]),
+        ("graphs", "default"),
+        ("created", "yesterday"),
+        ("created", 7),
+        ("sha256", "00"),
+        ("sha256", "x" * 64),
+        ("more", 1),
+    ],
+)
+def test_every_field_of_a_key_is_validated(tmp_path: Path, field: str, value: Any) -> None:
+    ApiKeyStore(tmp_path).create("first", "admin", None)
+    path = tmp_path / "keys.json"
+    document = json.loads(path.read_text())
+    document["keys"][0][field] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(FileDamaged, match=rf"not a file of API keys: keys\[0\]\.{field}"):
+        ApiKeyStore(tmp_path)
+
+
+def test_two_keys_with_one_id_are_refused(tmp_path: Path) -> None:
+    ApiKeyStore(tmp_path).create("first", "admin", None)
+    path = tmp_path / "keys.json"
+    document = json.loads(path.read_text())
+    document["keys"] *= 2
+    path.write_text(json.dumps(document))
+    with pytest.raises(FileDamaged, match="two keys have the same id"):
+        ApiKeyStore(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "given", ["in the file", "in the file of an earlier release", "by setting"]
+)
+@pytest.mark.parametrize("left", ["nothing", "no keys"])
+def test_a_server_that_had_keys_does_not_start_without(
+    tmp_path: Path, given: str, left: str
+) -> None:
+    if given == "by setting":
+        create_app(Settings(data=tmp_path, api_key=ENVIRONMENT_KEY))
+    else:
+        ApiKeyStore(tmp_path).create("first", "admin", None)
+    if given == "in the file of an earlier release":
+        (tmp_path / "keys.required").unlink()
+        create_app(Settings(data=tmp_path))
+    path = tmp_path / "keys.json"
+    path.unlink(missing_ok=True)
+    if left == "no keys":
+        path.write_text('{"format": 1, "keys": []}')
+    for _ in range(2):
+        with pytest.raises(ApiKeysMissing, match=r"keys\.json: is missing or has no keys, but"):
+            create_app(Settings(data=tmp_path))
+    create_app(Settings(data=tmp_path, insecure=True))
+    create_app(Settings(data=tmp_path, api_key=ENVIRONMENT_KEY))
+    assert command("keys", "reset", "--data", str(tmp_path)) == 0
+    create_app(Settings(data=tmp_path))
+    assert [file.name for file in tmp_path.iterdir()] == ["lock"]
+
+
+def test_keys_are_not_reset_while_a_server_uses_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, text = ApiKeyStore(tmp_path).create("first", "admin", None)
+    with running(tmp_path) as server:
+        assert command("keys", "reset", "--data", str(tmp_path)) == 1
+        assert "another server uses this data directory" in capsys.readouterr().err
+        bearer = {"Authorization": f"Bearer {text}"}
+        assert server.http.get("/graphs", headers=bearer).status_code == 200
+
+
+def test_a_damaged_file_of_keys_can_be_reset(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text("\0")
+    assert command("keys", "reset", "--data", str(tmp_path)) == 0
+    assert not ApiKeyStore(tmp_path)
+
+
+def test_only_the_owner_may_read_a_data_directory(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(0o755)
+    before = os.umask(0o022)
+    try:
+        with running(data) as server:
+            server.http.post("/graphs/default/batches", json={"insert": [["a", "b"]]})
+            server.http.put("/graphs/default/watched/one", json={"seeds": {"a": 1}})
+            server.http.post("/graphs/default/checkpoint").raise_for_status()
+            key = {"name": "first", "scope": "admin"}
+            server.http.post("/keys", json=key).raise_for_status()
+            assert command("backup", str(tmp_path / "copy"), "--data", str(data)) == 0
+        assert command("restore", str(tmp_path / "copy"), "--data", str(tmp_path / "new")) == 0
+    finally:
+        os.umask(before)
+    for top in (data, tmp_path / "copy", tmp_path / "new"):
+        for path in (top, *top.rglob("*")):
+            mode = stat.S_IMODE(path.stat().st_mode)
+            assert mode == (0o700 if path.is_dir() else 0o600), path
+    assert len(list(data.rglob("*"))) > 10

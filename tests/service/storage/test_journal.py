@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from service.errors import StorageFailed
+from service.errors import StorageFailed, StorageFull
 from service.storage.journal import Journal, Outcome
 from service.storage.layout import Record
 
@@ -43,6 +44,17 @@ def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
     assert (journal.version, journal.revision) == (1, 1)
     assert journal.append([record()], 1) == [2]
     journal.close()
+
+
+def test_removing_a_large_batch_does_not_write_its_bytes_again(path: Path) -> None:
+    journal = Journal(path)
+    journal.append([record(bytes(10_000_000)), record()], 1)
+    journal.close()  # empties the write-ahead log
+    again = Journal(path)
+    ((_, _, _, chain), _) = again.batches(0)
+    again.retire(1, chain)
+    assert path.with_name("journal.db-wal").stat().st_size < 1_000_000
+    again.close()
 
 
 def test_outcomes_are_the_bytes_that_were_settled(path: Path) -> None:
@@ -85,7 +97,7 @@ def test_a_missing_journal_is_not_created(tmp_path: Path) -> None:
     ("statement", "message"),
     [
         ("PRAGMA application_id = 7", "is a SQLite database, but not a journal of liverank"),
-        ("PRAGMA user_version = 99", "has layout 99, expected 1 to 2"),
+        ("PRAGMA user_version = 99", "has layout 99, expected 1 to 3"),
         ("UPDATE state SET version = 7", "the row of `state` is damaged"),
     ],
 )
@@ -100,3 +112,23 @@ def test_a_file_that_is_something_else_is_refused(path: Path, statement: str, me
     with pytest.raises(StorageFailed) as caught:
         Journal(path)
     assert str(caught.value) == f"{path}: {message}"
+
+
+def test_a_file_that_has_reached_its_size_limit_is_a_full_disk(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    Journal.create(path)
+    journal = Journal(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+    try:
+        large = [Record(bytes(3000), "auto", None, b"hash")] * 20
+        journal.append(large, 1)
+        journal.append(large, 1)
+        with pytest.raises(StorageFull, match=r"a file has reached the limit of its size"):
+            journal.append(large, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    version = journal.version
+    assert version == 40
+    assert journal.append([Record(b"next", "auto", None, b"hash")], 1) == [version + 1]
+    journal.close()

@@ -120,9 +120,67 @@ def test_every_damaged_byte_is_harmless_or_reported(
             if lost:
                 assert "the file was moved away; lost: batches" in caplog.text
                 assert (path.parent / "damaged-journal-1" / "journal.db").exists()
-                salvaged += 1
+            if file == "journal.db-wal":
+                assert len(lost) <= 1
+            salvaged += "the file was moved away" in caplog.text
     assert salvaged >= SAMPLES // 10
     assert refused <= SAMPLES
+
+
+def test_every_batch_behind_a_damaged_frame_of_the_log_is_kept_with_its_key(
+    original: Original, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not (original.directory / "journal.db-wal").exists():
+        pytest.skip("about the write-ahead log")
+    path = original.copy(tmp_path / "graph")
+    log = path.with_name("journal.db-wal")
+    content = bytearray(log.read_bytes())
+    content[content.index(original.records[3].payload)] ^= 4
+    log.write_bytes(content)
+    before = {file.name: file.read_bytes() for file in (path, log)}
+    checkpoint = Checkpoint(10, 10, original.chains[10], {}, {})
+    journal = verified_journal(path, checkpoint)
+    assert original.check(journal, after=10) == set()
+    for version in range(1, BATCHES + 1):
+        holder = (version, original.records[version].body_hash)
+        assert journal.holder(f"key {version}") == holder
+        assert journal.outcome(version) == original.outcomes[version]
+    assert journal.revision >= BATCHES
+    journal.close()
+    assert "lost: no batch of 40" in caplog.text
+    assert "keys" not in caplog.text
+    moved = path.parent / "damaged-journal-1"
+    assert {name: (moved / name).read_bytes() for name in before} == before
+
+
+def test_forgotten_idempotency_keys_are_named(
+    original: Original, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = original.copy(tmp_path / "graph")
+    _damage(path, "UPDATE batches SET payload = x'00' WHERE version IN (4, 5, 20)")
+    _damage(path, "UPDATE requests SET body_hash = x'00' WHERE version IN (4, 5, 9)")
+    checkpoint = Checkpoint(10, 10, original.chains[10], {}, {})
+    journal = verified_journal(path, checkpoint)
+    assert original.check(journal, after=10) == {20}
+    assert journal.holder("key 9") == (9, original.records[9].body_hash)  # its batch has it
+    assert [journal.holder(f"key {version}") for version in (4, 5)] == [None, None]
+    journal.close()
+    assert (
+        "lost: batches 20 of 40; idempotency keys that may be forgotten: of batches 4 to 5"
+        in caplog.text
+    )
+
+
+def test_no_revision_is_used_again_where_the_newest_one_cannot_be_read(
+    original: Original, tmp_path: Path
+) -> None:
+    path = original.copy(tmp_path / "graph")
+    _damage(path, "UPDATE state SET version = 12, revision = 12")
+    checkpoint = Checkpoint(10, 99, original.chains[10], {}, {})
+    journal = verified_journal(path, checkpoint)
+    assert original.check(journal, after=10) == set()
+    assert journal.revision >= 99 + BATCHES
+    journal.close()
 
 
 def test_every_truncation_is_found_and_reported(

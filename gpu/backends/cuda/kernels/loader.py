@@ -11,11 +11,12 @@ from importlib.resources import files
 from itertools import accumulate
 
 from gpu.operations.csr import ALIGNMENT
+from gpu.operations.generate import FEISTEL_ROUNDS
 from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT, SPARED_GROWTH
 from gpu.operations.update import COUNTERS, DELETE, INSERT, LOOP_REWEIGHTED, SCAN_TILE
 
 BLOCK, WARP = 256, 32
-"""Threads of a block, in every launch, and of a warp."""
+"""Threads of a block, unless a kernel says otherwise, and of a warp."""
 
 BIN_LANES = (1, 2, 8, 32, 256, 2048, 16384)
 """Threads that work on one row, by degree bin."""
@@ -136,6 +137,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         "top_k_list",
         "top_k_columns_histogram",
         "top_k_columns_list",
+        *_each_value("list_changed"),
         "highest_bound",
     ),
     "frontier": ("expand_forward", "expand_backward"),
@@ -154,6 +156,12 @@ _FILES: dict[str, tuple[str, ...]] = {
         "find_holes",
         "fill_holes",
         *(f"finish_rows<{outgoing}>" for outgoing in _FLAGS),
+    ),
+    "generate": (
+        "random_numbers",
+        "preferential_attachment<1>",
+        "preferential_attachment<8>",
+        "uniform_pairs",
     ),
     "rebuild": (
         "pack_rows",
@@ -188,7 +196,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
     **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
-    **dict.fromkeys(("select", "frontier"), ("common.cuh",)),
+    **dict.fromkeys(("select", "frontier", "generate"), ("common.cuh",)),
     **dict.fromkeys(
         ("resolve_update", "apply_update", "rebuild", "weights"),
         ("common.cuh", "scan.cuh", "permutation.cuh"),
@@ -259,6 +267,7 @@ def _constants(weighted: bool) -> str:
         "LISTED": LISTED,
         "QUEUED": QUEUED,
         "SOLVE_SHIFT": SOLVE_SHIFT,
+        "FEISTEL_ROUNDS": FEISTEL_ROUNDS,
         "LOOP_REWEIGHTED": LOOP_REWEIGHTED,
     }
     ends = {end.upper(): place for place, end in enumerate(PUSH_ENDS)}

@@ -83,6 +83,20 @@ __global__ void __launch_bounds__(BLOCK) top_k_columns_list(
     }
 }
 
+// Lists every rank that changed by more than a part of what it was: |values/mass - earlier| > threshold·earlier.
+// found: uint64, zero before. Traffic: 16 bytes a value (12 of float32), once.
+template <class Value>
+__global__ void __launch_bounds__(BLOCK) list_changed(
+    const Value* __restrict__ values, const double* __restrict__ earlier, int64 count, double mass, double threshold,
+    int64 capacity, int* __restrict__ listed, uint64* found) {
+    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count; at += (int64)gridDim.x * BLOCK) {
+        const double before = earlier[at];
+        if (!(fabs((double)values[at] / mass - before) > threshold * before)) continue;
+        const int64 place = append(found);
+        if (place < capacity) listed[place] = (int)at;
+    }
+}
+
 // The largest upper bound (gpu.operations.select.residual_bound) of the y up to `at_most`:
 //
 //     y + (r⁺(1-α) + α·Σr⁺) / (1 - αℓ/d - α²(1 - ℓ/d)), the divisor 1 where d = 0

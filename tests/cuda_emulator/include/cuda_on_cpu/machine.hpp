@@ -49,6 +49,9 @@ void meet_grid(Site site);
 // Lets other threads of the block run first.
 void yield();
 
+// The same, and another warp of the block may run ahead: a warp that spins on what another one writes does not spin for ever.
+void sleep();
+
 // Called at each atomic: yields from time to time, so that a thread which spins on one does not spin for ever.
 extern unsigned atomics_until_yield;
 inline void interleave() {

@@ -1,0 +1,292 @@
+"""Kim's two PageRank methods for GPUs, edge-centric and node-centric, beside our sweeps.
+
+Ten iterations in float32 by the kernels of kim.cu, as the paper has them: 1,000 blocks of 1,000
+threads, with the transfers of the graph and the ranks, and without. Our `cpu` backend has the place
+of Green-Marl; `cuda` is our own sweep. Errors are L1 distances to the same ten iterations in
+float64.
+
+    python -m benchmarks.kim ../shared/data
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import harness
+from benchmarks.networks import read_graph
+from benchmarks.timing import timed
+from gpu import EdgeBatch, Engine, Options
+from gpu.backends import backend_named
+from gpu.backends.cuda.device import Kernel
+from gpu.generate import grid, preferential_attachment, uniform
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.pagerank.workspace import ContributionBuffers
+
+SOURCE = Path(__file__).with_suffix(".cu")
+NAMES = (
+    *(f"set_minimum<{value}>" for value in ("float", "double")),
+    *(
+        f"edge_centric<{value}, {undirected}>"
+        for value in ("float", "double")
+        for undirected in ("false", "true")
+    ),
+    *(f"node_centric<{value}>" for value in ("float", "double")),
+)
+
+DAMPING, ITERATIONS = 0.85, 10
+BLOCKS, THREADS = 1000, 1000
+REPEATS = 3
+
+FIGURES = {2: "4", 4: "4, medium", 8: "5"}
+"""The figure of random graphs, by millions of vertices."""
+
+REAL = {
+    "roads of Moscow": ("osm-roads/moscow-roads.gr.bin.zst", True),
+    "citations, covid-lit": ("pkg-deps/covid-lit.2020-03-13.links.bin.zst", False),
+}
+"""The file of each real graph below the folder of graphs, and whether it is undirected."""
+
+Load = Callable[[str], Kernel]
+Vector = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Directed edges, without repeats and loops, where a backend computes.
+
+    sources, targets  int32[m]
+    undirected        whether each edge has its reverse
+    """
+
+    name: str
+    vertices: int
+    sources: Array
+    targets: Array
+    undirected: bool = False
+
+
+class EdgeCentric:
+    """Algorithms 1 and 2. An undirected graph has one pair for the two directions of an edge."""
+
+    def __init__(
+        self, backend: Backend, load: Load, graph: Graph, dtype: type = np.float32
+    ) -> None:
+        xp, value = backend.xp, "float" if dtype is np.float32 else "double"
+        kept = graph.sources < graph.targets if graph.undirected else slice(None)
+        pairs = xp.stack([graph.sources[kept], graph.targets[kept]], axis=1)
+        degree = xp.bincount(graph.sources, minlength=graph.vertices).astype(np.int32)
+        self.host = [backend.device.to_host(array) for array in (pairs, degree)]
+        self.vertices, self.dtype = graph.vertices, dtype
+        self._minimum = load(f"set_minimum<{value}>")
+        self._add = load(f"edge_centric<{value}, {str(graph.undirected).lower()}>")
+
+    def iterate(self, arrays: list[Array], old: Array, new: Array) -> None:
+        """One iteration, from `old` to `new`."""
+        pairs, degree = arrays
+        nodes, damping = np.int32(self.vertices), self.dtype(DAMPING)
+        self._minimum((BLOCKS,), (THREADS,), (nodes, self.dtype((1 - DAMPING) / nodes), new))
+        scalars = np.int64(len(pairs)), damping
+        self._add((BLOCKS,), (THREADS,), (*scalars, degree, pairs.reshape(-1), old, new))
+
+
+class NodeCentric:
+    """Algorithm 3. A directed graph needs the pointers of its out-lists too."""
+
+    def __init__(
+        self, backend: Backend, load: Load, graph: Graph, dtype: type = np.float32
+    ) -> None:
+        xp = backend.xp
+
+        def pointers(ends: Array) -> Array:
+            ended = xp.cumsum(xp.bincount(ends, minlength=graph.vertices))
+            return xp.concatenate([xp.zeros(1, np.int32), ended.astype(np.int32)])
+
+        in_neighbours = graph.sources[xp.argsort(graph.targets)]
+        arrays = [pointers(graph.targets), in_neighbours]
+        if not graph.undirected:
+            arrays.append(pointers(graph.sources))
+        self.host = [backend.device.to_host(array) for array in arrays]
+        self.vertices, self.dtype = graph.vertices, dtype
+        self._sum = load(f"node_centric<{'float' if dtype is np.float32 else 'double'}>")
+
+    def iterate(self, arrays: list[Array], old: Array, new: Array) -> None:
+        """One iteration, from `old` to `new`."""
+        pointers, in_neighbours, *out_pointers = arrays
+        lists = pointers, *(out_pointers or [pointers]), in_neighbours
+        scalars = np.int32(self.vertices), self.dtype(DAMPING)
+        self._sum((BLOCKS,), (THREADS,), (*scalars, *lists, old, new))
+
+
+Method = EdgeCentric | NodeCentric
+METHODS: dict[str, type[EdgeCentric | NodeCentric]] = {
+    "edge-centric": EdgeCentric,
+    "node-centric": NodeCentric,
+}
+
+
+def upload(backend: Backend, method: Method) -> tuple[list[Array], Array, Array]:
+    """The graph, the first ranks and room for the next ones, copied to the device."""
+    first: Vector = np.full(method.vertices, 1.0 / method.vertices, method.dtype)
+    copied = [backend.device.to_device(array) for array in (*method.host, first)]
+    return copied[:-1], copied[-1], backend.xp.empty_like(copied[-1])
+
+
+def iterations(
+    method: Method, arrays: list[Array], old: Array, new: Array, count: int = ITERATIONS
+) -> Array:
+    """The ranks after `count` iterations, in one of the two arrays."""
+    for _ in range(count):
+        method.iterate(arrays, old, new)
+        old, new = new, old
+    return old
+
+
+def ranks(backend: Backend, method: Method, count: int = ITERATIONS) -> Vector:
+    """The ranks after `count` iterations, with all transfers."""
+    ranked: Vector = backend.device.to_host(iterations(method, *upload(backend, method), count))
+    return ranked
+
+
+def expected(backend: Backend, graph: Graph, count: int = ITERATIONS) -> Vector:
+    """The same iterations in float64, without the kernels."""
+    xp = backend.xp
+    sources, targets = graph.sources, graph.targets
+    degree = xp.maximum(xp.bincount(sources, minlength=graph.vertices), 1)
+    ranked = xp.full(graph.vertices, 1.0 / graph.vertices)
+    for _ in range(count):
+        sums = xp.bincount(targets, weights=(ranked / degree)[sources], minlength=graph.vertices)
+        ranked = DAMPING * sums + (1 - DAMPING) / graph.vertices
+    answer: Vector = backend.device.to_host(ranked)
+    return answer
+
+
+def by_kim(backend: Backend, load: Load, graph: Graph) -> Iterator[dict[str, Any]]:
+    """A row for each method."""
+    exact = expected(backend, graph)
+    for name, method_class in METHODS.items():
+        method = method_class(backend, load, graph)
+        error = float(np.abs(ranks(backend, method) - exact).sum())
+        whole = partial(ranks, backend, method)
+        held = partial(iterations, method, *upload(backend, method))
+        yield {
+            "method": name,
+            "with_transfers_ms": _median_ms(backend, whole),
+            "iterations_ms": _median_ms(backend, held),
+            "error": _short(error),
+        }
+
+
+def by_us(backend: Backend, graph: Graph) -> dict[str, Any]:
+    """Ten of our sweeps; with transfers: from edges on the host to ranks on the host, the building
+    of our dynamic graph included.
+    """
+    columns = [host_column(ends) for ends in (graph.sources, graph.targets)]
+
+    def load() -> Engine:
+        engine = Engine(Options(), backend)
+        engine.apply(EdgeBatch(columns[0], columns[1], vertices=graph.vertices))
+        return engine
+
+    def sweep_ten(engine: Engine) -> None:
+        iterate = engine.internals.iterate
+        buffers = ContributionBuffers.allocate(backend, engine.vertices)
+        iterate.quantize(buffers)
+        for _ in range(ITERATIONS):
+            iterate.sweep(buffers)
+
+    def whole() -> None:
+        engine = load()
+        sweep_ten(engine)
+        engine.publish().to_numpy()
+
+    engine = load()
+    sweep_ten(engine)
+    alone = _median_ms(backend, partial(sweep_ten, engine))
+    row: dict[str, Any] = {"method": f"liverank, {backend.name}", "iterations_ms": alone}
+    if backend.name == "cuda":
+        row["with_transfers_ms"] = _short(timed(backend.device, whole)[0])
+    return row
+
+
+def host_column(column: Array) -> NDArray[np.int64]:
+    """A column on the host."""
+    host: NDArray[np.int64] = (column.get() if hasattr(column, "get") else column).astype(np.int64)
+    return host
+
+
+def _median_ms(backend: Backend, work: Callable[[], object]) -> float:
+    return _short(median(timed(backend.device, work)[0] for _ in range(REPEATS)))
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def graphs(
+    backend: Backend, folder: Path, shrink: int, millions: Sequence[int]
+) -> Iterator[tuple[str, Graph]]:
+    """The figure of the paper that each graph belongs to, and the graph."""
+    xp = backend.xp
+    for size in millions:
+        figure = FIGURES[size]
+        for density in (1, 5, 10):
+            n = size * 1_000_000 // shrink
+            ends = uniform(n, density * n, seed=1, backend=backend)
+            yield figure, Graph(f"random, {n:,} vertices, {density} edges each", n, *ends)
+    for name, (file, undirected) in REAL.items():
+        batch = read_graph(folder / file)
+        pairs = batch.insert_sources * batch.vertices + batch.insert_targets
+        if undirected:
+            reverse = batch.insert_targets * batch.vertices + batch.insert_sources
+            pairs = np.concatenate([pairs, reverse])
+        pairs = np.unique(pairs)
+        columns = np.stack(np.divmod(pairs, batch.vertices)).astype(np.int32)
+        columns = columns[:, columns[0] != columns[1]]
+        sources, targets = (xp.asarray(ends) for ends in columns)
+        yield "6", Graph(name, batch.vertices, sources, targets, undirected)
+    # as many vertices and nearly as many edges as roadNet-CA and cit-Patents
+    side = 1402 // round(shrink**0.5)
+    streets = grid(side, side, keep=0.704, seed=1)
+    sources, targets = (xp.asarray(ends.astype(np.int32)) for ends in streets)
+    yield (
+        "6, sizes of the paper",
+        Graph("grid like roadNet-CA", side * side, sources, targets, True),
+    )
+    n = 3_774_768 // shrink
+    attached = preferential_attachment(n, 4, seed=1, backend=backend).columns()
+    yield "6, sizes of the paper", Graph("attachment like cit-Patents", n, *attached)
+
+
+def main() -> None:
+    parser = harness.parser("Kim's edge-centric and node-centric methods")
+    parser.add_argument("data", type=Path, help="folder of real graphs")
+    parser.add_argument("--quick", action="store_true", help="a thousandth of the vertices")
+    parser.add_argument("--millions", type=int, nargs="*", choices=FIGURES, default=[*FIGURES])
+    arguments = parser.parse_args()
+    backend, cpu = backend_named("cuda"), backend_named("cpu")
+    module = backend.xp.RawModule(
+        code=SOURCE.read_text(), options=("-std=c++17",), name_expressions=NAMES
+    )
+    rows = []
+    shrink = 1000 if arguments.quick else 1
+    for figure, graph in graphs(backend, arguments.data, shrink, arguments.millions):
+        facts = {"figure": figure, "graph": graph.name, "vertices": graph.vertices}
+        facts["edges"] = len(graph.sources)
+        results = [*by_kim(backend, module.get_function, graph), by_us(backend, graph)]
+        results.append(by_us(cpu, graph))
+        rows += [facts | result for result in results]
+        print(rows[-len(results) :], flush=True)
+        harness.record("kim", "cuda", rows, arguments.results)
+
+
+if __name__ == "__main__":
+    main()

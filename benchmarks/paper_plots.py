@@ -1,0 +1,131 @@
+"""Plots of the two papers on generators and kernels: figures of docs/papers.md."""
+
+from __future__ import annotations
+
+from benchmarks.harness import provenance
+from benchmarks.svg import Panel, Points, panels
+from benchmarks.tables.common import Record, Row
+
+PAPER_MS = 1480.0
+"""Alam and Perumalla, section 4.6.1: a billion edges on a GeForce GTX 1080."""
+
+ZERO = 1e-6
+"""Where p = 0 is drawn on a logarithmic axis."""
+
+
+def _lines(rows: list[Row], name: str, by: str, across: str, up: str) -> dict[str, Points]:
+    """A line for each value of `by`, in ascending order."""
+    lines: dict[str, Points] = {}
+    for row in sorted(rows, key=lambda row: (row[by], row[across])):
+        lines.setdefault(f"{name} {row[by]:,}", []).append((row[across] or ZERO, row[up]))
+    return lines
+
+
+def _note(document: Record) -> str:
+    return provenance(document).replace("`", "")
+
+
+def attachment_degrees(document: Record) -> str:
+    """Figures 3 and 7."""
+    models: dict[str, Points] = {}
+    probabilities: dict[str, Points] = {}
+    for row in document["figures"]["degrees"]:
+        points = list(zip(row["degrees"], row["shares"], strict=True))
+        if row["probability"] == 0.5:
+            models[f"{row['model']}, {row['vertices']:,}"] = points
+        if row["model"] == "liverank":
+            probabilities.setdefault(f"p = {row['probability']:g}", points)
+    axes = ("degree", "share of the vertices")
+    return panels(
+        [
+            Panel("Figure 3: p = 1/2", *axes, models),
+            Panel("Figure 7: by probability", *axes, probabilities),
+        ],
+        _note(document),
+    )
+
+
+def attachment_times(document: Record) -> str:
+    """Figures 11 to 15, as far as they are in the record."""
+    figures = document["figures"]
+    paper = {"paper, p = 0.5": [(1e9, PAPER_MS)]} if document["backend"] == "cuda" else {}
+    rows = [
+        row | {"edges": row["vertices"] * row["edges_per_vertex"]}
+        for row in figures["vertices by probability"]
+    ]
+    by_edges = _lines(rows, "p =", "probability", "edges", "median_ms")
+    shown = [Panel("Figure 11: d = 4", "edges", "milliseconds", by_edges | paper)]
+    for figure, title, by, across, label in (
+        (
+            "vertices by edges of a vertex",
+            "Figure 12: p = 1/2",
+            "edges_per_vertex",
+            "vertices",
+            "vertices",
+        ),
+        ("edges of a vertex", "Figure 13", "probability", "edges_per_vertex", "edges of a vertex"),
+        ("probability", "Figure 14", "edges_per_vertex", "probability", "p (0 at 1e-6)"),
+    ):
+        if figure in figures:
+            name = "d =" if by == "edges_per_vertex" else "p ="
+            lines = _lines(figures[figure], name, by, across, "median_ms")
+            shown.append(Panel(title, label, "milliseconds", lines))
+    if "probability" not in figures:
+        lines = _lines(rows, "vertices:", "vertices", "probability", "median_ms")
+        shown.append(Panel("Figure 14: d = 4", "p (0 at 1e-6)", "milliseconds", lines))
+    if "threads of a block" in figures:
+        threads: Points = [
+            (row["threads"], row["median_ms"]) for row in figures["threads of a block"]
+        ]
+        shown.append(
+            Panel("Figure 15: 1e9 edges", "threads of a block", "milliseconds", {"ours": threads})
+        )
+    return panels(shown, _note(document), in_a_row=2 if len(shown) == 4 else 3)
+
+
+def attachment_queues(document: Record) -> str:
+    """Figures 8 and 9."""
+    figures = document["figures"]
+    queued = [row for row in figures["largest queue"] if row["largest_queue"]]
+    largest = _lines(queued, "p =", "probability", "edges_per_vertex", "largest_queue")
+    worst: Points = [(row["edges_per_vertex"],) * 2 for row in queued if row["probability"] == 0]
+    rounds: Points = [(row["round"], row["largest_queue"]) for row in figures["queue by round"]]
+    return panels(
+        [
+            Panel(
+                "Figure 8: 1,280 vertices a round",
+                "d",
+                "largest queue",
+                largest | {"worst case, d": worst},
+                frozenset({"worst case, d"}),
+            ),
+            Panel(
+                "Figure 9: d = 512, p = 0, 512 vertices a round",
+                "round",
+                "largest queue",
+                {"queued edges of a vertex, largest": rounds},
+            ),
+        ],
+        _note(document),
+    )
+
+
+def kim(document: Record) -> str:
+    """Figures 4 and 5: random graphs, by edges of a vertex."""
+    shown = []
+    for figure, title in (("4", "Figure 4: 2M vertices"), ("5", "Figure 5: 8M vertices")):
+        lines: dict[str, Points] = {}
+        for row in document["figures"]:
+            if row["figure"] != figure:
+                continue
+            for field, what in (
+                ("iterations_ms", "iterations"),
+                ("with_transfers_ms", "transfers"),
+            ):
+                if field in row:
+                    point = (row["edges"] / row["vertices"], row[field])
+                    lines.setdefault(f"{row['method']}, {what}", []).append(point)
+        dashed = frozenset(name for name in lines if name.endswith("transfers"))
+        labels = ("edges of a vertex", "milliseconds, ten iterations")
+        shown.append(Panel(title, *labels, lines, dashed))
+    return panels(shown, _note(document))

@@ -1,0 +1,110 @@
+"""Tables of docs/papers.md: figures of two papers on generators and on PageRank kernels."""
+
+from __future__ import annotations
+
+from benchmarks.tables.common import Record, Row, heading
+
+_SYMBOLS = {"edges_per_vertex": "d", "probability": "p"}
+
+
+def preferential_attachment(document: Record) -> str:
+    """Models; times by everything that the record has them by; on a device, degrees and queues,
+    which are the same on every backend.
+    """
+    figures = document["figures"]
+    parts = [_models(figures["models"])]
+    if "threads of a block" in figures:
+        parts.append(_threads(figures["threads of a block"]))
+    for name, title, across in (
+        ("vertices by probability", "figure 11, d = 4", "probability"),
+        ("vertices by edges of a vertex", "figure 12, p = 1/2", "edges_per_vertex"),
+        ("edges of a vertex", "figure 13", "edges_per_vertex"),
+        ("probability", "figure 14", "edges_per_vertex"),
+    ):
+        if name in figures:
+            down = "vertices" if name.startswith("vertices") else "probability"
+            parts.append(_crossed(f"{title}, ms (median)", figures[name], down, across))
+    if document["backend"] != "cpu":
+        parts += [_exponents(figures["degrees"]), *_queues(figures)]
+    return "\n\n".join(parts)
+
+
+def _queues(figures: Row) -> tuple[str, str]:
+    title, largest = "figure 8, largest queue of 1,280 vertices", figures["largest queue"]
+    table = _crossed(title, largest, "edges_per_vertex", "probability", "largest_queue")
+    sizes = {row["round"]: row["largest_queue"] for row in figures["queue by round"]}
+    by_round = ", ".join(f"{place}: {sizes[place]}" for place in (1, 2, 5, 10, 20, 50, 100))
+    return table, f"Figure 9, the largest queue by round: {by_round}."
+
+
+def _models(rows: list[Row]) -> str:
+    lines = heading("| figure 10: model | vertices | edges | ms (median) | (largest) |")
+    lines += [
+        f"| {row['model']} | {row['vertices']:,} | {row['vertices'] * row['edges_per_vertex']:,}"
+        f" | {row['median_ms']:,.1f} | {row['largest_ms']:,.1f} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def _exponents(rows: list[Row]) -> str:
+    degrees = list(rows[0]["exponents"])
+    titles = " | ".join(f"exponent, degrees ≥ {degree}" for degree in degrees)
+    lines = heading(f"| figures 3 and 7: model | vertices | p | largest degree | {titles} |")
+    for row in rows:
+        exponents = " | ".join(f"{row['exponents'][degree]:.3f}" for degree in degrees)
+        lines.append(
+            f"| {row['model']} | {row['vertices']:,} | {row['probability']:g}"
+            f" | {row['largest_degree']:,} | {exponents} |"
+        )
+    return "\n".join(lines)
+
+
+def _threads(rows: list[Row]) -> str:
+    counts = " | ".join(f"{row['threads']:,}" for row in rows)
+    lines = heading(f"| figure 15: threads of a block | {counts} |")
+    lines.append(f"| ms (median) | {' | '.join(_milliseconds(row) for row in rows)} |")
+    return "\n".join(lines)
+
+
+def _crossed(title: str, rows: list[Row], down: str, across: str, value: str = "median_ms") -> str:
+    """A table with a row for each value of `down` and a column for each value of `across`."""
+    columns = sorted({row[across] for row in rows})
+    cells = {(row[down], row[across]): row for row in rows}
+    down_name, across_name = (_SYMBOLS.get(name, name) for name in (down, across))
+    titles = " | ".join(f"{across_name} = {column:g}" for column in columns)
+    lines = heading(f"| {title}: {down_name} | {titles} |")
+    for name in sorted({row[down] for row in rows}):
+        own = (cells[name, column] for column in columns)
+        shown = (_milliseconds(row) if value == "median_ms" else f"{row[value]:,}" for row in own)
+        first = f"{name:,}" if isinstance(name, int) else f"{name:g}"
+        lines.append(f"| {first} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def _milliseconds(row: Row) -> str:
+    value = row["median_ms"]
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def kim(document: Record) -> str:
+    """Ten iterations by each method, a row for each graph: alone, and with the transfers."""
+    rows = document["figures"]
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    lines = heading(
+        f"| figure: graph | edges | {' | '.join(methods)} | L1 error of Kim's, larger |"
+    )
+    for name in dict.fromkeys(row["graph"] for row in rows):
+        own = {row["method"]: row for row in rows if row["graph"] == name}
+        first = next(iter(own.values()))
+        cells = [
+            f"{row['iterations_ms']:g}"
+            + (f" ({row['with_transfers_ms']:g})" if "with_transfers_ms" in row else "")
+            for row in (own[method] for method in methods)
+        ]
+        errors = max(row["error"] for row in own.values() if "error" in row)
+        lines.append(
+            f"| {first['figure']}: {name} | {first['edges']:,} | {' | '.join(cells)}"
+            f" | {errors:.1e} |"
+        )
+    return "\n".join(["Milliseconds of ten iterations, in brackets with transfers.", "", *lines])

@@ -1,0 +1,69 @@
+"""R-MAT: skewed degrees and short paths, like links between people or pages."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu.errors import InvalidValue
+from gpu.generate.edges import Edges
+from gpu.jit.compile import kernel
+from gpu.jit.random_numbers import (
+    EDGE_SEQUENCE,
+    GOLDEN_GAMMA,
+    LABEL_SEQUENCE,
+    mix,
+    random_numbers,
+    sequence_start,
+)
+
+RMAT_PROBABILITIES = (0.57, 0.19, 0.19, 0.05)
+"""Of an edge lying in the upper left, upper right, lower left, lower right quarter of the
+matrix.
+"""
+
+
+@kernel(grain=1 << 10)
+def _draw(first, last, start, scale, thresholds, sources, targets):  # type: ignore[no-untyped-def]
+    """Each edge descends `scale` levels into the quarter that its random number of the level
+    names.
+    """
+    for edge in range(first, last):
+        source = 0
+        target = 0
+        for level in range(scale):
+            number = mix(start + np.uint64(edge * scale + level + 1) * GOLDEN_GAMMA)
+            lower = number >= thresholds[1]
+            right = thresholds[0] <= number < thresholds[1] or number >= thresholds[2]
+            source = source * 2 + (1 if lower else 0)
+            target = target * 2 + (1 if right else 0)
+        sources[edge] = source
+        targets[edge] = target
+
+
+def rmat(scale: int, edges_per_vertex: int = 16, *, seed: int = 0, shuffle: bool = True) -> Edges:
+    """A graph of 2^scale vertices with a skewed degree distribution, like links between people or
+    pages.
+
+    Returns sources and targets, int64[edges_per_vertex · 2^scale], in 0 … 2^scale - 1. Repeated
+    edges and self-loops occur, as the model has it. `shuffle` relabels the vertices, so that an id
+    says nothing of its degree. The same arguments give the same edges in the same order on any
+    number of threads.
+
+    Chakrabarti, Zhan and Faloutsos, "R-MAT: a recursive model for graph mining" (SDM 2004), with
+    the quarter probabilities of the Graph500 specification (section 3.3).
+    Raises InvalidValue for a scale out of 1 … 30 or fewer than one edge a vertex.
+    """
+    if not 1 <= scale <= 30:
+        raise InvalidValue("scale", scale, "an integer from 1 to 30")
+    if edges_per_vertex < 1:
+        raise InvalidValue("edges_per_vertex", edges_per_vertex, "an integer of at least 1")
+    vertices = 2**scale
+    sources = np.empty(vertices * edges_per_vertex, np.int64)
+    targets = np.empty_like(sources)
+    thresholds = (np.cumsum(RMAT_PROBABILITIES[:3]) * 2.0**64).astype(np.uint64)
+    start = sequence_start(seed, EDGE_SEQUENCE)
+    _draw(len(sources), start, scale, thresholds, sources, targets)
+    if shuffle:
+        labels = np.argsort(random_numbers(seed, LABEL_SEQUENCE, vertices), kind="stable")
+        sources, targets = labels[sources], labels[targets]
+    return sources, targets

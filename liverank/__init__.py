@@ -1,0 +1,83 @@
+"""PageRank that stays fresh on a changing graph: the package that users import.
+
+    from liverank import Client
+
+    with Client() as client:
+        client.send("default", insert=[("ada", "grace"), ("grace", "ada")])
+        print(client.top("default", k=3).to_dict())
+
+`Client` and `AsyncClient` talk to a server and need only the core install. `pagerank` ranks a frame
+or a graph in this process, and `Engine`, with `EdgeBatch` and `Options`, is the engine itself:
+`pip install 'liverank[engine]'`. Everything is imported on first use, so that `import liverank` is
+fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpu import EdgeBatch, Engine, Options
+    from liverank.client import AsyncClient, Batch, Client, PersonalizedQuery
+    from liverank.errors import (
+        ClientError,
+        InvalidInput,
+        LiverankError,
+        MissingPackage,
+        ServerError,
+        ServerUnreachable,
+    )
+    from liverank.in_process import Ranking, pagerank
+
+__all__ = [
+    "AsyncClient",
+    "Batch",
+    "Client",
+    "ClientError",
+    "EdgeBatch",
+    "Engine",
+    "InvalidInput",
+    "LiverankError",
+    "MissingPackage",
+    "Options",
+    "PersonalizedQuery",
+    "Ranking",
+    "ServerError",
+    "ServerUnreachable",
+    "pagerank",
+]
+
+_MODULES = {
+    "gpu": ("EdgeBatch", "Engine", "Options"),
+    "liverank.client": ("AsyncClient", "Batch", "Client", "PersonalizedQuery"),
+    "liverank.errors": (
+        "ClientError",
+        "InvalidInput",
+        "LiverankError",
+        "MissingPackage",
+        "ServerError",
+        "ServerUnreachable",
+    ),
+    "liverank.in_process": ("Ranking", "pagerank"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'liverank' has no attribute {name!r}")
+    module = _MODULE_OF[name]
+    if module == "gpu":
+        from liverank.errors import needs
+
+        with needs("engine"):
+            found = getattr(import_module(module), name)
+    else:
+        found = getattr(import_module(module), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

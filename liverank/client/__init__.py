@@ -1,0 +1,42 @@
+"""The Python client of a liverank server: `Client`, and `AsyncClient` for asyncio.
+
+Both have the calls of `liverank.client.calls`. Every batch has an idempotency key, so that a retry
+after a lost connection is applied once. While the server's queue is full, they wait and retry.
+"""
+
+from liverank.client.batches import Batch
+from liverank.client.client import AsyncClient, Client
+from liverank.client.connection import DEFAULT_URL
+from liverank.client.responses import (
+    ApiKeyInfo,
+    Change,
+    Gap,
+    GraphInfo,
+    Key,
+    PersonalizedQuery,
+    RankedVertex,
+    Receipt,
+    Snapshot,
+    Strategy,
+)
+from liverank.errors import ClientError, ServerError, ServerUnreachable
+
+__all__ = [
+    "DEFAULT_URL",
+    "ApiKeyInfo",
+    "AsyncClient",
+    "Batch",
+    "Change",
+    "Client",
+    "ClientError",
+    "Gap",
+    "GraphInfo",
+    "Key",
+    "PersonalizedQuery",
+    "RankedVertex",
+    "Receipt",
+    "ServerError",
+    "ServerUnreachable",
+    "Snapshot",
+    "Strategy",
+]

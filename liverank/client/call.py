@@ -1,0 +1,191 @@
+"""One call of the HTTP interface, and how the two clients share its description."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from urllib.parse import quote
+
+import msgspec
+
+from liverank.client.responses import Key
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T]):
+    """A request, and how to read its response.
+
+    parse       the body of a successful response to the result
+    repeatable  whether it may be sent again when it is unknown if the server received it
+    otherwise   the result if the server refuses or does not respond, after one attempt; without
+                it, the client retries and raises
+    """
+
+    method: str
+    path: str
+    parse: Callable[[bytes], T]
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    repeatable: bool = False
+    otherwise: T | None = None
+
+
+class Synchronous:
+    """A client whose calls return results."""
+
+    def _run(self, call: Call[T]) -> T:
+        raise NotImplementedError
+
+    def _follow(self, call: Call[T]) -> Iterator[T]:
+        raise NotImplementedError
+
+
+class Asynchronous:
+    """A client whose calls return awaitables of results."""
+
+    async def _run(self, call: Call[T]) -> T:
+        raise NotImplementedError
+
+    def _follow(self, call: Call[T]) -> AsyncIterator[T]:
+        raise NotImplementedError
+
+
+class operation(Generic[P, T]):  # noqa: N801
+    """A method that describes a call becomes a method that runs it: at once in a synchronous
+    client, when awaited in an asynchronous one.
+    """
+
+    def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
+        @wraps(describe)
+        def run(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return client._run(describe(client, *args, **kwargs))
+
+        self._describe = describe
+        self._run = run
+
+    @overload
+    def __get__(self, client: Synchronous, kind: type | None = None) -> Callable[P, T]: ...
+
+    @overload
+    def __get__(
+        self, client: Asynchronous, kind: type | None = None
+    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    @overload
+    def __get__(
+        self, client: None, kind: type | None = None
+    ) -> Callable[Concatenate[Any, P], Call[T]]: ...
+
+    def __get__(self, client: Any, kind: type | None = None) -> Any:
+        return self._describe if client is None else MethodType(self._run, client)
+
+
+class events(Generic[P, T]):  # noqa: N801
+    """A method that describes a call whose response is a stream of events becomes a method that
+    iterates over them. `parse` of the call takes the data of one event, a JSON object, to which its
+    name and its id are added as `event` and `id`.
+    """
+
+    def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
+        @wraps(describe)
+        def follow(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return client._follow(describe(client, *args, **kwargs))
+
+        self._describe = describe
+        self._follow = follow
+
+    @overload
+    def __get__(
+        self, client: Synchronous, kind: type | None = None
+    ) -> Callable[P, Iterator[T]]: ...
+
+    @overload
+    def __get__(
+        self, client: Asynchronous, kind: type | None = None
+    ) -> Callable[P, AsyncIterator[T]]: ...
+
+    @overload
+    def __get__(
+        self, client: None, kind: type | None = None
+    ) -> Callable[Concatenate[Any, P], Call[T]]: ...
+
+    def __get__(self, client: Any, kind: type | None = None) -> Any:
+        return self._describe if client is None else MethodType(self._follow, client)
+
+
+def path_of(*parts: Key) -> str:
+    return "/" + "/".join(_segment(str(part)) for part in parts)
+
+
+def _segment(text: str) -> str:
+    """One segment of a path. A bare `.` or `..` would mean a directory, so it is escaped too."""
+    return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
+
+
+def given(**members: Any) -> dict[str, Any]:
+    """The members that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def decoder(kind: type[T]) -> Callable[[bytes], T]:
+    return msgspec.json.Decoder(kind).decode
+
+
+def json_body(document: Any) -> bytes:
+    """The document as JSON. Numbers of NumPy are written as numbers."""
+    return _ENCODER.encode(document)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def read(path: str, parse: Callable[[bytes], T], **query: Any) -> Call[T]:
+    return Call(method="GET", path=path, query=given(**query), parse=parse, repeatable=True)
+
+
+def write(
+    method: str,
+    path: str,
+    document: Any,
+    result: type[T],
+    query: Mapping[str, Any] | None = None,
+    *,
+    repeatable: bool = False,
+) -> Call[T]:
+    return Call(
+        method=method,
+        path=path,
+        query=query or {},
+        body=json_body(document),
+        headers={"Content-Type": JSON},
+        parse=decoder(result),
+        repeatable=repeatable,
+    )
+
+
+def member(name: str, kind: type[T]) -> Callable[[bytes], T]:
+    """Reads one member of the response."""
+    return lambda body: msgspec.convert(msgspec.json.decode(body)[name], kind)
+
+
+def nothing(_: bytes) -> None:
+    return None
+
+
+def yes(_: bytes) -> bool:
+    return True

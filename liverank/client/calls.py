@@ -1,0 +1,226 @@
+"""Every call of the HTTP interface, described once for both clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from liverank.client.batches import BatchCalls, keys_of
+from liverank.client.call import (
+    JSON,
+    Call,
+    decoder,
+    events,
+    given,
+    json_body,
+    member,
+    nothing,
+    operation,
+    path_of,
+    read,
+    write,
+    yes,
+)
+from liverank.client.graph_calls import GraphCalls
+from liverank.client.queries import QueryCalls
+from liverank.client.responses import (
+    ApiKeyInfo,
+    ChangeEvent,
+    CheckpointTaken,
+    Dangling,
+    GraphInfo,
+    Key,
+    KeyKind,
+    NewApiKey,
+    RankList,
+    Scope,
+    Storage,
+    Strategy,
+    TopRanks,
+    VertexRank,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Calls(BatchCalls, GraphCalls, QueryCalls):
+    """Every call raises ServerError if the server refuses, and ServerUnreachable if it does not
+    respond. Reads, and batches, which have idempotency keys, are retried first.
+
+    min_version  every read: use this version or a later one. To read your own write, pass the
+                 `version` of its receipt
+    timeout      every read: seconds that the server may take for it, up to 300; None: 10
+    """
+
+    # Graphs
+
+    @operation
+    def create(
+        self,
+        graph: str,
+        *,
+        damping: float | None = None,
+        dangling: Dangling | None = None,
+        strategy: Strategy | None = None,
+        target_error: float | None = None,
+        storage: Storage | None = None,
+        keys: KeyKind | None = None,
+        weighted: bool | None = None,
+    ) -> Call[GraphInfo]:
+        """Creates the graph, or finds it with the same options. Options that are None have their
+        defaults in a new graph, and are not compared with those of an existing one.
+        """
+        options = given(
+            damping=damping,
+            dangling=dangling,
+            strategy=strategy,
+            target_error=target_error,
+            storage=storage,
+            keys=keys,
+            weighted=weighted,
+        )
+        return write("PUT", path_of("graphs", graph), options, GraphInfo, repeatable=True)
+
+    @operation
+    def graphs(self) -> Call[list[GraphInfo]]:
+        """All graphs that the API key is valid for, by name."""
+        return read("/graphs", member("graphs", list[GraphInfo]))
+
+    @operation
+    def graph(self, graph: str) -> Call[GraphInfo]:
+        """Vertices, edges, version, options, backend, error bound and memory of one graph."""
+        return read(path_of("graphs", graph), decoder(GraphInfo))
+
+    @operation
+    def drop(self, graph: str) -> Call[None]:
+        """Removes the graph and its data."""
+        return Call(method="DELETE", path=path_of("graphs", graph), parse=nothing)
+
+    @operation
+    def checkpoint(self, graph: str) -> Call[CheckpointTaken]:
+        """Has the server write a checkpoint of what is committed."""
+        path = path_of("graphs", graph, "checkpoint")
+        return Call(method="POST", path=path, parse=decoder(CheckpointTaken))
+
+    # Ranks
+
+    @operation
+    def rank(
+        self,
+        graph: str,
+        vertex: Key,
+        *,
+        min_version: int | None = None,
+        timeout: float | None = None,
+    ) -> Call[VertexRank]:
+        """The rank of one vertex. Raises ServerError 404 for an unknown one."""
+        path = path_of("graphs", graph, "ranks", vertex)
+        return read(path, decoder(VertexRank), min_version=min_version, timeout=timeout)
+
+    @operation
+    def ranks(
+        self,
+        graph: str,
+        vertices: Iterable[Key],
+        *,
+        min_version: int | None = None,
+        timeout: float | None = None,
+    ) -> Call[RankList]:
+        """The ranks of many vertices in their order, all of one version.
+
+        vertices  keys, or a column of them: a Series, an Arrow or NumPy array
+        """
+        keys = keys_of(vertices)
+        found = decoder(RankList)
+        return Call(
+            method="POST",
+            path=path_of("graphs", graph, "ranks"),
+            query=given(min_version=min_version, timeout=timeout),
+            body=json_body({"vertices": keys}),
+            headers={"Content-Type": JSON},
+            parse=lambda body: msgspec.structs.replace(found(body), vertices=keys),
+            repeatable=True,
+        )
+
+    @operation
+    def top(
+        self,
+        graph: str,
+        k: int = 10,
+        offset: int = 0,
+        *,
+        min_version: int | None = None,
+        timeout: float | None = None,
+    ) -> Call[TopRanks]:
+        """Places offset … offset+k-1, best first."""
+        path = path_of("graphs", graph, "top")
+        query = {"k": k, "offset": offset, "min_version": min_version, "timeout": timeout}
+        return read(path, decoder(TopRanks), **query)
+
+    @events
+    def changes(
+        self,
+        graph: str,
+        *,
+        top: int = 100,
+        threshold: float = 0.05,
+        limit: int = 1000,
+        last_event_id: str | None = None,
+    ) -> Call[ChangeEvent]:
+        """Follows the ranks: a Snapshot, then a Change for each published revision, or a Gap.
+
+        top        places at the top: the changes say who enters and who leaves them
+        threshold  part by which a rank must differ from the one sent last to be sent again
+        limit      vertices in an event
+        last_event_id  continue after the event with this `id`
+
+        Reconnects after a lost connection and while the server restarts. Raises ServerError also
+        when the server ends the stream: the graph was dropped, the API key was revoked, or this
+        client reads too slowly.
+        """
+        return Call(
+            method="GET",
+            path=path_of("graphs", graph, "changes"),
+            query={"top": top, "threshold": threshold, "limit": limit},
+            headers=given(**{"Last-Event-ID": last_event_id}),
+            parse=msgspec.json.Decoder(ChangeEvent).decode,
+            repeatable=True,
+        )
+
+    # API keys and operations
+
+    @operation
+    def keys(self) -> Call[list[ApiKeyInfo]]:
+        """All API keys, without their texts."""
+        return read("/keys", member("keys", list[ApiKeyInfo]))
+
+    @operation
+    def create_key(
+        self, name: str, scope: Scope, graphs: Sequence[str] | None = None
+    ) -> Call[NewApiKey]:
+        """Creates an API key for the graphs (None: all); its text, `key`, is shown only now."""
+        body = {"name": name, "scope": scope, "graphs": graphs}
+        return write("POST", "/keys", body, NewApiKey)
+
+    @operation
+    def revoke_key(self, identity: str) -> Call[None]:
+        """Removes the API key with this id."""
+        return Call(method="DELETE", path=path_of("keys", identity), parse=nothing)
+
+    @operation
+    def alive(self) -> Call[bool]:
+        """Whether the server's process responds; one attempt, and no error."""
+        return Call(method="GET", path="/livez", parse=yes, otherwise=False)
+
+    @operation
+    def ready(self) -> Call[bool]:
+        """Whether the server is ready; one attempt, and no error."""
+        return Call(method="GET", path="/readyz", parse=yes, otherwise=False)
+
+    @operation
+    def metrics(self) -> Call[str]:
+        """Counters and gauges in the text format of Prometheus."""
+        return read("/metrics", bytes.decode)

@@ -1,0 +1,320 @@
+"""The clients: one sends its calls at once, the other when they are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from contextlib import aclosing, closing
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import tenacity
+from httpx_sse import EventSource
+
+from liverank.client import exports
+from liverank.client.batches import Batch, Edges, batch_call, new_key
+from liverank.client.call import Asynchronous, Call, Synchronous, T
+from liverank.client.calls import Calls
+from liverank.client.connection import (
+    Retries,
+    http_options,
+    refusal_of,
+    request_options,
+    result_of,
+    result_without,
+    unreachable,
+)
+from liverank.client.events import TIMEOUT, Position
+from liverank.client.exports import AsyncExport, Export
+from liverank.client.responses import Accepted, Outcome, Receipt, Rejected
+from liverank.edges import Columns
+from liverank.errors import InvalidInput, ServerError, ServerUnreachable
+
+
+class Client(Synchronous, Calls):
+    """One server. Threads may share it: connections are kept in a pool.
+
+    with Client() as client:
+        receipt = client.send("default", insert=[("a", "b"), ("b", "c")])
+        for place in client.top("default", k=3, min_version=receipt.version).ranks:
+            print(place.vertex, place.rank)
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """url: None: LIVERANK_URL, or http://127.0.0.1:8080 if it is not set
+        api_key: sent with every call; None: LIVERANK_API_KEY, if it is set
+        """
+        options = http_options(url, api_key)
+        self.url: str = options["base_url"]
+        try:
+            self._http = httpx.Client(**options, transport=transport)
+        except httpx.InvalidURL as error:
+            raise ServerUnreachable(self.url, str(error)) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._http.close()
+
+    def _run(self, call: Call[T]) -> T:
+        attempts = tenacity.Retrying(**Retries(call).options())
+        try:
+            response = attempts(self._http.request, **request_options(call))
+        except httpx.TransportError as error:
+            return result_without(call, self.url, error)
+        return result_of(call, response)
+
+    def _follow(self, call: Call[T]) -> Iterator[T]:
+        position = Position(call, self.url)
+        while True:
+            lost: httpx.TransportError | None = None
+            with closing(self._open(position.call)) as response:
+                try:
+                    for received in EventSource(response).iter_sse():
+                        event = position.event(received)
+                        if event is None:
+                            break
+                        yield event
+                except httpx.TransportError as error:
+                    lost = error
+            time.sleep(position.pause(lost))
+
+    def _export(self, call: Call[None]) -> Export:
+        return Export(call, partial(self._open, timeout=exports.TIMEOUT), self.url)
+
+    def _open(self, call: Call[Any], timeout: httpx.Timeout = TIMEOUT) -> httpx.Response:
+        """The response of a stream, of which nothing is read yet. Raises ClientError."""
+        request = self._http.build_request(**request_options(call) | {"timeout": timeout})
+        attempts = tenacity.Retrying(**Retries(call).options())
+        try:
+            response: httpx.Response = attempts(self._send_stream, request)
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from error
+        if not response.is_success:
+            raise refusal_of(response)
+        return response
+
+    def _send_stream(self, request: httpx.Request) -> httpx.Response:
+        response = self._http.send(request, stream=True)
+        if not response.is_success:
+            response.read()
+        return response
+
+    def send_all(
+        self,
+        graph: str,
+        batches: Iterable[Batch | Edges],
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        weight: str | None = None,
+        key: str | None = None,
+    ) -> list[Receipt]:
+        """Sends batches one after the other, each as the iterator yields it, and waits only for the
+        ranks of the last, which are those of all; returns the receipts of all.
+
+        batches  each a Batch, or edges to insert as `insert` takes them
+        key      the start of their idempotency keys: a stream that is sent again with it is
+                 applied once; None: a new one
+
+        Raises InvalidInput if there are none. Raises ServerError if a batch was rejected; those
+        sent meanwhile are applied.
+        """
+        stream = _Stream(graph, Columns(source, target, weight), key)
+        for batch in batches:
+            if stream.is_waiting:
+                if stream.versions:
+                    stream.settle(self.batch(graph, stream.versions[0]))
+                stream.versions.append(self._run(stream.accepted()).version)
+            stream.put(batch)
+        last = self._run(stream.last())
+        while stream.versions:
+            stream.settle(self.batch(graph, stream.versions[0]))
+        return [*stream.receipts, last]
+
+
+class AsyncClient(Asynchronous, Calls):
+    """`Client` for asyncio: its calls are awaited. One event loop at a time may use it.
+
+    async with AsyncClient() as client:
+        receipt = await client.send("default", insert=[("a", "b"), ("b", "c")])
+        top = await client.top("default", k=3, min_version=receipt.version)
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """The arguments of Client."""
+        options = http_options(url, api_key)
+        self.url: str = options["base_url"]
+        try:
+            self._http = httpx.AsyncClient(**options, transport=transport)
+        except httpx.InvalidURL as error:
+            raise ServerUnreachable(self.url, str(error)) from error
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def _run(self, call: Call[T]) -> T:
+        attempts = tenacity.AsyncRetrying(**Retries(call).options())
+        try:
+            response: httpx.Response = await attempts(self._http.request, **request_options(call))
+        except httpx.TransportError as error:
+            return result_without(call, self.url, error)
+        return result_of(call, response)
+
+    async def _follow(self, call: Call[T]) -> AsyncIterator[T]:
+        position = Position(call, self.url)
+        while True:
+            lost: httpx.TransportError | None = None
+            async with aclosing(await self._open(position.call)) as response:
+                try:
+                    async for received in EventSource(response).aiter_sse():
+                        event = position.event(received)
+                        if event is None:
+                            break
+                        yield event
+                except httpx.TransportError as error:
+                    lost = error
+            await asyncio.sleep(position.pause(lost))
+
+    def _export(self, call: Call[None]) -> AsyncExport:
+        return AsyncExport(call, partial(self._open, timeout=exports.TIMEOUT), self.url)
+
+    async def _open(self, call: Call[Any], timeout: httpx.Timeout = TIMEOUT) -> httpx.Response:
+        """The response of a stream, of which nothing is read yet. Raises ClientError."""
+        request = self._http.build_request(**request_options(call) | {"timeout": timeout})
+        attempts = tenacity.AsyncRetrying(**Retries(call).options())
+        try:
+            response: httpx.Response = await attempts(self._send_stream, request)
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from error
+        if not response.is_success:
+            raise refusal_of(response)
+        return response
+
+    async def _send_stream(self, request: httpx.Request) -> httpx.Response:
+        response = await self._http.send(request, stream=True)
+        if not response.is_success:
+            await response.aread()
+        return response
+
+    async def send_all(
+        self,
+        graph: str,
+        batches: Iterable[Batch | Edges] | AsyncIterable[Batch | Edges],
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        weight: str | None = None,
+        key: str | None = None,
+    ) -> list[Receipt]:
+        """`Client.send_all`; the batches may come from an asynchronous iterator."""
+        stream = _Stream(graph, Columns(source, target, weight), key)
+        async for batch in _iterated(batches):
+            if stream.is_waiting:
+                if stream.versions:
+                    stream.settle(await self.batch(graph, stream.versions[0]))
+                stream.versions.append((await self._run(stream.accepted())).version)
+            stream.put(batch)
+        last = await self._run(stream.last())
+        while stream.versions:
+            stream.settle(await self.batch(graph, stream.versions[0]))
+        return [*stream.receipts, last]
+
+
+class _Stream:
+    """The calls of a stream of batches: only the last of them waits for its ranks.
+
+    versions  of the batches on disk whose outcome is not known yet, oldest first. The oldest is
+              asked for before each batch is sent, so that a rejection ends a long stream early
+    receipts  of the batches before these
+    """
+
+    def __init__(self, graph: str, columns: Columns, key: str | None) -> None:
+        self.versions: deque[int] = deque()
+        self.receipts: list[Receipt] = []
+        self._graph = graph
+        self._columns = columns
+        self._key = key or new_key()
+        self._number = 0
+        self._batch: Batch | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a batch is still to be sent."""
+        return self._batch is not None
+
+    def put(self, batch: Batch | Edges) -> None:
+        self._batch = batch if isinstance(batch, Batch) else Batch(batch)
+        self._number += 1
+
+    def settle(self, outcome: Outcome) -> None:
+        """Records the outcome of the oldest version. Raises ServerError if it was rejected."""
+        if isinstance(outcome, Receipt):
+            self.receipts.append(outcome)
+            self.versions.popleft()
+        elif isinstance(outcome, Rejected):
+            status = int(outcome.problem.get("status", httpx.codes.INTERNAL_SERVER_ERROR))
+            detail = f"batch {outcome.version}: {outcome.problem.get('detail', outcome.status)}"
+            raise ServerError(status, {**outcome.problem, "detail": detail})
+
+    def accepted(self) -> Call[Accepted]:
+        """Sends the batch that waits, which is not the last."""
+        return self._call("durable", Accepted)
+
+    def last(self) -> Call[Receipt]:
+        """Sends the batch that waits, which is the last. Raises InvalidInput if there is none."""
+        if self._batch is None:
+            raise InvalidInput("batches", "expected at least one batch, got none")
+        return self._call("ranked", Receipt)
+
+    def _call(self, wait: str, result: type[T]) -> Call[T]:
+        assert self._batch is not None
+        key = f"{self._key}-{self._number}"
+        return batch_call(self._graph, self._batch, self._columns, wait, key, result)
+
+
+async def _iterated(batches: Any) -> AsyncIterator[Any]:
+    if isinstance(batches, AsyncIterable):
+        async for batch in batches:
+            yield batch
+    else:
+        for batch in batches:
+            yield batch

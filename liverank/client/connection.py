@@ -1,0 +1,159 @@
+"""What both clients do about addresses, retries and refusals."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import msgspec
+import tenacity
+
+from liverank.client.call import Call, T
+from liverank.errors import ServerError, ServerUnreachable
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+CONNECT_SECONDS = 5.0
+RESPONSE_SECONDS = 600.0
+"""A receipt follows the ranking, which takes minutes for a large new graph."""
+
+RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)
+"""Seconds before each retry after a lost connection, less up to a quarter at random."""
+
+QUEUE_SECONDS = 600.0
+"""How long to retry while the queue of the graph is full (429)."""
+
+BUSY_SECONDS = 30.0
+"""How long to retry while the server is busy, starting or stopping (503 with Retry-After)."""
+
+_HOPELESS = (httpx.ReadTimeout, httpx.UnsupportedProtocol)
+"""A second timeout would take as long, and an invalid URL remains invalid."""
+
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout)
+
+
+def http_options(url: str | None, api_key: str | None) -> dict[str, Any]:
+    """Arguments of both HTTP clients. None: LIVERANK_URL and LIVERANK_API_KEY, if they are set."""
+    key = api_key or os.environ.get("LIVERANK_API_KEY")
+    return {
+        "base_url": (url or os.environ.get("LIVERANK_URL") or DEFAULT_URL).rstrip("/"),
+        "headers": {"Authorization": f"Bearer {key}"} if key else None,
+        "timeout": httpx.Timeout(RESPONSE_SECONDS, connect=CONNECT_SECONDS),
+    }
+
+
+def request_options(call: Call[Any]) -> dict[str, Any]:
+    """Arguments of one HTTP request."""
+    options: dict[str, Any] = {
+        "method": call.method,
+        "url": call.path,
+        "params": dict(call.query),
+        "content": call.body,
+        "headers": dict(call.headers),
+    }
+    if call.otherwise is not None:
+        options["timeout"] = CONNECT_SECONDS
+    return options
+
+
+class Retries:
+    """When one call is sent again, for tenacity: after a refusal that says when, and after a lost
+    connection if the call is repeatable or was not sent.
+    """
+
+    def __init__(self, call: Call[Any]) -> None:
+        self._call = call
+        self._lost = 0
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of tenacity's Retrying and AsyncRetrying."""
+        return {
+            "retry": self._is_useful,
+            "wait": self._pause,
+            "stop": self._is_enough,
+            "retry_error_callback": _outcome,
+        }
+
+    def _is_useful(self, state: tenacity.RetryCallState) -> bool:
+        if self._call.otherwise is not None:
+            return False
+        error = _error(state)
+        if error is None:
+            response = _outcome(state)
+            busy = response.status_code == httpx.codes.SERVICE_UNAVAILABLE
+            return response.status_code == httpx.codes.TOO_MANY_REQUESTS or (
+                busy and "Retry-After" in response.headers
+            )
+        self._lost += 1
+        may_repeat = self._call.repeatable or isinstance(error, _UNSENT)
+        return isinstance(error, httpx.TransportError) and (
+            may_repeat and not isinstance(error, _HOPELESS)
+        )
+
+    def _pause(self, state: tenacity.RetryCallState) -> float:
+        if _error(state) is None:
+            return _seconds(_outcome(state).headers.get("Retry-After", ""))
+        if self._lost > len(RETRY_PAUSES):
+            return 0.0
+        return RETRY_PAUSES[self._lost - 1] * random.uniform(0.75, 1.0)
+
+    def _is_enough(self, state: tenacity.RetryCallState) -> bool:
+        if _error(state) is not None:
+            return self._lost > len(RETRY_PAUSES)
+        full = _outcome(state).status_code == httpx.codes.TOO_MANY_REQUESTS
+        waited = (state.seconds_since_start or 0.0) + state.upcoming_sleep
+        return waited > (QUEUE_SECONDS if full else BUSY_SECONDS)
+
+
+def result_of(call: Call[T], response: httpx.Response) -> T:
+    """Raises ServerError."""
+    if response.is_success:
+        return call.parse(response.content)
+    if call.otherwise is not None:
+        return call.otherwise
+    raise refusal_of(response)
+
+
+def refusal_of(response: httpx.Response) -> ServerError:
+    return ServerError(response.status_code, _problem_of(response))
+
+
+def result_without(call: Call[T], url: str, error: httpx.TransportError) -> T:
+    """The result where no response came. Raises ServerUnreachable."""
+    if call.otherwise is not None:
+        return call.otherwise
+    raise unreachable(url, error) from error
+
+
+def unreachable(url: str, error: httpx.TransportError) -> ServerUnreachable:
+    return ServerUnreachable(url, str(error) or type(error).__name__)
+
+
+def _error(state: tenacity.RetryCallState) -> BaseException | None:
+    assert state.outcome is not None
+    return state.outcome.exception()
+
+
+def _outcome(state: tenacity.RetryCallState) -> httpx.Response:
+    """The last response. Raises the error of the last attempt."""
+    assert state.outcome is not None
+    response: httpx.Response = state.outcome.result()
+    return response
+
+
+def _seconds(retry_after: str) -> float:
+    """1 for a date, which proxies may send."""
+    return float(retry_after) if retry_after.isdecimal() else 1.0
+
+
+def _problem_of(response: httpx.Response) -> Mapping[str, Any]:
+    try:
+        document = msgspec.json.decode(response.content)
+    except msgspec.DecodeError:
+        document = None
+    if isinstance(document, dict):
+        return document
+    return {"title": response.reason_phrase, "detail": response.text[:200]}

@@ -1,0 +1,331 @@
+"""Responses of the server, as the client returns them. docs/api.md explains every member.
+
+A member that a newer server adds is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from liverank.errors import needs
+from liverank.tables import Tabular
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Key = str | int
+Pair = tuple[Key, Key]
+
+Strategy = Literal[
+    "auto",
+    "static",
+    "naive-dynamic",
+    "dynamic-traversal",
+    "dynamic-frontier",
+    "dynamic-frontier-prune",
+    "residual",
+]
+Dangling = Literal["uniform", "self-loop"]
+Storage = Literal["float64", "float32"]
+KeyKind = Literal["string", "integer"]
+Method = Literal["hybrid", "push", "pull"]
+Target = Literal["error", "settled-top-k"]
+Direction = Literal["out", "in"]
+Scope = Literal["read", "write", "admin"]
+OnConflict = Literal["replace", "add"]
+
+
+# Graphs
+
+
+class GraphOptions(msgspec.Struct, frozen=True):
+    damping: float
+    dangling: Dangling
+    strategy: str
+    target_error: float
+    storage: Storage
+    keys: KeyKind
+    weighted: bool = False
+
+
+class GraphInfo(msgspec.Struct, frozen=True):
+    """memory: bytes, by purpose."""
+
+    graph: str
+    version: int
+    revision: int
+    vertices: int
+    edges: int
+    error_bound: float
+    backend: str
+    options: GraphOptions
+    memory: dict[str, int]
+
+
+class CheckpointTaken(msgspec.Struct, frozen=True):
+    """pause_seconds: how long batches had to wait."""
+
+    version: int
+    revision: int
+    bytes: int
+    write_seconds: float
+    pause_seconds: float
+
+
+# API keys
+
+
+class ApiKeyInfo(msgspec.Struct, frozen=True):
+    """graphs: the graphs that the key is valid for; None: all."""
+
+    id: str
+    name: str
+    scope: Scope
+    graphs: list[str] | None
+    created: str
+
+
+class NewApiKey(ApiKeyInfo, frozen=True):
+    """key: the key itself, which only this response has."""
+
+    key: str
+
+
+# Batches
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The result of a batch. seconds: by stage; reweighted: edges with another weight."""
+
+    version: int
+    ranked_version: int
+    revision: int
+    inserted: int
+    already_present: int
+    deleted: int
+    not_found: int
+    new_vertices: int
+    strategy: str
+    iterations: int
+    touched_vertices: int
+    error_bound: float
+    converged: bool
+    seconds: dict[str, float]
+    reweighted: int = 0
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The batch is on disk; its ranks follow."""
+
+    version: int
+    status: Literal["durable"]
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """The batch is on disk and not yet ranked."""
+
+    version: int
+    status: Literal["pending"]
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """The batch is not in the graph: it could not be applied, or (`lost`) was damaged on disk."""
+
+    version: int
+    status: Literal["rejected", "lost"]
+    problem: dict[str, Any]
+
+
+Outcome = Receipt | Pending | Rejected
+
+
+# Ranks
+
+
+class RankedVertex(msgspec.Struct, frozen=True):
+    vertex: Key
+    rank: float
+
+
+class _Places(Tabular):
+    """ranks: best first."""
+
+    __slots__ = ()
+    ranks: list[RankedVertex]
+
+    def to_dict(self) -> dict[Key, float]:
+        """The rank of each vertex, best first."""
+        return {place.vertex: place.rank for place in self.ranks}
+
+    def to_arrow(self) -> pa.Table:
+        return _table([place.vertex for place in self.ranks], [place.rank for place in self.ranks])
+
+
+class VertexRank(RankedVertex, frozen=True):
+    version: int
+    revision: int
+    error_bound: float
+
+
+class RankList(Tabular, msgspec.Struct, frozen=True):
+    """The ranks of the requested vertices in their order; None for an unknown vertex."""
+
+    version: int
+    revision: int
+    error_bound: float
+    ranks: list[float | None]
+    vertices: Sequence[Key] = ()
+
+    def to_dict(self) -> dict[Key, float | None]:
+        """The rank of each requested vertex."""
+        return dict(zip(self.vertices, self.ranks, strict=True))
+
+    def to_arrow(self) -> pa.Table:
+        return _table(self.vertices, self.ranks)
+
+
+class TopRanks(_Places, msgspec.Struct, frozen=True):
+    """ranks: best first."""
+
+    version: int
+    revision: int
+    error_bound: float
+    ranks: list[RankedVertex]
+
+
+# Edges
+
+
+class Neighbor(msgspec.Struct, frozen=True):
+    vertex: Key
+    weight: float = 1.0
+
+
+class Neighbors(msgspec.Struct, frozen=True):
+    """degree: the number of all neighbours."""
+
+    vertex: Key
+    version: int
+    direction: Direction
+    degree: int
+    neighbors: list[Neighbor]
+
+
+class Subgraph(msgspec.Struct, frozen=True):
+    """Vertices and the edges among them: (source, target).
+
+    unknown  keys that the graph does not have
+    weights  of the edges; None for an unweighted graph
+    """
+
+    version: int
+    vertices: list[Key]
+    unknown: list[Key]
+    edges: list[Pair]
+    weights: list[float] | None = None
+
+
+# Changes
+
+
+class _ChangeEvent(msgspec.Struct, frozen=True, tag_field="event", tag=str.lower):
+    """id: `changes` continues after this event if it is given as `last_event_id`."""
+
+    id: str
+    version: int
+    revision: int
+    error_bound: float
+
+
+class Snapshot(_ChangeEvent, frozen=True):
+    """top: best first. The first event, from which the others continue."""
+
+    top: list[RankedVertex]
+
+
+class Gap(_ChangeEvent, frozen=True):
+    """Events before it are lost: forget what they said, and continue from `top`."""
+
+    reason: Literal["epoch", "too-old", "future"]
+    top: list[RankedVertex]
+
+
+class Change(_ChangeEvent, frozen=True):
+    """What changed in one published revision; docs/api.md explains the members.
+
+    time     of the publication, Unix seconds
+    seconds  by stage of the slowest batch
+    """
+
+    time: float
+    seconds: dict[str, float]
+    entered: list[RankedVertex]
+    left: list[RankedVertex]
+    moved: list[RankedVertex]
+    truncated: bool
+    deferred: bool
+
+
+ChangeEvent = Snapshot | Gap | Change
+
+
+# Personalized ranks
+
+
+class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A query: docs/api.md explains its members.
+
+    seeds         the weight of each seed; scaled to sum 1
+    target_error  None: the graph's
+    """
+
+    seeds: dict[Key, float]
+    k: int = 10
+    method: Method = "hybrid"
+    target_error: float | None = None
+    target: Target = "error"
+
+
+class PersonalizedAnswer(_Places, msgspec.Struct, frozen=True):
+    """settled: number of first places that are proven correct."""
+
+    ranks: list[RankedVertex]
+    error_bound: float
+    settled: int
+    method: str
+    iterations: int
+
+
+class PersonalizedRanks(PersonalizedAnswer, frozen=True):
+    vertex: Key
+    version: int
+    revision: int
+
+
+class PersonalizedAnswers(msgspec.Struct, frozen=True):
+    """answers: in the order of the queries, all of one version."""
+
+    version: int
+    revision: int
+    answers: list[PersonalizedAnswer]
+
+
+class WatchedRanks(PersonalizedAnswer, frozen=True):
+    """The answer to a watched query for the newest version."""
+
+    name: str
+    version: int
+    revision: int
+    k: int
+    target_error: float
+    seeds: dict[str, float]
+
+
+def _table(vertices: Sequence[Key], ranks: Sequence[float | None]) -> pa.Table:
+    with needs("engine"):
+        import pyarrow as pa
+    kind = pa.int64() if vertices and isinstance(vertices[0], int) else pa.string()
+    return pa.table({"vertex": pa.array(vertices, kind), "rank": pa.array(ranks, pa.float64())})

@@ -1,0 +1,229 @@
+"""PageRank of a frame or a graph in this process: `liverank.pagerank`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from liverank.edges import Columns, EdgeColumns, as_list, key_column, read_edges
+from liverank.errors import InvalidInput, needs
+from liverank.tables import Tabular
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from gpu import Engine
+
+    Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking(Tabular):
+    """The ranks of all vertices of a graph; they sum to 1.
+
+    vertices     their keys: in order of first appearance for pairs and frames, in the order of the
+                 graph or matrix otherwise
+    ranks        float64[len(vertices)]
+    error_bound  proven upper bound on the L1 distance to the exact ranks
+    converged    whether the error bound met target_error
+    iterations   sweeps over all vertices plus rounds over a work list
+    edges        number of distinct edges; for an undirected graph in both directions
+    duplicates   number of edges that repeat another and count once; the last weight counts
+    backend      `cpu` or `cuda`
+    """
+
+    vertices: Sequence[Any] | pa.Array
+    ranks: NDArray[np.float64]
+    error_bound: float
+    converged: bool
+    iterations: int
+    edges: int
+    duplicates: int
+    backend: str
+
+    def __len__(self) -> int:
+        return len(self.vertices)
+
+    def __iter__(self) -> Iterator[tuple[Any, float]]:
+        return zip(as_list(self.vertices), self.ranks.tolist(), strict=True)
+
+    def to_dict(self) -> dict[Any, float]:
+        """The rank of each vertex."""
+        return dict(self)
+
+    def to_arrow(self) -> pa.Table:
+        """Columns `vertex` and `rank`, without a copy. Raises InvalidInput for vertices that Arrow
+        cannot hold, such as objects of a NetworkX graph.
+        """
+        import pyarrow as pa
+
+        try:
+            vertices = self.vertices if isinstance(self.vertices, pa.Array) else None
+            vertices = pa.array(self.vertices) if vertices is None else vertices
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            message = f"they do not fit into a column, use to_dict(): {error}"
+            raise InvalidInput("vertices", message) from error
+        return pa.table({"vertex": vertices, "rank": pa.array(self.ranks)})
+
+    def top(self, k: int = 10) -> dict[Any, float]:
+        """The k vertices of highest rank, best first; equal ranks in the order of `vertices`."""
+        import numpy as np
+
+        best = np.argsort(-self.ranks, kind="stable")[:k]
+        vertices = self.vertices
+        if hasattr(vertices, "take"):
+            names = vertices.take(best).to_pylist()
+        else:
+            names = [vertices[place] for place in best]
+        return dict(zip(names, self.ranks[best].tolist(), strict=True))
+
+
+def pagerank(
+    edges: Any,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    weight: str | None = None,
+    directed: bool | None = None,
+    personalization: Any = None,
+    damping: float = 0.85,
+    dangling: Literal["uniform", "self-loop"] = "uniform",
+    target_error: float = 1e-6,
+    max_iterations: int = 500,
+    backend: Literal["auto", "cpu", "cuda"] = "auto",
+) -> Ranking:
+    """The PageRank of a frame of edges, pairs, a sparse matrix or a graph: see liverank.edges.
+
+    source, target   the columns of a frame; None: columns of these names, or the only two
+    weight           the column, the attribute of edges of a graph, or `data` for the entries of a
+                     matrix: an edge is followed in proportion to its weight, as in NetworkX. None:
+                     unweighted, unless the edges are (source, target, weight)
+    directed         False: each edge counts in both directions; None: as a graph says itself, and
+                     True for everything else
+    personalization  where walks start and restart: the weight of each vertex, as a mapping or a
+                     frame of two columns; None: everywhere
+    damping          probability of following an edge instead of restarting; above 0, below 1
+    dangling         a vertex without out-edges leads to all vertices, or (with personalization)
+                     back to its vertices: `uniform`; or every vertex has a `self-loop`
+    target_error     the proven L1 error at which the solve stops; above 0, at most 2
+    max_iterations   the most sweeps over all vertices
+    backend          auto: CUDA if there is a device
+
+    Raises InvalidInput for edges that cannot be used, gpu.EngineError for options that cannot and
+    for a lack of memory, MissingPackage without the extra `engine`.
+    """
+    with needs("engine"):
+        from gpu import EdgeBatch, Engine, Options
+    columns = read_edges(edges, Columns(source, target, weight), directed)
+    weights = columns.weights
+    options = Options(
+        damping=damping,
+        dangling=dangling,
+        target_error=target_error,
+        max_iterations=max_iterations,
+        weighted=weights is not None,
+    )
+    vertices, sources, targets = indexed(columns)
+    engine = Engine(options, backend)
+    if weights is not None and len(weights):
+        weights = weights.to_numpy() if hasattr(weights, "to_numpy") else as_list(weights)
+    else:
+        weights = None
+    batch = EdgeBatch(sources, targets, vertices=len(vertices), weights=weights)
+    change = engine.apply(batch)
+    seeds = None if personalization is None else _weights(personalization)
+    return rank(engine, vertices, seeds, change.already_present)
+
+
+def rank(
+    engine: Engine,
+    vertices: Sequence[Any] | pa.Array,
+    seeds: Mapping[Any, float] | None = None,
+    duplicates: int = 0,
+) -> Ranking:
+    """The ranks of an engine's graph, whose ids are the positions in `vertices`."""
+    import numpy as np
+
+    target_error = engine.options.target_error
+    if seeds is None:
+        result = engine.update("auto")
+        ranks, error_bound, iterations = (
+            engine.publish().to_numpy(),
+            result.error_bound,
+            result.iterations,
+        )
+    else:
+        ids, weights = _seed_ids(vertices, seeds)
+        answer = engine.personalized(ids, weights, k=max(1, len(vertices)))
+        ranks = np.zeros(len(vertices), np.float64)
+        ranks[answer.vertices] = answer.ranks
+        error_bound, iterations = answer.error_bound, answer.iterations
+    return Ranking(
+        vertices,
+        ranks,
+        error_bound,
+        error_bound <= target_error,
+        iterations,
+        engine.edges,
+        duplicates,
+        engine.backend,
+    )
+
+
+def indexed(edges: EdgeColumns) -> tuple[Sequence[Any] | pa.Array, Ids, Ids]:
+    """The vertices of the edges, and the ends of each edge as positions among them."""
+    import numpy as np
+    import pyarrow as pa
+
+    if isinstance(edges.vertices, range):
+        return edges.vertices, edges.sources, edges.targets
+    if isinstance(edges.sources, list):
+        place = {vertex: number for number, vertex in enumerate(edges.vertices or ())}
+        ends = [
+            np.fromiter((place.setdefault(key, len(place)) for key in column), np.int64)
+            for column in (edges.sources, edges.targets)
+        ]
+        return list(place), ends[0], ends[1]
+    columns = [
+        column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+        for column in (edges.sources, edges.targets)
+    ]
+    both = pa.chunked_array([*columns[0].chunks, *columns[1].chunks], columns[0].type)
+    codes = both.combine_chunks().dictionary_encode()
+    ids = codes.indices.to_numpy().astype(np.int64)
+    return codes.dictionary, ids[: len(edges)], ids[len(edges) :]
+
+
+def _weights(personalization: Any) -> Mapping[Any, float]:
+    if isinstance(personalization, Mapping):
+        return personalization
+    import pyarrow as pa
+
+    if not hasattr(personalization, "__arrow_c_stream__"):
+        got = type(personalization).__name__
+        raise InvalidInput("personalization", f"expected a mapping or a frame, got {got}")
+    table = pa.table(personalization)
+    if table.num_columns != 2:
+        got = ", ".join(table.column_names)
+        raise InvalidInput("personalization", f"expected columns vertex and weight, got {got}")
+    keys = key_column(table.column(0), table.column_names[0]).to_pylist()
+    if len(set(keys)) < len(keys):
+        raise InvalidInput("personalization", "expected each vertex once")
+    return dict(zip(keys, table.column(1).to_pylist(), strict=True))
+
+
+def _seed_ids(
+    vertices: Sequence[Any] | pa.Array, seeds: Mapping[Any, float]
+) -> tuple[Ids, NDArray[np.float64]]:
+    """The positions of the seeds, and their weights. Raises InvalidInput for an unknown vertex."""
+    import numpy as np
+
+    place = {vertex: number for number, vertex in enumerate(as_list(vertices)) if vertex in seeds}
+    for vertex in seeds:
+        if vertex not in place:
+            raise InvalidInput("personalization", f"{vertex!r} is not a vertex of the graph")
+    ids = np.array([place[vertex] for vertex in seeds], np.int64)
+    return ids, np.array(list(seeds.values()), np.float64)

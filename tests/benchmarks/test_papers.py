@@ -1,0 +1,128 @@
+"""What the benchmarks of the two papers on generators and kernels compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import kim
+from benchmarks import preferential_attachment as attachment
+from gpu.backends import backend_named
+from gpu.generate import grid, preferential_attachment, uniform
+from gpu.operations.backend import Backend
+from tests.cuda_emulator.emulated import emulated_backend
+from tests.cuda_emulator.harness import CpuLoader
+
+FIGURE_1 = (
+    *((0, 1), (0, 2), (0, 4), (0, 5), (2, 3), (4, 5)),
+    *((4, 6), (5, 7), (3, 6), (6, 7), (7, 9), (8, 9)),
+)
+"""A network with what the paper's text says of figure 1: 10 vertices, 12 undirected edges, and
+neighbours of degree 1, 2, 3 and 3 at vertex 0.
+"""
+
+
+def load(order: str) -> kim.Load:
+    return CpuLoader(
+        "shuffled" if order == "shuffled" else "forward",
+        source=lambda _: kim.SOURCE.read_text(),
+        names={"kim": kim.NAMES},
+    )("kim")
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> Backend:
+    """An emulated device; fewer threads than a graph has vertices and edges."""
+    monkeypatch.setattr(kim, "BLOCKS", 2)
+    monkeypatch.setattr(kim, "THREADS", 50)
+    monkeypatch.setattr(kim, "REPEATS", 1)
+    return emulated_backend()
+
+
+def symmetric(name: str, vertices: int, edges: list[tuple[int, int]]) -> kim.Graph:
+    both = np.array(edges + [(v, u) for u, v in edges], np.int32).T.copy()
+    return kim.Graph(name, vertices, both[0], both[1], undirected=True)
+
+
+@pytest.mark.parametrize("method", kim.METHODS.values(), ids=lambda method: method.__name__)
+def test_one_iteration_on_figure_1_gives_vertex_0_what_the_paper_says(
+    emulated: Backend, method: type[kim.EdgeCentric]
+) -> None:
+    graph = symmetric("figure 1", 10, list(FIGURE_1))
+    ranked = kim.ranks(emulated, method(emulated, load("forward"), graph), count=1)
+    assert ranked[0] == pytest.approx(0.199, abs=5e-4)
+    assert ranked.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("order", ["forward", "shuffled"])
+@pytest.mark.parametrize("method", kim.METHODS.values(), ids=lambda method: method.__name__)
+def test_ten_iterations_are_those_of_the_equation(
+    emulated: Backend, method: type[kim.EdgeCentric], order: str
+) -> None:
+    streets = [ends.astype(np.int32) for ends in grid(12, 14, keep=0.8, seed=2)]
+    attached = preferential_attachment(300, 3, seed=1).columns()
+    for graph in (
+        kim.Graph("directed", 300, *attached),
+        kim.Graph("directed, random", 400, *uniform(400, 2000, seed=1)),
+        kim.Graph("undirected", 168, streets[0], streets[1], undirected=True),
+    ):
+        exact = kim.expected(emulated, graph)
+        in_double = kim.ranks(emulated, method(emulated, load(order), graph, np.float64))
+        assert np.abs(in_double - exact).sum() < 1e-14
+        in_single = kim.ranks(emulated, method(emulated, load(order), graph))
+        assert in_single.dtype == np.float32
+        assert np.abs(in_single - exact).sum() < 1e-5
+
+
+def test_the_expected_ranks_are_those_of_networkx() -> None:
+    import networkx
+
+    graph = symmetric("figure 1", 10, list(FIGURE_1))
+    found = networkx.pagerank(networkx.Graph(FIGURE_1), alpha=0.85, tol=1e-13, max_iter=500)
+    ranked = kim.expected(backend_named("cpu"), graph, count=200)
+    assert ranked == pytest.approx([found[v] for v in range(10)], abs=1e-12)
+
+
+def test_the_queue_of_the_paper_is_at_most_d_long_and_shrinks_by_round() -> None:
+    for d, share in ((1, 1.0), (64, 0.95)):
+        sizes = attachment.queued(d, 1280, d, 0.0)
+        assert len(sizes) == 1280
+        assert sizes.max() <= d
+        assert sizes.max() == pytest.approx(share * d, rel=0.1)
+    assert attachment.queued(64, 1280, 64, 1.0).max() == 0
+    # P(u in the round) at most 512 / (51 · 512), times 512 edges
+    assert attachment.queued(512 * 51, 512, 512, 0.0).max() < 40
+    assert attachment.queued(512, 512, 512, 0.0).max() > 250
+
+
+@pytest.mark.parametrize("threads", attachment.BLOCKS)
+def test_any_number_of_threads_of_a_block_draws_the_graph(emulated: Backend, threads: int) -> None:
+    links = np.empty((1996, 4), np.int32)
+    attachment.draw_in_blocks(emulated, threads, 2000, links)
+    assert np.array_equal(links, preferential_attachment(2000, 4, seed=1).links)
+
+
+def test_each_number_of_threads_of_a_block_is_timed(emulated: Backend) -> None:
+    rows = attachment.threads_per_block(emulated, 2000)
+    assert [row["threads"] for row in rows] == [32, 64, 128, 256, 512, 1024]
+
+
+def test_the_measurements_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIVERANK_COMMIT", "test")
+    monkeypatch.setattr(attachment, "REPEATS", 1)
+    folder = str(tmp_path)
+    program = str(Path(attachment.__file__))
+    monkeypatch.setattr("sys.argv", [program, "--quick", "--results", folder])
+    attachment.main()
+    assert (tmp_path / "preferential-attachment-cpu.json").exists()
+
+
+def test_ten_of_our_sweeps_are_timed_on_the_same_graph(emulated: Backend) -> None:
+    graph = kim.Graph("random", 500, *uniform(500, 2500, seed=1))
+    ours = kim.by_us(backend_named("cpu"), graph)
+    assert ours["iterations_ms"] > 0
+    (edges, nodes) = kim.by_kim(emulated, load("forward"), graph)
+    assert edges["method"] == "edge-centric"
+    assert nodes["error"] < 1e-5

@@ -1,0 +1,85 @@
+"""Power losses at every sync: nothing that was acknowledged is lost, whatever the disk kept of the
+rest.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+from tests.crash.conftest import Record
+from tests.crash.recorded_disk import states
+from tests.service.graphs import batch, send, working
+
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+from gpu import Engine, OutOfMemory
+from tests.service.graphs import batch, opened, send, submit
+
+directory = Path(sys.argv[1])
+pipeline = opened(directory)
+answers = os.open(directory / "answers", os.O_WRONLY | os.O_CREAT)
+apply = Engine.apply
+
+def fail(*_):
+    raise OutOfMemory("a batch", 10, 1)
+
+for number in range(24):
+    one = batch([(str(number), str(number + 1))], key=f"k{number}")
+    rejected = number % 6 == 5
+    if rejected:
+        Engine.apply = fail
+    submit(pipeline, one)
+    error = one.ranked.exception()
+    Engine.apply = apply
+    assert (error is not None) == rejected
+    view = pipeline.view
+    answer = {"version": view.version, "edges": view.edges, "revision": view.revision}
+    os.write(answers, json.dumps(answer).encode() + b"\\n")
+    if number % 5 == 4:
+        pipeline.checkpoint().result()
+os._exit(0)
+"""
+
+STEP = 2
+"""Every second sync is tried: all of them take twice as long."""
+
+
+def test_nothing_acknowledged_is_lost_by_a_power_loss_at_any_sync(
+    record: Record, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    events = record(PROGRAM, data)
+    choose = random.Random(0)
+    tried = 0
+    for number, disk in states(events, data):
+        acknowledged = [json.loads(line) for line in disk.current("answers").splitlines()]
+        tried += 1
+        if not acknowledged or tried % STEP:
+            continue
+        for kept in (None, choose):
+            state = tmp_path / "state"
+            shutil.rmtree(state, ignore_errors=True)
+            disk.write_state(state, kept)
+            _check(state, acknowledged, f"event {number}, {'part' if kept else 'nothing'} kept")
+    assert tried > 100
+
+
+def _check(state: Path, acknowledged: list[dict[str, int]], where: str) -> None:
+    last = acknowledged[-1]
+    with working(state) as pipeline:
+        view = pipeline.view
+        assert last["version"] <= view.version <= last["version"] + 1, where
+        # a batch without an answer may have been committed, and not yet rejected
+        unanswered = view.version - last["version"]
+        assert last["edges"] <= view.edges <= last["edges"] + unanswered, where
+        assert view.revision >= last["revision"], where
+        number = last["version"] - 1
+        if number % 6 != 5:
+            repeat = batch([(str(number), str(number + 1))], key=f"k{number}")
+            assert send(pipeline, repeat)["version"] == last["version"], where
+        assert not list(state.glob("damaged-*")), where
+        assert not list(state.glob("checkpoints/damaged-*")), where

@@ -1,0 +1,134 @@
+"""Changes of ranks against what was last told, on every backend."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import EdgeBatch, Engine, Options, RankReference, Ranks
+from gpu.operations.backend import Backend
+from gpu.types import Storage, VertexOrder
+
+
+def _expected(ranks: NDArray[np.float64], told: NDArray[np.float64], threshold: float) -> set[int]:
+    return set(np.flatnonzero(np.abs(ranks - told) > threshold * told).tolist())
+
+
+@pytest.mark.any_thread_order
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("threshold", [0.0, 0.05, 3.0])
+@pytest.mark.parametrize("count", [1, 31, 20_000])
+def test_exactly_the_changed_ranks_are_listed(
+    count: int, threshold: float, dtype: type[np.generic], backend: Backend
+) -> None:
+    random = np.random.default_rng(count)
+    values = random.random(count).astype(dtype)
+    mass = 1.7
+    earlier = values.astype(np.float64) / mass
+    earlier[random.random(count) < 0.5] *= 1.1
+    earlier[random.random(count) < 0.2] *= 0.2
+    earlier[random.random(count) < 0.1] = 0.0
+    expected = _expected(values.astype(np.float64) / mass, earlier, threshold)
+    on_device = [backend.device.to_device(array) for array in (values, earlier)]
+    for capacity in (count, 3):
+        found, listed = backend.select.list_changed(
+            on_device[0], mass, on_device[1], threshold, capacity
+        )
+        positions = backend.device.to_host(listed).tolist()
+        assert found == len(expected)
+        assert len(positions) == len(set(positions)) == min(found, capacity)
+        assert set(positions) <= expected
+
+
+def _followed(
+    backend: Backend, order: VertexOrder = "auto", storage: Storage = "float64"
+) -> tuple[Engine, np.random.Generator]:
+    engine = Engine(Options(vertex_order=order, storage=storage), backend)
+    return engine, np.random.default_rng(7)
+
+
+def _apply(engine: Engine, random: np.random.Generator, edges: int, vertices: int) -> Ranks:
+    sources, targets = random.integers(0, vertices, (2, edges))
+    engine.apply(EdgeBatch(sources, targets, vertices=vertices))
+    engine.update()
+    return engine.publish()
+
+
+@pytest.mark.parametrize("capacity", [1 << 16, 2])
+@pytest.mark.parametrize(("order", "storage"), [("auto", "float64"), ("degree", "float32")])
+def test_changes_follow_the_order_and_the_growth_of_the_graph(
+    order: VertexOrder, storage: Storage, capacity: int, backend: Backend
+) -> None:
+    engine, random = _followed(backend, order, storage)
+    engine.update()
+    reference = RankReference(engine.publish())  # of a graph without vertices
+    told = np.zeros(0)
+    threshold = 0.05
+    with patch("gpu.pagerank.ranks._CAPACITY", capacity):
+        for vertices in (300, 300, 320, 500, 500):
+            ranks = _apply(engine, random, 200, vertices)
+            current = ranks.to_numpy()
+            told = np.append(told, np.zeros(len(current) - len(told)))
+            expected = _expected(current, told, threshold)
+            changes = reference.changes(ranks, threshold, 40)
+            assert changes.found == len(expected)
+            assert len(changes.ids) == min(40, changes.found)
+            assert set(changes.ids.tolist()) <= expected
+            assert changes.values.tolist() == current[changes.ids].tolist()
+            differences = np.abs(current - told)
+            told_now = differences[changes.ids]
+            assert (np.diff(told_now) <= 0).all()
+            rest = sorted(expected - set(changes.ids.tolist()))
+            assert differences[rest].max(initial=0.0) <= told_now.min()
+            reference.tell(ranks, changes.ids)
+            told[changes.ids] = current[changes.ids]
+            everything = np.arange(len(current))
+            assert reference.of(everything).tolist() == told.tolist()
+
+
+def test_slow_drift_adds_up(backend: Backend) -> None:
+    engine, _ = _followed(backend)
+    engine.apply(EdgeBatch.of(insert=[(v, v + 1) for v in range(199)]))
+    engine.update()
+    ranks = engine.publish()
+    reference = RankReference(ranks)
+    found = []
+    for source in range(1, 60):
+        engine.apply(EdgeBatch.of(insert=[(source, 0)]))
+        engine.update()
+        ranks = engine.publish()
+        changes = reference.changes(ranks, 10.0, 5)
+        reference.tell(ranks, changes.ids)
+        found.append(changes.ids.tolist())
+    # no single step multiplies a rank by 11, but many together do
+    assert [] in found
+    assert [0] in found
+
+
+def test_nothing_is_listed_when_nothing_may_be(backend: Backend) -> None:
+    engine, random = _followed(backend)
+    reference = RankReference(_apply(engine, random, 200, 100))
+    changes = reference.changes(_apply(engine, random, 200, 100), 0.05, 0)
+    assert changes.found > 0
+    assert changes.ids.tolist() == changes.values.tolist() == []
+
+
+def test_removed_vertices_change_nothing_and_return_as_new_ones(backend: Backend) -> None:
+    engine = Engine(Options(target_error=1e-10), backend)
+    engine.apply(EdgeBatch.of(insert=[(v, (v + 1) % 10) for v in range(10)]))
+    engine.update()
+    reference = RankReference(engine.publish())
+    engine.apply(EdgeBatch.of(remove=[3]))
+    engine.update()
+    ranks = engine.publish()
+    changes = reference.changes(ranks, 0.01, 20)
+    assert 3 not in changes.ids.tolist()
+    assert changes.found == len(changes.ids) == 9
+    reference.tell(ranks, changes.ids)
+    assert reference.changes(ranks, 0.01, 20).found == 0
+    engine.apply(EdgeBatch.of(insert=[(2, 3), (3, 4)]))
+    engine.update()
+    assert 3 in reference.changes(engine.publish(), 0.01, 20).ids.tolist()

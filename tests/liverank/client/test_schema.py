@@ -1,0 +1,252 @@
+"""The client and the OpenAPI document of the server: every call, parameter and member of both."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from liverank.client import AsyncClient, Client, PersonalizedQuery, responses
+from liverank.client.call import Call, events, operation
+from liverank.client.calls import Calls
+from liverank.client.exports import MEDIA_TYPES, export
+from service.app import create_app
+from service.settings import Settings
+
+DOCUMENT = create_app(Settings()).openapi()
+SCHEMAS = DOCUMENT["components"]["schemas"]
+
+ARGUMENTS: dict[str, Any] = {
+    "graph": "g",
+    "name": "n",
+    "vertex": "v",
+    "vertices": ["v"],
+    "version": 1,
+    "identity": "i",
+    "scope": "read",
+    "graphs": ["g"],
+    "edges": [("a", "b")],
+    "insert": [("a", "b")],
+    "delete": [("a", "b")],
+    "queries": [PersonalizedQuery({"a": 1.0}, 3, "push", 0.1, "settled-top-k")],
+    "query": PersonalizedQuery({"a": 1.0}, 3, "push", 0.1),
+    "damping": 0.5,
+    "dangling": "self-loop",
+    "strategy": "static",
+    "target_error": 0.1,
+    "storage": "float32",
+    "keys": "integer",
+    "weighted": True,
+    "weight": None,
+    "on_conflict": "add",
+    "k": 3,
+    "offset": 2,
+    "method": "push",
+    "target": "error",
+    "min_version": 4,
+    "timeout": 2.0,
+    "key": "once",
+    "top": 5,
+    "threshold": 0.5,
+    "limit": 10,
+    "last_event_id": "e-1",
+    "source": None,
+    "format": "parquet",
+    "direction": "in",
+}
+"""A value for every parameter of every method that is not its default."""
+
+METHODS = {name: found for kind in Calls.__mro__ for name, found in vars(kind).items()}
+OPERATIONS = [
+    name for name, found in METHODS.items() if isinstance(found, operation | events | export)
+]
+NEGOTIATED = {"Content-Type", "Accept", "Accept-Encoding"}
+"""Headers that OpenAPI does not declare as parameters."""
+
+SHORTHANDS = {"append": "send", "insert": "send", "delete": "send"}
+"""Other ways to send a batch."""
+
+RESERVED = {"among"}
+"""Parameters that the server refuses."""
+
+WITHOUT = {"delete": {"on_conflict"}}
+"""Parameters that mean nothing to one of the other ways to send a batch."""
+
+BESIDE = {"ranks": {"vertices"}}
+"""Members that the client adds to a response."""
+
+
+def described(name: str) -> Call[Any]:
+    """The call with every parameter given."""
+    parameters = list(inspect.signature(getattr(Calls, name)).parameters)[1:]
+    call: Call[Any] = getattr(Calls, name)(None, **{each: ARGUMENTS[each] for each in parameters})
+    return call
+
+
+def endpoint_of(call: Call[Any]) -> tuple[str, dict[str, Any]]:
+    """The name of a call's endpoint, and its description."""
+    found = [
+        (f"{call.method} {path}", methods[call.method.lower()])
+        for path, methods in DOCUMENT["paths"].items()
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)), call.path)
+        and call.method.lower() in methods
+    ]
+    assert len(found) == 1, f"{call.method} {call.path}: {found}"
+    return found[0]
+
+
+def test_the_client_has_every_call_of_the_api_once() -> None:
+    own = [endpoint_of(described(name))[0] for name in OPERATIONS if name not in SHORTHANDS]
+    api = [
+        f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item
+    ]
+    assert sorted(own) == sorted(api)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_parameter_of_the_api_can_be_given_and_no_other(name: str) -> None:
+    call = described(name)
+    _, endpoint = endpoint_of(call)
+    declared = {
+        each["name"]
+        for each in endpoint.get("parameters", [])
+        if each["in"] in ("query", "header") and each["name"] != "authorization"
+    }
+    declared -= RESERVED | WITHOUT.get(name, set())
+    sent = set(call.query) | (set(call.headers) - NEGOTIATED)
+    assert sent == declared
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_member_of_a_body_can_be_given_and_no_other(name: str) -> None:
+    call = described(name)
+    _, endpoint = endpoint_of(call)
+    if "requestBody" not in endpoint:
+        assert call.body is None
+        return
+    assert call.headers["Content-Type"] in endpoint["requestBody"]["content"]
+    schema = endpoint["requestBody"]["content"]["application/json"]["schema"]
+    _compare(msgspec.json.decode(call.body or b""), _resolved(schema))
+
+
+def _compare(document: dict[str, Any], schema: dict[str, Any]) -> None:
+    assert set(document) == set(schema["properties"])
+    for name, member in schema["properties"].items():
+        if member.get("type") == "array" and "$ref" in member["items"]:
+            for item in document[name]:
+                _compare(item, _resolved(member["items"]))
+
+
+def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in schema:
+        schema = SCHEMAS[schema["$ref"].rsplit("/", 1)[1]]
+    return schema
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name.startswith("export_")])
+def test_every_media_type_of_an_export_can_be_asked_for(name: str) -> None:
+    _, endpoint = endpoint_of(described(name))
+    assert set(endpoint["responses"]["200"]["content"]) == set(MEDIA_TYPES.values())
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_responses_have_the_members_of_the_api_with_their_types(name: str) -> None:
+    call = described(name)
+    _, endpoint = endpoint_of(call)
+    returned = inspect.signature(getattr(Calls, name)).return_annotation
+    (kind,) = get_args(eval(returned, vars(responses) | {"Call": Call}))
+    content = [
+        body["content"]["application/json"]["schema"]
+        for status, body in endpoint["responses"].items()
+        if status in ("200", "201", "202") and "application/json" in body.get("content", {})
+    ]
+    if kind in (None, type(None), bool, str) or isinstance(METHODS[name], events | export):
+        return
+    kinds = get_args(kind) if kind == responses.Outcome else (kind,)
+    accepted = {"append": ["202"], "batch": ["200"]}.get(name, ["200", "201"])
+    declared = [
+        option
+        for status, body in endpoint["responses"].items()
+        if status in accepted and "content" in body
+        for schema in [body["content"]["application/json"]["schema"]]
+        for option in _resolved(schema).get("anyOf", [schema])
+    ]
+    assert content
+    matched = [
+        option
+        for option in declared
+        for own in kinds
+        if _same(own, _resolved(option), BESIDE.get(name, set()))
+    ]
+    assert matched == declared, name
+
+
+def _same(kind: Any, schema: dict[str, Any], beside: set[str]) -> bool:
+    """Whether the client's type has the members of the schema, and each of the same JSON types."""
+    if get_args(kind):  # a member of a document, such as {"graphs": […]}
+        (member,) = schema["properties"].values()
+        return _same(get_args(kind)[0], _resolved(member["items"]), beside)
+    (own, *_), components = msgspec.json.schema_components([kind], ref_template="{name}")
+    own = components[own["$ref"]]
+    if set(own["properties"]) - beside != set(schema["properties"]):
+        return False
+    return all(
+        _fits(_json_types(own["properties"][name], components), _json_types(member, SCHEMAS))
+        for name, member in schema["properties"].items()
+    )
+
+
+def _fits(own: set[str], declared: set[str]) -> bool:
+    """Whether the types are the same; a string stands for any choice of strings."""
+    return own == declared or (own == {"string"} and all("'" in one for one in declared))
+
+
+def _json_types(schema: dict[str, Any], components: dict[str, Any]) -> set[str]:
+    if "$ref" in schema:
+        return _json_types(components[schema["$ref"].rsplit("/", 1)[-1]], components)
+    if "anyOf" in schema:
+        return set().union(*(_json_types(option, components) for option in schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return {repr(value) for value in schema.get("enum", [schema.get("const")])}
+    if "prefixItems" in schema:
+        places = [sorted(_json_types(item, components)) for item in schema["prefixItems"]]
+        return {f"array of {places}"}
+    if schema.get("type") == "array":
+        items = _json_types(schema.get("items", {}), components)
+        return {f"array of {item}" for item in items}
+    return {schema.get("type", "any")}
+
+
+@pytest.mark.parametrize(
+    ("literal", "place"),
+    [
+        (responses.Strategy, ("GraphRequest", "strategy")),
+        (responses.Dangling, ("GraphRequest", "dangling")),
+        (responses.Storage, ("GraphRequest", "storage")),
+        (responses.KeyKind, ("GraphRequest", "keys")),
+        (responses.Method, ("KeyedQuery", "method")),
+        (responses.Target, ("KeyedQuery", "target")),
+        (responses.Scope, ("ApiKeyRequest", "scope")),
+    ],
+)
+def test_the_choices_are_those_of_the_api(literal: Any, place: tuple[str, str]) -> None:
+    model, member = place
+    assert set(get_args(literal)) == set(SCHEMAS[model]["properties"][member]["enum"])
+
+
+def test_defaults_of_a_query_are_those_of_the_api() -> None:
+    assert msgspec.json.encode(PersonalizedQuery({"a": 1.0})) == b'{"seeds":{"a":1.0}}'
+    for name in ("k", "method", "target_error", "target"):
+        declared = SCHEMAS["KeyedQuery"]["properties"][name].get("default")
+        assert getattr(PersonalizedQuery({"a": 1.0}), name) == declared
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_both_clients_have_the_call_with_the_same_parameters(name: str) -> None:
+    assert inspect.signature(getattr(Client, name)) == inspect.signature(getattr(AsyncClient, name))
+    bound = inspect.signature(getattr(Client(), name))
+    assert "self" not in bound.parameters
+    assert getattr(Client, name).__doc__

@@ -1,0 +1,3 @@
+from tests.service.conftest import server
+
+__all__ = ["server"]

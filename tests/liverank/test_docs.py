@@ -1,0 +1,51 @@
+"""docs/python.md: its examples run, and it names every argument and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+
+import liverank
+from tests.service.server import running
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "python.md").read_text("utf-8")
+
+
+def test_the_examples_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where examples write files
+    with running(tmp_path / "data") as server:
+        url = str(server.http.base_url).rstrip("/")
+        monkeypatch.setenv("LIVERANK_URL", url)
+        names: dict[str, Any] = {}
+        monkeypatch.setattr(nx.config, "warnings_to_ignore", set())
+        for example in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+            exec(example.replace("http://127.0.0.1:8080", url), names)
+    printed = capsys.readouterr().out.splitlines()
+    assert "5 1000" in printed
+    assert any(line.startswith("3 ") for line in printed), "the vertex that entered the top"
+    assert printed[-1] == "1100 0"
+    assert sum(names["ranks"].values()) == pytest.approx(1)
+
+
+def test_exactly_the_arguments_of_pagerank_are_explained() -> None:
+    table = TEXT.split("| argument |")[1].split("\n\n")[0]
+    named = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+    assert named == set(inspect.signature(liverank.pagerank).parameters) - {
+        "edges",
+        "source",
+        "target",
+    }
+
+
+def test_the_extras_are_those_of_the_project() -> None:
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    for extra in re.findall(r"\[(\w+)\]['`]", TEXT):
+        assert re.search(rf"^{extra} = \[", project, re.MULTILINE), extra

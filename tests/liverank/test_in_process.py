@@ -1,0 +1,337 @@
+"""liverank.pagerank: every kind of input, compared with NetworkX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import igraph
+import networkx as nx
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse
+
+import liverank
+from gpu import InvalidValue
+from liverank import InvalidInput
+
+PAIRS = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a"), ("a", "e")]
+COLUMNS = {"source": [one for one, _ in PAIRS], "target": [two for _, two in PAIRS]}
+NUMBERS = [(ord(one), ord(two)) for one, two in PAIRS]
+
+
+class Interchange:
+    """A frame with `__dataframe__` alone, as older libraries have it."""
+
+    def __init__(self, frame: pa.Table) -> None:
+        self._frame = frame
+
+    def __dataframe__(self, **options: Any) -> Any:
+        return self._frame.__dataframe__(**options)
+
+
+INPUTS: dict[str, Any] = {
+    "pairs": lambda: PAIRS,
+    "generator": lambda: (pair for pair in PAIRS),
+    "mapping": lambda: COLUMNS,
+    "pandas": lambda: pd.DataFrame(COLUMNS),
+    "pandas, indexed": lambda: pd.DataFrame(COLUMNS, index=[5, 4, 3, 2, 1]),
+    "pandas, categories": lambda: pd.DataFrame(COLUMNS, dtype="category"),
+    "polars": lambda: pl.DataFrame(COLUMNS),
+    "arrow": lambda: pa.table(COLUMNS),
+    "arrow, chunks": lambda: pa.concat_tables([pa.table(COLUMNS)[:2], pa.table(COLUMNS)[2:]]),
+    "arrow, one batch": lambda: pa.RecordBatch.from_pydict(COLUMNS),
+    "duckdb": lambda: duckdb.connect().sql(
+        "SELECT * FROM (VALUES " + str(PAIRS)[1:-1] + ") AS t(source, target)"
+    ),
+    "interchange": lambda: Interchange(pa.table(COLUMNS)),
+    "networkx": lambda: nx.DiGraph(PAIRS),
+    "igraph": lambda: igraph.Graph.TupleList(PAIRS, directed=True),
+}
+
+
+def expected(graph: nx.Graph, **options: Any) -> dict[Any, float]:
+    ranks: dict[Any, float] = nx.pagerank(graph, tol=1e-14, max_iter=1_000, **options)
+    return ranks
+
+
+def check(ranking: liverank.Ranking, graph: nx.Graph, **options: Any) -> None:
+    """The ranks are those of NetworkX, within the proven error."""
+    exact = expected(graph, **options)
+    found = ranking.to_dict()
+    assert set(found) == set(exact)
+    error = sum(abs(found[vertex] - exact[vertex]) for vertex in exact)
+    assert error <= ranking.error_bound + 1e-12
+    assert ranking.error_bound <= 1e-9
+    assert ranking.converged
+    assert sum(found.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_edges_are_read_from(kind: str) -> None:
+    ranking = liverank.pagerank(INPUTS[kind](), target_error=1e-9, backend="cpu")
+    check(ranking, nx.DiGraph(PAIRS))
+    assert (ranking.edges, ranking.duplicates, len(ranking)) == (5, 0, 5)
+    assert (ranking.backend, next(iter(ranking.top(1)))) == ("cpu", "a")
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        np.array(NUMBERS),
+        np.array(NUMBERS, np.uint8),
+        pd.DataFrame(NUMBERS, columns=["from", "to"]),
+        pa.table(
+            {"x": pa.array([one for one, _ in NUMBERS], pa.int32()), "y": [t for _, t in NUMBERS]}
+        ),
+    ],
+    ids=["numpy", "numpy of bytes", "pandas", "arrow of int32"],
+)
+def test_integers_are_keys_too(edges: Any) -> None:
+    check(liverank.pagerank(edges, target_error=1e-9), nx.DiGraph(NUMBERS))
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo", "lil"])
+def test_a_sparse_matrix_has_all_its_rows_as_vertices(layout: str) -> None:
+    matrix = scipy.sparse.random_array((40, 40), density=0.05, rng=3, format=layout)
+    present = (matrix != 0).astype(float).asformat(layout)
+    graph = nx.from_scipy_sparse_array(present, create_using=nx.DiGraph)
+    ranking = liverank.pagerank(present, target_error=1e-9)
+    assert list(ranking.vertices) == list(range(40))
+    check(ranking, graph)
+
+
+@pytest.mark.parametrize("kind", ["networkx", "igraph", "pairs", "arrow", "numpy", "sparse"])
+def test_undirected_edges_count_in_both_directions(kind: str) -> None:
+    pairs = [(0, 1), (1, 2), (3, 3), (1, 4)]
+    column = pa.table({"source": [one for one, _ in pairs], "target": [two for _, two in pairs]})
+    undirected = nx.Graph(pairs)
+    upper = scipy.sparse.coo_array(([1] * 4, tuple(zip(*pairs, strict=True))), (5, 5))
+    edges: dict[str, tuple[Any, bool | None]] = {
+        "networkx": (undirected, None),
+        "igraph": (igraph.Graph(pairs), None),
+        "pairs": (pairs, False),
+        "arrow": (column, False),
+        "numpy": (np.array(pairs), False),
+        "sparse": (upper, False),
+    }
+    data, directed = edges[kind]
+    ranking = liverank.pagerank(data, directed=directed, target_error=1e-9)
+    check(ranking, undirected)
+    assert (ranking.edges, ranking.duplicates) == (7, 0)
+
+
+def test_vertices_without_edges_and_objects_as_vertices() -> None:
+    graph = nx.DiGraph([((0, 0), "x"), ("x", 2.5)])
+    graph.add_node(frozenset([1]))
+    ranking = liverank.pagerank(graph, target_error=1e-9)
+    check(ranking, graph)
+    with pytest.raises(InvalidInput, match=r"use to_dict\(\)"):
+        ranking.to_arrow()
+
+
+def test_duplicates_count_once_and_are_counted() -> None:
+    ranking = liverank.pagerank([*PAIRS, PAIRS[0], PAIRS[0]], target_error=1e-9)
+    assert (ranking.edges, ranking.duplicates) == (5, 2)
+    check(ranking, nx.DiGraph(PAIRS))
+
+
+@pytest.mark.parametrize("seeds", [{"b": 3.0, "d": 1}, {"e": 1}])
+def test_personalized_ranks(seeds: dict[str, float]) -> None:
+    weights = pd.DataFrame({"vertex": list(seeds), "weight": list(seeds.values())})
+    for personalization in (seeds, weights):
+        ranking = liverank.pagerank(
+            pd.DataFrame(COLUMNS), personalization=personalization, target_error=1e-9
+        )
+        check(ranking, nx.DiGraph(PAIRS), personalization=seeds)
+
+
+def test_options_are_those_of_the_engine() -> None:
+    graph = nx.DiGraph(PAIRS)
+    graph.add_edges_from((vertex, vertex) for vertex in "abcde")
+    ranking = liverank.pagerank(PAIRS, damping=0.5, dangling="self-loop", target_error=1e-9)
+    check(ranking, graph, alpha=0.5)
+    rough = liverank.pagerank(nx.gnp_random_graph(200, 0.05, seed=1), max_iterations=1)
+    assert not rough.converged
+    assert rough.error_bound > 1e-6
+    with pytest.raises(InvalidValue, match="damping"):
+        liverank.pagerank(PAIRS, damping=2)
+
+
+def test_a_graph_without_vertices_has_no_ranks() -> None:
+    inputs: list[Any] = [[], nx.DiGraph(), pa.table({"source": [], "target": []})]
+    for empty in inputs:
+        assert liverank.pagerank(empty).to_dict() == {}
+
+
+def test_ranks_become_frames_without_a_copy() -> None:
+    ranking = liverank.pagerank(pa.table(COLUMNS))
+    table = ranking.to_arrow()
+    address = ranking.ranks.ctypes.data
+    assert table["rank"].chunk(0).buffers()[1].address == address
+    assert ranking.to_polars()["rank"].to_numpy().ctypes.data == address
+    assert pl.DataFrame(ranking).equals(ranking.to_polars())
+    assert list(ranking.to_pandas().columns) == ["vertex", "rank"]
+    assert duckdb.connect().execute("SELECT count(*) FROM ranking").fetchall() == [(5,)]
+    assert pa.table(ranking).equals(table)
+    assert ranking.to_pandas().set_index("vertex")["rank"].to_dict() == ranking.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("edges", "options", "message"),
+    [
+        (5, {}, "edges: expected pairs, a frame, a sparse matrix or a graph, got int"),
+        ("ab", {}, "edges: expected pairs, a frame, a sparse matrix or a graph, got str"),
+        (
+            [("a", "b", "c")],
+            {},
+            r"edges: edge 0: expected a number as weight, got \('a'",
+        ),
+        ([("a", "b"), ("a", "b", 1)], {}, r"edges: edge 1: expected a pair, got \('a', 'b', 1\)"),
+        ([("a", "b", 1), ("a", "b")], {}, r"edges: edge 1: expected \(source, target, weight\)"),
+        (["ab"], {}, "edges: edge 0: expected a pair, got 'ab'"),
+        (
+            nx.Graph(PAIRS),
+            {"directed": True},
+            "directed: expected False or None, since the graph is",
+        ),
+        (PAIRS, {"weight": "w"}, "weight: expected None, since pairs have no columns"),
+        (np.array(NUMBERS), {"weight": "w"}, "weight: expected None, since pairs have no columns"),
+        (pa.table(COLUMNS), {"weight": "w"}, "weight: expected a column 'w', got source, target"),
+        (
+            pa.table({**COLUMNS, "w": ["heavy"] * 5}),
+            {"weight": "w"},
+            "w: expected a column of numbers, got string",
+        ),
+        (
+            pa.table({**COLUMNS, "w": [1.0, None, 1.0, 1.0, 1.0]}),
+            {"weight": "w"},
+            "w: row 1: expected a weight, got null",
+        ),
+        (scipy.sparse.eye_array(3), {"weight": "w"}, "weight: expected 'data', the entries of the"),
+        (igraph.Graph([(0, 1)]), {"weight": "w"}, "expected an attribute of edges, got 'w'; they"),
+        (np.eye(3), {}, r"expected integers of shape \[edges, 2\], got float64\[3, 3\]"),
+        (scipy.sparse.eye_array(3) * 2, {}, "expected entries of 0 and 1, or weight='data'"),
+        (scipy.sparse.eye_array(3, 4), {}, r"expected a square matrix, got shape \(3, 4\)"),
+        (pa.table({"a": [1], "b": [1], "c": [1]}), {}, "name the columns .* they are: a, b, c"),
+        (pa.table({"a": [1]}), {"source": "x"}, "source: expected a column 'x', got a"),
+        (pa.table({"a": [1.5], "b": [1]}), {}, "a: expected a column of strings or integers, got"),
+        (pa.table({"a": [1, None], "b": [1, 2]}), {}, "a: row 1: expected a key, got null"),
+        (pa.table({"a": ["x"], "b": [1]}), {}, "b: expected the type of the keys in a, string"),
+        (pd.DataFrame({"a": [object()], "b": [1]}), {}, "edges: the frame cannot be read"),
+        (PAIRS, {"personalization": {"z": 1}}, "personalization: 'z' is not a vertex"),
+        (PAIRS, {"personalization": ["a"]}, "expected a mapping or a frame, got list"),
+    ],
+)
+def test_what_cannot_be_used_is_named(edges: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        liverank.pagerank(edges, **options)
+
+
+TRIPLES = [("a", "b", 2.0), ("b", "c", 0.5), ("c", "a", 1.0), ("d", "a", 7.0), ("a", "e", 0.125)]
+WEIGHTED = {
+    "source": [one for one, _, _ in TRIPLES],
+    "target": [two for _, two, _ in TRIPLES],
+    "w": [weight for *_, weight in TRIPLES],
+}
+
+
+def weighted_graph(kind: type[nx.Graph] = nx.DiGraph, edges: Any = None) -> nx.Graph:
+    graph = kind()
+    graph.add_weighted_edges_from(TRIPLES if edges is None else edges, weight="w")
+    return graph
+
+
+WEIGHTED_INPUTS: dict[str, Any] = {
+    "mapping": lambda: WEIGHTED,
+    "pandas": lambda: pd.DataFrame({**WEIGHTED, "other": [object()] * 5}),
+    "pandas, integers": lambda: pd.DataFrame(WEIGHTED).assign(w=lambda frame: frame.w * 8),
+    "polars": lambda: pl.DataFrame(WEIGHTED),
+    "arrow": lambda: pa.table(WEIGHTED),
+    "arrow, chunks": lambda: pa.concat_tables([pa.table(WEIGHTED)[:2], pa.table(WEIGHTED)[2:]]),
+    "duckdb": lambda: duckdb.connect().sql(
+        "SELECT * FROM (VALUES " + str(TRIPLES)[1:-1] + ") AS t(source, target, w)"
+    ),
+    "interchange": lambda: Interchange(pa.table(WEIGHTED)),
+    "networkx": lambda: weighted_graph(),
+    "igraph": lambda: igraph.Graph.TupleList(TRIPLES, directed=True, edge_attrs=["w"]),
+}
+
+
+@pytest.mark.parametrize("kind", WEIGHTED_INPUTS)
+def test_weights_are_read_from(kind: str) -> None:
+    names: dict[str, Any] = (
+        {"source": "source", "target": "target"} if kind.startswith("pandas") else {}
+    )
+    ranking = liverank.pagerank(
+        WEIGHTED_INPUTS[kind](), **names, weight="w", target_error=1e-9, backend="cpu"
+    )
+    check(ranking, weighted_graph(), weight="w")
+
+
+def test_triples_have_weights() -> None:
+    check(liverank.pagerank(TRIPLES, target_error=1e-9), weighted_graph(), weight="w")
+    repeated = liverank.pagerank([("a", "b", 9.0), *TRIPLES], target_error=1e-9)
+    check(repeated, weighted_graph(), weight="w")
+    assert (repeated.edges, repeated.duplicates) == (5, 1)
+
+
+@pytest.mark.parametrize("layout", ["csr", "coo"])
+def test_the_entries_of_a_matrix_are_weights(layout: str) -> None:
+    matrix = scipy.sparse.random_array((40, 40), density=0.05, rng=3, format=layout)
+    matrix = (matrix.astype(np.float32)).astype(np.float64)
+    graph = nx.from_scipy_sparse_array(matrix, create_using=nx.DiGraph)
+    check(liverank.pagerank(matrix, weight="data", target_error=1e-9), graph, weight="weight")
+    repeated = scipy.sparse.coo_array(([1, 2, 1.0], ([0, 0, 1], [1, 1, 0])), (2, 2))
+    summed = weighted_graph(edges=[(0, 1, 3.0), (1, 0, 1.0)])
+    check(liverank.pagerank(repeated, weight="data", target_error=1e-9), summed, weight="w")
+
+
+@pytest.mark.parametrize("kind", ["networkx", "igraph", "pairs", "arrow", "sparse"])
+def test_weighted_edges_count_in_both_directions(kind: str) -> None:
+    rows = [(0, 1, 2.0), (1, 2, 0.5), (3, 3, 4.0), (1, 4, 8.0), (1, 0, 3.0)]
+    sources, targets, weights = (list(column) for column in zip(*rows, strict=True))
+    undirected = weighted_graph(nx.Graph, rows)  # the last weight of an edge counts
+    distinct = list(undirected.edges(data="w"))
+    upper = tuple(zip(*((one, two) for one, two, _ in distinct), strict=True))
+    given: dict[str, tuple[Any, bool | None, str | None]] = {
+        "networkx": (undirected, None, "w"),
+        "igraph": (igraph.Graph.from_networkx(undirected), None, "w"),
+        "pairs": (rows, False, None),
+        "arrow": (pa.table({"source": sources, "target": targets, "w": weights}), False, "w"),
+        "sparse": (
+            scipy.sparse.coo_array(([weight for *_, weight in distinct], upper), (5, 5)),
+            False,
+            "data",
+        ),
+    }
+    data, directed, weight = given[kind]
+    ranking = liverank.pagerank(data, directed=directed, weight=weight, target_error=1e-9)
+    exact = expected(undirected, weight="w")
+    found = ranking.to_dict()
+    if kind == "igraph":
+        found = {int(graph_key): rank for graph_key, rank in found.items()}
+        names = igraph.Graph.from_networkx(undirected).vs["_nx_name"]
+        found = {names[key]: rank for key, rank in found.items()}
+    assert sum(abs(found[vertex] - exact[vertex]) for vertex in exact) < 1e-8
+    assert ranking.edges == 7
+
+
+@pytest.mark.parametrize("kind", ["networkx", "igraph"])
+def test_the_weights_of_parallel_edges_of_a_graph_add_up(kind: str) -> None:
+    rows = [(0, 1, 2.0), (0, 1, 3.0), (1, 0, 1.0), (0, 2, 1.0)]
+    graph = weighted_graph(nx.MultiDiGraph, rows)
+    data: Any = graph
+    if kind == "igraph":
+        data = igraph.Graph([row[:2] for row in rows], directed=True)
+        data.es["w"] = [row[2] for row in rows]
+    check(liverank.pagerank(data, weight="w", target_error=1e-9), graph, weight="w")
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf"), 1e-40])
+def test_a_wrong_weight_is_named(wrong: float) -> None:
+    with pytest.raises(InvalidValue, match=r"weights\[1\]: .* a finite number above 0"):
+        liverank.pagerank([("a", "b", 1.0), ("b", "c", wrong)])

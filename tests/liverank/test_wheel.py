@@ -1,0 +1,156 @@
+"""The wheel, installed with its core dependencies alone into an empty environment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.service.server import Server
+
+ROOT = Path(__file__).parents[2]
+MEGABYTES = 60.0
+
+
+class Installed(NamedTuple):
+    wheel: Path
+    python: Path
+    site_packages: Path
+
+    def run(self, program: str) -> subprocess.CompletedProcess[str]:
+        """Runs a program in the environment, without this checkout on its path."""
+        return subprocess.run(
+            [self.python, "-I", "-c", program], capture_output=True, text=True, cwd="/"
+        )
+
+
+def pip(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Skips where no package index can be reached; any other failure is an error."""
+    folder = tmp_path_factory.mktemp("wheel")
+    probe = pip("download", "--quiet", "--no-deps", "--dest", folder / "probe", "idna")
+    if probe.returncode:
+        pytest.skip(f"no package index is reachable: {probe.stderr.strip().splitlines()[-1]}")
+    built = pip("wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = folder.glob("liverank-*.whl")
+    environment = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    python = environment / "bin" / "python"
+    done = pip("--python", python, "install", "--quiet", wheel)
+    assert done.returncode == 0, done.stderr
+    (site_packages,) = environment.glob("lib/python*/site-packages")
+    return Installed(wheel, python, site_packages)
+
+
+def test_the_wheel_has_three_packages_with_types_and_nothing_else(installed: Installed) -> None:
+    names = zipfile.ZipFile(installed.wheel).namelist()
+    top = {name.split("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {
+        "gpu",
+        "liverank",
+        "service",
+    }
+    assert {f"{package}/py.typed" for package in ("gpu", "liverank", "service")} <= set(names)
+
+
+def test_the_core_is_small(installed: Installed) -> None:
+    files = (path for path in installed.site_packages.rglob("*") if path.is_file())
+    assert sum(path.stat().st_size for path in files) < MEGABYTES * 1e6
+
+
+def test_the_import_loads_nothing_heavy(installed: Installed) -> None:
+    done = installed.run(
+        "import sys, liverank; dir(liverank)\n"
+        "print(set(sys.modules) & {'httpx', 'msgspec', 'numba', 'numpy', 'pyarrow', 'gpu'})"
+    )
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+def test_what_is_not_in_the_core_says_what_to_install(installed: Installed) -> None:
+    done = installed.run(
+        "import liverank\ntry: liverank.Engine\nexcept ImportError as error: print(error)"
+    )
+    assert done.stdout == "numpy is not installed: pip install 'liverank[engine]'\n"
+    done = installed.run(
+        "from liverank import Client, MissingPackage\n"
+        "class Frame: __arrow_c_stream__ = None\n"
+        "try: Client().insert('g', Frame())\n"
+        "except MissingPackage as error: print(error)"
+    )
+    assert done.stdout == "pyarrow is not installed: pip install 'liverank[engine]'\n"
+    for name in ("pandas", "polars"):
+        done = installed.run(
+            "from liverank.client.responses import TopRanks\n"
+            f"try: TopRanks(1, 1, 0.0, []).to_{name}()\n"
+            "except ImportError as error: print(error)"
+        )
+        assert done.stdout == f"{name} is not installed: pip install 'liverank[{name}]'\n"
+    command = subprocess.run(
+        [installed.python.with_name("liverank"), "--help"], capture_output=True, text=True
+    )
+    assert (command.returncode, command.stdout) == (1, "")
+    assert command.stderr == (
+        "liverank: the command needs typer, which is not installed: "
+        "pip install 'liverank[server]'\n"
+    )
+
+
+def test_the_client_of_the_core_talks_to_a_server(installed: Installed, server: Server) -> None:
+    url = str(server.http.base_url)
+    graph = server.new_graph().rsplit("/", 1)[1]
+    done = installed.run(
+        "from liverank import Client\n"
+        f"with Client({url!r}) as client:\n"
+        f"    client.send({graph!r}, insert=[('ada', 'grace'), ('alan', 'grace')])\n"
+        f"    print(client.top({graph!r}, k=1).ranks[0].vertex)\n"
+    )
+    assert (done.stdout, done.stderr) == ("grace\n", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("place: float = client.top('g').ranks[0].rank", None),
+        ("frame = client.insert('g', liverank.pagerank([('a', 'b')])).inserted + 1", None),
+        ("liverank.pagerank([], damped=1)", 'Unexpected keyword argument "damped"'),
+        (
+            "liverank.AsyncClient().top('g').ranks",
+            '"Coroutine[Any, Any, TopRanks]" has no attribute',
+        ),
+        ("place: str = client.top('g').ranks[0].rank", "Incompatible types in assignment"),
+        ("client.top('g', many=3)", 'Unexpected keyword argument "many"'),
+    ],
+)
+def test_type_checkers_see_the_types_of_the_package(
+    installed: Installed, tmp_path: Path, line: str, error: str | None
+) -> None:
+    file = tmp_path / "snippet.py"
+    file.write_text(
+        f"import liverank\nfrom liverank import Client\n\nwith Client() as client:\n    {line}\n"
+    )
+    checker = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        f"--cache-dir={tmp_path}",
+    ]
+    done = subprocess.run(
+        [*checker, f"--python-executable={installed.python}", file],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == (0 if error is None else 1), done.stdout
+    assert error is None or error in done.stdout

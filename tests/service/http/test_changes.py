@@ -1,0 +1,477 @@
+"""The change feed over HTTP: events, limits of subscribers, and every end of a stream."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from service.http import subscribers
+from service.http.limits import ConcurrencyLimit
+from service.pipeline import change_feed
+from tests.service.server import PATIENCE, Server, connection_to, running, wait_for
+
+KEY = "k" * 40
+PLACES = 3
+
+
+class Told(NamedTuple):
+    name: str
+    id: str | None
+    data: Any
+
+
+class Stream:
+    """An open stream. Iterating waits for events; it ends with the stream."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self.comments = 0
+        self._lines = response.iter_lines()
+
+    def __iter__(self) -> Iterator[Told]:
+        return self
+
+    def __next__(self) -> Told:
+        fields: dict[str, str] = {}
+        for line in self._lines:
+            if line.startswith(":"):
+                self.comments += 1
+            elif line:
+                name, _, value = line.partition(": ")
+                assert name not in fields
+                fields[name] = value
+            elif fields:
+                return Told(fields["event"], fields.get("id"), json.loads(fields["data"]))
+        raise StopIteration
+
+
+@contextmanager
+def subscribed(
+    server: Server, path: str, last: str | None = None, key: str | None = None, **query: Any
+) -> Iterator[Stream]:
+    headers = {} if last is None else {"Last-Event-ID": last}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
+    url = server.url(f"{path.removeprefix('/')}/changes")
+    with (
+        httpx.Client(timeout=PATIENCE) as client,
+        client.stream("GET", url, params=query, headers=headers) as response,
+    ):
+        if response.status_code != 200:
+            response.read()
+        yield Stream(response)
+
+
+def follow(stack: ExitStack, server: Server, path: str, key: str | None = None) -> Stream:
+    """A stream that has had its snapshot. It ends with the stack, or when nobody refers to it."""
+    stream = stack.enter_context(subscribed(server, path, key=key))
+    assert next(stream).name == "snapshot"
+    return stream
+
+
+def insert(server: Server, path: str, *pairs: tuple[str, str]) -> dict[str, Any]:
+    answer = server.http.post(f"{path}/batches", json={"insert": pairs})
+    assert answer.status_code == 200, answer.text
+    receipt: dict[str, Any] = answer.json()
+    return receipt
+
+
+def feed(server: Server, path: str) -> change_feed.ChangeFeed:
+    return server.catalog.get(path.rsplit("/", 1)[1]).pipeline.changes
+
+
+def subscribers_in(server: Server) -> int:
+    limit: ConcurrencyLimit = server.app.state.limit
+    return limit.subscribers[""]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server of all tests may have few graphs left."""
+    with running(tmp_path_factory.mktemp("data")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    data = tmp_path_factory.mktemp("data")
+    with running(data, max_subscribers=PLACES, slow_client_seconds=2.0) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    data = tmp_path_factory.mktemp("data")
+    with running(data, api_key=KEY, max_subscribers=PLACES) as server:
+        server.http.headers["Authorization"] = f"Bearer {KEY}"
+        yield server
+
+
+# Events
+
+
+def test_a_stream_begins_with_a_snapshot_and_has_an_event_for_each_revision(
+    server: Server,
+) -> None:
+    path = server.new_graph()
+    insert(server, path, ("a", "b"), ("c", "b"))
+    with subscribed(server, path, top=1, limit=10) as stream:
+        assert stream.response.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert stream.response.headers["cache-control"] == "no-store"
+        snapshot = next(stream)
+        assert snapshot.name == "snapshot"
+        top = server.http.get(f"{path}/top?k=1").json()
+        top["top"] = top.pop("ranks")
+        assert snapshot.data == top
+        receipt = insert(server, path, ("a", "d"), ("b", "d"), ("c", "d"))
+        event = next(stream)
+        assert (event.name, event.data["revision"]) == ("change", receipt["revision"])
+        assert event.data["seconds"] == receipt["seconds"]
+        assert event.data["error_bound"] == receipt["error_bound"]
+        ranks = {
+            vertex: server.http.get(f"{path}/ranks/{vertex}").json()["rank"] for vertex in "abcd"
+        }
+        assert event.data["entered"] == [{"vertex": "d", "rank": ranks["d"]}]
+        assert event.data["left"] == [{"vertex": "b", "rank": ranks["b"]}]
+        moved = {one["vertex"]: one["rank"] for one in event.data["moved"]}
+        assert moved.items() <= ranks.items()
+        server.http.post(f"{path}/recompute")
+        empty = next(stream)
+        assert (empty.data["entered"], empty.data["left"], empty.data["moved"]) == ([], [], [])
+        assert empty.data["revision"] == receipt["revision"] + 1
+    epochs = {told.id.rpartition("-")[0] for told in (snapshot, event, empty) if told.id}
+    assert len(epochs) == 1
+
+
+def test_slow_drift_is_told(server: Server) -> None:
+    path = server.new_graph()
+    insert(server, path, *((f"v{number}", "v0") for number in range(1, 100)))
+    told: list[int] = []
+    with subscribed(server, path, top=1, limit=10, threshold=0.1) as stream:
+        next(stream)
+        for number in range(30):
+            insert(server, path, (f"v{number + 1}", "target"))
+            told += [number for one in next(stream).data["moved"] if one["vertex"] == "target"]
+    # late steps change the rank by less than a tenth each
+    assert len(told) < 30
+    assert told[-1] > 12
+
+
+def test_integer_keys_are_numbers(server: Server) -> None:
+    path = server.new_graph(keys="integer")
+    with subscribed(server, path) as stream:
+        next(stream)
+        server.http.post(f"{path}/batches", json={"insert": [[1, -2]]})
+        assert [one["vertex"] for one in next(stream).data["entered"]] == [-2, 1]
+
+
+def test_at_most_the_limit_is_told_and_then_truncated(server: Server) -> None:
+    path = server.new_graph()
+    with subscribed(server, path, top=1, limit=5) as stream:
+        next(stream)
+        insert(server, path, *((f"v{number}", "hub") for number in range(50)))
+        event = next(stream).data
+        assert event["truncated"] is True
+        assert len(event["entered"]) + len(event["moved"]) == 5
+
+
+def test_a_stream_continues_after_the_last_event(server: Server) -> None:
+    path = server.new_graph()
+    with subscribed(server, path) as stream:
+        next(stream)
+        insert(server, path, ("a", "b"))
+        last = next(stream).id
+    revisions = [insert(server, path, (vertex, "b"))["revision"] for vertex in "cd"]
+    with subscribed(server, path, last) as stream:
+        assert [next(stream).data["revision"] for _ in revisions] == revisions
+        assert stream.comments == 1  # so that the head of the response is sent at once
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda last: last[:-1] + "99999", "future"),
+        (lambda last: "0" + last, "epoch"),
+        (lambda _: "nonsense", "epoch"),
+    ],
+)
+def test_a_last_event_that_cannot_be_continued_is_a_gap(
+    change: Any, reason: str, server: Server
+) -> None:
+    path = server.new_graph()
+    insert(server, path, ("a", "b"))
+    with subscribed(server, path) as stream:
+        last = next(stream).id
+    assert last is not None
+    with subscribed(server, path, change(last)) as stream:
+        event = next(stream)
+        assert (event.name, event.data["reason"]) == ("gap", reason)
+        assert [one["vertex"] for one in event.data["top"]] == ["b", "a"]
+        insert(server, path, ("c", "a"))
+        assert next(stream).name == "change"
+
+
+def test_an_empty_last_event_is_none(server: Server) -> None:
+    with subscribed(server, server.new_graph(), "") as stream:
+        assert next(stream).name == "snapshot"
+
+
+def test_silence_is_broken_by_comments(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscribers, "KEEPALIVE_SECONDS", 0.05)
+    path = server.new_graph()
+    with subscribed(server, path) as stream:
+        next(stream)
+        threading.Timer(1.0, insert, (server, path, ("a", "b"))).start()
+        assert next(stream).name == "change"
+        assert stream.comments > 3
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"among": "papers"}, "among"),
+        ({"top": 100, "limit": 199}, "limit"),
+        ({"top": 0}, "top"),
+        ({"threshold": -0.1}, "threshold"),
+        ({"threshold": "nan"}, "threshold"),
+        ({"limit": 10**6}, "limit"),
+        ({"topp": 1}, "topp"),
+    ],
+)
+def test_a_parameter_that_cannot_be_used_is_named(
+    query: dict[str, Any], field: str, server: Server
+) -> None:
+    wait_for(lambda: subscribers_in(server) == 0)  # those of earlier tests
+    with subscribed(server, "/graphs/default", **query) as stream:
+        assert stream.response.status_code == 422
+        assert stream.response.json()["field"] == field
+    assert subscribers_in(server) == 0
+
+
+def test_an_unknown_graph_is_refused(server: Server) -> None:
+    with subscribed(server, "/graphs/nobody") as stream:
+        assert stream.response.status_code == 404
+
+
+# Limits
+
+
+def test_subscribers_of_a_graph_are_limited_and_take_no_other_places(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"max_concurrent_requests": 1, "max_waiting_requests": 1}
+    with (
+        running(tmp_path, max_subscribers=PLACES, **settings) as server,
+        ExitStack() as stack,
+    ):
+        streams = [follow(stack, server, "/graphs/default") for _ in range(PLACES)]
+        limit: ConcurrencyLimit = server.app.state.limit
+        assert limit.in_progress == {"read": 0, "other": 0}
+        assert not limit.waiting
+        for path in ("/graphs/default/top", "/graphs/default/top?min_version=0", "/metrics"):
+            assert server.http.get(path).status_code == 200
+        assert server.http.get("/graphs/default/top?min_version=9&timeout=.1").status_code == 504
+        assert server.http.post("/graphs/default/batches", json={}).status_code == 200
+        with subscribed(server, "/graphs/default") as refused:
+            assert refused.response.status_code == 503
+            assert refused.response.json()["detail"] == (
+                "too many subscribers for graph 'default'; the limit is 3; retry later"
+            )
+        other = server.new_graph()
+        with subscribed(server, other) as stream:
+            next(stream)
+        assert len(streams) == subscribers_in(server)
+        stack.close()
+        wait_for(lambda: subscribers_in(server) == 0)
+        assert feed(server, "/graphs/default").subscribers == 0
+
+
+def test_a_quarter_of_the_connections_may_subscribe(tmp_path: Path) -> None:
+    with running(tmp_path, max_connections=9) as server, ExitStack() as stack:
+        streams = [follow(stack, server, "/graphs/default") for _ in range(2)]
+        assert len(streams) == subscribers_in(server)
+        with subscribed(server, server.new_graph()) as refused:
+            assert "too many subscribers; the limit is 2" in refused.response.json()["detail"]
+
+
+def test_subscribers_with_a_key_are_limited(keyed: Server) -> None:
+    other = keyed.http.post("/keys", json={"name": "o", "scope": "read"}).json()["key"]
+    paths = [keyed.new_graph() for _ in range(PLACES + 1)]
+    with ExitStack() as stack:
+        streams = [follow(stack, keyed, path, other) for path in paths[:-1]]
+        assert len(streams) == subscribers_in(keyed)
+        with subscribed(keyed, paths[-1], key=other) as refused:
+            assert refused.response.status_code == 503
+            assert "too many subscribers with API key" in refused.response.json()["detail"]
+        with subscribed(keyed, paths[-1], key=KEY) as stream:
+            next(stream)
+
+
+def test_different_subscriptions_of_a_graph_are_limited(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_feed, "MAX_SUBSCRIPTIONS", 1)
+    path = server.new_graph()
+    before = subscribers_in(server)
+    with subscribed(server, path, top=1) as stream:
+        next(stream)
+        with subscribed(server, path, top=2) as refused:
+            assert refused.response.status_code == 503
+            assert "different subscriptions" in refused.response.json()["detail"]
+    wait_for(lambda: subscribers_in(server) == before)
+
+
+# Ends
+
+
+def end_of(stream: Stream) -> str:
+    told = list(stream)[-1]
+    assert (told.name, told.id) == ("end", None)
+    kind: str = told.data["type"]
+    return kind.removeprefix("urn:liverank:problem:")
+
+
+def test_a_revoked_key_ends_its_streams(keyed: Server) -> None:
+    path = keyed.new_graph()
+    made = [keyed.http.post("/keys", json={"name": "r", "scope": "read"}).json() for _ in "ab"]
+    with (
+        subscribed(keyed, path, key=made[0]["key"]) as stream,
+        subscribed(keyed, path, key=made[1]["key"]) as other,
+    ):
+        next(stream)
+        next(other)
+        assert keyed.http.delete(f"/keys/{made[0]['id']}").status_code == 204
+        assert end_of(stream) == "unauthorized"
+        insert(keyed, path, ("a", "b"))
+        assert next(other).name == "change"
+    with subscribed(keyed, path, key=made[0]["key"]) as refused:
+        assert refused.response.status_code == 401
+
+
+def test_a_key_for_another_graph_is_refused(keyed: Server) -> None:
+    made = keyed.http.post("/keys", json={"name": "g", "scope": "read", "graphs": ["x"]}).json()
+    with subscribed(keyed, "/graphs/default", key=made["key"]) as refused:
+        assert refused.response.status_code == 403
+
+
+def test_streams_end_when_the_server_stops(tmp_path: Path) -> None:
+    ends: list[str] = []
+    with running(tmp_path) as server:
+
+        def wait_for_the_end() -> None:
+            with subscribed(server, "/graphs/default") as stream:
+                ends.append(end_of(stream))
+
+        threads = [threading.Thread(target=wait_for_the_end) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: feed(server, "/graphs/default").subscribers == 3)
+    for thread in threads:
+        thread.join()
+    assert ends == ["not-ready"] * 3
+
+
+def test_streams_of_a_dropped_graph_end(server: Server) -> None:
+    path = server.new_graph()
+    with subscribed(server, path) as stream:
+        next(stream)
+        assert server.http.delete(path).status_code == 204
+        assert end_of(stream) == "unknown-graph"
+
+
+def test_a_stream_ends_with_its_connection(small: Server) -> None:
+    path = small.new_graph()
+    for _ in range(2 * PLACES):
+        with subscribed(small, path) as stream:
+            next(stream)
+        wait_for(lambda: feed(small, path).subscribers == 0)
+    assert feed(small, path).dropped == 0
+    wait_for(lambda: subscribers_in(small) == 0)
+
+
+def test_a_client_that_closes_its_side_gets_the_end(small: Server) -> None:
+    with connection_to(small) as connection:
+        connection.sendall(b"GET /graphs/default/changes HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"event: snapshot" in connection.recv(65536)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert b"event: end" in answer
+    assert b"urn:liverank:problem:wait-ended" in answer
+    wait_for(lambda: subscribers_in(small) == 0)
+
+
+# Slow subscribers
+
+
+@contextmanager
+def deaf(server: Server, path: str) -> Iterator[socket.socket]:
+    """A subscriber that reads nothing, with buffers as small as the system allows."""
+    url = server.http.base_url
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(60)
+        assert url.port is not None
+        connection.connect((url.host, url.port))
+        connection.sendall(
+            f"GET {path}/changes?threshold=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        )
+        wait_for(lambda: feed(server, path).subscribers == 1)
+        yield connection
+
+
+def fill(server: Server, path: str, enough: Any) -> None:
+    """Sends batches with large events until `enough()`."""
+    pairs = [(f"{'v' * 60}{number}", "hub") for number in range(900)]
+    number = 0
+    while not enough():
+        number += 1
+        assert number < 1000
+        insert(server, path, *pairs, (f"new{number}", "hub"))
+
+
+def test_a_subscriber_that_never_reads_is_dropped(
+    small: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = small.new_graph()
+    with deaf(small, path):
+        fill(small, path, lambda: feed(small, path).subscribers == 0)
+        assert feed(small, path).dropped == 1
+        name = path.rsplit("/", 1)[1]
+        shown = f'liverank_subscribers_dropped_total{{graph="{name}"}} 1.0'
+        assert shown in small.http.get("/metrics").text
+    assert "subscriber dropped" in caplog.text
+
+
+def test_a_subscriber_that_falls_behind_is_told_that_it_is_dropped(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_feed, "MAX_EVENTS", 2)
+    path = server.new_graph()
+    with deaf(server, path) as connection:
+        ring = next(iter(feed(server, path)._rings.values()))
+        # until what is written stays in the server, and then out of the ring
+        fill(server, path, lambda: not ring._waiting)
+        revision = server.http.get(path).json()["revision"]
+        fill(server, path, lambda: server.http.get(path).json()["revision"] > revision + 200)
+        answer = b"".join(iter(lambda: connection.recv(1 << 20), b""))
+    assert b"event: end" in answer
+    assert b"urn:liverank:problem:slow-client" in answer
+    assert b"revisions behind" in answer
+    wait_for(lambda: feed(server, path).dropped == 1)
+    assert feed(server, path).subscribers == 0
+
+
+def test_others_are_not_slowed_by_a_subscriber_that_never_reads(server: Server) -> None:
+    path = server.new_graph()
+    with deaf(server, path), subscribed(server, path, threshold=0) as stream:
+        revision = next(stream).data["revision"]
+        for number in range(40):
+            insert(server, path, *((f"{'v' * 60}{i}", f"hub{number}") for i in range(300)))
+            revision += 1
+            assert next(stream).data["revision"] == revision
