@@ -4,7 +4,14 @@ It knows nothing of HTTP, keys, files or settings.
 """
 
 from gpu.engine import Engine
-from gpu.errors import BackendUnavailable, DeviceLost, EngineError, InvalidValue, OutOfMemory
+from gpu.errors import (
+    BackendUnavailable,
+    DeviceLost,
+    EngineError,
+    InvalidValue,
+    OutOfMemory,
+    UnknownVertex,
+)
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
 from gpu.pagerank.ranks import RankReference, Ranks
@@ -63,4 +70,5 @@ __all__ = [
     "Snapshot",
     "StagingBuffer",
     "Storage",
+    "UnknownVertex",
 ]

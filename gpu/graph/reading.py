@@ -41,7 +41,10 @@ class EdgeBlock(NamedTuple):
 
     def within(self, vertices: NDArray[np.int64]) -> EdgeBlock:
         """The edges whose targets are in `vertices`."""
-        chosen = np.isin(self.targets, vertices)
+        return self.only(np.isin(self.targets, vertices))
+
+    def only(self, chosen: NDArray[np.bool_]) -> EdgeBlock:
+        """Some of the edges."""
         weights = None if self.weights is None else self.weights[chosen]
         return EdgeBlock(self.sources[chosen], self.targets[chosen], weights)
 
@@ -68,6 +71,7 @@ class CapturedEdges:
     def __init__(self, graph: DynamicGraph, arrays: dict[str, Array]) -> None:
         """arrays: copies of _captured_arrays."""
         self.edges = graph.edges
+        self._directed = graph.directed
         self._backend = graph.backend
         self._permutation = graph.permutation  # which never changes
         self._loop = arrays.get("loop")
@@ -77,7 +81,9 @@ class CapturedEdges:
         graph.backend.device.synchronize()
 
     def blocks(self) -> Iterator[EdgeBlock]:
-        """All edges, in blocks of about BLOCK_EDGES, the edges of a source together."""
+        """All edges, in blocks of about BLOCK_EDGES, the edges of a source together. The source of
+        an undirected edge is the lower id.
+        """
         device = self._backend.device
         with device.reading():
             ends = np.cumsum(device.to_host(self._csr.row_lengths), dtype=np.int64)
@@ -97,7 +103,8 @@ class CapturedEdges:
         with self._backend.device.reading():
             ids = self._permutation.ids_of(np.arange(first, last))
             csr = Csr(starts[rows], lengths[rows], column_indices, weights)
-            return _listed(self._backend, self._permutation, csr, loop, ids)
+            edges = _listed(self._backend, self._permutation, csr, loop, ids)
+        return edges if self._directed else edges.only(edges.sources <= edges.targets)
 
 
 class EdgeReader:
@@ -146,7 +153,8 @@ class EdgeReader:
         return Neighbours(length, ids, amounts)
 
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
-        """The edges from these vertices: distinct ids.
+        """The edges from these vertices: distinct ids. An undirected edge between two of them is
+        listed once.
 
         Raises InvalidValue if there may be more than `limit`.
         """
@@ -163,7 +171,10 @@ class EdgeReader:
                 "export all edges instead",
             )
         loop = None if graph.fixed_loops else graph.loop[positions]
-        return _listed(graph.backend, graph.permutation, csr, loop, vertices)
+        edges = _listed(graph.backend, graph.permutation, csr, loop, vertices)
+        if graph.directed:
+            return edges
+        return edges.only((edges.sources <= edges.targets) | ~np.isin(edges.targets, vertices))
 
 
 def _captured_arrays(graph: DynamicGraph) -> dict[str, Array]:

@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.errors import InvalidValue
+from gpu.errors import UnknownVertex
 from gpu.graph.permutation import VertexPermutation
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
-from gpu.types import Ranking
+from gpu.types import REMOVED, Ranking
+
+_FREE = -np.inf
+"""In place of the y of a free id: it is in no list of the largest."""
 
 _CAPACITY = 1 << 16
 """Changes that are sorted on the host; more are selected on the device."""
@@ -20,7 +23,8 @@ _CAPACITY = 1 << 16
 class Ranks:
     """The ranks of one moment; they sum to 1. Later batches do not change them.
 
-    count        number of ranked vertices: the ids 0 … count-1
+    count        number of ranked vertices: the ids below `id_limit` that were not free
+    id_limit     every ranked id is below it
     error_bound  proven upper bound on the L1 distance to the exact ranks of that graph
     """
 
@@ -31,8 +35,17 @@ class Ranks:
         values: Array,
         mass: float,
         error_bound: float,
+        free: Array,
     ) -> None:
-        self.count = len(values)
+        """values  values[n], y over positions: its own from now on
+        mass    Σy
+        free    int32[…], the positions of free ids
+        """
+        if len(free):
+            values[free] = _FREE
+        self._free = free
+        self.count = len(values) - len(free)
+        self.id_limit = len(values)
         self.error_bound = error_bound
         self._backend = backend
         self._permutation = permutation
@@ -40,20 +53,25 @@ class Ranks:
         self._mass = mass
 
     def of(self, vertices: NDArray[np.integer[Any]]) -> Ranking:
-        """float64[len(vertices)]: the rank of each id. Raises InvalidValue for an id that is not in
-        0 … count-1.
+        """float64[len(vertices)]: the rank of each id. Raises UnknownVertex for an id that is not
+        ranked.
         """
         vertices = np.asarray(vertices, np.int64)
-        outside = np.flatnonzero((vertices < 0) | (vertices >= self.count))
+        outside = np.flatnonzero((vertices < 0) | (vertices >= self.id_limit))
         if len(outside):
             place = int(outside[0])
-            raise InvalidValue(
-                f"vertices[{place}]", int(vertices[place]), f"an id below {self.count}"
+            raise UnknownVertex(
+                f"vertices[{place}]", int(vertices[place]), f"an id below {self.id_limit}"
             )
         device = self._backend.device
         with device.reading():
             values = self._values[self._permutation.positions_of(vertices)]
-            return device.to_host(values).astype(np.float64) / self._mass
+            ranks = device.to_host(values).astype(np.float64) / self._mass
+        removed = np.flatnonzero(ranks == _FREE)
+        if len(removed):
+            place = int(removed[0])
+            raise UnknownVertex(f"vertices[{place}]", int(vertices[place]), REMOVED)
+        return ranks
 
     def top(self, k: int, offset: int = 0) -> tuple[NDArray[np.int64], Ranking]:
         """Ids and ranks of places offset … offset+k-1, highest first; ties by id."""
@@ -63,11 +81,13 @@ class Ranks:
         return vertices[offset:], values[offset:] / self._mass
 
     def to_numpy(self) -> Ranking:
-        """float64[count], all ranks on the host."""
+        """float64[id_limit], all ranks on the host; 0 for a free id."""
         device = self._backend.device
         with device.reading():
             values = device.to_host(self._permutation.by_id(self._values))
-            return values.astype(np.float64) / self._mass
+            ranks = values.astype(np.float64) / self._mass
+        ranks[ranks == _FREE] = 0.0
+        return ranks
 
     def warm_up(self) -> None:
         """Compiles what readers use, so that none waits for it."""
@@ -90,7 +110,7 @@ class RankChanges(NamedTuple):
 
 class RankReference:
     """The rank last told of each vertex, to compare later ranks with: float64[n] on the backend's
-    device, 8 bytes a vertex. Not thread-safe. Vertices that are added later have rank 0.
+    device, 8 bytes an id. Not thread-safe. Vertices that are added later have rank 0.
 
     Raises OutOfMemory.
     """
@@ -98,10 +118,10 @@ class RankReference:
     def __init__(self, ranks: Ranks) -> None:
         self._backend = ranks._backend
         device = self._backend.device
-        device.require("the ranks of a subscription", 8 * ranks.count)
+        device.require("the ranks of a subscription", 8 * ranks.id_limit)
         self._permutation = ranks._permutation
         with device.reading():
-            self._told: Array = ranks._values.astype(np.float64) / ranks._mass
+            self._told: Array = _known(ranks).astype(np.float64) / ranks._mass
 
     def of(self, ids: NDArray[np.int64]) -> Ranking:
         """float64[len(ids)]: the rank last told of each id."""
@@ -123,8 +143,9 @@ class RankReference:
         largest differences. Ties by the order in memory.
         """
         self._follow(ranks)
-        backend, values, mass = ranks._backend, ranks._values, ranks._mass
+        backend, mass = ranks._backend, ranks._mass
         with backend.device.reading():
+            values = _known(ranks)
             found, listed = backend.select.list_changed(
                 values, mass, self._told, threshold, _CAPACITY
             )
@@ -150,7 +171,7 @@ class RankReference:
     def _follow(self, ranks: Ranks) -> None:
         """Brings the reference into the order and to the number of vertices of `ranks`."""
         xp, permutation = ranks._backend.xp, ranks._permutation
-        added = ranks.count - len(self._told)
+        added = ranks.id_limit - len(self._told)
         with ranks._backend.device.reading():
             if added > 0:
                 self._told = xp.concatenate([self._told, xp.zeros(added)])
@@ -159,3 +180,15 @@ class RankReference:
                 self._told = told.copy()
                 self._told[: len(permutation.ids)] = told[permutation.ids]
                 self._permutation = permutation
+            if len(ranks._free):
+                # whatever comes back is a new vertex
+                self._told[ranks._free] = 0.0
+
+
+def _known(ranks: Ranks) -> Array:
+    """values[n], y over positions, 0 for free ids; not to be changed."""
+    if len(ranks._free) == 0:
+        return ranks._values
+    values = ranks._values.copy()
+    values[ranks._free] = 0.0
+    return values

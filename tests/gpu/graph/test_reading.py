@@ -19,12 +19,15 @@ from tests.gpu.graphs import Model, random_batch
 Weighted = dict[tuple[int, int], float]
 
 
-def engine_of(backend: Backend, dangling: Dangling, weighted: bool) -> tuple[Engine, Weighted]:
-    """An engine after a few batches, and its edges with their weights."""
+def engine_of(
+    backend: Backend, dangling: Dangling, weighted: bool, directed: bool = True
+) -> tuple[Engine, Weighted]:
+    """An engine after a few batches, some vertices removed, and its edges with their weights."""
     generator = np.random.default_rng(11)
-    engine, model = Engine(Options(dangling=dangling, weighted=weighted), backend), Model(dangling)
-    for _ in range(4):
-        batch = random_batch(generator, model, 300)
+    options = Options(dangling=dangling, weighted=weighted, directed=directed)
+    engine, model = Engine(options, backend), Model(dangling, directed)
+    for step in range(4):
+        batch = random_batch(generator, model, 300, removes=not directed and step == 3)
         model.apply(batch)
         engine.apply(batch)
     pairs = np.array(sorted(model.edges))
@@ -48,13 +51,14 @@ def edges_of(captured: CapturedEdges) -> Weighted:
     return found
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dangling", get_args(Dangling))
 @pytest.mark.parametrize("block", [1, 50, 1 << 17])
 def test_a_capture_has_the_edges_of_its_moment(
-    backend: Backend, dangling: Dangling, weighted: bool, block: int
+    backend: Backend, dangling: Dangling, weighted: bool, directed: bool, block: int
 ) -> None:
-    engine, edges = engine_of(backend, dangling, weighted)
+    engine, edges = engine_of(backend, dangling, weighted, directed)
     buffer = engine.edge_reader.buffer()
     captured = engine.edge_reader.capture(buffer)
     engine.apply(EdgeBatch.of(insert=[(0, 1), (2, 1), (400, 3)], delete=sorted(edges)[::2]))
@@ -105,12 +109,13 @@ def test_neighbours_are_those_of_the_graph_in_both_directions(
             assert set(few.ids) <= set(found.ids)
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dangling", get_args(Dangling))
 def test_the_edges_among_vertices_are_those_of_the_graph(
-    backend: Backend, dangling: Dangling, weighted: bool
+    backend: Backend, dangling: Dangling, weighted: bool, directed: bool
 ) -> None:
-    engine, edges = engine_of(backend, dangling, weighted)
+    engine, edges = engine_of(backend, dangling, weighted, directed)
     chosen = np.random.default_rng(3).permutation(engine.vertices)[: engine.vertices // 2]
     block = engine.edge_reader.out_edges(chosen, 1 << 20).within(chosen)
     weights = np.ones(len(block.sources)) if block.weights is None else block.weights

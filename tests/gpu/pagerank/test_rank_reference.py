@@ -114,3 +114,21 @@ def test_nothing_is_listed_when_nothing_may_be(backend: Backend) -> None:
     changes = reference.changes(_apply(engine, random, 200, 100), 0.05, 0)
     assert changes.found > 0
     assert changes.ids.tolist() == changes.values.tolist() == []
+
+
+def test_removed_vertices_change_nothing_and_return_as_new_ones(backend: Backend) -> None:
+    engine = Engine(Options(target_error=1e-10), backend)
+    engine.apply(EdgeBatch.of(insert=[(v, (v + 1) % 10) for v in range(10)]))
+    engine.update()
+    reference = RankReference(engine.publish())
+    engine.apply(EdgeBatch.of(remove=[3]))
+    engine.update()
+    ranks = engine.publish()
+    changes = reference.changes(ranks, 0.01, 20)
+    assert 3 not in changes.ids.tolist()
+    assert changes.found == len(changes.ids) == 9
+    reference.tell(ranks, changes.ids)
+    assert reference.changes(ranks, 0.01, 20).found == 0
+    engine.apply(EdgeBatch.of(insert=[(2, 3), (3, 4)]))
+    engine.update()
+    assert 3 in reference.changes(engine.publish(), 0.01, 20).ids.tolist()
