@@ -5,7 +5,7 @@ It knows nothing of HTTP, keys, files or settings.
 
 from gpu.engine import Engine
 from gpu.errors import BackendUnavailable, DeviceLost, EngineError, InvalidValue, OutOfMemory
-from gpu.pagerank.ranks import RankReference, Ranks
+from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.resolve import METHODS, TARGETS
@@ -50,6 +50,7 @@ __all__ = [
     "Personalized",
     "PersonalizedQuery",
     "QueryBatch",
+    "RankChanges",
     "RankReference",
     "Ranks",
     "Registration",

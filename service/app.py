@@ -29,6 +29,7 @@ from service.http.routes import (
     operations,
     personalized,
     ranks,
+    sets,
     watched,
 )
 from service.http.subscribers import Subscribers
@@ -39,7 +40,10 @@ log = logging.getLogger("liverank.app")
 
 _ROUTES = [
     route
-    for module in (ranks, batches, personalized, graphs, watched, changes, api_keys, operations)
+    for module in (
+        *(ranks, batches, personalized, graphs),
+        *(watched, sets, changes, api_keys, operations),
+    )
     for route in module.router.routes
 ]
 """The first match is taken: the most frequent calls come first."""

@@ -116,6 +116,13 @@ class ApiKeyList(_Body):
     keys: list[ApiKeyInfo]
 
 
+class SetRequest(_Body):
+    """Removed first, then added."""
+
+    add: list[Key] = Field([], description="vertices")
+    remove: list[Key] = Field([], description="vertices; others than those of the set are ignored")
+
+
 class BatchRequest(_Body):
     """Deletions are applied first. Keys are strings or integers, as the graph's options say."""
 
@@ -126,6 +133,7 @@ class BatchRequest(_Body):
     )
     delete: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")
     vertices: list[Key] = Field([], description="vertices that exist after the batch")
+    sets: dict[str, SetRequest] = Field({}, description="changes of sets of vertices, by name")
 
 
 _ABSENT_IN_OLD = "absent in receipts that older releases wrote"
@@ -248,6 +256,17 @@ class PersonalizedAnswers(_Body):
     version: int
     revision: int
     answers: list[_Answer] = Field(description="in the order of the queries")
+
+
+class SetAnswer(_Body):
+    name: str
+    size: int = Field(description="number of vertices")
+    version: int
+    revision: int
+
+
+class SetMembers(SetAnswer):
+    vertices: list[Key] = Field(description="in order of first appearance")
 
 
 class WatchedAnswer(_Answer):

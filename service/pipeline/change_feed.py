@@ -25,7 +25,7 @@ from typing import Any
 
 import orjson
 
-from service.errors import SlowSubscriber, TooBusy
+from service.errors import SlowSubscriber, TooBusy, UnknownSet
 from service.pipeline.completions import Completions, Waiter
 from service.pipeline.observer import StageSeconds
 from service.queries.changes import ChangeTracker, Subscription
@@ -325,7 +325,7 @@ class ChangeFeed:
             if len(self._rings) >= MAX_SUBSCRIPTIONS:
                 what = f"different subscriptions of graph {self.graph!r}"
                 raise TooBusy(what, MAX_SUBSCRIPTIONS)
-        tracker = ChangeTracker(subscription, self._newest())
+        tracker = ChangeTracker(self.graph, subscription, self._newest())
         self._made += 1
         ring = EventRing(f"{self._run_epoch}.{self._made}", tracker)
         with self._changing:
@@ -342,7 +342,8 @@ class ChangeFeed:
             try:
                 changes = NO_CHANGES if view is None else ring.tracker.advance(view)
             except Exception as error:
-                log.exception("graph %s: a subscription has ended", self.graph)
+                if not isinstance(error, UnknownSet):  # the set was dropped
+                    log.exception("graph %s: a subscription has ended", self.graph)
                 with self._changing:
                     del self._rings[subscription]
                 ring.close(error)

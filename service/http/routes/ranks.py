@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
-from gpu import InvalidValue
 from service.errors import UnknownVertex
-from service.formats.decode import decode_batch
+from service.formats.decode import decode_vertices
 from service.http.body import read_body
 from service.http.dependencies import K, OpenGraph, PublishedView, Vertex
 from service.http.openapi import body_of, problems
@@ -65,23 +64,23 @@ async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedV
 def _ranks_of(
     view: View, content_type: str | None, body: bytes, kind: KeyKind, limit: int
 ) -> list[float | None]:
-    # The body is that of a batch with vertices only: one parser for keys.
-    columns = decode_batch(content_type, body, kind, limit)
-    for field, edges in (("insert", columns.insert_sources), ("delete", columns.delete_sources)):
-        if len(edges):
-            raise InvalidValue(field, f"{len(edges)} edges", "absent: this call takes vertices")
-    return view.ranks_of(columns.vertices)
+    return view.ranks_of(decode_vertices(content_type, body, kind, limit))
 
 
 @router.get("/graphs/{graph}/top", response_model=TopAnswer, responses=problems(404, 422, 504))
 async def top(
-    _graph: OpenGraph,
+    graph: OpenGraph,
     view: PublishedView,
     k: K = 10,
     offset: Annotated[int, Query(ge=0, description="places to skip")] = 0,
+    among: Annotated[str | None, Query(description="name of a set: only its vertices")] = None,
 ) -> Response:
     """The vertices of highest rank, best first; equal ranks in order of first appearance."""
-    if view.top_is_known(k, offset):
+    if among is not None:
+        ids = view.members(graph.name, among)
+        best, ranks = await asyncio.to_thread(view.top_of, ids, k, offset)
+        places = view.keys.keys(best).to_pylist(), ranks.tolist()
+    elif view.top_is_known(k, offset):
         places = view.top(k, offset)
     else:
         places = await asyncio.to_thread(view.top, k, offset)
