@@ -33,6 +33,7 @@ Storage = Literal["float64", "float32"]
 KeyKind = Literal["string", "integer"]
 Method = Literal["hybrid", "push", "pull"]
 Target = Literal["error", "settled-top-k"]
+Unknown = Literal["error", "ignore"]
 Scope = Literal["read", "write", "admin"]
 OnConflict = Literal["replace", "add"]
 
@@ -195,6 +196,24 @@ class TopRanks(_Places, msgspec.Struct, frozen=True):
     ranks: list[RankedVertex]
 
 
+# Sets of vertices
+
+
+class VertexSet(msgspec.Struct, frozen=True):
+    """size: number of vertices."""
+
+    name: str
+    size: int
+    version: int
+    revision: int
+
+
+class VertexSetMembers(VertexSet, frozen=True):
+    """vertices: in order of first appearance."""
+
+    vertices: list[Key]
+
+
 # Changes
 
 
@@ -247,6 +266,8 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
 
     seeds         the weight of each seed; scaled to sum 1
     target_error  None: the graph's
+    unknown       `ignore`: unknown seeds are left out, and named in the answer; must be `error`
+                  for a query to watch
     """
 
     seeds: dict[Key, float]
@@ -254,6 +275,7 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
     method: Method = "hybrid"
     target_error: float | None = None
     target: Target = "error"
+    unknown: Unknown = "error"
 
 
 class PersonalizedAnswer(_Places, msgspec.Struct, frozen=True):
@@ -272,12 +294,18 @@ class PersonalizedRanks(PersonalizedAnswer, frozen=True):
     revision: int
 
 
+class QueryAnswer(PersonalizedAnswer, frozen=True):
+    """ignored: unknown seeds that were left out."""
+
+    ignored: list[Key] = []
+
+
 class PersonalizedAnswers(msgspec.Struct, frozen=True):
     """answers: in the order of the queries, all of one version."""
 
     version: int
     revision: int
-    answers: list[PersonalizedAnswer]
+    answers: list[QueryAnswer]
 
 
 class WatchedRanks(PersonalizedAnswer, frozen=True):

@@ -53,6 +53,7 @@ REQUIRED_SCOPE: dict[str, Scope | None] = {
     "DELETE /graphs/{graph}/sets/{name}": "write",
     "PUT /graphs/{graph}/watched/{name}": "write",
     "GET /graphs/{graph}/watched/{name}": "read",
+    "GET /graphs/{graph}/watched/{name}/ranks/{vertex}": "read",
     "DELETE /graphs/{graph}/watched/{name}": "write",
 }
 """By call; None: open to all. The server does not start with a call that is not listed."""

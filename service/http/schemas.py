@@ -252,10 +252,14 @@ class PersonalizedAnswer(_Answer):
     revision: int
 
 
+class _QueryAnswer(_Answer):
+    ignored: list[Key] = Field(description="unknown seeds that were left out")
+
+
 class PersonalizedAnswers(_Body):
     version: int
     revision: int
-    answers: list[_Answer] = Field(description="in the order of the queries")
+    answers: list[_QueryAnswer] = Field(description="in the order of the queries")
 
 
 class SetAnswer(_Body):
