@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
-from gpu.errors import DeviceLost, InvalidValue
+from gpu.errors import DeviceLost
+from gpu.graph.arcs import arranged
 from gpu.graph.coalesce import can_coalesce, split_counts
 from gpu.graph.dynamic_graph import DynamicGraph, batch_purpose
 from gpu.graph.warm_up import warm_up
@@ -31,9 +32,10 @@ from gpu.pagerank.solver import mark_affected, solve
 from gpu.pagerank.strategies import STRATEGIES, Strategy, strategy_named
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.personalized.batch import QueryBatch
+from gpu.personalized.queries import Queries
 from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import METHODS, ResolvedQuery
-from gpu.personalized.watched import Registration, Watched
+from gpu.personalized.watched import Registration
 from gpu.personalized.workspace import WorkspacePool
 from gpu.snapshot import Capture, Snapshot, StagingBuffer, ranks_of, restore
 from gpu.stage_timer import StageTimer
@@ -74,13 +76,17 @@ class Engine:
     ) -> None:
         options = self.options = options or Options()
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        order, weighted = options.vertex_order, options.weighted
-        self._graph = DynamicGraph(self._backend, options.dangling, order, weighted)
+        self._graph = DynamicGraph(
+            self._backend,
+            options.dangling,
+            options.vertex_order,
+            options.weighted,
+            options.directed,
+        )
         self._iterate = GlobalIterate(self._graph, self.options)
         pool = WorkspacePool(self._graph)
-        self._queries = QueryContext(pool, self.options, self._iterate.deflation)
-        self._running: list[QueryBatch | Registration] = []
-        self._watched = Watched(self._queries)
+        self._queries = Queries(QueryContext(pool, self.options, self._iterate.deflation))
+        self._running = self._queries.running
         self._touched = TouchedVertices()
         self._timer = StageTimer(self._backend.device)
         self._record_ranked(0.0)
@@ -103,7 +109,7 @@ class Engine:
     @property
     def internals(self) -> Internals:
         """The engine's parts, for measurements."""
-        return Internals(self._backend, self._graph, self._iterate, self._queries)
+        return Internals(self._backend, self._graph, self._iterate, self._queries.context)
 
     @contextmanager
     def _device(self) -> Iterator[None]:
@@ -148,6 +154,8 @@ class Engine:
         """
         with self._device():
             self._timer.begin()
+            if not self.options.directed:
+                batch = arranged(batch)
             if self._graph.is_rebuilt_by(batch.operations) or not can_coalesce(batch):
                 return None
             vertices = self.vertices
@@ -173,9 +181,7 @@ class Engine:
         except MemoryError:
             # the batch stands; the next solve computes the residual, in arrays that it has
             self._iterate.invalidate()
-        for running in self._running:
-            running.perturb(update)
-        self._watched.perturb(update)
+        self._queries.perturb(update)
         return update
 
     def update(self, strategy: str = "auto") -> Result:
@@ -285,9 +291,7 @@ class Engine:
 
     def submit(self, queries: Sequence[PersonalizedQuery]) -> QueryBatch:
         """The same, to be run by `step`, between which edges may change, and then to be closed."""
-        batch = QueryBatch(self._queries, self.resolve(queries))
-        self._running.append(batch)
-        return batch
+        return self._queries.submit(queries)
 
     def step(self, running: QueryBatch | Registration) -> None:
         """Continues what is not done, by about a sweep's work at most. Raises OutOfMemory."""
@@ -296,20 +300,12 @@ class Engine:
 
     def resolve(self, queries: Sequence[PersonalizedQuery]) -> list[ResolvedQuery]:
         """Raises InvalidValue, naming ``queries[3].k``."""
-        resolved = []
-        for index, query in enumerate(queries):
-            try:
-                resolved.append(ResolvedQuery.of(self.vertices, self.options, query))
-            except InvalidValue as error:
-                field = f"queries[{index}].{error.field}" if len(queries) > 1 else error.field
-                raise InvalidValue(field, error.value, error.requirement) from None
-        return resolved
+        return self._queries.resolve(queries)
 
     def close(self, running: QueryBatch | Registration) -> None:
         """Ends it, done or not, and takes its arrays back."""
-        self._running.remove(running)
         with self._device():
-            running.close()
+            self._queries.close(running)
 
     def watch(self, name: str, query: PersonalizedQuery) -> None:
         """Answers a query and keeps it fresh from now on, in place of another of this name.
@@ -329,31 +325,28 @@ class Engine:
         """The same, to be run by `step`, then to be kept and closed. Raises InvalidValue,
         OutOfMemory.
         """
-        resolved = ResolvedQuery.of(self.vertices, self.options, query)
-        registration = Registration(self._queries, name, resolved)
-        self._running.append(registration)
-        return registration
+        return self._queries.register(name, query)
 
     def keep(self, registration: Registration) -> None:
         """Watches a solved query, in place of another of its name."""
         with self._device():
-            self._watched.keep(registration)
+            self._queries.watched.keep(registration)
 
     def unwatch(self, name: str) -> None:
         """Forgets a watched query, if there is one of this name."""
-        self._watched.remove(name)
+        self._queries.watched.remove(name)
 
     def watched(self, name: str) -> Personalized:
         """The answer to a watched query as of the last `refresh_watched`, without solving.
 
         Raises KeyError, and OutOfMemory if there was not enough to bring it up to date.
         """
-        return self._watched.answer(name)
+        return self._queries.watched.answer(name)
 
     def refresh_watched(self) -> None:
         """Brings the watched queries up to date with everything applied."""
         with self._device():
-            self._watched.refresh()
+            self._queries.watched.refresh()
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host."""
@@ -365,8 +358,7 @@ class Engine:
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the backend's device, by purpose."""
-        personalized = self._queries.pool.nbytes + self._watched.nbytes
-        ranks = {"ranks": self._iterate.nbytes, "personalized": personalized}
+        ranks = {"ranks": self._iterate.nbytes, "personalized": self._queries.nbytes}
         return self._graph.memory() | ranks
 
     def warm_up(self) -> None:

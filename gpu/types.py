@@ -54,6 +54,9 @@ class Options:
     frontier_tolerance  τ_f: a relative change above it makes a vertex's out-neighbours affected
     prune_tolerance     τ_p: a relative change up to it makes a vertex leave the affected set
     max_iterations      the most sweeps of one solve
+    directed            whether an edge leads from its source to its target only. False makes {a,b}
+                        the same edge as {b,a}, which is followed either way and counts once
+                        (``networkx.Graph``); a loop is followed and counted once
     weighted            whether edges have weights: an edge of u is then followed with the
                         probability w(u,v) / Σw (``networkx.pagerank(weight=…)``). The loops of
                         ``self-loop`` have the weight 1
@@ -71,6 +74,7 @@ class Options:
     max_iterations: int = 500
     vertex_order: VertexOrder = "auto"
     weighted: bool = False
+    directed: bool = True
 
     def __post_init__(self) -> None:
         for name, low, high, requirement in (
@@ -96,8 +100,9 @@ class Options:
             )
         if self.vertex_order not in get_args(VertexOrder):
             raise InvalidValue("vertex_order", self.vertex_order, "'auto', 'degree' or 'given'")
-        if not isinstance(self.weighted, bool):
-            raise InvalidValue("weighted", self.weighted, "True or False")
+        for name in ("weighted", "directed"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidValue(name, getattr(self, name), "True or False")
         if (
             not isinstance(self.max_iterations, int)
             or isinstance(self.max_iterations, bool)

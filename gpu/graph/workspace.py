@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from gpu.operations.update import (
     SCANS,
     BatchPlan,
     Counts,
+    EdgeChanges,
     PlanWeights,
 )
 
@@ -82,6 +84,22 @@ class Workspace:
     @property
     def nbytes(self) -> int:
         return workspace_bytes(self.capacity, self._weighted)
+
+
+def allocate_changes(backend: Backend, counts: Counts, weighted: bool) -> EdgeChanges:
+    """Arrays for what a batch changes; they are not reused."""
+    allocate, purpose = backend.device.allocate, "what a batch changed"
+    sizes = [counts.changed] * 2 + [counts.removed] * 2 + [counts.added] * 2
+    block = allocate(purpose, sum(sizes), np.int32)
+    ends = accumulate(sizes)
+    changes = EdgeChanges(*(block[end - size : end] for size, end in zip(sizes, ends, strict=True)))
+    if not weighted:
+        return changes
+    return changes._replace(
+        old_degree=allocate(purpose, counts.changed, np.float64),
+        removed_weights=allocate(purpose, counts.removed, np.float32),
+        added_weights=allocate(purpose, counts.added, np.float32),
+    )
 
 
 def workspace_bytes(operations: int, weighted: bool = False) -> int:

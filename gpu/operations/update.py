@@ -43,7 +43,8 @@ class Counts:
     """The counters of a BatchPlan on the host.
 
     edges, rows        distinct edges and rows that the batch names
-    inserted, deleted  as gpu.types.Change defines them
+    inserted, deleted  as gpu.types.Change defines them; of an undirected graph only arcs to a
+                       vertex at the same or a higher position count, one of each edge
     removed, added     net changes: an edge deleted and inserted in one batch is neither
     changed            rows whose list or loop changes
     needed             slots at the end of the column indices for rows that outgrow their capacity
@@ -55,7 +56,7 @@ class Counts:
     overflowed         rows far longer than their degree bin allows
     longest            length of the longest named row after the batch
     holes              entries moved into freed slots
-    reweighted         as gpu.types.Change defines it
+    reweighted         in the same way
     exceeded           0, or 1 + the place among the sorted keys of an insertion whose sum of
                        weights exceeds float32
     """
@@ -156,6 +157,14 @@ class BatchPlan:
     changed_row: Array
     row_loop: Array
     weights: PlanWeights = NO_WEIGHTS
+
+
+class EdgeCounts(NamedTuple):
+    """What a batch did to edges; an undirected edge counts once."""
+
+    inserted: int
+    deleted: int
+    reweighted: int
 
 
 class UpdateCounts(NamedTuple):

@@ -64,7 +64,7 @@ def _expand(graph: DynamicGraph, frontier: Array, flags: Array, frontier_flags: 
     """
     operations = graph.backend.frontier
     edges = int(graph.outgoing.csr.row_lengths[frontier].sum(dtype=np.int64))
-    if edges * _BACKWARD_PART <= graph.edges:
+    if edges * _BACKWARD_PART <= graph.arcs:
         return operations.expand_forward(graph.view, frontier, flags)
     frontier_flags[frontier] = 1
     found = operations.expand_backward(graph.view, graph.in_rows(), frontier_flags, flags)

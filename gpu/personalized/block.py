@@ -95,7 +95,7 @@ class Block:
         columns = multivector.column_count(queries)
         contribution = np.dtype(multivector.contribution_dtype).itemsize
         # and the partial sums of long rows; a flag for each vertex
-        matrices = columns * ((8 + 4 + 2 * contribution) * graph.vertices + graph.edges // 80)
+        matrices = columns * ((8 + 4 + 2 * contribution) * graph.vertices + graph.arcs // 80)
         return matrices + graph.vertices
 
     def _allocate(self) -> None:

@@ -104,7 +104,7 @@ class Query:
     @property
     def _sweep_edges(self) -> float:
         """Work of a sweep, in pulled edges."""
-        return float(self.iterate.graph.edges + self.iterate.graph.vertices)
+        return float(self.iterate.graph.arcs + self.iterate.graph.vertices)
 
     def perturb(self, update: GraphUpdate) -> None:
         """Follows a batch."""
@@ -136,7 +136,7 @@ class Query:
     def _push(self) -> None:
         iterate, costs = self.iterate, self.iterate.graph.backend.costs
         slice_edges = int(self._sweep_edges / costs.pushed_edge) + 1
-        round_edges = iterate.graph.edges + 1
+        round_edges = iterate.graph.arcs + 1
         if self.query.method == "hybrid":
             round_edges = int(_ROUND_SWEEPS * slice_edges)
             slice_edges = int(_JUDGED_SWEEPS * slice_edges) + 1

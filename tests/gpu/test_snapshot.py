@@ -14,7 +14,7 @@ from gpu.operations.backend import Backend
 from gpu.types import Dangling, Storage
 from gpu.verify import pagerank
 from tests.cuda_emulator.emulated import emulated_backend
-from tests.gpu.graphs import Model, random_batch
+from tests.gpu.graphs import Model, arcs_of, random_batch
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -27,8 +27,8 @@ def restored(engine: Engine, backend: Backend) -> Engine:
 
 
 def assert_ranked(engine: Engine, model: Model) -> None:
-    sources, targets = engine.edge_list()
-    assert set(zip(sources.tolist(), targets.tolist(), strict=True)) == model.edges
+    sources, targets = arcs_of(engine)
+    assert set(zip(sources.tolist(), targets.tolist(), strict=True)) == model.arcs()
     options = engine.options
     exact, slack = pagerank(sources, targets, model.vertices, options.damping, options.dangling)
     ranks = engine.publish()
@@ -36,12 +36,14 @@ def assert_ranked(engine: Engine, model: Model) -> None:
     assert ranks.error_bound <= options.target_error
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_a_restored_engine_goes_on_as_the_first_one_does(
-    backend: Backend, dangling: Dangling
+    backend: Backend, dangling: Dangling, directed: bool
 ) -> None:
     generator = np.random.default_rng(7)
-    engine, model = Engine(Options(dangling=dangling), backend), Model(dangling)
+    engine = Engine(Options(dangling=dangling, directed=directed), backend)
+    model = Model(dangling, directed)
     for _ in range(6):
         batch = random_batch(generator, model, 200)
         engine.apply(batch)

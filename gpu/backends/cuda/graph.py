@@ -109,6 +109,7 @@ class CudaGraph(GraphOperations):
         fixed_loops: bool,
         batch: SortedKeys,
         adds: bool,
+        directed: bool,
         plan: BatchPlan,
     ) -> None:
         keys = batch.keys
@@ -153,6 +154,7 @@ class CudaGraph(GraphOperations):
             vertices,
             loop,
             np.int32(fixed_loops),
+            np.int32(directed),
             *edges,
             plan.row_edge,
             plan.scans[2],

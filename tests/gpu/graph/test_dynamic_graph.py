@@ -45,7 +45,8 @@ def _apply(graph: DynamicGraph, model: Model, batch: EdgeBatch) -> GraphUpdate:
         assert getattr(update.counts, count) == getattr(expected, count), count
     changes = update.changes
     if changes is None:
-        _check_superset(graph, update, before ^ model.edges, before - model.edges)
+        changed, gone = before ^ model.edges, before - model.edges
+        _check_superset(graph, update, model.arcs(changed), model.arcs(gone))
         return update
     columns = {
         name: graph.backend.device.to_host(getattr(changes, name)).tolist()
@@ -60,12 +61,12 @@ def _apply(graph: DynamicGraph, model: Model, batch: EdgeBatch) -> GraphUpdate:
     }
     removed = list(zip(columns["removed_sources"], columns["removed_targets"], strict=True))
     added = list(zip(columns["added_sources"], columns["added_targets"], strict=True))
-    assert sorted(removed) == sorted(before - model.edges)
-    assert sorted(added) == sorted(model.edges - before)
+    assert sorted(removed) == sorted(model.arcs(before - model.edges))
+    assert sorted(added) == sorted(model.arcs(model.edges - before))
     assert columns["sources"] == sorted({source for source, _ in removed + added})
     policy = int(graph.dangling == "self-loop")
     out_degree = dict.fromkeys(columns["sources"], policy)
-    for source, _ in before:
+    for source, _ in model.arcs(before):
         if source in out_degree:
             out_degree[source] += 1
     assert columns["old_degree"] == list(out_degree.values())
@@ -117,14 +118,16 @@ def _any_batch(generator: np.random.Generator, model: Model) -> EdgeBatch:
     return random_batch(generator, model, int(generator.integers(2, 60)))
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
 @given(seed=st.integers(0, 2**32 - 1), tiny=st.booleans())
 @settings(max_examples=100, deadline=None, database=None, derandomize=True)
 def test_any_stream_of_batches_leaves_the_graph_that_a_set_of_edges_does(
-    dangling: Dangling, backend: Backend, seed: int, tiny: bool
+    dangling: Dangling, directed: bool, backend: Backend, seed: int, tiny: bool
 ) -> None:
     generator = np.random.default_rng(seed)
-    graph, model = DynamicGraph(backend, dangling), Model(dangling)
+    graph = DynamicGraph(backend, dangling, directed=directed)
+    model = Model(dangling, directed)
     for _ in range(25):
         batch = _any_batch(generator, model)
         if tiny:

@@ -12,7 +12,16 @@ import pytest
 from gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
 from gpu.operations.backend import Backend
 from gpu.types import Dangling
-from tests.gpu.graphs import FAMILIES, Model, Pairs, networkx_ranks, random_batch, random_graph
+from tests.gpu.graphs import (
+    FAMILIES,
+    Model,
+    Pairs,
+    arcs_of,
+    igraph_ranks,
+    networkx_ranks,
+    random_batch,
+    random_graph,
+)
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
@@ -24,15 +33,18 @@ def _engine(pairs: Pairs, options: Options, backend: Backend) -> Engine:
     return engine
 
 
-def _tightly_solved(pairs: Pairs, dangling: Dangling, backend: Backend) -> Engine:
-    engine = _engine(pairs, Options(dangling=dangling, target_error=1e-10), backend)
+def _tightly_solved(
+    pairs: Pairs, dangling: Dangling, backend: Backend, directed: bool = True
+) -> Engine:
+    options = Options(dangling=dangling, target_error=1e-10, directed=directed)
+    engine = _engine(pairs, options, backend)
     assert engine.update("auto").converged
     return engine
 
 
 def _assert_certified(engine: Engine, error_bound: float, dangling: Dangling) -> None:
     exact, oracle_bound = verify.pagerank(
-        *engine.edge_list(), engine.vertices, engine.options.damping, dangling
+        *arcs_of(engine), engine.vertices, engine.options.damping, dangling
     )
     ranks = engine.publish().to_numpy()
     assert abs(ranks.sum() - 1.0) < 1e-12
@@ -41,19 +53,26 @@ def _assert_certified(engine: Engine, error_bound: float, dangling: Dangling) ->
 
 
 @pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_ranks_are_those_of_networkx(family: str, dangling: Dangling, backend: Backend) -> None:
+def test_ranks_are_those_of_networkx_and_igraph(
+    family: str, directed: bool, dangling: Dangling, backend: Backend
+) -> None:
     pairs = FAMILIES[family]()
-    ranks = _tightly_solved(pairs, dangling, backend).publish().to_numpy()
-    assert np.abs(ranks - networkx_ranks(pairs, dangling)).sum() <= 1e-9
+    ranks = _tightly_solved(pairs, dangling, backend, directed).publish().to_numpy()
+    for oracle in (networkx_ranks, igraph_ranks):
+        assert np.abs(ranks - oracle(pairs, dangling, directed=directed)).sum() <= 1e-9
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
-def test_ranks_of_random_graphs_are_those_of_networkx(dangling: Dangling, backend: Backend) -> None:
+def test_ranks_of_random_graphs_are_those_of_networkx(
+    dangling: Dangling, directed: bool, backend: Backend
+) -> None:
     for seed in range(200):
         pairs = random_graph(seed)
-        ranks = _tightly_solved(pairs, dangling, backend).publish().to_numpy()
-        error = np.abs(ranks - networkx_ranks(pairs, dangling)).sum()
+        ranks = _tightly_solved(pairs, dangling, backend, directed).publish().to_numpy()
+        error = np.abs(ranks - networkx_ranks(pairs, dangling, directed=directed)).sum()
         assert error <= 1e-9, f"random_graph({seed}) is off by {error}"
 
 
@@ -80,13 +99,15 @@ def test_any_damping_is_certified(damping: float, dangling: Dangling, backend: B
     _assert_certified(engine, result.error_bound, dangling)
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_every_strategy_keeps_its_certificate_through_a_stream(
-    strategy: str, dangling: Dangling, backend: Backend
+    strategy: str, dangling: Dangling, directed: bool, backend: Backend
 ) -> None:
     generator = np.random.default_rng(STRATEGIES.index(strategy))
-    engine, model = Engine(Options(dangling=dangling), backend), Model(dangling)
+    engine = Engine(Options(dangling=dangling, directed=directed), backend)
+    model = Model(dangling, directed)
     for step in range(50):
         batch = random_batch(generator, model, size=60 if step == 0 else 12)
         expected, change = model.apply(batch), engine.apply(batch)
