@@ -68,6 +68,7 @@ class Calls(BatchCalls, QueryCalls):
         storage: Storage | None = None,
         keys: KeyKind | None = None,
         weighted: bool | None = None,
+        directed: bool | None = None,
     ) -> Call[GraphInfo]:
         """Creates the graph, or finds it with the same options. Options that are None have their
         defaults in a new graph, and are not compared with those of an existing one.
@@ -80,6 +81,7 @@ class Calls(BatchCalls, QueryCalls):
             storage=storage,
             keys=keys,
             weighted=weighted,
+            directed=directed,
         )
         return write("PUT", path_of("graphs", graph), options, GraphInfo, repeatable=True)
 

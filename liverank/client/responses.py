@@ -49,6 +49,7 @@ class GraphOptions(msgspec.Struct, frozen=True):
     storage: Storage
     keys: KeyKind
     weighted: bool = False
+    directed: bool = True
 
 
 class GraphInfo(msgspec.Struct, frozen=True):

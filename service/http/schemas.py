@@ -59,6 +59,7 @@ class GraphRequest(_Body):
     weighted: bool = Field(
         False, description="whether edges have weights, in proportion to which they are followed"
     )
+    directed: bool = Field(True, description="false: an edge is followed either way")
 
 
 class GraphInfo(_Body):

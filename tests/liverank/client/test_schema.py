@@ -40,6 +40,7 @@ ARGUMENTS: dict[str, Any] = {
     "storage": "float32",
     "keys": "integer",
     "weighted": True,
+    "directed": False,
     "weight": None,
     "on_conflict": "add",
     "k": 3,
