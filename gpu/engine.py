@@ -17,9 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
-from gpu.errors import DeviceLost, InvalidValue
+from gpu.errors import DeviceLost
+from gpu.graph.arcs import arranged
 from gpu.graph.coalesce import can_coalesce, split_counts
-from gpu.graph.dynamic_graph import DynamicGraph, batch_purpose
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.estimate import batch_purpose
+from gpu.graph.vertex_ids import NO_IDS
 from gpu.graph.warm_up import warm_up
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
@@ -31,9 +34,10 @@ from gpu.pagerank.solver import mark_affected, solve
 from gpu.pagerank.strategies import STRATEGIES, Strategy, strategy_named
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.personalized.batch import QueryBatch
+from gpu.personalized.queries import Queries
 from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import METHODS, ResolvedQuery
-from gpu.personalized.watched import Registration, Watched
+from gpu.personalized.watched import Registration
 from gpu.personalized.workspace import WorkspacePool
 from gpu.snapshot import Capture, Snapshot, StagingBuffer, ranks_of, restore
 from gpu.stage_timer import StageTimer
@@ -75,12 +79,12 @@ class Engine:
         options = self.options = options or Options()
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
         order, weighted = options.vertex_order, options.weighted
-        self._graph = DynamicGraph(self._backend, options.dangling, order, weighted)
+        kind = (options.dangling, order, weighted, options.directed, options.half_life)
+        self._graph = DynamicGraph(self._backend, *kind)
         self._iterate = GlobalIterate(self._graph, self.options)
         pool = WorkspacePool(self._graph)
-        self._queries = QueryContext(pool, self.options, self._iterate.deflation)
-        self._running: list[QueryBatch | Registration] = []
-        self._watched = Watched(self._queries)
+        self._queries = Queries(QueryContext(pool, self.options, self._iterate.deflation))
+        self._running = self._queries.running
         self._touched = TouchedVertices()
         self._timer = StageTimer(self._backend.device)
         self._record_ranked(0.0)
@@ -92,8 +96,17 @@ class Engine:
 
     @property
     def vertices(self) -> int:
-        """Number of vertices; ids are 0 … vertices-1."""
-        return self._graph.vertices
+        """Number of vertices."""
+        return self._graph.ids.count
+
+    @property
+    def id_limit(self) -> int:
+        """Every id is below it: `vertices`, and the ids that are free."""
+        return self._graph.ids.limit
+
+    def free_ids(self) -> NDArray[np.int64]:
+        """int64[…], ascending: ids of removed vertices, to be used again (gpu.graph.vertex_ids)."""
+        return self._graph.ids.free()
 
     @property
     def edges(self) -> int:
@@ -103,7 +116,7 @@ class Engine:
     @property
     def internals(self) -> Internals:
         """The engine's parts, for measurements."""
-        return Internals(self._backend, self._graph, self._iterate, self._queries)
+        return Internals(self._backend, self._graph, self._iterate, self._queries.context)
 
     @contextmanager
     def _device(self) -> Iterator[None]:
@@ -119,16 +132,16 @@ class Engine:
         """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of
         this many insertions and deletions, a solve by ``auto`` and published ranks.
 
-        vertices  of the graph after the batch, if more than now; times: how often it must fit
+        vertices  limit of the ids after the batch, if more than now; times: how often it must fit
         """
-        vertices = max(vertices, self.vertices)
+        vertices = max(vertices, self.id_limit)
         graph = self._graph.bytes_needed(operations, vertices)
         ranks = self._iterate.bytes_needed(vertices) + 8 * vertices
         self._backend.device.require(batch_purpose(operations, vertices), graph + ranks, times)
 
     def apply(self, batch: EdgeBatch) -> Change:
-        """Deletes, then inserts. All or nothing: an error leaves the graph unchanged. The residual
-        follows at once, the ranks at `update`.
+        """Removes, deletes, then inserts. All or nothing: an error leaves the graph unchanged. The
+        residual follows at once, the ranks at `update`.
         """
         with self._device():
             self._timer.begin()
@@ -143,18 +156,20 @@ class Engine:
         batch  all their columns, one after the other, on the host
         parts  numbers of insertions and deletions of each
         Returns what each did, with equal parts of the seconds. None, and nothing is done, if they
-        must be applied one by one: if an edge is named twice, or the joined batch would rebuild the
-        graph. All or nothing, as `apply`.
+        must be applied one by one: if an edge is named twice, vertices are removed or added, or the
+        joined batch would rebuild the graph. All or nothing, as `apply`.
         """
         with self._device():
             self._timer.begin()
+            if not self.options.directed:
+                batch = arranged(batch)
             if self._graph.is_rebuilt_by(batch.operations) or not can_coalesce(batch):
                 return None
-            vertices = self.vertices
+            limit, returned = self.id_limit, self._graph.ids.returning(self._backend, batch, NO_IDS)
             update = self._apply(batch)
             assert update.changes is not None
-            permutation = self._graph.permutation
-            counts = split_counts(permutation, batch, update.changes, parts, vertices)
+            split = (batch, update.changes, parts, limit, returned)
+            counts = split_counts(self._graph.permutation, *split)
             seconds = self._end_mutation() / len(parts)
             return [Change(**of_part._asdict(), seconds=seconds) for of_part in counts]
 
@@ -173,9 +188,8 @@ class Engine:
         except MemoryError:
             # the batch stands; the next solve computes the residual, in arrays that it has
             self._iterate.invalidate()
-        for running in self._running:
-            running.perturb(update)
-        self._watched.perturb(update)
+        self._queries.perturb(update)
+        self._graph.scale_rows()
         return update
 
     def update(self, strategy: str = "auto") -> Result:
@@ -190,6 +204,8 @@ class Engine:
     def _update(self, strategy: str, row: Strategy) -> Result:
         self._timer.begin()
         if self.vertices == 0:
+            self._touched = TouchedVertices()
+            self._record_ranked(0.0)
             self._timer.end("mark")
             self._timer.end("solve")
             return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0)
@@ -212,10 +228,9 @@ class Engine:
 
     def _record_ranked(self, error_bound: float) -> None:
         """What `publish` needs, which the next batch may change."""
-        self._ranked_vertices = self.vertices
-        self._ranked_permutation = self._graph.permutation
-        self._ranked_mass = float(self._iterate.certificate.mass)
         self._error_bound = error_bound
+        self._ranked_vertices, self._ranked_permutation = self.id_limit, self._graph.permutation
+        self._ranked = (float(self._iterate.certificate.mass), error_bound, self._graph.free)
 
     def end_stage(self, name: str) -> None:
         """Ends a stage of the caller, which began where the one before ended, after `update`."""
@@ -232,9 +247,7 @@ class Engine:
         with self._device():
             values = self._iterate.values[: self._ranked_vertices].copy()
             self._backend.device.synchronize()
-        return Ranks(
-            self._backend, self._ranked_permutation, values, self._ranked_mass, self._error_bound
-        )
+        return Ranks(self._backend, self._ranked_permutation, values, *self._ranked)
 
     def staging_buffer(self) -> StagingBuffer:
         """Memory for the next snapshot. Any thread may call this, concurrent with the owner."""
@@ -262,13 +275,15 @@ class Engine:
         method: str = "hybrid",
         target_error: float | None = None,
         target: str = "error",
+        damping: float | None = None,
+        among: NDArray[np.integer[Any]] | None = None,
     ) -> Personalized:
         """Personalized PageRank of the graph as it is now: see PersonalizedQuery.
 
         Raises InvalidValue for what cannot be asked, OutOfMemory.
         """
-        query = PersonalizedQuery(seeds, weights, k, method, target_error, target)
-        return self.personalized_many([query])[0]
+        asked = (k, method, target_error, target, damping, among)
+        return self.personalized_many([PersonalizedQuery(seeds, weights, *asked)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
         """The answers in the order of the queries, which share passes over the graph.
@@ -285,9 +300,7 @@ class Engine:
 
     def submit(self, queries: Sequence[PersonalizedQuery]) -> QueryBatch:
         """The same, to be run by `step`, between which edges may change, and then to be closed."""
-        batch = QueryBatch(self._queries, self.resolve(queries))
-        self._running.append(batch)
-        return batch
+        return self._queries.submit(queries)
 
     def step(self, running: QueryBatch | Registration) -> None:
         """Continues what is not done, by about a sweep's work at most. Raises OutOfMemory."""
@@ -296,20 +309,12 @@ class Engine:
 
     def resolve(self, queries: Sequence[PersonalizedQuery]) -> list[ResolvedQuery]:
         """Raises InvalidValue, naming ``queries[3].k``."""
-        resolved = []
-        for index, query in enumerate(queries):
-            try:
-                resolved.append(ResolvedQuery.of(self.vertices, self.options, query))
-            except InvalidValue as error:
-                field = f"queries[{index}].{error.field}" if len(queries) > 1 else error.field
-                raise InvalidValue(field, error.value, error.requirement) from None
-        return resolved
+        return self._queries.resolve(queries)
 
     def close(self, running: QueryBatch | Registration) -> None:
         """Ends it, done or not, and takes its arrays back."""
-        self._running.remove(running)
         with self._device():
-            running.close()
+            self._queries.close(running)
 
     def watch(self, name: str, query: PersonalizedQuery) -> None:
         """Answers a query and keeps it fresh from now on, in place of another of this name.
@@ -326,34 +331,30 @@ class Engine:
             self.close(registration)
 
     def register(self, name: str, query: PersonalizedQuery) -> Registration:
-        """The same, to be run by `step`, then to be kept and closed. Raises InvalidValue,
-        OutOfMemory.
-        """
-        resolved = ResolvedQuery.of(self.vertices, self.options, query)
-        registration = Registration(self._queries, name, resolved)
-        self._running.append(registration)
-        return registration
+        """The same, to be run by `step`, then to be kept and closed. Raises as `watch`."""
+        return self._queries.register(name, query)
 
     def keep(self, registration: Registration) -> None:
         """Watches a solved query, in place of another of its name."""
         with self._device():
-            self._watched.keep(registration)
+            self._queries.watched.keep(registration)
 
     def unwatch(self, name: str) -> None:
         """Forgets a watched query, if there is one of this name."""
-        self._watched.remove(name)
+        self._queries.watched.remove(name)
 
     def watched(self, name: str) -> Personalized:
         """The answer to a watched query as of the last `refresh_watched`, without solving.
 
-        Raises KeyError, and OutOfMemory if there was not enough to bring it up to date.
+        Raises KeyError, OutOfMemory if there was not enough to bring it up to date, UnknownVertex
+        once a seed was removed.
         """
-        return self._watched.answer(name)
+        return self._queries.watched.answer(name)
 
     def refresh_watched(self) -> None:
         """Brings the watched queries up to date with everything applied."""
         with self._device():
-            self._watched.refresh()
+            self._queries.watched.refresh()
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host."""
@@ -365,8 +366,7 @@ class Engine:
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the backend's device, by purpose."""
-        personalized = self._queries.pool.nbytes + self._watched.nbytes
-        ranks = {"ranks": self._iterate.nbytes, "personalized": personalized}
+        ranks = {"ranks": self._iterate.nbytes, "personalized": self._queries.nbytes}
         return self._graph.memory() | ranks
 
     def warm_up(self) -> None:

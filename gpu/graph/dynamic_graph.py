@@ -12,35 +12,25 @@ loop in a row.
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory
+from gpu.graph.arcs import Arcs, require_times, weight_exceeded
+from gpu.graph.decay import Decay
 from gpu.graph.edges import edges_on_device
-from gpu.graph.packed_csr import (
-    LOADED_AT_ONCE,
-    VERTEX_BYTES,
-    PackedCsr,
-    slot_bytes,
-    slots_with_spare,
-)
-from gpu.graph.permutation import VertexPermutation, permutation_bytes
-from gpu.graph.rebuild import rebuild, rebuild_bytes
-from gpu.graph.weights import operation_weights, weight_exceeded, with_weights
-from gpu.graph.workspace import Workspace, workspace_bytes
+from gpu.graph.estimate import batch_bytes, batch_purpose
+from gpu.graph.packed_csr import PackedCsr
+from gpu.graph.permutation import VertexPermutation
+from gpu.graph.rebuild import rebuild
+from gpu.graph.removal import Removal
+from gpu.graph.vertex_ids import NO_IDS, VertexIds
+from gpu.graph.workspace import KeptWorkspace, allocate_changes
 from gpu.operations.backend import Backend
 from gpu.operations.csr import GraphView, Rows, loop_dtype, strength_dtype
+from gpu.operations.device import Array
 from gpu.operations.rebuild import Entries
-from gpu.operations.update import (
-    DELETE,
-    INSERT,
-    Counts,
-    EdgeChanges,
-    GraphUpdate,
-    UpdateCounts,
-)
+from gpu.operations.update import EdgeChanges, EdgeCounts, GraphUpdate, UpdateCounts
 from gpu.types import Dangling, EdgeBatch, VertexOrder
 
 _REBUILD_PART, _LEAST_REBUILD = 4, 1 << 20
@@ -49,18 +39,21 @@ graph. On a GPU that takes two to four times as long as looking the batch up, bu
 than a load; the scratch of a look-up would be several times the graph.
 """
 
-_KEPT_WORKSPACE = 1 << 17
-"""The scratch of batches of up to this many operations is kept."""
+
+_Applied = tuple[EdgeCounts, Array, Array, EdgeChanges | None]
+"""What a batch did to edges, its removed vertices' included, and the lists of GraphUpdate."""
 
 
 class DynamicGraph:
-    """A directed graph without parallel edges, and its transpose, on one backend's device.
+    """A graph without parallel edges, and its transpose, on one backend's device. An undirected one
+    stores each edge as two arcs, so that all but the counts is as in a directed one. Batches and
+    edge lists are in ids; everything else, updates included, in positions.
 
-    Batches and edge lists are in ids; everything else, updates included, in positions.
-
-    vertices     n; ids are 0 … n-1
+    ids          which ids are vertices
+    vertices     length of all arrays over vertices, VertexIds.limit; free ids have no edges
     edges        number of edges; users' loops count, those of the ``self-loop`` policy do not
-    weighted     whether edges have weights
+    arcs         the same of a directed graph; of an undirected one, edges other than loops twice
+    directed, weighted  see gpu.types.Options; decay  the exponents of rows, or None
     loop, degree see gpu.operations.csr.GraphView
     outgoing     out-lists, incoming  in-lists; both without loops
     permutation  ids and positions; chosen as `vertex_order` says when the first edges arrive
@@ -72,28 +65,34 @@ class DynamicGraph:
         dangling: Dangling,
         vertex_order: VertexOrder = "auto",
         weighted: bool = False,
+        directed: bool = True,
+        half_life: float | None = None,
     ) -> None:
         self.backend = backend
         self.dangling = dangling
         self.weighted = weighted
+        self.directed = directed
+        self.decay = Decay(half_life) if half_life else None
         self.permutation = VertexPermutation(backend)
         self._order_to_choose: VertexOrder | None = vertex_order
+        self.ids = VertexIds()
         self.vertices = 0
-        self.edges = 0
+        self.edges = self.arcs = 0
         self.outgoing = PackedCsr(backend, weighted=weighted)
         self.incoming = PackedCsr(backend, weighted=weighted)
         self._loop = backend.device.allocate("vertices", 0, loop_dtype(weighted))
         self._degree = backend.device.allocate("vertices", 0, strength_dtype(weighted))
         self.loop, self.degree = self._loop, self._degree
-        self._workspace: Workspace | None = None
+        self._workspaces = KeptWorkspace(backend, weighted)
         self._connected: int | None = None
+        self._free: Array | None = None
 
     @property
     def view(self) -> GraphView:
         """The graph as kernels read it, until the next batch."""
         return GraphView(
             self.vertices,
-            self.edges,
+            self.arcs,
             self.outgoing.csr,
             self.incoming.csr,
             self.loop,
@@ -114,40 +113,98 @@ class DynamicGraph:
         return self._connected
 
     @property
+    def free(self) -> Array:
+        """int32[…] on the device: the positions of free ids; the same array until they change."""
+        if self._free is None:
+            self._free = self.permutation.positions_of(self.ids.free()).astype(np.int32)
+        return self._free
+
+    @property
     def fixed_loops(self) -> bool:
         """Whether every vertex has a loop that batches cannot change."""
         return self.dangling == "self-loop"
 
-    def apply(self, batch: EdgeBatch) -> GraphUpdate:
-        """Deletes, then inserts, in both directions. An error leaves the graph unchanged.
+    def apply(self, batch: EdgeBatch, rebuilds: bool = False) -> GraphUpdate:
+        """Removes, deletes, then inserts, in both directions. An error leaves the graph unchanged.
 
         The batch's columns are NumPy arrays or arrays of the backend. Without weights, those of a
-        weighted graph are 1.
+        weighted graph are 1. `rebuilds` has both directions rebuilt however small the batch is.
         Raises OutOfMemory, before anything is touched if an estimate can tell; InvalidValue for
         weights that the graph does not take, and for a sum of weights that exceeds float32.
         """
-        batch = with_weights(batch, self.weighted)
-        operations = batch.operations
+        require_times(batch, self.decay is not None)
+        removal = self._removal(batch)
+        arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
         vertices = max(self.vertices, batch.vertices)
+        removed, removed_edges = (removal.vertices, removal.edges) if removal else (NO_IDS, 0)
+        too_old, gone = 0, removed_edges
+        self.scale_rows()
+        if self.decay and arcs.insertions:
+            arcs, expired, too_old = self.decay.apply(self, arcs, removed)
+            gone += expired
+        operations = batch.operations + gone
         needed = self.bytes_needed(operations, vertices)
-        purpose = batch_purpose(operations, vertices)
-        self.backend.device.require(purpose, needed)
+        self.backend.device.require(batch_purpose(operations, vertices), needed)
         try:
             self._reserve(vertices)
-            if self.is_rebuilt_by(operations):
-                return self._rebuild(batch, vertices)
-            return self._update(batch, operations, vertices)
+            returned = self.ids.returning(self.backend, batch, removed)
+            rebuilds = rebuilds or self.is_rebuilt_by(operations)
+            applied = self._rebuild if rebuilds else self._update
+            edges, sources, targets, changes = applied(batch, arcs, vertices)
         except OutOfMemory:
             raise
         except MemoryError as error:
             available = self.backend.device.memory_available()
-            raise OutOfMemory(purpose, needed, available) from error
+            raise OutOfMemory(batch_purpose(operations, vertices), needed, available) from error
+        inserted, deleted, reweighted = edges
+        self.edges += inserted - deleted
+        if self.decay and arcs.insertions:
+            self.decay.commit()
+        new_vertices = vertices - self.ids.limit + len(returned)
+        if self.ids.change(removed, returned, vertices):
+            self._free = None
+        counts = UpdateCounts(
+            inserted,
+            len(batch.insert_sources) - inserted - reweighted,
+            deleted - gone,
+            len(batch.delete_sources) - deleted + gone,
+            new_vertices,
+            reweighted,
+            len(removed),
+            removed_edges,
+            gone - removed_edges + too_old,
+        )
+        return GraphUpdate(counts, sources, targets, changes, removed)
+
+    def _removal(self, batch: EdgeBatch) -> Removal | None:
+        vertices = self.ids.vertices_among(batch.remove)
+        if len(vertices) == 0:
+            return None
+        self.ids.reserve(max(self.vertices, batch.vertices))
+        return Removal.of(
+            self.backend,
+            vertices,
+            self.permutation,
+            self.outgoing.csr,
+            self.incoming.csr,
+            None if self.fixed_loops else self.loop,
+            self.directed,
+        )
+
+    def scale_rows(self) -> None:
+        """See Decay.scale; to be called when all have followed the last update."""
+        if self.decay:
+            self.decay.scale(self)
 
     def is_rebuilt_by(self, operations: int) -> bool:
         """Whether a batch of this many operations rebuilds both directions."""
         if self.edges == 0:
             return operations > 0
-        return operations > max(_LEAST_REBUILD, self.edges // _REBUILD_PART)
+        return self._arcs_of(operations) > max(_LEAST_REBUILD, self.arcs // _REBUILD_PART)
+
+    def _arcs_of(self, edges: int) -> int:
+        """The most arcs that so many edges are."""
+        return edges if self.directed else 2 * edges
 
     def bytes_needed(self, operations: int, vertices: int) -> int:
         """Upper bound on the memory that a batch takes beside what is held, its peak included.
@@ -155,30 +212,17 @@ class DynamicGraph:
         operations  number of insertions and deletions
         vertices    of the graph after the batch
         """
-        bytes_of_slot = slot_bytes(self.weighted)
-        grown = 2 * VERTEX_BYTES + self._vertex_bytes
-        grown = grown * max(0, vertices - len(self._loop)) * 5 // 4
-        if self.is_rebuilt_by(operations):
-            # both directions and one that is cut to size; keys and the sort's copy of them
-            edges = self.edges + operations
-            slots = 3 * bytes_of_slot * slots_with_spare(edges + 3 * min(edges, vertices))
-            # a weighted sort moves keys, weights and their places
-            each = 40 if self.weighted else 16
-            lists = slots + each * min(edges, 2 * LOADED_AT_ONCE)
-            lists += (2 * VERTEX_BYTES + self._vertex_bytes + 1) * vertices
-            rest = rebuild_bytes(self.edges, operations, self.weighted) if self.edges else 0
-            order = permutation_bytes(operations, vertices) if self._order_to_choose else 0
-            return 8 * operations + grown + rest + max(lists + 8 * vertices, order)
-        moved = 0
-        for direction in (self.outgoing, self.incoming):
-            # at worst each insertion moves a row of the average length of those it can meet
-            most = direction.end + 8 * operations
-            if most > len(direction.csr.column_indices):
-                slots = slots_with_spare(direction.packed + 8 * operations)
-                moved = max(moved, bytes_of_slot * slots)
-        # columns, keys in both directions and the sort's copies of them
-        each = 104 if self.weighted else 56
-        return grown + moved + workspace_bytes(operations, self.weighted) + each * operations
+        return batch_bytes(
+            (self.outgoing, self.incoming),
+            self.arcs,
+            self._arcs_of(operations),
+            vertices,
+            max(0, vertices - len(self._loop)),
+            self._vertex_bytes,
+            self.is_rebuilt_by(operations),
+            self._order_to_choose is not None,
+            self.weighted,
+        )
 
     @property
     def _vertex_bytes(self) -> int:
@@ -208,31 +252,29 @@ class DynamicGraph:
         self.vertices, self._connected = vertices, None
         self.loop, self.degree = self._loop[:vertices], self._degree[:vertices]
 
-    def _update(self, batch: EdgeBatch, operations: int, vertices: int) -> GraphUpdate:
-        graph = self.backend.graph
-        workspace = self._workspace_for(operations)
-        workspace.clear()
+    def _update(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
+        graph, operations = self.backend.graph, len(arcs)
+        workspace = self._workspaces.take(operations)
         outgoing, incoming = workspace.outgoing, workspace.incoming
-        columns = [
-            (DELETE, batch.delete_sources, batch.delete_targets),
-            (INSERT, batch.insert_sources, batch.insert_targets),
-        ]
-        known, adds = (self.vertices, vertices), batch.on_conflict == "add"
-        weights = operation_weights(self.backend, batch)
-        keys = graph.sorted_keys(columns, known, self.permutation.positions, weights)
-        loops = (self.loop, self.fixed_loops)
-        graph.resolve_update(self.outgoing.slack, *loops, keys, adds, outgoing)
+        keys = graph.sorted_keys(
+            arcs.columns,
+            (self.vertices, vertices),
+            self.permutation.positions,
+            arcs.operation_weights(self.backend),
+        )
+        loops, directed = (self.loop, self.fixed_loops), self.directed
+        graph.resolve_update(self.outgoing.slack, *loops, keys, arcs.adds, directed, outgoing)
         opposite_weights = outgoing.weights.opposite[:operations] if self.weighted else None
         opposite = graph.sort(outgoing.opposite[:operations], opposite_weights)
         # sums are known now
-        graph.resolve_update(self.incoming.slack, *loops, opposite, False, incoming)
+        graph.resolve_update(self.incoming.slack, *loops, opposite, False, directed, incoming)
         graph.plan_rows(self.outgoing.slack, operations, outgoing)
         graph.plan_rows(self.incoming.slack, operations, incoming)
         out_counts, in_counts = workspace.counts()
         if out_counts.exceeded:
             assert keys.order is not None
             place = int(keys.order[out_counts.exceeded - 1])
-            raise weight_exceeded(batch, place - len(batch.delete_sources))
+            raise weight_exceeded(self.backend, batch, place - arcs.deletions)
 
         packed = False
         for direction, plan, counts in (
@@ -246,12 +288,11 @@ class DynamicGraph:
                 packed = True
         if packed:
             out_counts, in_counts = workspace.counts()
-        changes = self._allocate_changes(out_counts)
+        changes = allocate_changes(self.backend, out_counts, self.weighted)
 
         # from here on nothing can fail
         self._connected = None
-        new_vertices = vertices - self.vertices
-        if new_vertices:
+        if vertices > self.vertices:
             self.outgoing.extend(vertices)
             self.incoming.extend(vertices)
             self._extend(vertices)
@@ -259,72 +300,32 @@ class DynamicGraph:
             self.outgoing.apply(outgoing, out_counts, self.loop, self.degree, changes)
         if in_counts.changed:
             self.incoming.apply(incoming, in_counts, self.loop, self.degree, None)
-        inserted, deleted = out_counts.inserted, out_counts.deleted
-        self.edges += inserted - deleted
-        update_counts = UpdateCounts(
-            inserted,
-            len(batch.insert_sources) - inserted - out_counts.reweighted,
-            deleted,
-            len(batch.delete_sources) - deleted,
-            new_vertices,
-            out_counts.reweighted,
-        )
-        return GraphUpdate(update_counts, changes.sources, changes.removed_targets, changes)
+        self.arcs += out_counts.added - out_counts.removed
+        edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
+        return edges, changes.sources, changes.removed_targets, changes
 
-    def _workspace_for(self, operations: int) -> Workspace:
-        if self._workspace and self._workspace.capacity >= operations:
-            return self._workspace
-        self._workspace = None
-        if operations > _KEPT_WORKSPACE:
-            return Workspace(operations, self.backend, self.weighted)
-        capacity = 1 << max(10, (operations - 1).bit_length())
-        self._workspace = Workspace(capacity, self.backend, self.weighted)
-        return self._workspace
-
-    def _allocate_changes(self, counts: Counts) -> EdgeChanges:
-        allocate = self.backend.device.allocate
-        sizes = [counts.changed] * 2 + [counts.removed] * 2 + [counts.added] * 2
-        block = allocate("what a batch changed", sum(sizes), np.int32)
-        ends = accumulate(sizes)
-        changes = EdgeChanges(
-            *(block[end - size : end] for size, end in zip(sizes, ends, strict=True))
-        )
-        if not self.weighted:
-            return changes
-        strengths, removed, added = (
-            allocate("what a batch changed", size, dtype)
-            for size, dtype in (
-                (counts.changed, np.float64),
-                (counts.removed, np.float32),
-                (counts.added, np.float32),
-            )
-        )
-        return changes._replace(old_degree=strengths, removed_weights=removed, added_weights=added)
-
-    def rebuild(self, batch: EdgeBatch) -> GraphUpdate:
-        """`apply` by rebuilding both directions, for a batch without new vertices."""
-        return self._rebuild(with_weights(batch, self.weighted), self.vertices)
-
-    def _rebuild(self, batch: EdgeBatch, vertices: int) -> GraphUpdate:
+    def _rebuild(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
         rebuilt = rebuild(
             self.backend,
-            batch,
+            arcs,
             self.outgoing,
             self.loop,
             self.permutation,
             # chosen once: a graph that lost all its edges has ranks in the order that it had
             self._order_to_choose,
             self.fixed_loops,
-            self.edges > 0,
+            self.directed,
             vertices,
         )
+        if rebuilt.exceeded >= 0:
+            raise weight_exceeded(self.backend, batch, rebuilt.exceeded)
         self.outgoing, self.incoming = rebuilt.outgoing, rebuilt.incoming
         self._loop, self._degree = rebuilt.loop, rebuilt.degree
         if len(batch.insert_sources):
             self.permutation, self._order_to_choose = rebuilt.permutation, None
         self._extend(vertices)
-        self.edges = rebuilt.edges
-        return rebuilt.update
+        self.arcs, self._free = rebuilt.arcs, None
+        return rebuilt.counts, rebuilt.sources, rebuilt.removed_targets, None
 
     def restore(
         self,
@@ -334,10 +335,9 @@ class DynamicGraph:
         loop: NDArray[np.uint8] | NDArray[np.float32],
         edges: int,
         weights: NDArray[np.float32] | None = None,
+        free: NDArray[np.int32] | None = None,
     ) -> None:
-        """Takes the permutation, out-lists and loops of a gpu.snapshot.Snapshot and derives the
-        in-lists. The graph was empty.
-        """
+        """Takes what a gpu.snapshot.Snapshot has of a graph. The graph was empty."""
         backend, vertices = self.backend, len(lengths)
         self.permutation = VertexPermutation(backend, backend.device.to_device(ids))
         if edges or len(ids):
@@ -359,24 +359,30 @@ class DynamicGraph:
         else:
             backend.xp.add(outgoing.csr.row_lengths, self._loop, out=self._degree)
         self._extend(vertices)
-        self.edges = edges
+        self.ids, self._free = VertexIds(vertices, NO_IDS if free is None else free), None
+        loops = 0 if self.fixed_loops else int(backend.xp.count_nonzero(self.loop))
+        self.edges, self.arcs = edges, len(entries.rows) + loops
 
     def edges_on_device(self) -> Entries:
         """See gpu.graph.edges; without the loops of the ``self-loop`` policy."""
-        loop = None if self.fixed_loops else self.loop
-        return edges_on_device(self.backend, self.outgoing.csr, loop)
+        loops = None if self.fixed_loops else self.loop
+        return edges_on_device(self.backend, self.outgoing.csr, loops, self.directed)
 
     def edge_weights(self) -> NDArray[np.float32]:
         """float32[edges] on the host, in the order of `edge_list`; all 1 if unweighted."""
-        weights, host = self.edges_on_device().weights, self.backend.device.to_host
-        return np.ones(self.edges, np.float32) if weights is None else host(weights)
+        if not self.weighted:
+            return np.ones(self.edges, np.float32)
+        return np.asarray(self.backend.device.to_host(self.edges_on_device().weights))
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), ids, int64[edges] each, on the host, in an arbitrary order: for
-        audits. Loops of the ``self-loop`` policy are left out.
+        audits. Of an undirected edge, the source is the lower id. Loops of the ``self-loop`` policy
+        are left out.
         """
-        sources, targets, _ = self.edges_on_device()
-        return self.permutation.ids_of(sources), self.permutation.ids_of(targets)
+        sources, targets = map(self.permutation.ids_of, self.edges_on_device()[:2])
+        if self.directed:
+            return sources, targets
+        return np.minimum(sources, targets), np.maximum(sources, targets)
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the device, by purpose. ``slack``: free slots in rows, gaps between them,
@@ -390,10 +396,5 @@ class DynamicGraph:
             "slack": out_slack + in_slack,
             "vertices": out_vertices + in_vertices + self._vertex_bytes * len(self._loop),
             "vertex order": self.permutation.nbytes,
-            "scratch": self._workspace.nbytes if self._workspace else 0,
+            "scratch": self._workspaces.nbytes,
         }
-
-
-def batch_purpose(operations: int, vertices: int) -> str:
-    """What memory is needed for, in words."""
-    return f"a batch of {operations:,} edges and a graph of {vertices:,} vertices"

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from gpu.graph.arcs import Arcs
 from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.permutation import VertexPermutation, choose_permutation
-from gpu.graph.weights import weight_exceeded
 from gpu.operations.backend import Backend
 from gpu.operations.csr import loop_dtype, strength_dtype
 from gpu.operations.device import Array
 from gpu.operations.graph import SortedKeys
 from gpu.operations.rebuild import Entries
-from gpu.operations.update import DELETE, INSERT, GraphUpdate, UpdateCounts
-from gpu.types import EdgeBatch, VertexOrder
+from gpu.operations.update import INSERT, EdgeCounts
+from gpu.types import VertexOrder
 
 CHUNK = 1 << 24
 """Edges looked up at once."""
@@ -35,8 +35,11 @@ class Rebuilt:
     permutation         chosen by this batch, or the one before
     outgoing, incoming  both directions, packed
     loop, degree        see gpu.operations.csr.GraphView
-    edges               number of edges, users' loops included
-    update              what the batch did
+    arcs                number of arcs, users' loops included
+    counts              what the batch did
+    sources, removed_targets  supersets of those of gpu.operations.update.GraphUpdate
+    exceeded            place of an insertion whose sum of weights exceeds float32, or -1; then the
+                        graph cannot be used
     """
 
     permutation: VertexPermutation
@@ -44,19 +47,22 @@ class Rebuilt:
     incoming: PackedCsr
     loop: Array
     degree: Array
-    edges: int
-    update: GraphUpdate
+    arcs: int
+    counts: EdgeCounts
+    sources: Array
+    removed_targets: Array
+    exceeded: int
 
 
 def rebuild(
     backend: Backend,
-    batch: EdgeBatch,
+    batch: Arcs,
     outgoing: PackedCsr,
     loop: Array,
     permutation: VertexPermutation,
     order: VertexOrder | None,
     fixed_loops: bool,
-    has_edges: bool,
+    directed: bool,
     vertices: int,
 ) -> Rebuilt:
     """Applies a batch by sorting what it leaves of the edges and what it adds.
@@ -65,14 +71,13 @@ def rebuild(
     outgoing, loop  the graph before; unchanged
     order           how to choose a permutation if the batch has insertions; None to keep it
     fixed_loops     whether loops can be neither inserted nor deleted
-    has_edges       whether the graph has edges
+    directed        whether an arc is an edge, or half of one
     vertices        of the graph after the batch
-    Raises InvalidValue for a sum of weights that exceeds float32.
     """
     known_vertices = outgoing.vertices
     allocate, xp = backend.device.allocate, backend.xp
-    weighted, adds = batch.weights is not None, batch.on_conflict == "add"
-    sources, targets = backend.graph.columns(batch.insert_sources, batch.insert_targets)
+    weighted, adds = batch.weights is not None, batch.adds
+    sources, targets = backend.graph.columns(*batch.insert)
     weights = None if batch.weights is None else xp.asarray(batch.weights)
     if order and len(sources):
         permutation = choose_permutation(backend, order, sources, targets, vertices)
@@ -85,15 +90,14 @@ def rebuild(
     for begin in range(0, len(sources), CHUNK):
         touched[permutation.positions_of(sources[begin : begin + CHUNK])] = 1
 
-    columns = [(DELETE, batch.delete_sources, batch.delete_targets)]
-    keys = backend.graph.sorted_keys(columns, (known_vertices, 0), positions).keys
+    keys = backend.graph.sorted_keys(batch.delete_columns, (known_vertices, 0), positions).keys
     keys |= INSERT
     deletions = _Deletions.of(backend, keys, known_vertices)
     deleted_sources, deleted_targets = deletions.endpoints(xp)
     touched[deleted_sources] = 1
-    kept = deleted = 0
-    if has_edges:
-        rest, deleted = deletions.apply(
+    kept = deleted = deleted_loops = 0
+    if outgoing.packed or (not fixed_loops and bool(xp.any(loop))):
+        rest, deleted, deleted_loops = deletions.apply(
             xp, backend.rebuild.entries(outgoing.csr), None if fixed_loops else new_loop
         )
         kept = len(rest.rows)
@@ -111,13 +115,11 @@ def rebuild(
     loop_before = new_loop.copy() if weighted else None
     new_outgoing, new_incoming = (PackedCsr(backend, vertices, weighted) for _ in range(2))
     loaded = new_outgoing.load(Entries(sources, targets, weights), new_loop, positions, adds, kept)
-    if loaded.exceeded >= kept:
-        raise weight_exceeded(batch, loaded.exceeded - kept)
     # loops have been set: their weights must not be added twice
     ignored = new_loop.copy() if adds else new_loop
     new_incoming.load(Entries(targets, sources, weights), ignored, positions, adds, kept)
     del sources, targets, weights
-    reweighted = loaded.reweighted
+    reweighted_loops = 0
     if fixed_loops:
         new_loop.fill(1)
         loops = inserted_loops = 0
@@ -125,24 +127,29 @@ def rebuild(
         loops = int(xp.count_nonzero(new_loop))
         inserted_loops = loops - kept_loops
         if loop_before is not None:
-            reweighted += int(xp.count_nonzero((loop_before > 0) & (new_loop != loop_before)))
+            reweighted_loops = int(xp.count_nonzero((loop_before > 0) & (new_loop != loop_before)))
     degree = allocate("vertices", vertices, strength_dtype(weighted))
     if weighted:
         backend.rebuild.sum_weights(new_outgoing.csr, None, new_loop, degree)
     else:
         xp.add(new_outgoing.csr.row_lengths, new_loop, out=degree)
-    inserted = loaded.edges - kept + inserted_loops
-    counts = UpdateCounts(
-        inserted,
-        len(batch.insert_sources) - inserted - reweighted,
-        deleted,
-        len(batch.delete_sources) - deleted,
-        vertices - known_vertices,
-        reweighted,
+    arcs_of_edge = 1 if directed else 2
+    return Rebuilt(
+        permutation,
+        new_outgoing,
+        new_incoming,
+        new_loop,
+        degree,
+        loaded.edges + loops,
+        EdgeCounts(
+            (loaded.edges - kept) // arcs_of_edge + inserted_loops,
+            deleted // arcs_of_edge + deleted_loops,
+            loaded.reweighted // arcs_of_edge + reweighted_loops,
+        ),
+        xp.flatnonzero(touched).astype(np.int32),
+        deleted_targets,
+        loaded.exceeded - kept if loaded.exceeded >= kept else -1,
     )
-    update = GraphUpdate(counts, xp.flatnonzero(touched).astype(np.int32), deleted_targets, None)
-    edges = loaded.edges + loops
-    return Rebuilt(permutation, new_outgoing, new_incoming, new_loop, degree, edges, update)
 
 
 def rebuild_bytes(edges: int, operations: int, weighted: bool = False) -> int:
@@ -184,8 +191,8 @@ class _Deletions:
             keys = keys[: backend.rebuild.deduplicate(SortedKeys(keys), loops).edges]
         return cls(keys, loops)
 
-    def apply(self, xp: Any, entries: Entries, loop: Array | None) -> tuple[Entries, int]:
-        """The entries that remain, and how many edges and loops were deleted. Overwrites the
+    def apply(self, xp: Any, entries: Entries, loop: Array | None) -> tuple[Entries, int, int]:
+        """The entries that remain, how many were deleted, and how many loops were. Overwrites the
         entries.
 
         loop  of the graph, cleared where a loop is deleted; None if loops are fixed
@@ -201,15 +208,15 @@ class _Deletions:
             if weights is not None:
                 weights[kept : kept + count] = weights[begin : begin + CHUNK][remains]
             kept += count
-        deleted = total - kept
+        deleted_loops = 0
         if loop is not None:
             known = loop[: len(self.loops)]
-            deleted += int(xp.count_nonzero((known != 0) & (self.loops != 0)))
+            deleted_loops = int(xp.count_nonzero((known != 0) & (self.loops != 0)))
             known[self.loops == 1] = 0
         remaining = Entries(
             sources[:kept], targets[:kept], None if weights is None else weights[:kept]
         )
-        return remaining, deleted
+        return remaining, total - kept, deleted_loops
 
     def _lacks(self, xp: Any, rows: Array, neighbours: Array) -> Array:
         """bool[…]: whether each edge is not deleted."""

@@ -53,7 +53,7 @@ class GraphView(NamedTuple):
     of graph have them in the same two arrays, and kernels differ by dtype alone.
 
     vertices     n
-    edges        number of edges
+    edges        number of arcs, loops included: an undirected edge is two
     outgoing     out-lists
     incoming     in-lists
     loop         uint8[n], 1 where the vertex has a self-loop; weighted: float32[n], its weight or 0

@@ -62,6 +62,7 @@ class GraphOperations(ABC):
         fixed_loops: bool,
         batch: SortedKeys,
         adds: bool,
+        directed: bool,
         plan: BatchPlan,
     ) -> None:
         """Finds what sorted keys change in one direction: fills `plan` except for new rows.
@@ -72,6 +73,7 @@ class GraphOperations(ABC):
         loop         see GraphView
         fixed_loops  whether loops can be neither inserted nor deleted
         adds         whether weights are added to those present, or replace them
+        directed     see gpu.types.Options; decides what counts (see Counts.inserted)
         """
 
     @abstractmethod

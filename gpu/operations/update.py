@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpu.operations.device import Array
 
 DELETE, INSERT = 0, 1
@@ -43,7 +46,8 @@ class Counts:
     """The counters of a BatchPlan on the host.
 
     edges, rows        distinct edges and rows that the batch names
-    inserted, deleted  as gpu.types.Change defines them
+    inserted, deleted  as gpu.types.Change defines them; of an undirected graph only arcs to a
+                       vertex at the same or a higher position count, one of each edge
     removed, added     net changes: an edge deleted and inserted in one batch is neither
     changed            rows whose list or loop changes
     needed             slots at the end of the column indices for rows that outgrow their capacity
@@ -55,7 +59,7 @@ class Counts:
     overflowed         rows far longer than their degree bin allows
     longest            length of the longest named row after the batch
     holes              entries moved into freed slots
-    reweighted         as gpu.types.Change defines it
+    reweighted         in the same way
     exceeded           0, or 1 + the place among the sorted keys of an insertion whose sum of
                        weights exceeds float32
     """
@@ -158,6 +162,14 @@ class BatchPlan:
     weights: PlanWeights = NO_WEIGHTS
 
 
+class EdgeCounts(NamedTuple):
+    """What a batch did to edges; an undirected edge counts once."""
+
+    inserted: int
+    deleted: int
+    reweighted: int
+
+
 class UpdateCounts(NamedTuple):
     """What a batch did: see gpu.types.Change."""
 
@@ -167,6 +179,9 @@ class UpdateCounts(NamedTuple):
     not_found: int
     new_vertices: int
     reweighted: int = 0
+    removed: int = 0
+    removed_edges: int = 0
+    expired: int = 0
 
 
 class EdgeChanges(NamedTuple):
@@ -201,12 +216,14 @@ class GraphUpdate:
     removed_targets  integer[…]: targets of the edges that are gone
     changes          every change; None where both directions were rebuilt, so that `sources` and
                      `removed_targets` are supersets and the single changes are not known
+    removed          int64[r] on the host: ids of the vertices that were removed, ascending
     """
 
     counts: UpdateCounts
     sources: Array
     removed_targets: Array
     changes: EdgeChanges | None
+    removed: NDArray[np.int64]
 
     @property
     def rebuilt(self) -> bool:

@@ -74,7 +74,7 @@ class Iterate(ABC):
     def sweep_cost(self) -> float:
         """Cost of a dense sweep, in edges of one."""
         graph = self.graph
-        return graph.edges + graph.vertices + graph.backend.costs.sweep_overhead
+        return graph.arcs + graph.vertices + graph.backend.costs.sweep_overhead
 
     @property
     def gather_roundoff(self) -> float:

@@ -116,6 +116,6 @@ def relative_cost(kind: SweepKind, iterate: GlobalIterate) -> float:
     if not kind.accelerated:
         return _PLAIN_COST
     graph, overhead = iterate.graph, iterate.graph.backend.costs.sweep_overhead
-    cost = graph.edges + _VERTEX_COST * graph.vertices + overhead
-    accelerated = graph.edges + _ACCELERATED_VERTEX_COST * graph.vertices
+    cost = graph.arcs + _VERTEX_COST * graph.vertices + overhead
+    accelerated = graph.arcs + _ACCELERATED_VERTEX_COST * graph.vertices
     return (accelerated + _ACCELERATED_OVERHEAD * overhead) / cost

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import igraph
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu import Change, EdgeBatch
+from gpu import Change, EdgeBatch, Engine, verify
 from gpu.types import Dangling
 
 Pairs = tuple[int, NDArray[np.int64]]
@@ -68,13 +69,15 @@ def networkx_ranks(
     damping: float = 0.85,
     weights: NDArray[np.float32] | None = None,
     personalization: dict[int, float] | None = None,
+    directed: bool = True,
 ) -> NDArray[np.float64]:
-    """float64[n] from ``networkx.pagerank``, which multiplies its tolerance by n.
+    """float64[n] from ``networkx.pagerank``, which multiplies its tolerance by n; of repeats the
+    last one counts.
 
     weights  float32[m], or None for equal ones
     """
     vertices, edges = pairs
-    graph = nx.DiGraph()
+    graph = nx.DiGraph() if directed else nx.Graph()
     graph.add_nodes_from(range(vertices))
     each = np.ones(len(edges)) if weights is None else weights
     graph.add_weighted_edges_from(
@@ -89,53 +92,145 @@ def networkx_ranks(
     return np.array([ranks[v] for v in range(vertices)])
 
 
-class Model:
-    """A graph as a Python set of edges, with the receipt's rules spelt out one edge at a time."""
+def arcs_of(engine: Engine) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The edges of an engine as directed ones."""
+    sources, targets = engine.edge_list()
+    if engine.options.directed:
+        return sources, targets
+    others = sources != targets
+    return (
+        np.concatenate([sources, targets[others]]),
+        np.concatenate([targets, sources[others]]),
+    )
 
-    def __init__(self, dangling: Dangling) -> None:
+
+def arc_weights_of(engine: Engine) -> NDArray[np.float32]:
+    """The weights of `arcs_of`."""
+    sources, targets = engine.edge_list()
+    weights = engine.edge_weights()
+    return weights if engine.options.directed else np.append(weights, weights[sources != targets])
+
+
+def exact_ranks(
+    engine: Engine, restarts: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.float64], float]:
+    """float64[id_limit] by gpu.verify, 0 for free ids, and a bound on its error.
+
+    restarts  float64[id_limit], where the walk restarts; None for all vertices
+    """
+    vertices = np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
+    sources, targets = (np.searchsorted(vertices, column) for column in arcs_of(engine))
+    exact, bound = verify.pagerank(
+        sources,
+        targets,
+        len(vertices),
+        engine.options.damping,
+        engine.options.dangling,
+        None if restarts is None else restarts[vertices],
+        arc_weights_of(engine) if engine.options.weighted else None,
+    )
+    ranks = np.zeros(engine.id_limit)
+    ranks[vertices] = exact
+    return ranks, bound
+
+
+def igraph_ranks(
+    pairs: Pairs,
+    dangling: Dangling,
+    damping: float = 0.85,
+    weights: NDArray[np.float32] | None = None,
+    directed: bool = True,
+) -> NDArray[np.float64]:
+    """The same from igraph, where an undirected loop is followed twice: it gets half its weight."""
+    vertices, edges = pairs
+    each = np.ones(len(edges)) if weights is None else weights
+    named = edges if directed else np.sort(edges, axis=1)
+    of_edge = dict(zip(map(tuple, named.tolist()), each.tolist(), strict=True))
+    if dangling == "self-loop":
+        of_edge |= {(v, v): 1.0 for v in range(vertices)}
+    graph = igraph.Graph(n=vertices, edges=list(of_edge), directed=directed)
+    half = 1.0 if directed else 0.5
+    shares = [
+        weight * half if source == target else weight
+        for (source, target), weight in of_edge.items()
+    ]
+    return np.array(graph.pagerank(damping=damping, weights=shares, implementation="prpack"))
+
+
+class Model:
+    """A graph as a Python set of edges, with the receipt's rules spelt out one edge at a time. An
+    undirected edge has the lower id first. Ids are below `vertices`, and those that are `free` are
+    no vertices.
+    """
+
+    def __init__(self, dangling: Dangling, directed: bool = True) -> None:
         self.dangling = dangling
+        self.directed = directed
         self.vertices = 0
+        self.free: set[int] = set()
         self.edges: set[tuple[int, int]] = set()
+
+    def pairs(
+        self, sources: NDArray[np.int64], targets: NDArray[np.int64]
+    ) -> list[tuple[int, int]]:
+        """The edges that two columns name."""
+        pairs = list(zip(sources.tolist(), targets.tolist(), strict=True))
+        return pairs if self.directed else [(min(pair), max(pair)) for pair in pairs]
+
+    def arcs(self, edges: set[tuple[int, int]] | None = None) -> set[tuple[int, int]]:
+        """The graph's edges, or others, as directed ones."""
+        edges = self.edges if edges is None else edges
+        return edges if self.directed else edges | {(target, source) for source, target in edges}
 
     def apply(self, batch: EdgeBatch) -> Change:
         deleted = inserted = 0
         before = self.vertices
-        for edge in _pairs(batch.delete_sources, batch.delete_targets):
+        removed = set(batch.remove.tolist()) & (set(range(before)) - self.free)
+        gone = {edge for edge in self.edges if removed & set(edge)}
+        self.edges -= gone
+        self.free |= removed
+        free = len(self.free)
+        for edge in self.pairs(batch.delete_sources, batch.delete_targets):
             if edge in self.edges:
                 self.edges.remove(edge)
                 deleted += 1
-        for edge in _pairs(batch.insert_sources, batch.insert_targets):
+        for edge in self.pairs(batch.insert_sources, batch.insert_targets):
             self.vertices = max(self.vertices, edge[0] + 1, edge[1] + 1)
             policy_loop = self.dangling == "self-loop" and edge[0] == edge[1]
             if edge not in self.edges and not policy_loop:
                 self.edges.add(edge)
                 inserted += 1
         self.vertices = max(self.vertices, batch.vertices)
+        named = (batch.insert_sources, batch.insert_targets, batch.add)
+        self.free -= set(np.concatenate(named).tolist())
         return Change(
             inserted=inserted,
             already_present=len(batch.insert_sources) - inserted,
             deleted=deleted,
             not_found=len(batch.delete_sources) - deleted,
-            new_vertices=self.vertices - before,
+            new_vertices=self.vertices - before + free - len(self.free),
             seconds=0.0,
+            removed=len(removed),
+            removed_edges=len(gone),
         )
 
 
 class WeightedModel(Model):
     """The same with a weight for each edge, float32 in a Python float."""
 
-    def __init__(self, dangling: Dangling) -> None:
-        super().__init__(dangling)
+    def __init__(self, dangling: Dangling, directed: bool = True) -> None:
+        super().__init__(dangling, directed)
         self.weights: dict[tuple[int, int], float] = {}
 
     def apply(self, batch: EdgeBatch) -> Change:
-        before = dict(self.weights)
+        removed = set(batch.remove.tolist())
+        before = {edge: w for edge, w in self.weights.items() if not removed & set(edge)}
         given = np.ones(len(batch.insert_sources)) if batch.weights is None else batch.weights
-        for edge in _pairs(batch.delete_sources, batch.delete_targets):
+        for edge in self.pairs(batch.delete_sources, batch.delete_targets):
             before.pop(edge, None)
         sums = dict(before)
         for edge, weight in zip(
-            _pairs(batch.insert_sources, batch.insert_targets), given.tolist(), strict=True
+            self.pairs(batch.insert_sources, batch.insert_targets), given.tolist(), strict=True
         ):
             added = batch.on_conflict == "add" and edge in sums
             sums[edge] = sums[edge] + weight if added else weight
@@ -146,6 +241,13 @@ class WeightedModel(Model):
         )
         already_present = change.already_present - reweighted
         return replace(change, already_present=already_present, reweighted=reweighted)
+
+    def arc_weights(self) -> dict[tuple[int, int], float]:
+        """The weight of each of `arcs`."""
+        return {
+            (a, b): self.weights[self.pairs(np.array([a]), np.array([b]))[0]]
+            for a, b in self.arcs()
+        }
 
     def columns(self) -> tuple[Pairs, NDArray[np.float32]]:
         """The edges and their weights."""
@@ -161,12 +263,16 @@ def some_weights(generator: np.random.Generator, count: int) -> NDArray[np.float
 
 
 def weighted_batch(
-    generator: np.random.Generator, model: WeightedModel, size: int, batch: EdgeBatch | None = None
+    generator: np.random.Generator,
+    model: WeightedModel,
+    size: int,
+    batch: EdgeBatch | None = None,
+    removes: bool = False,
 ) -> EdgeBatch:
     """A random (or another) batch with weights, that also sends edges of the model again, with
     other weights and with their own.
     """
-    batch = batch or random_batch(generator, model, size)
+    batch = batch or random_batch(generator, model, size, removes)
     (_, edges), present = model.columns()
     again = generator.integers(0, max(1, len(edges)), min(size, len(edges)))
     weights = some_weights(generator, len(batch.insert_sources))
@@ -180,16 +286,18 @@ def weighted_batch(
         batch.vertices,
         np.concatenate([weights, others.astype(np.float32)]),
         "add" if generator.random() < 0.4 else "replace",
+        batch.remove,
+        batch.add,
     )
 
 
-def _pairs(sources: NDArray[np.int64], targets: NDArray[np.int64]) -> list[tuple[int, int]]:
-    return list(zip(sources.tolist(), targets.tolist(), strict=True))
-
-
-def random_batch(generator: np.random.Generator, model: Model, size: int) -> EdgeBatch:
+def random_batch(
+    generator: np.random.Generator, model: Model, size: int, removes: bool = False
+) -> EdgeBatch:
     """Insertions and deletions with repeats, loops, unknown edges and ids, new vertices, and an
-    edge that is deleted and inserted at once."""
+    edge that is deleted and inserted at once. If it `removes`, also a few vertices (at times all),
+    of which some come back at once or later, and some ids twice.
+    """
     known = max(model.vertices, 1)
     insert = generator.integers(0, known + 2, (size, 2))
     loops = generator.integers(0, known, 1)
@@ -198,10 +306,22 @@ def random_batch(generator: np.random.Generator, model: Model, size: int) -> Edg
     unknown = generator.integers(-1, known + 3, (size // 4, 2))
     delete = np.concatenate([chosen, chosen[:1], unknown])
     insert = np.concatenate([insert, insert[:1], chosen[-1:], np.stack([loops, loops], axis=1)])
+    remove = add = np.empty(0, np.int64)
+    if removes:
+        remove = generator.integers(-1, known + 3, int(generator.integers(0, 5)))
+        remove = np.append(remove, remove[:1])
+        if generator.random() < 0.1:
+            remove = np.arange(known)
+        elif generator.random() < 0.6:
+            # or else all of them come back by the many random ids of insertions
+            insert = insert[~np.isin(insert, [*remove, *model.free]).any(axis=1)]
+        add = generator.integers(0, known, int(generator.random() < 0.3))
     return EdgeBatch(
         insert[:, 0],
         insert[:, 1],
         delete[:, 0],
         delete[:, 1],
         model.vertices + int(generator.integers(0, 2)),
+        remove=remove,
+        add=add,
     )

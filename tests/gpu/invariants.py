@@ -22,15 +22,20 @@ def check_invariants(graph: DynamicGraph, model: Model) -> None:
     """
     backend = graph.backend
     assert (graph.vertices, graph.edges) == (model.vertices, len(model.edges))
+    assert (graph.ids.limit, graph.ids.free_count) == (model.vertices, len(model.free))
+    assert graph.ids.free().tolist() == sorted(model.free)
+    assert sorted(graph.permutation.ids_of(graph.free).tolist()) == sorted(model.free)
     loops = {edge for edge in model.edges if edge[0] == edge[1]}
+    arcs = model.arcs()
+    assert graph.arcs == len(arcs)
     ids = graph.permutation.ids_of(backend.xp.arange(graph.vertices)).tolist()
     assert sorted(ids) == list(range(graph.vertices))
     out_rows = _rows(graph.outgoing, backend)
     in_rows = _rows(graph.incoming, backend)
     entries = {(ids[row], ids[entry]) for row, row_of in enumerate(out_rows) for entry in row_of}
-    assert entries == model.edges - loops
+    assert entries == arcs - loops
     entries = {(ids[entry], ids[row]) for row, row_of in enumerate(in_rows) for entry in row_of}
-    assert entries == model.edges - loops
+    assert entries == arcs - loops
     loop = backend.device.to_host(graph.loop)
     if graph.dangling == "self-loop":
         assert loop.tolist() == [1] * graph.vertices
@@ -64,7 +69,8 @@ def _check_weights(
                 rows.tolist(), neighbours.tolist(), weights.tolist(), strict=True
             )
         }
-        assert found == {edge: model.weights[edge] for edge in found}
+        of_arc = model.arc_weights()
+        assert found == {arc: of_arc[arc] for arc in found}
     if graph.dangling == "uniform":
         loops = {(v, v): weight for v, weight in zip(ids, loop.tolist(), strict=True) if weight}
         assert loops == {edge: w for edge, w in model.weights.items() if edge[0] == edge[1]}

@@ -23,6 +23,8 @@ from gpu import EdgeBatch, Engine, InvalidValue, Options
         ("prune_tolerance", None, "a number above 0 and below 1"),
         ("dangling", "teleport", "'uniform' or 'self-loop'"),
         ("storage", "float16", "'float64' or 'float32'"),
+        ("weighted", 1, "True or False"),
+        ("directed", "no", "True or False"),
         ("max_iterations", 0, "an integer from 1 to 1,000,000"),
         ("max_iterations", 1.5, "an integer from 1 to 1,000,000"),
     ],

@@ -78,6 +78,7 @@ class CpuGraph(GraphOperations):
         fixed_loops: bool,
         batch: SortedKeys,
         adds: bool,
+        directed: bool,
         plan: BatchPlan,
     ) -> None:
         edges, rows = plan_arrays.edges(plan), plan_arrays.rows(plan)
@@ -91,6 +92,7 @@ class CpuGraph(GraphOperations):
             batch.keys,
             loop,
             fixed_loops,
+            directed,
             edges,
             plan.row_edge,
             plan_arrays.row_changes(plan),

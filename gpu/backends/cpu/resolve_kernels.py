@@ -138,6 +138,7 @@ def decide(  # type: ignore[no-untyped-def]
     keys,
     loop,
     fixed_loops,
+    directed,
     edge_arrays,
     row_edge,
     row_changes,
@@ -182,9 +183,10 @@ def decide(  # type: ignore[no-untyped-def]
         present = edge_slot[edge] >= 0
         if is_loop:
             present = vertex < len(loop) and loop[vertex] != 0
-        if present and deletes:
+        counted = directed or vertex <= neighbour
+        if counted and present and deletes:
             counters[_DELETED] += 1
-        if inserts and (deletes or not present):
+        if counted and inserts and (deletes or not present):
             counters[_INSERTED] += 1
         removed = present and deletes and not inserts
         added = inserts and not present
@@ -200,7 +202,7 @@ def decide(  # type: ignore[no-untyped-def]
                 after = summed_weight(weights, first, last, after, adds)
                 if np.isinf(after) and counters[_EXCEEDED] == 0:
                     counters[_EXCEEDED] = last
-                if present and not deletes and after != before:
+                if counted and present and not deletes and after != before:
                     counters[_REWEIGHTED] += 1
             removed = present and after != before
             added = after > 0.0 and after != before

@@ -56,7 +56,11 @@ class CudaGraph(GraphOperations):
         weights: Array | None = None,
     ) -> SortedKeys:
         total, permuted = sum(len(sources) for _, sources, _ in columns), np.int64(len(positions))
-        on_host = all(isinstance(ids, np.ndarray) for _, *both in columns for ids in both)
+        on_host = all(
+            isinstance(ids, np.ndarray) and ids.dtype == np.int64
+            for _, *both in columns
+            for ids in both
+        )
         if on_host and total <= _SMALL:
             packed = [packed_keys(*column, vertices[column[0]]) for column in columns]
             keys = self._device.to_device(np.concatenate(packed))
@@ -109,6 +113,7 @@ class CudaGraph(GraphOperations):
         fixed_loops: bool,
         batch: SortedKeys,
         adds: bool,
+        directed: bool,
         plan: BatchPlan,
     ) -> None:
         keys = batch.keys
@@ -153,6 +158,7 @@ class CudaGraph(GraphOperations):
             vertices,
             loop,
             np.int32(fixed_loops),
+            np.int32(directed),
             *edges,
             plan.row_edge,
             plan.scans[2],

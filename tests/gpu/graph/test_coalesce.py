@@ -18,17 +18,23 @@ from tests.gpu.invariants import check_invariants
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
-def test_parts_report_what_they_would_one_by_one(backend: Backend, dangling: Dangling) -> None:
+def test_parts_report_what_they_would_one_by_one(
+    backend: Backend, dangling: Dangling, directed: bool
+) -> None:
     generator = np.random.default_rng(11)
-    options = Options(dangling=dangling, vertex_order="degree")
-    engine, model = Engine(options, backend), Model(dangling)
+    options = Options(dangling=dangling, vertex_order="degree", directed=directed)
+    engine, model = Engine(options, backend), Model(dangling, directed)
     first = EdgeBatch.of(insert=[(v, 5) for v in range(6)])
     engine.apply(first)
     model.apply(first)
     assert engine.internals.graph.permutation.ids.tolist()[0] == 5
     coalesced = 0
-    for _ in range(40):
+    for step in range(40):
+        gone = EdgeBatch(remove=generator.integers(0, model.vertices, 3 if step % 4 == 0 else 0))
+        engine.apply(gone)
+        model.apply(gone)
         sizes = generator.integers(0, 3, (int(generator.integers(1, 12)), 2))
         known = model.vertices
         inserts = generator.integers(0, known + 6, (int(sizes[:, 0].sum()), 2))
@@ -37,11 +43,11 @@ def test_parts_report_what_they_would_one_by_one(backend: Backend, dangling: Dan
             deletes[0] = sorted(model.edges)[int(generator.integers(0, len(model.edges)))]
         batch = EdgeBatch(inserts[:, 0], inserts[:, 1], deletes[:, 0], deletes[:, 1])
         parts = [(int(insertions), int(deletions)) for insertions, deletions in sizes]
-        edges = [tuple(edge) for edge in np.concatenate([inserts, deletes]).tolist()]
+        edges = model.pairs(*np.concatenate([inserts, deletes]).T)
         changes = engine.apply_coalesced(batch, parts)
         if len(set(edges)) < len(edges):
             assert changes is None
-            assert (engine.vertices, engine.edges) == (model.vertices, len(model.edges))
+            assert (engine.id_limit, engine.edges) == (model.vertices, len(model.edges))
             continue
         assert changes is not None
         coalesced += 1

@@ -17,6 +17,8 @@ from tests.gpu.graphs import WeightedModel, some_weights, weighted_batch
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+KINDS = [(True, False), (True, True), (False, True)]
+"""Directed or not, and whether batches remove vertices."""
 
 
 def _apply(graph: DynamicGraph, model: WeightedModel, batch: EdgeBatch) -> None:
@@ -34,40 +36,48 @@ def _apply(graph: DynamicGraph, model: WeightedModel, batch: EdgeBatch) -> None:
     ):
         sources, targets, weights = (host(column).tolist() for column in found)
         changed = {edge: weight for edge, weight in was.items() if now.get(edge) != weight}
+        if not graph.directed:
+            changed |= {(target, source): weight for (source, target), weight in changed.items()}
         assert dict(zip(zip(sources, targets, strict=True), weights, strict=True)) == changed
 
 
 @pytest.mark.any_thread_order
 @pytest.mark.parametrize("tiny", [False, True])
+@pytest.mark.parametrize(("directed", "removes"), KINDS)
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_any_stream_of_batches_leaves_the_weights_that_a_dictionary_has(
-    dangling: Dangling, backend: Backend, tiny: bool
+    dangling: Dangling, directed: bool, removes: bool, backend: Backend, tiny: bool
 ) -> None:
     generator = np.random.default_rng(5)
     spare = (4, 1 << 40) if tiny else (1024, 8)
     for _ in range(12 if backend.name == "cpu" else 3):
-        graph = DynamicGraph(backend, dangling, weighted=True)
-        model = WeightedModel(dangling)
+        graph = DynamicGraph(backend, dangling, weighted=True, directed=directed)
+        model = WeightedModel(dangling, directed)
         with (
             patch("gpu.graph.packed_csr.LEAST_SPARE", spare[0]),
             patch("gpu.graph.packed_csr.SPARE_PART", spare[1]),
         ):
             for _ in range(15):
                 size = int(generator.choice([2, 12, 60]))
-                _apply(graph, model, weighted_batch(generator, model, size))
+                batch = weighted_batch(generator, model, size, removes=removes)
+                _apply(graph, model, batch)
                 check_invariants(graph, model)
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
-def test_a_rebuilt_graph_has_the_same_weights(dangling: Dangling, backend: Backend) -> None:
+def test_a_rebuilt_graph_has_the_same_weights(
+    dangling: Dangling, directed: bool, backend: Backend
+) -> None:
     generator = np.random.default_rng(6)
     with (
         patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 0),
         patch("gpu.graph.dynamic_graph._REBUILD_PART", 1 << 40),
     ):
-        graph, model = DynamicGraph(backend, dangling, "degree", True), WeightedModel(dangling)
+        graph = DynamicGraph(backend, dangling, "degree", True, directed)
+        model = WeightedModel(dangling, directed)
         for size in (5, 300, 300, 40, 1500):
-            _apply(graph, model, weighted_batch(generator, model, size))
+            _apply(graph, model, weighted_batch(generator, model, size, removes=size == 40))
             check_invariants(graph, model)
 
 
@@ -109,13 +119,16 @@ def test_a_strength_stays_above_a_loop_that_swallows_the_other_weights(backend: 
     check_invariants(graph, model)
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("rebuilt", [False, True])
-def test_a_sum_that_exceeds_float32_changes_nothing(backend: Backend, rebuilt: bool) -> None:
-    engine = Engine(Options(weighted=True), backend)
+def test_a_sum_that_exceeds_float32_changes_nothing(
+    backend: Backend, rebuilt: bool, directed: bool
+) -> None:
+    engine = Engine(Options(weighted=True, directed=directed), backend)
     engine.apply(EdgeBatch.of(insert=[(0, 1, 2e38), (1, 2, 1.0), (1, 1, 3e38)]))
     engine.update()
     before = [column.tolist() for column in (*engine.edge_list(), engine.edge_weights())]
-    for edge in ((0, 1), (1, 1)):
+    for edge in ((0, 1) if directed else (1, 0), (1, 1)):
         batch = EdgeBatch.of(
             insert=[(1, 2, 5.0), (5, 6, 1.0), (*edge, 2e38)], delete=[(2, 2)], on_conflict="add"
         )

@@ -18,6 +18,10 @@ from gpu.types import Dangling, Storage
 from tests.gpu.graphs import (
     FAMILIES,
     WeightedModel,
+    arc_weights_of,
+    arcs_of,
+    exact_ranks,
+    igraph_ranks,
     networkx_ranks,
     random_graph,
     some_weights,
@@ -26,6 +30,8 @@ from tests.gpu.graphs import (
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+KINDS = [(True, False), (True, True), (False, True)]
+"""Directed or not, and whether batches remove vertices."""
 
 
 def _loaded(
@@ -39,16 +45,9 @@ def _loaded(
 
 
 def _assert_certified(engine: Engine, error_bound: float) -> None:
-    options = engine.options
-    exact, oracle_bound = verify.pagerank(
-        *engine.edge_list(),
-        engine.vertices,
-        options.damping,
-        options.dangling,
-        weights=engine.edge_weights(),
-    )
+    exact, oracle_bound = exact_ranks(engine)
     ranks = engine.publish().to_numpy()
-    assert abs(ranks.sum() - 1.0) < 1e-6
+    assert abs(ranks.sum() - 1.0) < 1e-6 or engine.vertices == 0
     assert oracle_bound < 1e-11
     assert np.abs(ranks - exact).sum() <= error_bound + oracle_bound
 
@@ -58,7 +57,7 @@ def _residual_error(engine: Engine) -> float:
     host, iterate = engine.internals.backend.device.to_host, engine.internals.iterate
     values = host(iterate.values).astype(np.float64)
     positions = engine.internals.graph.permutation.positions_of
-    sources, targets = (host(positions(column)) for column in engine.edge_list())
+    sources, targets = (host(positions(column)) for column in arcs_of(engine))
     true = verify.residual(
         sources,
         targets,
@@ -66,7 +65,7 @@ def _residual_error(engine: Engine) -> float:
         iterate.rhs_scale,
         engine.options.damping,
         engine.options.dangling,
-        engine.edge_weights(),
+        arc_weights_of(engine),
     )
     certificate = iterate.certificate
     return float(
@@ -81,43 +80,51 @@ def _residual_error(engine: Engine) -> float:
 
 
 @pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_weighted_ranks_are_those_of_networkx(
-    family: str, dangling: Dangling, backend: Backend
+def test_weighted_ranks_are_those_of_networkx_and_igraph(
+    family: str, directed: bool, dangling: Dangling, backend: Backend
 ) -> None:
     pairs = FAMILIES[family]()
-    options = Options(dangling=dangling, target_error=1e-10, weighted=True)
+    options = Options(dangling=dangling, target_error=1e-10, weighted=True, directed=directed)
     engine, weights = _loaded(pairs, options, backend)
     assert engine.update().converged
     ranks = engine.publish().to_numpy()
-    assert np.abs(ranks - networkx_ranks(pairs, dangling, weights=weights)).sum() <= 1e-9
+    for oracle in (networkx_ranks, igraph_ranks):
+        exact = oracle(pairs, dangling, weights=weights, directed=directed)
+        assert np.abs(ranks - exact).sum() <= 1e-9
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_weighted_ranks_of_random_graphs_are_those_of_networkx(
-    dangling: Dangling, backend: Backend
+    dangling: Dangling, directed: bool, backend: Backend
 ) -> None:
-    options = Options(dangling=dangling, target_error=1e-10, weighted=True)
+    options = Options(dangling=dangling, target_error=1e-10, weighted=True, directed=directed)
     for seed in range(40 if backend.name == "cpu" else 10):
         pairs = random_graph(seed)
         engine, weights = _loaded(pairs, options, backend, seed)
         engine.update()
         ranks = engine.publish().to_numpy()
-        error = np.abs(ranks - networkx_ranks(pairs, dangling, weights=weights)).sum()
+        exact = networkx_ranks(pairs, dangling, weights=weights, directed=directed)
+        error = np.abs(ranks - exact).sum()
         assert error <= 1e-9, f"random_graph({seed}) is off by {error}"
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("storage", get_args(Storage))
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_every_strategy_keeps_its_certificate_through_a_weighted_stream(
-    strategy: str, storage: Storage, dangling: Dangling, backend: Backend
+    strategy: str, storage: Storage, dangling: Dangling, directed: bool, backend: Backend
 ) -> None:
     generator = np.random.default_rng(STRATEGIES.index(strategy))
     # a float32 leaves more of a few vertices than 1e-6 allows
     target = 1e-6 if storage == "float64" else 1e-5
-    options = Options(dangling=dangling, storage=storage, weighted=True, target_error=target)
-    engine, model = Engine(options, backend), WeightedModel(dangling)
+    options = Options(
+        dangling=dangling, storage=storage, weighted=True, directed=directed, target_error=target
+    )
+    engine, model = Engine(options, backend), WeightedModel(dangling, directed)
     steps = 20 if backend.name == "cpu" else 6
     for step in range(steps):
         batch = weighted_batch(generator, model, 60 if step == 0 else 12)
@@ -133,16 +140,17 @@ def test_every_strategy_keeps_its_certificate_through_a_weighted_stream(
 
 
 @pytest.mark.any_thread_order
+@pytest.mark.parametrize(("directed", "removes"), KINDS)
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_a_stream_of_all_strategies_and_two_restarts_keeps_its_certificate(
-    dangling: Dangling, backend: Backend
+    dangling: Dangling, directed: bool, removes: bool, backend: Backend
 ) -> None:
     generator = np.random.default_rng(17)
-    options = Options(dangling=dangling, weighted=True, vertex_order="degree")
-    engine, model = Engine(options, backend), WeightedModel(dangling)
+    options = Options(dangling=dangling, weighted=True, directed=directed, vertex_order="degree")
+    engine, model = Engine(options, backend), WeightedModel(dangling, directed)
     steps = 600 if backend.name == "cpu" else 30
     for step in range(steps):
-        batch = weighted_batch(generator, model, 40 if step == 0 else 6)
+        batch = weighted_batch(generator, model, 40 if step == 0 else 6, removes=removes)
         model.apply(batch)
         engine.apply(batch)
         strategy = STRATEGIES[int(generator.integers(len(STRATEGIES)))]

@@ -16,6 +16,8 @@ from gpu.types import Dangling
 from tests.gpu.graphs import (
     FAMILIES,
     WeightedModel,
+    arc_weights_of,
+    arcs_of,
     networkx_ranks,
     random_graph,
     some_weights,
@@ -42,12 +44,12 @@ def _assert_certified(engine: Engine, query: PersonalizedQuery, answer: Personal
     """The error is within the bound, and the settled places are right."""
     restarts = np.bincount(query.seeds, minlength=engine.vertices) / len(query.seeds)
     exact, oracle_bound = verify.pagerank(
-        *engine.edge_list(),
+        *arcs_of(engine),
         engine.vertices,
         engine.options.damping,
         engine.options.dangling,
         restarts,
-        engine.edge_weights(),
+        arc_weights_of(engine),
     )
     found = np.zeros(engine.vertices)
     found[answer.vertices] = answer.ranks
@@ -58,14 +60,16 @@ def _assert_certified(engine: Engine, query: PersonalizedQuery, answer: Personal
     assert (exact[proven] > behind - 1e-13).all()
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dangling", POLICIES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_method_is_certified_on_every_weighted_family(
-    family: str, dangling: Dangling, method: str, backend: Backend
+    family: str, dangling: Dangling, method: str, directed: bool, backend: Backend
 ) -> None:
     vertices, edges = FAMILIES[family]()
-    engine = _engine(vertices, edges, Options(dangling=dangling, weighted=True), backend)
+    options = Options(dangling=dangling, weighted=True, directed=directed)
+    engine = _engine(vertices, edges, options, backend)
     seeds = np.random.default_rng(1).integers(0, vertices, 3)
     for target_error in (1e-3, 1e-7):
         query = PersonalizedQuery(seeds, None, vertices, method, target_error)
@@ -75,13 +79,15 @@ def test_every_method_is_certified_on_every_weighted_family(
 
 
 @pytest.mark.any_thread_order
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_weighted_queries_are_those_of_networkx_alone_and_in_a_block(
-    dangling: Dangling, backend: Backend
+    dangling: Dangling, directed: bool, backend: Backend
 ) -> None:
+    options = Options(dangling=dangling, weighted=True, directed=directed)
     for seed in range(4 if backend.name == "cpu" else 2):
         pairs = vertices, edges = random_graph(seed + 2)
-        engine = _engine(vertices, edges, Options(dangling=dangling, weighted=True), backend)
+        engine = _engine(vertices, edges, options, backend)
         weights = some_weights(np.random.default_rng(2), len(edges))
         asked = [
             PersonalizedQuery(np.array([v % vertices]), None, vertices, "pull", 1e-7)
@@ -91,7 +97,7 @@ def test_weighted_queries_are_those_of_networkx_alone_and_in_a_block(
             engine.personalized(np.array([0]), k=vertices, method=m, target_error=1e-10)
             for m in METHODS
         ]
-        exact = networkx_ranks(pairs, dangling, weights=weights, personalization={0: 1.0})
+        exact = networkx_ranks(pairs, dangling, 0.85, weights, {0: 1.0}, directed)
         for answer in alone:
             ranks = np.zeros(vertices)
             ranks[answer.vertices] = answer.ranks
@@ -137,13 +143,14 @@ def test_queries_on_weights_of_any_size_are_certified(scale: float, backend: Bac
     assert (sweeps == 1) == (scale == 1.0)
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_running_and_watched_queries_follow_reweighted_edges(
-    dangling: Dangling, backend: Backend
+    dangling: Dangling, directed: bool, backend: Backend
 ) -> None:
     generator = np.random.default_rng(8)
-    engine, model = Engine(Options(dangling=dangling, weighted=True), backend), None
-    model = WeightedModel(dangling)
+    options = Options(dangling=dangling, weighted=True, directed=directed)
+    engine, model = Engine(options, backend), WeightedModel(dangling, directed)
     first = weighted_batch(generator, model, 150)
     model.apply(first)
     engine.apply(first)
@@ -174,12 +181,12 @@ def _assert_watched(engine: Engine, query: PersonalizedQuery, answer: Personaliz
     """A watched answer may lack vertices that came later: they have hardly any rank."""
     restarts = np.bincount(query.seeds, minlength=engine.vertices) / len(query.seeds)
     exact, _ = verify.pagerank(
-        *engine.edge_list(),
+        *arcs_of(engine),
         engine.vertices,
         engine.options.damping,
         engine.options.dangling,
         restarts,
-        engine.edge_weights(),
+        arc_weights_of(engine),
     )
     found = np.zeros(engine.vertices)
     found[answer.vertices] = answer.ranks

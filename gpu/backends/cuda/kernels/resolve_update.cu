@@ -192,7 +192,7 @@ __device__ __forceinline__ float summed_weight(
 
 __global__ void __launch_bounds__(BLOCK) decide(
     const int64* __restrict__ keys, int64 vertices, const Loop* __restrict__ loop, int fixed_loops,
-    const int* __restrict__ edge_operation, const int* __restrict__ edge_neighbour, const int* __restrict__ edge_row,
+    int directed, const int* __restrict__ edge_operation, const int* __restrict__ edge_neighbour, const int* __restrict__ edge_row,
     const int* __restrict__ edge_slot, const int* __restrict__ row_edge, uint64* scan, const int* __restrict__ row_vertex,
     signed char* __restrict__ row_loop, int* __restrict__ row_removed, int* __restrict__ row_added,
     int* __restrict__ removed_row, int* __restrict__ removed_neighbour, int* __restrict__ removed_slot,
@@ -219,8 +219,9 @@ __global__ void __launch_bounds__(BLOCK) decide(
         const bool deletes = (keys[edge_operation[edge]] & 1) == DELETE;
         const bool inserts = (keys[edge_operation[edge + 1] - 1] & 1) == INSERT;
         const bool present = is_loop ? vertex < vertices && loop[vertex] : edge_slot[edge] >= 0;
-        deleted += present && deletes;
-        inserted += inserts && (deletes || !present);
+        const bool counted = directed || vertex <= neighbour;
+        deleted += counted && present && deletes;
+        inserted += counted && inserts && (deletes || !present);
         bool removes = present && deletes && !inserts, places = inserts && !present;
         if constexpr (WEIGHTED) {
             before[item] = 0.0f;
@@ -230,7 +231,7 @@ __global__ void __launch_bounds__(BLOCK) decide(
             if (inserts) {
                 after[item] = summed_weight(keys, weights, edge_operation[edge], last, after[item], adds);
                 if (isinf(after[item])) exceeded = last;
-                reweighted += present && !deletes && after[item] != before[item];
+                reweighted += counted && present && !deletes && after[item] != before[item];
             }
             removes = present && after[item] != before[item];
             places = after[item] > 0.0f && after[item] != before[item];

@@ -1,0 +1,70 @@
+"""The personalized queries of one graph: those that run, and those that are watched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpu.errors import InvalidValue
+from gpu.operations.update import GraphUpdate
+from gpu.personalized.batch import QueryBatch
+from gpu.personalized.query import QueryContext
+from gpu.personalized.resolve import ResolvedQuery
+from gpu.personalized.watched import Registration, Watched
+from gpu.types import PersonalizedQuery
+
+
+class Queries:
+    """Begins queries and lets all of them follow batches.
+
+    running  those that were begun and not closed
+    watched  see gpu.personalized.watched
+    """
+
+    def __init__(self, context: QueryContext) -> None:
+        self.context = context
+        self.watched = Watched(context)
+        self.running: list[QueryBatch | Registration] = []
+
+    def resolve(self, queries: Sequence[PersonalizedQuery]) -> list[ResolvedQuery]:
+        """Raises InvalidValue, naming ``queries[3].k``."""
+        resolved = []
+        for index, query in enumerate(queries):
+            try:
+                resolved.append(self._resolved(query))
+            except InvalidValue as error:
+                if len(queries) == 1:
+                    raise
+                field = f"queries[{index}].{error.field}"
+                raise type(error)(field, error.value, error.requirement) from None
+        return resolved
+
+    def _resolved(self, query: PersonalizedQuery) -> ResolvedQuery:
+        return ResolvedQuery.of(self.context.graph.ids, self.context.options, query)
+
+    def submit(self, queries: Sequence[PersonalizedQuery]) -> QueryBatch:
+        """Begins queries that are answered once. Raises InvalidValue."""
+        batch = QueryBatch(self.context, self.resolve(queries))
+        self.running.append(batch)
+        return batch
+
+    def register(self, name: str, query: PersonalizedQuery) -> Registration:
+        """Begins a query that is to be watched. Raises InvalidValue, OutOfMemory."""
+        registration = Registration(self.context, name, self._resolved(query))
+        self.running.append(registration)
+        return registration
+
+    def close(self, running: QueryBatch | Registration) -> None:
+        """Ends what was begun, and takes its arrays back."""
+        self.running.remove(running)
+        running.close()
+
+    def perturb(self, update: GraphUpdate) -> None:
+        """Lets all of them follow a batch."""
+        for running in self.running:
+            running.perturb(update)
+        self.watched.perturb(update)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held on the device."""
+        return self.context.pool.nbytes + self.watched.nbytes
