@@ -4,7 +4,14 @@ It knows nothing of HTTP, keys, files or settings.
 """
 
 from gpu.engine import Engine
-from gpu.errors import BackendUnavailable, DeviceLost, EngineError, InvalidValue, OutOfMemory
+from gpu.errors import (
+    BackendUnavailable,
+    DeviceLost,
+    EngineError,
+    InvalidValue,
+    OutOfMemory,
+    UnknownVertex,
+)
 from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES
 from gpu.personalized.batch import QueryBatch
@@ -58,4 +65,5 @@ __all__ = [
     "Snapshot",
     "StagingBuffer",
     "Storage",
+    "UnknownVertex",
 ]

@@ -20,7 +20,9 @@ from gpu.backends import backend_named
 from gpu.errors import DeviceLost
 from gpu.graph.arcs import arranged
 from gpu.graph.coalesce import can_coalesce, split_counts
-from gpu.graph.dynamic_graph import DynamicGraph, batch_purpose
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.estimate import batch_purpose
+from gpu.graph.vertex_ids import NO_IDS
 from gpu.graph.warm_up import warm_up
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
@@ -76,13 +78,9 @@ class Engine:
     ) -> None:
         options = self.options = options or Options()
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        self._graph = DynamicGraph(
-            self._backend,
-            options.dangling,
-            options.vertex_order,
-            options.weighted,
-            options.directed,
-        )
+        order, weighted = options.vertex_order, options.weighted
+        kind = (options.dangling, order, weighted, options.directed, options.half_life)
+        self._graph = DynamicGraph(self._backend, *kind)
         self._iterate = GlobalIterate(self._graph, self.options)
         pool = WorkspacePool(self._graph)
         self._queries = Queries(QueryContext(pool, self.options, self._iterate.deflation))
@@ -98,8 +96,17 @@ class Engine:
 
     @property
     def vertices(self) -> int:
-        """Number of vertices; ids are 0 … vertices-1."""
-        return self._graph.vertices
+        """Number of vertices."""
+        return self._graph.ids.count
+
+    @property
+    def id_limit(self) -> int:
+        """Every id is below it: `vertices`, and the ids that are free."""
+        return self._graph.ids.limit
+
+    def free_ids(self) -> NDArray[np.int64]:
+        """int64[…], ascending: ids of removed vertices, to be used again (gpu.graph.vertex_ids)."""
+        return self._graph.ids.free()
 
     @property
     def edges(self) -> int:
@@ -125,16 +132,16 @@ class Engine:
         """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of
         this many insertions and deletions, a solve by ``auto`` and published ranks.
 
-        vertices  of the graph after the batch, if more than now; times: how often it must fit
+        vertices  limit of the ids after the batch, if more than now; times: how often it must fit
         """
-        vertices = max(vertices, self.vertices)
+        vertices = max(vertices, self.id_limit)
         graph = self._graph.bytes_needed(operations, vertices)
         ranks = self._iterate.bytes_needed(vertices) + 8 * vertices
         self._backend.device.require(batch_purpose(operations, vertices), graph + ranks, times)
 
     def apply(self, batch: EdgeBatch) -> Change:
-        """Deletes, then inserts. All or nothing: an error leaves the graph unchanged. The residual
-        follows at once, the ranks at `update`.
+        """Removes, deletes, then inserts. All or nothing: an error leaves the graph unchanged. The
+        residual follows at once, the ranks at `update`.
         """
         with self._device():
             self._timer.begin()
@@ -149,8 +156,8 @@ class Engine:
         batch  all their columns, one after the other, on the host
         parts  numbers of insertions and deletions of each
         Returns what each did, with equal parts of the seconds. None, and nothing is done, if they
-        must be applied one by one: if an edge is named twice, or the joined batch would rebuild the
-        graph. All or nothing, as `apply`.
+        must be applied one by one: if an edge is named twice, vertices are removed or added, or the
+        joined batch would rebuild the graph. All or nothing, as `apply`.
         """
         with self._device():
             self._timer.begin()
@@ -158,11 +165,11 @@ class Engine:
                 batch = arranged(batch)
             if self._graph.is_rebuilt_by(batch.operations) or not can_coalesce(batch):
                 return None
-            vertices = self.vertices
+            limit, returned = self.id_limit, self._graph.ids.returning(self._backend, batch, NO_IDS)
             update = self._apply(batch)
             assert update.changes is not None
-            permutation = self._graph.permutation
-            counts = split_counts(permutation, batch, update.changes, parts, vertices)
+            split = (batch, update.changes, parts, limit, returned)
+            counts = split_counts(self._graph.permutation, *split)
             seconds = self._end_mutation() / len(parts)
             return [Change(**of_part._asdict(), seconds=seconds) for of_part in counts]
 
@@ -182,6 +189,7 @@ class Engine:
             # the batch stands; the next solve computes the residual, in arrays that it has
             self._iterate.invalidate()
         self._queries.perturb(update)
+        self._graph.scale_rows()
         return update
 
     def update(self, strategy: str = "auto") -> Result:
@@ -196,6 +204,8 @@ class Engine:
     def _update(self, strategy: str, row: Strategy) -> Result:
         self._timer.begin()
         if self.vertices == 0:
+            self._touched = TouchedVertices()
+            self._record_ranked(0.0)
             self._timer.end("mark")
             self._timer.end("solve")
             return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0)
@@ -218,10 +228,9 @@ class Engine:
 
     def _record_ranked(self, error_bound: float) -> None:
         """What `publish` needs, which the next batch may change."""
-        self._ranked_vertices = self.vertices
-        self._ranked_permutation = self._graph.permutation
-        self._ranked_mass = float(self._iterate.certificate.mass)
         self._error_bound = error_bound
+        self._ranked_vertices, self._ranked_permutation = self.id_limit, self._graph.permutation
+        self._ranked = (float(self._iterate.certificate.mass), error_bound, self._graph.free)
 
     def end_stage(self, name: str) -> None:
         """Ends a stage of the caller, which began where the one before ended, after `update`."""
@@ -238,9 +247,7 @@ class Engine:
         with self._device():
             values = self._iterate.values[: self._ranked_vertices].copy()
             self._backend.device.synchronize()
-        return Ranks(
-            self._backend, self._ranked_permutation, values, self._ranked_mass, self._error_bound
-        )
+        return Ranks(self._backend, self._ranked_permutation, values, *self._ranked)
 
     def staging_buffer(self) -> StagingBuffer:
         """Memory for the next snapshot. Any thread may call this, concurrent with the owner."""
@@ -268,13 +275,15 @@ class Engine:
         method: str = "hybrid",
         target_error: float | None = None,
         target: str = "error",
+        damping: float | None = None,
+        among: NDArray[np.integer[Any]] | None = None,
     ) -> Personalized:
         """Personalized PageRank of the graph as it is now: see PersonalizedQuery.
 
         Raises InvalidValue for what cannot be asked, OutOfMemory.
         """
-        query = PersonalizedQuery(seeds, weights, k, method, target_error, target)
-        return self.personalized_many([query])[0]
+        asked = (k, method, target_error, target, damping, among)
+        return self.personalized_many([PersonalizedQuery(seeds, weights, *asked)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
         """The answers in the order of the queries, which share passes over the graph.
@@ -322,9 +331,7 @@ class Engine:
             self.close(registration)
 
     def register(self, name: str, query: PersonalizedQuery) -> Registration:
-        """The same, to be run by `step`, then to be kept and closed. Raises InvalidValue,
-        OutOfMemory.
-        """
+        """The same, to be run by `step`, then to be kept and closed. Raises as `watch`."""
         return self._queries.register(name, query)
 
     def keep(self, registration: Registration) -> None:
@@ -339,7 +346,8 @@ class Engine:
     def watched(self, name: str) -> Personalized:
         """The answer to a watched query as of the last `refresh_watched`, without solving.
 
-        Raises KeyError, and OutOfMemory if there was not enough to bring it up to date.
+        Raises KeyError, OutOfMemory if there was not enough to bring it up to date, UnknownVertex
+        once a seed was removed.
         """
         return self._queries.watched.answer(name)
 

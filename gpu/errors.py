@@ -2,6 +2,7 @@
 
 EngineError
 ├── InvalidValue          an option or a batch names a value that cannot be used
+│   └── UnknownVertex     an id is not that of a vertex
 ├── DeviceLost            the device answers no more, and cannot in this process
 ├── OutOfMemory           the request does not fit; the graph is as it was
 └── BackendUnavailable    this machine cannot run the backend that was asked for
@@ -22,6 +23,10 @@ class InvalidValue(EngineError, ValueError):
         self.value = value
         self.requirement = requirement
         super().__init__(f"{field}: {value!r} is not allowed; it must be {requirement}")
+
+
+class UnknownVertex(InvalidValue):
+    """`field` names an id that no vertex has: it is out of range, or free since one was removed."""
 
 
 class DeviceLost(EngineError):

@@ -48,6 +48,8 @@ class Snapshot:
                 gpu.operations.csr.ALIGNMENT
     weights     float32[…], those of `neighbours`; only of a weighted graph
     loop        uint8[n], 1 where the vertex has a loop; weighted: float32[n], its weight or 0
+    free        int32[…], ids that are free, ascending; left out if there are none
+    exponents, newest  int64[n], of a graph whose weights decay: see gpu.graph.decay.Decay
     values      float64[n] or float32[n] as Options.storage says, y
 
     numbers:
@@ -110,6 +112,11 @@ class Capture:
         self._device = graph.backend.device
         self._packed = graph.outgoing.packed
         self._ids = graph.permutation.ids  # which never change
+        self._free = graph.ids.free()
+        self._decay = {}
+        if graph.decay is not None:
+            for name in ("exponents", "newest"):
+                self._decay[name] = getattr(graph.decay, name)[: graph.vertices].copy()
         self._arrays = {
             name: buffer.copy(name, source)
             for name, source in _captured_arrays(graph, iterate).items()
@@ -127,6 +134,9 @@ class Capture:
         with self._device.reading():
             host = {name: self._to_host(array) for name, array in self._arrays.items()}
             host["ids"] = self._to_host(self._ids)
+        host |= self._decay
+        if len(self._free):
+            host["free"] = self._free.astype(np.int32)
         starts, slots = host.pop("starts"), {"neighbours": host.pop("column indices")}
         if "weights" in host:
             slots["weights"] = host.pop("weights")
@@ -163,7 +173,9 @@ def ranks_of(snapshot: Snapshot, backend: Backend) -> Ranks:
     with device.reading():
         permutation = VertexPermutation(backend, device.to_device(snapshot.arrays["ids"]))
         values = device.to_device(snapshot.arrays["values"])
-        ranks = Ranks(backend, permutation, values, numbers["total"], numbers["error_bound"])
+        free = permutation.positions_of(snapshot.arrays.get("free", np.empty(0, np.int32)))
+        numbers_of = (numbers["total"], numbers["error_bound"])
+        ranks = Ranks(backend, permutation, values, *numbers_of, free)
         device.synchronize()
     return ranks
 
@@ -178,5 +190,8 @@ def restore(snapshot: Snapshot, graph: DynamicGraph, iterate: GlobalIterate) -> 
         arrays["loop"],
         int(numbers["edges"]),
         arrays.get("weights"),
+        arrays.get("free"),
     )
+    if graph.decay is not None:
+        graph.decay.restore(arrays["exponents"], arrays["newest"])
     iterate.restore(arrays["values"], numbers["base"], numbers["total"])

@@ -1,13 +1,13 @@
 """The values that go into the engine and come out of it.
 
-Vertex ids are dense: a graph of ``n`` vertices has the ids ``0 … n-1``. Nothing here depends on a
-backend.
+Vertex ids are dense: a graph of ``n`` vertices has the ids ``0 … n-1``, and the ids of removed
+vertices until they are used again (see gpu.graph.vertex_ids). Nothing here depends on a backend.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, cast, get_args
 
@@ -32,6 +32,9 @@ LEAST_WEIGHT, LARGEST_WEIGHT = (
     float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
 )
 """Weights are normal float32 numbers above 0."""
+
+REMOVED = "the id of a vertex: this one was removed"
+"""What an id must be that is free."""
 
 LEAST_SINGLE_ERROR = 1e-6
 """The smallest target_error for ranks that are stored as float32."""
@@ -60,6 +63,10 @@ class Options:
     weighted            whether edges have weights: an edge of u is then followed with the
                         probability w(u,v) / Σw (``networkx.pagerank(weight=…)``). The loops of
                         ``self-loop`` have the weight 1
+    half_life           seconds after which a weight is worth half of a new one: an edge inserted at
+                        time t has the weight w·2^(t/half_life), which is the same, as only ratios
+                        count. Makes a graph `weighted`, and needs ``uniform``; None for weights
+                        that stay
     vertex_order        how vertices are ordered in memory, which affects speed alone: by descending
                         ``degree``, as ``given``, or (``auto``) as a sample of the first edges says
     """
@@ -75,6 +82,7 @@ class Options:
     vertex_order: VertexOrder = "auto"
     weighted: bool = False
     directed: bool = True
+    half_life: float | None = None
 
     def __post_init__(self) -> None:
         for name, low, high, requirement in (
@@ -103,6 +111,16 @@ class Options:
         for name in ("weighted", "directed"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidValue(name, getattr(self, name), "True or False")
+        if self.half_life is not None:
+            number = isinstance(self.half_life, int | float) and not isinstance(
+                self.half_life, bool
+            )
+            if not number or not isfinite(self.half_life) or self.half_life <= 0.0:
+                raise InvalidValue("half_life", self.half_life, "a number of seconds above 0")
+            if self.dangling != "uniform":
+                # a loop of the policy has no time
+                raise InvalidValue("dangling", self.dangling, "'uniform' where half_life is given")
+            object.__setattr__(self, "weighted", True)
         if (
             not isinstance(self.max_iterations, int)
             or isinstance(self.max_iterations, bool)
@@ -148,20 +166,48 @@ def _weights(values: Any, count: int) -> Any:
     return array.astype(np.float32, copy=False)
 
 
+def _times(values: Any, count: int) -> NDArray[np.float64]:
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise InvalidValue(
+            "times", f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
+        )
+    if len(array) != count:
+        raise InvalidValue("times", f"length {len(array)}", f"{count} long, as insert_sources")
+    wrong = np.flatnonzero(~np.isfinite(array))
+    if len(wrong):
+        place = int(wrong[0])
+        raise InvalidValue(f"times[{place}]", array[place].item(), "a finite number of seconds")
+    return array.astype(np.float64, copy=False)
+
+
+_EDGE_COLUMNS = ("insert_sources", "insert_targets", "delete_sources", "delete_targets")
+
+
 @dataclass(frozen=True, slots=True)
 class EdgeBatch:
-    """Edges to delete and then edges to insert, as columns of ids.
+    """Vertices to remove, then edges to delete, then edges to insert, as columns of ids.
 
     insert_sources, insert_targets   int64[i], each in 0 … 2³¹-2; ids beyond the graph make it grow
     delete_sources, delete_targets   int64[d]; an id that the graph does not have (-1, say) is not
                                      found
-    vertices                         the graph has at least this many vertices after the batch;
-                                     raised to what the insertions need
+    vertices                         ids below it exist after the batch, and those that did not
+                                     before are vertices; raised to what `add` and the insertions
+                                     need
     weights                          float32[i], of the insertions: finite, above 0, normal. For a
                                      weighted graph only; None there means that all are 1
     on_conflict                      what an insertion does to an edge that is present or repeated:
                                      ``replace`` its weight (the last one is kept), or ``add`` to
                                      it: float64 sums, rounded once to float32
+    times                            float64[i] on the host, Unix seconds, of the insertions: for a
+                                     graph with a half_life, which needs them. An insertion that is
+                                     100 half-lives older than the newest edge of its source has
+                                     expired
+    remove                           int64[r] on the host: vertices that go with all their edges.
+                                     Their ids are free then. Ids that are no vertices are ignored
+    add                              int64[a] on the host: ids that are vertices after the batch,
+                                     with or without edges, as those of insertions are. One that is
+                                     free, or removed by this batch, comes back as a new vertex
 
     For a graph on ``cuda`` the columns may be CuPy arrays, ids int64 or int32.
     Raises InvalidValue for columns of unequal length, other dtypes, an id or a weight out of range.
@@ -174,10 +220,13 @@ class EdgeBatch:
     vertices: int = 0
     weights: NDArray[np.float32] | None = None
     on_conflict: OnConflict = "replace"
+    remove: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    add: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    times: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        for column in fields(self)[:4]:
-            object.__setattr__(self, column.name, _ids(column.name, getattr(self, column.name)))
+        for column in (*_EDGE_COLUMNS, "remove", "add"):
+            object.__setattr__(self, column, _ids(column, getattr(self, column)))
         for kind in ("insert", "delete"):
             sources, targets = getattr(self, f"{kind}_sources"), getattr(self, f"{kind}_targets")
             if len(sources) != len(targets):
@@ -187,11 +236,14 @@ class EdgeBatch:
         if self.weights is not None:
             weights = _weights(self.weights, len(self.insert_sources))
             object.__setattr__(self, "weights", weights)
+        if self.times is not None:
+            times = _times(self.times, len(self.insert_sources))
+            object.__setattr__(self, "times", times)
         if self.on_conflict not in get_args(OnConflict):
             raise InvalidValue("on_conflict", self.on_conflict, "'replace' or 'add'")
         if not 0 <= self.vertices <= VERTEX_LIMIT:
             raise InvalidValue("vertices", self.vertices, f"a count from 0 to {VERTEX_LIMIT}")
-        for name in ("insert_sources", "insert_targets"):
+        for name in ("insert_sources", "insert_targets", "add"):
             column_ids = getattr(self, name)
             if len(column_ids) == 0:
                 continue
@@ -215,6 +267,8 @@ class EdgeBatch:
         delete: Iterable[tuple[int, int]] = (),
         vertices: int = 0,
         on_conflict: OnConflict = "replace",
+        remove: Iterable[int] = (),
+        add: Iterable[int] = (),
     ) -> EdgeBatch:
         """The batch of these (source, target) pairs, or (source, target, weight) triples to insert:
         for tests, examples and small batches.
@@ -235,6 +289,8 @@ class EdgeBatch:
             vertices,
             cast(Any, weights),
             on_conflict,
+            np.array(list(remove), np.int64),
+            np.array(list(add), np.int64),
         )
 
 
@@ -244,8 +300,11 @@ class Change:
 
     `inserted + already_present + reweighted` is the number of insertions sent, `deleted +
     not_found` that of deletions; a repeat inside the batch counts as already present (not found).
-    `reweighted`: edges that were present, were not deleted, and have another weight now. `seconds`:
-    time to change the graph, its residual and its personalized queries.
+    `reweighted`: edges that were present, were not deleted, and have another weight now. `removed`:
+    vertices that were removed, and `removed_edges`, what went with them; such an edge is not found
+    by a deletion. `expired`: edges that left because of their age, and insertions that were too old
+    (these count as already present). A vertex that was removed and comes back counts as new.
+    `seconds`: time to change the graph, its residual and its personalized queries.
     """
 
     inserted: int
@@ -255,6 +314,9 @@ class Change:
     new_vertices: int
     seconds: float
     reweighted: int = 0
+    removed: int = 0
+    removed_edges: int = 0
+    expired: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +351,9 @@ class PersonalizedQuery:
     method        ``hybrid``, ``push`` or ``pull``: see gpu.personalized.query
     target_error  L1, in (0, 2]; None for the graph's own
     target        ``error``, or ``settled-top-k``, which ends as soon as the k places are proven
+    damping       α in (0, 1); None for the graph's own
+    among         integer[a], ids: only these are answered and settled, while teleport and ranks
+                  are those of the whole graph; None for all vertices
     """
 
     seeds: NDArray[np.integer[Any]]
@@ -297,11 +362,14 @@ class PersonalizedQuery:
     method: str = "hybrid"
     target_error: float | None = None
     target: str = "error"
+    damping: float | None = None
+    among: NDArray[np.integer[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Personalized:
-    """The answer to one personalized query: the k vertices of highest rank, best first.
+    """The answer to one personalized query: the k vertices of highest rank, of those it is about,
+    best first.
 
     vertices     int64[k], ids; equal ranks are ordered by id
     ranks        float64[k], normalised: over all vertices they sum to 1

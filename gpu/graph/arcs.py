@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.errors import InvalidValue
+from gpu.graph.removal import Removal
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.operations.update import DELETE, INSERT
@@ -25,44 +27,70 @@ Columns = tuple[Array, Array]
 class Arcs:
     """The arcs of a batch.
 
-    delete, insert  in the order of the batch; those of the opposite direction follow
+    delete          those of removed vertices, and those to delete
+    insert          in the order of the batch; those of the opposite direction follow
     weights         float32[i], of the insertions; None for an unweighted graph
     adds            whether weights are added to those present, or replace them
+    insertions      edges to insert: the first arcs of `insert`
+    opposite        bool[insertions], those whose opposite arcs follow; None for a directed graph
+    times           float64[i] on the host, of the insertions of a graph whose weights decay
     """
 
-    delete: Columns
+    delete: list[Columns]
     insert: Columns
     weights: Array | None
     adds: bool
+    insertions: int
+    opposite: Array | None = None
+    times: NDArray[np.float64] | None = None
 
     @classmethod
-    def of(cls, backend: Backend, batch: EdgeBatch, directed: bool, weighted: bool) -> Arcs:
+    def of(
+        cls,
+        backend: Backend,
+        batch: EdgeBatch,
+        removal: Removal | None,
+        directed: bool,
+        weighted: bool,
+    ) -> Arcs:
         """Raises InvalidValue for weights that are sent to an unweighted graph."""
-        weights = _weights(batch, weighted)
+        weights, times, opposite = _weights(batch, weighted), batch.times, None
         delete = (batch.delete_sources, batch.delete_targets)
         insert = (batch.insert_sources, batch.insert_targets)
         if not directed:
+            xp, opposite = backend.xp, _not_loops(backend, insert)
             if weights is not None:
-                xp = backend.xp
                 weights = xp.asarray(weights)
-                weights = xp.concatenate([weights, weights[_not_loops(backend, insert)]])
+                weights = xp.concatenate([weights, weights[opposite]])
+            if times is not None:
+                times = np.append(times, times[backend.device.to_host(opposite)])
             delete, insert = _both_directions(backend, delete), _both_directions(backend, insert)
-        return cls(delete, insert, weights, batch.on_conflict == "add")
+        deleted = [delete] if removal is None else [removal.arcs, delete]
+        adds, insertions = batch.on_conflict == "add", len(batch.insert_sources)
+        return cls(deleted, insert, weights, adds, insertions, opposite, times)
+
+    @property
+    def deletions(self) -> int:
+        return sum(len(sources) for sources, _ in self.delete)
 
     def __len__(self) -> int:
-        return len(self.delete[0]) + len(self.insert[0])
+        return self.deletions + len(self.insert[0])
+
+    @property
+    def delete_columns(self) -> list[tuple[int, Array, Array]]:
+        """As GraphOperations.sorted_keys takes them."""
+        return [(DELETE, *columns) for columns in self.delete]
 
     @property
     def columns(self) -> list[tuple[int, Array, Array]]:
-        """As GraphOperations.sorted_keys takes them."""
-        return [(DELETE, *self.delete), (INSERT, *self.insert)]
+        return [*self.delete_columns, (INSERT, *self.insert)]
 
     def operation_weights(self, backend: Backend) -> Array | None:
         """float32[k] on the device, in the order of `columns`: 0 for deletions."""
         if self.weights is None:
             return None
         weights = backend.xp.zeros(len(self), np.float32)
-        weights[len(self.delete[0]) :] = backend.xp.asarray(self.weights)
+        weights[self.deletions :] = backend.xp.asarray(self.weights)
         return weights
 
 
@@ -129,3 +157,13 @@ def weight_exceeded(backend: Backend, batch: EdgeBatch, place: int) -> InvalidVa
         weight,
         f"a weight that, added to those of the same edge, gives at most {LARGEST_WEIGHT:.8g}",
     )
+
+
+def require_times(batch: EdgeBatch, decays: bool) -> None:
+    """Raises InvalidValue unless the insertions have times exactly if weights decay."""
+    if decays and batch.times is None and len(batch.insert_sources):
+        raise InvalidValue("times", None, "one time for each insertion: this graph has a half_life")
+    if not decays and batch.times is not None:
+        raise InvalidValue(
+            "times", f"{len(batch.times)} times", "left out, because this graph has no half_life"
+        )

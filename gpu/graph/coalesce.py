@@ -22,7 +22,9 @@ _SHIFT = np.int64(32)
 
 
 def can_coalesce(batch: EdgeBatch) -> bool:
-    """Whether the joined batch, with its columns on the host, names each edge once."""
+    """Whether the joined batch, on the host, names each edge once, and no vertex by itself."""
+    if len(batch.remove) or len(batch.add):
+        return False
     named = np.concatenate(
         [
             _packed(batch.insert_sources, batch.insert_targets),
@@ -37,12 +39,14 @@ def split_counts(
     batch: EdgeBatch,
     changes: EdgeChanges,
     parts: Sequence[tuple[int, int]],
-    vertices: int,
+    limit: int,
+    returned: NDArray[np.int64],
 ) -> list[UpdateCounts]:
     """What each part of a joined batch did.
 
     parts     numbers of insertions and deletions of each part, in order
-    vertices  of the graph before the batch
+    limit     of the ids before the batch
+    returned  free ids that the batch names, ascending
     """
     inserted = _changed(
         permutation,
@@ -65,9 +69,16 @@ def split_counts(
         (changes.removed_sources, changes.removed_targets),
         [deletions for _, deletions in parts],
     )
-    # the number of vertices before each insertion, and after the last
+    # how many vertices there are more, before each insertion and after the last
     highest = np.maximum(batch.insert_sources, batch.insert_targets)
-    grown = np.maximum.accumulate(np.concatenate([[vertices], highest + 1]))
+    grown = np.maximum.accumulate(np.concatenate([[limit], highest + 1]))
+    if len(returned):
+        named, first = np.unique(
+            np.stack([batch.insert_sources, batch.insert_targets], axis=1), return_index=True
+        )
+        grown[1:] += np.cumsum(
+            np.bincount(first[np.isin(named, returned)] // 2, minlength=len(highest))
+        )
     ends = np.cumsum([0, *(insertions for insertions, _ in parts)])
     known = grown[ends].tolist()
     return [

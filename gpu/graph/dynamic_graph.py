@@ -16,22 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory
-from gpu.graph.arcs import Arcs, weight_exceeded
+from gpu.graph.arcs import Arcs, require_times, weight_exceeded
+from gpu.graph.decay import Decay
 from gpu.graph.edges import edges_on_device
-from gpu.graph.packed_csr import (
-    LOADED_AT_ONCE,
-    VERTEX_BYTES,
-    PackedCsr,
-    slot_bytes,
-    slots_with_spare,
-)
-from gpu.graph.permutation import VertexPermutation, permutation_bytes
-from gpu.graph.rebuild import rebuild, rebuild_bytes
-from gpu.graph.workspace import Workspace, allocate_changes, workspace_bytes
+from gpu.graph.estimate import batch_bytes, batch_purpose
+from gpu.graph.packed_csr import PackedCsr
+from gpu.graph.permutation import VertexPermutation
+from gpu.graph.rebuild import rebuild
+from gpu.graph.removal import Removal
+from gpu.graph.vertex_ids import NO_IDS, VertexIds
+from gpu.graph.workspace import KeptWorkspace, allocate_changes
 from gpu.operations.backend import Backend
 from gpu.operations.csr import GraphView, Rows, loop_dtype, strength_dtype
+from gpu.operations.device import Array
 from gpu.operations.rebuild import Entries
-from gpu.operations.update import EdgeCounts, GraphUpdate, UpdateCounts
+from gpu.operations.update import EdgeChanges, EdgeCounts, GraphUpdate, UpdateCounts
 from gpu.types import Dangling, EdgeBatch, VertexOrder
 
 _REBUILD_PART, _LEAST_REBUILD = 4, 1 << 20
@@ -40,20 +39,21 @@ graph. On a GPU that takes two to four times as long as looking the batch up, bu
 than a load; the scratch of a look-up would be several times the graph.
 """
 
-_KEPT_WORKSPACE = 1 << 17
-"""The scratch of batches of up to this many operations is kept."""
+
+_Applied = tuple[EdgeCounts, Array, Array, EdgeChanges | None]
+"""What a batch did to edges, its removed vertices' included, and the lists of GraphUpdate."""
 
 
 class DynamicGraph:
     """A graph without parallel edges, and its transpose, on one backend's device. An undirected one
-    stores each edge as two arcs, so that all but the counts is as in a directed one.
+    stores each edge as two arcs, so that all but the counts is as in a directed one. Batches and
+    edge lists are in ids; everything else, updates included, in positions.
 
-    Batches and edge lists are in ids; everything else, updates included, in positions.
-
-    vertices     n; ids are 0 … n-1
+    ids          which ids are vertices
+    vertices     length of all arrays over vertices, VertexIds.limit; free ids have no edges
     edges        number of edges; users' loops count, those of the ``self-loop`` policy do not
     arcs         the same of a directed graph; of an undirected one, edges other than loops twice
-    directed, weighted  see gpu.types.Options
+    directed, weighted  see gpu.types.Options; decay  the exponents of rows, or None
     loop, degree see gpu.operations.csr.GraphView
     outgoing     out-lists, incoming  in-lists; both without loops
     permutation  ids and positions; chosen as `vertex_order` says when the first edges arrive
@@ -66,13 +66,16 @@ class DynamicGraph:
         vertex_order: VertexOrder = "auto",
         weighted: bool = False,
         directed: bool = True,
+        half_life: float | None = None,
     ) -> None:
         self.backend = backend
         self.dangling = dangling
         self.weighted = weighted
         self.directed = directed
+        self.decay = Decay(half_life) if half_life else None
         self.permutation = VertexPermutation(backend)
         self._order_to_choose: VertexOrder | None = vertex_order
+        self.ids = VertexIds()
         self.vertices = 0
         self.edges = self.arcs = 0
         self.outgoing = PackedCsr(backend, weighted=weighted)
@@ -80,8 +83,9 @@ class DynamicGraph:
         self._loop = backend.device.allocate("vertices", 0, loop_dtype(weighted))
         self._degree = backend.device.allocate("vertices", 0, strength_dtype(weighted))
         self.loop, self.degree = self._loop, self._degree
-        self._workspace: Workspace | None = None
+        self._workspaces = KeptWorkspace(backend, weighted)
         self._connected: int | None = None
+        self._free: Array | None = None
 
     @property
     def view(self) -> GraphView:
@@ -109,33 +113,88 @@ class DynamicGraph:
         return self._connected
 
     @property
+    def free(self) -> Array:
+        """int32[…] on the device: the positions of free ids; the same array until they change."""
+        if self._free is None:
+            self._free = self.permutation.positions_of(self.ids.free()).astype(np.int32)
+        return self._free
+
+    @property
     def fixed_loops(self) -> bool:
         """Whether every vertex has a loop that batches cannot change."""
         return self.dangling == "self-loop"
 
-    def apply(self, batch: EdgeBatch) -> GraphUpdate:
-        """Deletes, then inserts, in both directions. An error leaves the graph unchanged.
+    def apply(self, batch: EdgeBatch, rebuilds: bool = False) -> GraphUpdate:
+        """Removes, deletes, then inserts, in both directions. An error leaves the graph unchanged.
 
         The batch's columns are NumPy arrays or arrays of the backend. Without weights, those of a
-        weighted graph are 1.
+        weighted graph are 1. `rebuilds` has both directions rebuilt however small the batch is.
         Raises OutOfMemory, before anything is touched if an estimate can tell; InvalidValue for
         weights that the graph does not take, and for a sum of weights that exceeds float32.
         """
-        arcs = Arcs.of(self.backend, batch, self.directed, self.weighted)
+        require_times(batch, self.decay is not None)
+        removal = self._removal(batch)
+        arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
         vertices = max(self.vertices, batch.vertices)
-        needed = self.bytes_needed(batch.operations, vertices)
-        purpose = batch_purpose(batch.operations, vertices)
-        self.backend.device.require(purpose, needed)
+        removed, removed_edges = (removal.vertices, removal.edges) if removal else (NO_IDS, 0)
+        too_old, gone = 0, removed_edges
+        self.scale_rows()
+        if self.decay and arcs.insertions:
+            arcs, expired, too_old = self.decay.apply(self, arcs, removed)
+            gone += expired
+        operations = batch.operations + gone
+        needed = self.bytes_needed(operations, vertices)
+        self.backend.device.require(batch_purpose(operations, vertices), needed)
         try:
             self._reserve(vertices)
-            if self.is_rebuilt_by(batch.operations):
-                return self._rebuild(batch, arcs, vertices)
-            return self._update(batch, arcs, vertices)
+            returned = self.ids.returning(self.backend, batch, removed)
+            rebuilds = rebuilds or self.is_rebuilt_by(operations)
+            applied = self._rebuild if rebuilds else self._update
+            edges, sources, targets, changes = applied(batch, arcs, vertices)
         except OutOfMemory:
             raise
         except MemoryError as error:
             available = self.backend.device.memory_available()
-            raise OutOfMemory(purpose, needed, available) from error
+            raise OutOfMemory(batch_purpose(operations, vertices), needed, available) from error
+        inserted, deleted, reweighted = edges
+        self.edges += inserted - deleted
+        if self.decay and arcs.insertions:
+            self.decay.commit()
+        new_vertices = vertices - self.ids.limit + len(returned)
+        if self.ids.change(removed, returned, vertices):
+            self._free = None
+        counts = UpdateCounts(
+            inserted,
+            len(batch.insert_sources) - inserted - reweighted,
+            deleted - gone,
+            len(batch.delete_sources) - deleted + gone,
+            new_vertices,
+            reweighted,
+            len(removed),
+            removed_edges,
+            gone - removed_edges + too_old,
+        )
+        return GraphUpdate(counts, sources, targets, changes, removed)
+
+    def _removal(self, batch: EdgeBatch) -> Removal | None:
+        vertices = self.ids.vertices_among(batch.remove)
+        if len(vertices) == 0:
+            return None
+        self.ids.reserve(max(self.vertices, batch.vertices))
+        return Removal.of(
+            self.backend,
+            vertices,
+            self.permutation,
+            self.outgoing.csr,
+            self.incoming.csr,
+            None if self.fixed_loops else self.loop,
+            self.directed,
+        )
+
+    def scale_rows(self) -> None:
+        """See Decay.scale; to be called when all have followed the last update."""
+        if self.decay:
+            self.decay.scale(self)
 
     def is_rebuilt_by(self, operations: int) -> bool:
         """Whether a batch of this many operations rebuilds both directions."""
@@ -153,31 +212,17 @@ class DynamicGraph:
         operations  number of insertions and deletions
         vertices    of the graph after the batch
         """
-        rebuilt, operations = self.is_rebuilt_by(operations), self._arcs_of(operations)
-        bytes_of_slot = slot_bytes(self.weighted)
-        grown = 2 * VERTEX_BYTES + self._vertex_bytes
-        grown = grown * max(0, vertices - len(self._loop)) * 5 // 4
-        if rebuilt:
-            # both directions and one that is cut to size; keys and the sort's copy of them
-            edges = self.arcs + operations
-            slots = 3 * bytes_of_slot * slots_with_spare(edges + 3 * min(edges, vertices))
-            # a weighted sort moves keys, weights and their places
-            each = 40 if self.weighted else 16
-            lists = slots + each * min(edges, 2 * LOADED_AT_ONCE)
-            lists += (2 * VERTEX_BYTES + self._vertex_bytes + 1) * vertices
-            rest = rebuild_bytes(self.arcs, operations, self.weighted) if self.arcs else 0
-            order = permutation_bytes(operations, vertices) if self._order_to_choose else 0
-            return 8 * operations + grown + rest + max(lists + 8 * vertices, order)
-        moved = 0
-        for direction in (self.outgoing, self.incoming):
-            # at worst each insertion moves a row of the average length of those it can meet
-            most = direction.end + 8 * operations
-            if most > len(direction.csr.column_indices):
-                slots = slots_with_spare(direction.packed + 8 * operations)
-                moved = max(moved, bytes_of_slot * slots)
-        # columns, keys in both directions and the sort's copies of them
-        each = 104 if self.weighted else 56
-        return grown + moved + workspace_bytes(operations, self.weighted) + each * operations
+        return batch_bytes(
+            (self.outgoing, self.incoming),
+            self.arcs,
+            self._arcs_of(operations),
+            vertices,
+            max(0, vertices - len(self._loop)),
+            self._vertex_bytes,
+            self.is_rebuilt_by(operations),
+            self._order_to_choose is not None,
+            self.weighted,
+        )
 
     @property
     def _vertex_bytes(self) -> int:
@@ -207,10 +252,9 @@ class DynamicGraph:
         self.vertices, self._connected = vertices, None
         self.loop, self.degree = self._loop[:vertices], self._degree[:vertices]
 
-    def _update(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> GraphUpdate:
+    def _update(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
         graph, operations = self.backend.graph, len(arcs)
-        workspace = self._workspace_for(operations)
-        workspace.clear()
+        workspace = self._workspaces.take(operations)
         outgoing, incoming = workspace.outgoing, workspace.incoming
         keys = graph.sorted_keys(
             arcs.columns,
@@ -230,7 +274,7 @@ class DynamicGraph:
         if out_counts.exceeded:
             assert keys.order is not None
             place = int(keys.order[out_counts.exceeded - 1])
-            raise weight_exceeded(self.backend, batch, place - len(arcs.delete[0]))
+            raise weight_exceeded(self.backend, batch, place - arcs.deletions)
 
         packed = False
         for direction, plan, counts in (
@@ -247,8 +291,8 @@ class DynamicGraph:
         changes = allocate_changes(self.backend, out_counts, self.weighted)
 
         # from here on nothing can fail
-        self._connected, known = None, self.vertices
-        if vertices > known:
+        self._connected = None
+        if vertices > self.vertices:
             self.outgoing.extend(vertices)
             self.incoming.extend(vertices)
             self._extend(vertices)
@@ -258,39 +302,9 @@ class DynamicGraph:
             self.incoming.apply(incoming, in_counts, self.loop, self.degree, None)
         self.arcs += out_counts.added - out_counts.removed
         edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
-        counted = self._count(batch, edges, vertices - known)
-        return GraphUpdate(counted, changes.sources, changes.removed_targets, changes)
+        return edges, changes.sources, changes.removed_targets, changes
 
-    def _count(self, batch: EdgeBatch, counts: EdgeCounts, new_vertices: int) -> UpdateCounts:
-        """Counts the edges, and what the receipt says."""
-        inserted, deleted, reweighted = counts
-        self.edges += inserted - deleted
-        return UpdateCounts(
-            inserted,
-            len(batch.insert_sources) - inserted - reweighted,
-            deleted,
-            len(batch.delete_sources) - deleted,
-            new_vertices,
-            reweighted,
-        )
-
-    def _workspace_for(self, operations: int) -> Workspace:
-        if self._workspace and self._workspace.capacity >= operations:
-            return self._workspace
-        self._workspace = None
-        if operations > _KEPT_WORKSPACE:
-            return Workspace(operations, self.backend, self.weighted)
-        capacity = 1 << max(10, (operations - 1).bit_length())
-        self._workspace = Workspace(capacity, self.backend, self.weighted)
-        return self._workspace
-
-    def rebuild(self, batch: EdgeBatch) -> GraphUpdate:
-        """`apply` by rebuilding both directions, for a batch without new vertices."""
-        arcs = Arcs.of(self.backend, batch, self.directed, self.weighted)
-        return self._rebuild(batch, arcs, self.vertices)
-
-    def _rebuild(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> GraphUpdate:
-        known = self.vertices
+    def _rebuild(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
         rebuilt = rebuild(
             self.backend,
             arcs,
@@ -310,9 +324,8 @@ class DynamicGraph:
         if len(batch.insert_sources):
             self.permutation, self._order_to_choose = rebuilt.permutation, None
         self._extend(vertices)
-        self.arcs = rebuilt.arcs
-        counted = self._count(batch, rebuilt.counts, vertices - known)
-        return GraphUpdate(counted, rebuilt.sources, rebuilt.removed_targets, None)
+        self.arcs, self._free = rebuilt.arcs, None
+        return rebuilt.counts, rebuilt.sources, rebuilt.removed_targets, None
 
     def restore(
         self,
@@ -322,10 +335,9 @@ class DynamicGraph:
         loop: NDArray[np.uint8] | NDArray[np.float32],
         edges: int,
         weights: NDArray[np.float32] | None = None,
+        free: NDArray[np.int32] | None = None,
     ) -> None:
-        """Takes the permutation, out-lists and loops of a gpu.snapshot.Snapshot and derives the
-        in-lists. The graph was empty.
-        """
+        """Takes what a gpu.snapshot.Snapshot has of a graph. The graph was empty."""
         backend, vertices = self.backend, len(lengths)
         self.permutation = VertexPermutation(backend, backend.device.to_device(ids))
         if edges or len(ids):
@@ -347,13 +359,14 @@ class DynamicGraph:
         else:
             backend.xp.add(outgoing.csr.row_lengths, self._loop, out=self._degree)
         self._extend(vertices)
+        self.ids, self._free = VertexIds(vertices, NO_IDS if free is None else free), None
         loops = 0 if self.fixed_loops else int(backend.xp.count_nonzero(self.loop))
         self.edges, self.arcs = edges, len(entries.rows) + loops
 
     def edges_on_device(self) -> Entries:
         """See gpu.graph.edges; without the loops of the ``self-loop`` policy."""
-        loop = None if self.fixed_loops else self.loop
-        return edges_on_device(self.backend, self.outgoing.csr, loop, self.directed)
+        loops = None if self.fixed_loops else self.loop
+        return edges_on_device(self.backend, self.outgoing.csr, loops, self.directed)
 
     def edge_weights(self) -> NDArray[np.float32]:
         """float32[edges] on the host, in the order of `edge_list`; all 1 if unweighted."""
@@ -383,10 +396,5 @@ class DynamicGraph:
             "slack": out_slack + in_slack,
             "vertices": out_vertices + in_vertices + self._vertex_bytes * len(self._loop),
             "vertex order": self.permutation.nbytes,
-            "scratch": self._workspace.nbytes if self._workspace else 0,
+            "scratch": self._workspaces.nbytes,
         }
-
-
-def batch_purpose(operations: int, vertices: int) -> str:
-    """What memory is needed for, in words."""
-    return f"a batch of {operations:,} edges and a graph of {vertices:,} vertices"

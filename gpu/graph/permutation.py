@@ -71,15 +71,19 @@ class VertexPermutation:
     def ids_of(self, positions: Array) -> NDArray[np.int64]:
         """int64[k] on the host: the ids at positions on the host or the device."""
         if not self.is_identity:
-            positions = _mapped(self._backend.xp, self._backend.xp.asarray(positions), self.ids)
+            positions = self.to_ids(self._backend.xp.asarray(positions))
         return np.asarray(self._backend.device.to_host(positions), np.int64)
+
+    def to_ids(self, positions: Array) -> Array:
+        """integer[k]: the ids at positions, both on the device."""
+        return _mapped(self._backend.xp, positions, self.ids)
 
     def sorted_by_id(self, positions: Array) -> Array:
         """Distinct positions on the device, in the order of their ids."""
         xp = self._backend.xp
         if self.is_identity:
             return xp.sort(positions)
-        return positions[xp.argsort(_mapped(xp, positions, self.ids))]
+        return positions[xp.argsort(self.to_ids(positions))]
 
     def by_id(self, values: Array) -> Array:
         """An array over positions as one over ids: a copy, or the same array for the identity."""

@@ -21,7 +21,7 @@ from gpu.operations.csr import loop_dtype, strength_dtype
 from gpu.operations.device import Array
 from gpu.operations.graph import SortedKeys
 from gpu.operations.rebuild import Entries
-from gpu.operations.update import DELETE, INSERT, EdgeCounts
+from gpu.operations.update import INSERT, EdgeCounts
 from gpu.types import VertexOrder
 
 CHUNK = 1 << 24
@@ -90,8 +90,7 @@ def rebuild(
     for begin in range(0, len(sources), CHUNK):
         touched[permutation.positions_of(sources[begin : begin + CHUNK])] = 1
 
-    columns = [(DELETE, *batch.delete)]
-    keys = backend.graph.sorted_keys(columns, (known_vertices, 0), positions).keys
+    keys = backend.graph.sorted_keys(batch.delete_columns, (known_vertices, 0), positions).keys
     keys |= INSERT
     deletions = _Deletions.of(backend, keys, known_vertices)
     deleted_sources, deleted_targets = deletions.endpoints(xp)

@@ -24,7 +24,7 @@ def warm_up(backend: Backend, dangling: Dangling, weighted: bool) -> None:
             hole = slice(rows, 2 * rows)
             graph.apply(EdgeBatch(delete_sources=sources[hole], delete_targets=targets[hole]))
             graph.apply(EdgeBatch(delete_sources=sources, delete_targets=targets + 1))
-            graph.rebuild(EdgeBatch(targets, sources, sources, targets))
+            graph.apply(EdgeBatch(targets, sources, sources, targets), rebuilds=True)
             graph.edge_list()
             columns = backend.graph.columns(sources, targets)
             lengths = graph.incoming.csr.row_lengths

@@ -25,6 +25,9 @@ _PLANNED = slice(COUNTERS.index("CHANGED"), COUNTERS.index("HOLES") + 1)
 _PLANNING_SCANS = 3
 """The first scan that `plan_rows` uses."""
 
+_KEPT = 1 << 17
+"""The workspace of batches of up to this many operations is kept."""
+
 _WIDE, _NARROW, _TINY = 4, 15, 1
 """Arrays of a BatchPlan in int64, int32 and int8."""
 
@@ -84,6 +87,33 @@ class Workspace:
     @property
     def nbytes(self) -> int:
         return workspace_bytes(self.capacity, self._weighted)
+
+
+class KeptWorkspace:
+    """The workspace of one graph, kept from batch to batch unless one is large."""
+
+    def __init__(self, backend: Backend, weighted: bool) -> None:
+        self._backend = backend
+        self._weighted = weighted
+        self._kept: Workspace | None = None
+
+    def take(self, operations: int) -> Workspace:
+        """A cleared workspace for so many operations."""
+        workspace = self._kept
+        if workspace is None or workspace.capacity < operations:
+            workspace = self._kept = None
+            capacity = 1 << max(10, (operations - 1).bit_length())
+            if operations > _KEPT:
+                capacity = operations
+            workspace = Workspace(capacity, self._backend, self._weighted)
+            if operations <= _KEPT:
+                self._kept = workspace
+        workspace.clear()
+        return workspace
+
+    @property
+    def nbytes(self) -> int:
+        return self._kept.nbytes if self._kept else 0
 
 
 def allocate_changes(backend: Backend, counts: Counts, weighted: bool) -> EdgeChanges:

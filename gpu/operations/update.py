@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpu.operations.device import Array
 
 DELETE, INSERT = 0, 1
@@ -176,6 +179,9 @@ class UpdateCounts(NamedTuple):
     not_found: int
     new_vertices: int
     reweighted: int = 0
+    removed: int = 0
+    removed_edges: int = 0
+    expired: int = 0
 
 
 class EdgeChanges(NamedTuple):
@@ -210,12 +216,14 @@ class GraphUpdate:
     removed_targets  integer[…]: targets of the edges that are gone
     changes          every change; None where both directions were rebuilt, so that `sources` and
                      `removed_targets` are supersets and the single changes are not known
+    removed          int64[r] on the host: ids of the vertices that were removed, ascending
     """
 
     counts: UpdateCounts
     sources: Array
     removed_targets: Array
     changes: EdgeChanges | None
+    removed: NDArray[np.int64]
 
     @property
     def rebuilt(self) -> bool:

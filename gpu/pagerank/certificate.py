@@ -27,7 +27,10 @@ float32; running error analysis, Higham, "Accuracy and Stability of Numerical Al
   of that are rounded to float32, what is left and the new r to w: 5w of the old ‖r‖₁, w of the new
   (where y is float64, quantized contributions are exact, see SweepOperations.sweep). What y rounds
   away of a step whose contributions have been sent is u·Σ|y|, and Σ|y| ≤ |Σy| + 2·‖y* - y‖₁;
-- the maintained sums are sums of terms that together measure at most twice what was moved.
+- the maintained sums are sums of terms that together measure at most twice what was moved;
+- free ids, of removed vertices, are isolated vertices to all operations, and their y follows β in
+  closed form. Σy is that of the vertices: y = β / (1 - αℓ) is left out for each free id. What the
+  stored y differs from that, in r and in Σy, is at most w of it (`free_mass` is the sum).
 
 These bounds accumulate and are part of the published bound. They do not grow without limit: every
 dense sweep sums again, and every few updates the global r is recomputed from y for a slice of the
@@ -69,6 +72,9 @@ STORAGE_ROUNDOFF = {"float64": UNIT_ROUNDOFF, "float32": 2.0**-24}
 _LONGEST_SUM = 2.0**17
 """No sum over the vertices adds more terms one after the other."""
 
+_SUMMED_FREE = 64.0
+"""Additions that the y of a free id goes through in sums from which it is then taken out."""
+
 Scalar = Any
 """A float, or float64[k] for k vectors that are solved together."""
 
@@ -95,6 +101,7 @@ class Certificate:
     mass          Σy
     residual_l1   ‖r‖₁
     residual_sum  Σr
+    free_mass     Σy of free ids, which `mass` does not contain
     evaluation    error of a residual computed from y, relative to Σy; 0 if it never is
     transition_error  how far a row of P̄ can be off, in L1; 0 for an unweighted graph
     """
@@ -104,6 +111,7 @@ class Certificate:
         self.mass: Scalar = 0.0
         self.residual_l1: Scalar = 0.0
         self.residual_sum: Scalar = 0.0
+        self.free_mass = 0.0
         self.evaluation = 0.0
         self.transition_error = 0.0
         self._storage_roundoff = storage_roundoff
@@ -131,6 +139,9 @@ class Certificate:
     def uncertainty(self) -> Scalar:
         """How far ‖r‖₁ + |Σr| can be off by rounding."""
         uncertainty = self._accumulated + self.evaluation * self.mass
+        if self.free_mass > 0.0:
+            roundoff = self._storage_roundoff + _SUMMED_FREE * UNIT_ROUNDOFF
+            uncertainty = uncertainty + 4.0 * roundoff * self.free_mass
         if self.transition_error > 0.0:
             remaining = self.residual_l1 + uncertainty
             sizes = abs(self.mass) + 2.0 * remaining / (1.0 - self.damping)

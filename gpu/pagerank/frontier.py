@@ -45,6 +45,9 @@ class TouchedVertices:
             return xp.zeros(0, np.int32)
         sources = xp.unique(xp.concatenate(self._sources))
         targets = xp.unique(xp.concatenate(self._removed_targets)).astype(np.int32)
+        if len(graph.free):
+            # removed vertices, which have no out-neighbours now but a loop of the policy
+            sources, targets = (each[~xp.isin(each, graph.free)] for each in (sources, targets))
         affected = graph.backend.frontier.expand_forward(graph.view, sources, flags)
         targets = targets[flags[targets] == 0]
         flags[targets] = 1

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.device import Array
+from gpu.operations.residual import ResidualDelta
 from gpu.operations.sweeps import DeflationVector, SweepResult
 from gpu.pagerank.certificate import STORAGE_ROUNDOFF, UNIT_ROUNDOFF, Certificate
 from gpu.pagerank.deflation import Deflation
@@ -35,7 +36,8 @@ contributions, and the vectors of Orthomin.
 
 
 class GlobalIterate(Iterate):
-    """y for b = 1, over the vertices that the graph had at the last `perturb`.
+    """y for b = 1, over the vertices that the graph had at the last `perturb`. Ids that are free
+    when a solve begins have the y of an isolated vertex, which is not part of Σy.
 
     y and r are stored as `Options.storage` says. Maintaining r stops (`stale`) after a batch so
     large that a sweep costs less.
@@ -48,6 +50,9 @@ class GlobalIterate(Iterate):
         self.dtype = np.dtype(options.storage).type
         self.workspace = Workspace(graph.backend, "ranks", self.dtype)
         self._cursor = self._updates = 0
+        # free ids that Σy does not contain; and Σy when it was last summed, or more
+        self._free = graph.free
+        self._summed_mass = 0.0
         self._scratch: dict[str, Array] = {}
 
     @property
@@ -66,7 +71,8 @@ class GlobalIterate(Iterate):
         self.workspace.extend(len(values))
         self.values[:] = self.graph.backend.device.to_device(values)
         self.rhs_scale = rhs_scale
-        self.certificate.mass = mass
+        self.certificate.mass = self._summed_mass = mass
+        self._record_free(self.graph.free)
         self.certificate.transition_error = transition_error(self.graph)
         self.invalidate()
 
@@ -78,14 +84,59 @@ class GlobalIterate(Iterate):
         self.certificate.evaluation = self.gather_roundoff
         if vertices == known:
             return
-        diagonal = 1.0 - self.options.damping if self.graph.fixed_loops else 1.0
-        value, remainder = float(self.dtype(self.rhs_scale / diagonal)), 0.0
-        if self.dtype is np.float32:
-            remainder = float(self.dtype(self.rhs_scale - diagonal * value))
+        value, remainder = self._isolated()
         self.workspace.extend(vertices)
         self.values[known:] = value
         self.workspace.residual.values[known:] = remainder
         self.certificate.add_vertices(vertices - known, value, remainder)
+
+    def _isolated(self) -> tuple[float, float]:
+        """y of a vertex without edges, as it is stored, and the r that this leaves."""
+        value, remainder = float(self.dtype(self.rhs_scale / self._isolated_diagonal)), 0.0
+        if self.dtype is np.float32:
+            remainder = float(self.dtype(self.rhs_scale - self._isolated_diagonal * value))
+        return value, remainder
+
+    @property
+    def _isolated_diagonal(self) -> float:
+        return 1.0 - self.options.damping if self.graph.fixed_loops else 1.0
+
+    def exclude_free(self) -> None:
+        """Takes the vertices that were removed out of Σy, and those that came back into it; to be
+        called when a solve begins. Until then a removed vertex keeps its y.
+        """
+        free, excluded, xp = self.graph.free, self._free, self.graph.backend.xp
+        if free is excluded:
+            return
+        back, gone = excluded[~xp.isin(excluded, free)], free[~xp.isin(free, excluded)]
+        values, residuals = self.values, self.workspace.residual.values
+        before = values[gone].sum(dtype=np.float64)
+        residual_l1 = xp.abs(residuals[gone]).sum(dtype=np.float64)
+        residual_sum = residuals[gone].sum(dtype=np.float64)
+        returned = values[back].sum(dtype=np.float64)
+        value, remainder = self._isolated()
+        values[gone], residuals[gone] = value, remainder
+        remainder *= len(gone)
+        self._record_free(free)
+        self.add(
+            ResidualDelta(
+                residual_l1=abs(remainder) - float(residual_l1),
+                residual_sum=remainder - float(residual_sum),
+                mass=float(returned - before),
+                moved=float(returned + before),
+                magnitude=abs(remainder),
+                additions=len(gone) + len(back),
+            )
+        )
+        mass = float(self.certificate.mass)
+        self._summed_mass = max(self._summed_mass, mass)
+        if 2.0 * mass < self._summed_mass:
+            # a difference of much larger sums
+            self.invalidate()
+
+    def _record_free(self, free: Array) -> None:
+        self._free = free
+        self.certificate.free_mass = len(free) * abs(self.rhs_scale) / self._isolated_diagonal
 
     def invalidate(self) -> None:
         """Marks r as unknown: the next solve begins with `recompute_residual`."""
@@ -110,6 +161,13 @@ class GlobalIterate(Iterate):
     def recompute_residual(self) -> None:
         """Computes r from y at every vertex."""
         self._drop_candidates()
+        free = self.graph.free
+        if len(free):
+            self.values[free] = 0.0
+        mass = self._summed_mass = float(self.values.sum(dtype=np.float64))
+        if len(free):
+            self.values[free] = self._isolated()[0]
+        self._record_free(free)
         residual_l1, residual_sum = self.graph.backend.sweeps.compute_residual(
             self.graph.view,
             self.graph.in_rows(),
@@ -119,7 +177,6 @@ class GlobalIterate(Iterate):
             self.options.damping,
             self.workspace.residual.values,
         )
-        mass = float(self.values.sum(dtype=np.float64))
         self.certificate.evaluation = self.gather_roundoff
         self.certificate.recompute(residual_l1, residual_sum, mass)
         self.stale = False
@@ -193,11 +250,14 @@ class GlobalIterate(Iterate):
 
     def lower_rhs(self, amount: float) -> None:
         """Lowers β and every r by `amount`: a pass over n."""
-        residuals = self.workspace.residual.values
+        residuals, free = self.workspace.residual.values, self._free
         residuals -= amount
         self.rhs_scale -= amount
+        if len(free):
+            self.values[free], residuals[free] = self._isolated()
+        self._record_free(free)
         residual_l1 = float(self.graph.backend.xp.abs(residuals).sum(dtype=np.float64))
-        residual_sum = self.certificate.residual_sum - amount * self.graph.vertices
+        residual_sum = self.certificate.residual_sum - amount * self._ranked
         self.certificate.after_pass(residual_l1, residual_sum)
         self.residual_id = object()
         self._drop_candidates()
@@ -205,9 +265,21 @@ class GlobalIterate(Iterate):
     def record_lowered_rhs(self, amount: float) -> None:
         """An operation lowered β and every r by `amount`."""
         self.rhs_scale -= amount
+        # what the operation takes from the y of free ids is not part of Σy
+        self.certificate.mass += len(self._free) * amount / self._isolated_diagonal
+        self._record_free(self._free)
         # vertices without edges take it into y, rounded
         error = 4.0 * UNIT_ROUNDOFF * abs(amount) * self.graph.vertices
         self.certificate.add_error(error)
+
+    @property
+    def _ranked(self) -> int:
+        """Vertices whose ids were not free when the solve began."""
+        return self.graph.vertices - len(self._free)
+
+    def correct_mean(self) -> None:
+        """Makes Σr = 0 by lowering β: a pass over n."""
+        self.lower_rhs(self.certificate.residual_sum / self._ranked)
 
     def mean_corrected_bound(self, worth: float) -> float:
         """What `error_bound` would be after lowering r by its mean: a pass over n, made if the
@@ -218,8 +290,9 @@ class GlobalIterate(Iterate):
         if (certificate.residual_l1 - abs(certificate.residual_sum)) / scale > worth:
             return self.error_bound
         xp, residuals = self.graph.backend.xp, self.workspace.residual.values
-        mean = certificate.residual_sum / self.graph.vertices
+        mean = certificate.residual_sum / self._ranked
         corrected = float(xp.abs(xp.subtract(residuals, mean, dtype=np.float64)).sum())
+        corrected = max(0.0, corrected - len(self._free) * abs(mean))
         return float((corrected + certificate.uncertainty) / scale)
 
     # ---- what others use of it ----

@@ -69,7 +69,7 @@ class Orthomin:
         if mean_corrected:
             image_sum = certificate.residual_sum - buffers.next_residual_sum
             mean = image_sum / max(1, graph.connected)
-        floor = (1.0 - damping) * certificate.mass / graph.vertices
+        floor = (1.0 - damping) * certificate.mass / graph.ids.count
         residual_l1, mass = certificate.residual_l1, certificate.mass
         current, _ = buffers.arrays(graph.vertices)
         step, result = graph.backend.sweeps.orthomin_step(

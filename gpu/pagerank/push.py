@@ -35,7 +35,7 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
     graph, options, residual = iterate.graph, iterate.options, iterate.workspace.residual
     certificate, costs = iterate.certificate, graph.backend.costs
     goal = certificate.residual_goal(options.target_error)
-    unit = options.target_error * (1.0 - options.damping) * certificate.mass / graph.vertices
+    unit = options.target_error * (1.0 - options.damping) * certificate.mass / graph.ids.count
     threshold = _FIRST_THRESHOLD * unit
     budget = _SPARSE_SWEEPS * iterate.sweep_cost
     round_edges = int(_ROUND_SWEEPS * iterate.sweep_cost / costs.pushed_edge)

@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.errors import InvalidValue
+from gpu.errors import UnknownVertex
 from gpu.graph.permutation import VertexPermutation
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
-from gpu.types import Ranking
+from gpu.types import REMOVED, Ranking
+
+_FREE = -np.inf
+"""In place of the y of a free id: it is in no list of the largest."""
 
 _CAPACITY = 1 << 16
 """Changes that are sorted on the host; more are selected on the device."""
@@ -20,7 +23,8 @@ _CAPACITY = 1 << 16
 class Ranks:
     """The ranks of one moment; they sum to 1. Later batches do not change them.
 
-    count        number of ranked vertices: the ids 0 … count-1
+    count        number of ranked vertices: the ids below `id_limit` that were not free
+    id_limit     every ranked id is below it
     error_bound  proven upper bound on the L1 distance to the exact ranks of that graph
     """
 
@@ -31,8 +35,16 @@ class Ranks:
         values: Array,
         mass: float,
         error_bound: float,
+        free: Array,
     ) -> None:
-        self.count = len(values)
+        """values  values[n], y over positions: its own from now on
+        mass    Σy
+        free    int32[…], the positions of free ids
+        """
+        if len(free):
+            values[free] = _FREE
+        self.count = len(values) - len(free)
+        self.id_limit = len(values)
         self.error_bound = error_bound
         self._backend = backend
         self._permutation = permutation
@@ -40,20 +52,25 @@ class Ranks:
         self._mass = mass
 
     def of(self, vertices: NDArray[np.integer[Any]]) -> Ranking:
-        """float64[len(vertices)]: the rank of each id. Raises InvalidValue for an id that is not in
-        0 … count-1.
+        """float64[len(vertices)]: the rank of each id. Raises UnknownVertex for an id that is not
+        ranked.
         """
         vertices = np.asarray(vertices, np.int64)
-        outside = np.flatnonzero((vertices < 0) | (vertices >= self.count))
+        outside = np.flatnonzero((vertices < 0) | (vertices >= self.id_limit))
         if len(outside):
             place = int(outside[0])
-            raise InvalidValue(
-                f"vertices[{place}]", int(vertices[place]), f"an id below {self.count}"
+            raise UnknownVertex(
+                f"vertices[{place}]", int(vertices[place]), f"an id below {self.id_limit}"
             )
         device = self._backend.device
         with device.reading():
             values = self._values[self._permutation.positions_of(vertices)]
-            return device.to_host(values).astype(np.float64) / self._mass
+            ranks = device.to_host(values).astype(np.float64) / self._mass
+        removed = np.flatnonzero(ranks == _FREE)
+        if len(removed):
+            place = int(removed[0])
+            raise UnknownVertex(f"vertices[{place}]", int(vertices[place]), REMOVED)
+        return ranks
 
     def top(self, k: int, offset: int = 0) -> tuple[NDArray[np.int64], Ranking]:
         """Ids and ranks of places offset … offset+k-1, highest first; ties by id."""
@@ -63,11 +80,13 @@ class Ranks:
         return vertices[offset:], values[offset:] / self._mass
 
     def to_numpy(self) -> Ranking:
-        """float64[count], all ranks on the host."""
+        """float64[id_limit], all ranks on the host; 0 for a free id."""
         device = self._backend.device
         with device.reading():
             values = device.to_host(self._permutation.by_id(self._values))
-            return values.astype(np.float64) / self._mass
+            ranks = values.astype(np.float64) / self._mass
+        ranks[ranks == _FREE] = 0.0
+        return ranks
 
     def warm_up(self) -> None:
         """Compiles what readers use, so that none waits for it."""
@@ -150,7 +169,7 @@ class RankReference:
     def _follow(self, ranks: Ranks) -> None:
         """Brings the reference into the order and to the number of vertices of `ranks`."""
         xp, permutation = ranks._backend.xp, ranks._permutation
-        added = ranks.count - len(self._told)
+        added = len(ranks._values) - len(self._told)
         with ranks._backend.device.reading():
             if added > 0:
                 self._told = xp.concatenate([self._told, xp.zeros(added)])

@@ -31,6 +31,7 @@ def solve(iterate: GlobalIterate, strategy: Strategy, affected: Array | None) ->
 
     affected  from `mark_affected`
     """
+    iterate.exclude_free()
     if strategy.affected == "residual":
         return _solve_residual(iterate)
     if affected is None:
@@ -57,7 +58,7 @@ def _solve_residual(iterate: GlobalIterate) -> Solved:
         rounds, vertices = push_to_target(iterate)
     swept = sweep_to_target(iterate, iterate.options.max_iterations - rounds)
     if swept.sweeps:
-        vertices = iterate.graph.vertices
+        vertices = iterate.graph.ids.count
     return Solved(rounds + swept.sweeps, vertices, swept.converged)
 
 
@@ -68,4 +69,4 @@ def _solve_all(iterate: GlobalIterate, strategy: Strategy) -> Solved:
     elif iterate.stale:
         iterate.recompute_residual()
     swept = iterate_to_tolerance(iterate, iterate.options.max_iterations)
-    return Solved(swept.sweeps, iterate.graph.vertices, swept.converged)
+    return Solved(swept.sweeps, iterate.graph.ids.count, swept.converged)

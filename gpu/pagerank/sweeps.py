@@ -60,7 +60,7 @@ def sweep_to_target(
     sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, met)
     if not kind.mean_corrected or (converged and iterate.error_bound > target):
         # the correction that `met` has measured; float32 leaves a sum when corrected too
-        _correct_mean(iterate)
+        iterate.correct_mean()
     return Swept(sweeps, converged or iterate.error_bound <= target)
 
 
@@ -78,7 +78,7 @@ def iterate_to_tolerance(iterate: GlobalIterate, most_sweeps: int) -> Swept:
         return Swept(0, False)
     sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, met)
     if not kind.mean_corrected:
-        _correct_mean(iterate)
+        iterate.correct_mean()
     return Swept(sweeps, converged)
 
 
@@ -111,10 +111,6 @@ def _sweep(
         if schedule.switch(bound):
             dense.switch(schedule.kind)
             stall.reset()
-
-
-def _correct_mean(iterate: GlobalIterate) -> None:
-    iterate.lower_rhs(iterate.certificate.residual_sum / iterate.graph.vertices)
 
 
 class _DenseSweeps:

@@ -16,7 +16,9 @@ taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
+from gpu.errors import UnknownVertex
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.block import Block
 from gpu.personalized.query import Query, QueryContext
@@ -43,7 +45,9 @@ class QueryBatch:
         self.updates = self.restarts = 0
         self._context = context
         self._graph = context.graph
-        self._queries = queries
+        self._queries = list(queries)
+        # of queries that lost a seed
+        self._lost: dict[int, UnknownVertex] = {}
         self._running: Query | Block | None = None
         self._taken: set[int] = set()
         self._failed_trials = self._answered_trials = 0
@@ -52,7 +56,8 @@ class QueryBatch:
     def _plan(self) -> None:
         """Divides the queries, by index, into parts that run one after the other."""
         self._answers: dict[int, Personalized] = {}
-        indices = [index for index in range(len(self._queries)) if index not in self._taken]
+        ended = self._taken | self._lost.keys()
+        indices = [index for index in range(len(self._queries)) if index not in ended]
         joint = [index for index in indices if Block.accepts(self._queries[index])]
         self._width = Block.size(self._graph, max(1, len(joint)))
         free = self._graph.backend.device.memory_available()
@@ -73,17 +78,22 @@ class QueryBatch:
         return self._graph.backend.multivector.min_columns
 
     def _form_blocks(self) -> None:
-        """Of the queries that are left when all others are answered."""
+        """Of the queries that are left when all others are answered, each of one damping."""
         if self._parts:
             return
-        indices, width = sorted(self._for_blocks), self._width
+        waiting, width = sorted(self._for_blocks, key=self._by_damping), self._width
         self._for_blocks = []
-        for first in range(0, len(indices), width):
-            block = indices[first : first + width]
-            if len(block) >= self._min_columns:
-                self._parts.append(block)
-            else:
-                self._parts += [[index] for index in block]
+        for _, alike in groupby(waiting, key=lambda index: self._by_damping(index)[0]):
+            indices = list(alike)
+            for first in range(0, len(indices), width):
+                block = indices[first : first + width]
+                if len(block) >= self._min_columns:
+                    self._parts.append(block)
+                else:
+                    self._parts += [[index] for index in block]
+
+    def _by_damping(self, index: int) -> tuple[float, int]:
+        return self._queries[index].options.damping, index
 
     @property
     def done(self) -> bool:
@@ -157,6 +167,11 @@ class QueryBatch:
     def perturb(self, update: GraphUpdate) -> None:
         """Follows a batch of edges."""
         self.updates += 1
+        if len(update.removed) and self._loses(update):
+            self.restarts += 1
+            self.close()
+            self._plan()
+            return
         if isinstance(self._running, Query):
             try:
                 self._running.perturb(update)
@@ -171,17 +186,34 @@ class QueryBatch:
             self.close()
             self._plan()
 
+    def _loses(self, update: GraphUpdate) -> bool:
+        """Takes the removed vertices out of the queries. Whether one of them was a seed."""
+        known = len(self._lost)
+        for index, query in enumerate(self._queries):
+            try:
+                self._queries[index] = query.after(update.removed)
+            except UnknownVertex as error:
+                self._lost[index] = error
+        return len(self._lost) > known
+
     def answers(self) -> list[Personalized]:
-        """In the order of the queries."""
-        return [self._answers[index] for index in range(len(self._queries))]
+        """In the order of the queries. Raises UnknownVertex if one lost a seed."""
+        return [self._answer(index) for index in range(len(self._queries))]
+
+    def _answer(self, index: int) -> Personalized:
+        if index in self._lost:
+            raise self._lost[index]
+        return self._answers[index]
 
     def take(self, indices: range) -> list[Personalized] | None:
         """The answers to these queries, all of the graph as it is now, once all are there; None
-        before. They no longer follow updates.
+        before. They no longer follow updates. Raises UnknownVertex if one of them lost a seed.
         """
-        if not all(index in self._answers for index in indices):
+        if not all(index in self._answers or index in self._lost for index in indices):
             return None
         self._taken.update(indices)
+        for index in indices:
+            self._answer(index)
         return [self._answers.pop(index) for index in indices]
 
     def close(self) -> None:

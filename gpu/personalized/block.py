@@ -16,12 +16,12 @@ import numpy as np
 
 from gpu.errors import OutOfMemory
 from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.select import TopK
 from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.iterate import transition_error
-from gpu.personalized.certified_top_k import certified_by_gaps
-from gpu.personalized.deflation_trial import DeflationTrial
+from gpu.personalized.certified_top_k import certified_by_gaps, without
 from gpu.personalized.iterate import SEED_CORRECTION
 from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import ResolvedQuery
@@ -44,7 +44,8 @@ than _ALONE_SWEEPS sweeps for each: one that circulates in a small cycle would h
 
 
 class Block:
-    """Queries that run together: `step` until `done`, then `answers`, in the order given.
+    """Queries of one damping that run together: `step` until `done`, then `answers`, in the order
+    given.
 
     unfinished  bool[queries], those that are better solved alone; known when it is done
     Raises OutOfMemory with an estimate.
@@ -52,12 +53,12 @@ class Block:
 
     def __init__(self, context: QueryContext, queries: Sequence[ResolvedQuery]) -> None:
         self.graph = context.graph
-        self.options = context.options
+        self.options = queries[0].options
         self.queries = queries
         self.iterations = 0
         self._targets = np.array([query.target_error for query in queries])
-        self._trial = DeflationTrial(context.history, context.source, float(self._targets.min()))
-        self._stall = StallRule(context.options.damping)
+        self._trial = context.trial(self.options, float(self._targets.min()))
+        self._stall = StallRule(self.options.damping)
         self._allocate()
         self._begin()
 
@@ -262,9 +263,7 @@ class Block:
         """The places now, each with a certificate that holds at any time; of `unfinished` queries
         too.
         """
-        vertices, certificate = self.graph.vertices, self._certificate
-        counts = np.array([min(query.k + 1, vertices) for query in self.queries], np.int64)
-        tops = self.graph.permutation.top_k_columns(self._values, counts)
+        certificate, tops = self._certificate, self._top_k()
         bounds, solution_errors = self.error_bounds, certificate.solution_error
         masses = np.where(certificate.mass > 0.0, certificate.mass, 1.0)
         return [
@@ -279,3 +278,21 @@ class Block:
             )
             for column, (query, (ids, values)) in enumerate(zip(self.queries, tops, strict=True))
         ]
+
+    def _top_k(self) -> list[TopK]:
+        """Ids and values of the places of each query and one more, or all there are."""
+        graph, permutation = self.graph, self.graph.permutation
+        wanted = [min(query.k + 1, query.count(graph.ids)) for query in self.queries]
+        counts = np.array(wanted, np.int64)
+        for column, query in enumerate(self.queries):
+            if query.among is not None:
+                counts[column] = 0
+        tops = [(np.empty(0, np.int64), np.empty(0))] * len(counts)
+        if counts.any():
+            tops = permutation.top_k_columns(without(self._values, graph.free), counts)
+        for column, query in enumerate(self.queries):
+            if query.among is not None:
+                values = self._values[permutation.positions_of(query.among), column]
+                places, best = graph.backend.select.top_k(values, wanted[column])
+                tops[column] = query.among[places], best
+        return tops

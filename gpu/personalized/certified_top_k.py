@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.operations.device import Array
 from gpu.operations.select import residual_bound
 from gpu.personalized.iterate import PersonalizedIterate
 from gpu.types import Ranking
@@ -44,26 +45,38 @@ class CertifiedTopK:
     sufficient_residual: float
 
 
-def certified_top_k(iterate: PersonalizedIterate, k: int) -> CertifiedTopK:
-    """The first k places, or all n if there are fewer."""
+def certified_top_k(
+    iterate: PersonalizedIterate, k: int, among: NDArray[np.int64] | None = None
+) -> CertifiedTopK:
+    """The first k places, or all if there are fewer.
+
+    among  int64[a], distinct ids, ascending: only these have places; None for all vertices
+    """
     graph, device = iterate.graph, iterate.graph.backend.device
     certificate, damping = iterate.certificate, iterate.options.damping
-    touched = iterate.touched
+    # the vertices that are looked at, by ascending id: all, those touched, or those asked for
+    chosen, count = iterate.touched, graph.ids.count
+    if among is not None:
+        chosen, count = graph.permutation.positions_of(among), len(among)
+    elif chosen is not None and len(graph.free):
+        chosen = chosen[~graph.backend.xp.isin(chosen, graph.free)]
     values, residuals = iterate.workspace.values, iterate.workspace.residual.values
-    if touched is not None:
-        values, residuals = values[touched], residuals[touched]
+    if chosen is not None:
+        values, residuals = values[chosen], residuals[chosen]
     l1, total = certificate.residual_l1, certificate.residual_sum
     positive = 0.5 * (l1 + total) + certificate.uncertainty
     negative = 0.5 * (l1 - total) + certificate.uncertainty
-    places = min(k + 1, len(values))
-    if touched is None:
-        vertices, best_values = graph.permutation.top_k(values, places)
+    places = min(k + 1, count, len(values))
+    if places == 0:
+        return CertifiedTopK(np.empty(0, np.int64), np.empty(0), 0, float(l1))
+    if chosen is None:
+        vertices, best_values = graph.permutation.top_k(without(values, graph.free), places)
         best = device.to_host(graph.permutation.positions_of(vertices)).astype(np.int64)
     else:
         best, best_values = graph.backend.select.top_k(values, places)
-        vertices = graph.permutation.ids_of(touched[device.to_device(best)])
+        vertices = graph.permutation.ids_of(chosen[device.to_device(best)])
     on_device = device.to_device(best)
-    positions = on_device if touched is None else touched[on_device]
+    positions = on_device if chosen is None else chosen[on_device]
     best_residuals, degree, loop = map(
         device.to_host, (residuals[on_device], graph.degree[positions], graph.loop[positions])
     )
@@ -73,9 +86,9 @@ def certified_top_k(iterate: PersonalizedIterate, k: int) -> CertifiedTopK:
     if places < len(values):
         # includes the last of the best, which is behind all other places anyhow
         others = graph.backend.select.highest_bound(
-            graph.view, touched, values, residuals, damping, positive, float(best_values[-1])
+            graph.view, chosen, values, residuals, damping, positive, float(best_values[-1])
         )
-    if len(values) < graph.vertices:
+    if len(values) < count:
         others = max(others, damping * positive / (1.0 - damping))
     behind = np.maximum.accumulate(np.append(upper, others)[::-1])[::-1][1:]
     proven = lower > behind
@@ -85,14 +98,24 @@ def certified_top_k(iterate: PersonalizedIterate, k: int) -> CertifiedTopK:
     narrowest = float(np.min(gaps / np.maximum(widths, np.finfo(float).tiny), initial=1.0))
 
     vertices, best_values = vertices[:k], best_values[:k]
-    missing = min(k, graph.vertices) - len(vertices)
+    missing = min(k, count) - len(vertices)
     if missing > 0:
         # no other vertex was reached: ranks of 0, in the order of ids
-        some = np.arange(min(graph.vertices, len(vertices) + missing))
-        rest = some[~np.isin(some, vertices)][:missing]
+        most = len(vertices) + missing + graph.ids.free_count
+        some = np.arange(min(graph.vertices, most))
+        rest = some[~(np.isin(some, vertices) | graph.ids.is_free(some))][:missing]
         vertices = np.concatenate([vertices, rest])
         best_values = np.concatenate([best_values, np.zeros(missing)])
     return CertifiedTopK(vertices, best_values, min(certified, k), float(l1) * narrowest)
+
+
+def without(values: Array, free: Array) -> Array:
+    """Values over positions, or a copy, in which free ids come last."""
+    if len(free) == 0:
+        return values
+    values = values.copy()
+    values[free] = -np.inf
+    return values
 
 
 def certified_by_gaps(best: Ranking, solution_error: float, k: int) -> int:

@@ -39,7 +39,7 @@ class Queries:
         return resolved
 
     def _resolved(self, query: PersonalizedQuery) -> ResolvedQuery:
-        return ResolvedQuery.of(self.context.graph.vertices, self.context.options, query)
+        return ResolvedQuery.of(self.context.graph.ids, self.context.options, query)
 
     def submit(self, queries: Sequence[PersonalizedQuery]) -> QueryBatch:
         """Begins queries that are answered once. Raises InvalidValue."""

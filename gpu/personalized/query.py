@@ -66,6 +66,17 @@ class QueryContext:
         self.source = source
         self.history = DeflationHistory()
 
+    def trial(self, options: Options, target_error: float) -> DeflationTrial:
+        """The deflation trial of queries with these options. The image of the global ranks is known
+        for the damping of the graph alone.
+        """
+        source = self.source if options.damping == self.options.damping else _no_deflation
+        return DeflationTrial(self.history, source, target_error)
+
+
+def _no_deflation(_: float) -> None:
+    return None
+
 
 class Query:
     """A running query: `step` until `done`, then `answer`; `close` in any case.
@@ -81,9 +92,9 @@ class Query:
         self._pool = context.pool
         self._pushed = self._pulled = False
         workspace = context.pool.take(list_every_vertex=query.method == "push")
-        self.iterate = PersonalizedIterate(context.graph, workspace, context.options, query.seeds)
-        self._trial = DeflationTrial(context.history, context.source, query.target_error)
-        self._stall = StallRule(context.options.damping)
+        self.iterate = PersonalizedIterate(context.graph, workspace, query.options, query.seeds)
+        self._trial = context.trial(query.options, query.target_error)
+        self._stall = StallRule(query.options.damping)
         self._begin()
 
     def _begin(self) -> None:
@@ -107,7 +118,8 @@ class Query:
         return float(self.iterate.graph.arcs + self.iterate.graph.vertices)
 
     def perturb(self, update: GraphUpdate) -> None:
-        """Follows a batch."""
+        """Follows a batch. Raises UnknownVertex if it removed a seed."""
+        self.query = self.query.after(update.removed)
         self.iterate.perturb(update)
         self.done = False
         self._forget_progress()
@@ -208,20 +220,21 @@ class Query:
     # ---- the end ----
 
     def _check_target(self) -> None:
-        iterate, k = self.iterate, self.query.k
+        iterate, ids = self.iterate, self.iterate.graph.ids
         residual_l1 = float(iterate.certificate.residual_l1)
         if iterate.error_bound <= self.query.target_error:
             self.done = True
         elif self.query.target == "settled-top-k" and residual_l1 <= self._next_check:
-            self._places = certified_top_k(iterate, k)
-            self.done = self.done or self._places.certified >= min(k, iterate.graph.vertices)
+            self._places = certified_top_k(iterate, self.query.k, self.query.among)
+            wanted = min(self.query.k, self.query.count(ids))
+            self.done = self.done or self._places.certified >= wanted
             soon = min(residual_l1 * _CHECK, self._places.sufficient_residual)
             self._next_check = max(residual_l1 * _RARE_CHECK, soon)
 
     def answer(self) -> Personalized:
         """The places now, with a certificate that holds at any time."""
         iterate = self.iterate
-        places = self._places or certified_top_k(iterate, self.query.k)
+        places = self._places or certified_top_k(iterate, self.query.k, self.query.among)
         mass = float(iterate.certificate.mass)
         used = [name for name, ran in (("push", self._pushed), ("pull", self._pulled)) if ran]
         return Personalized(

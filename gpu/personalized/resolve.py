@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from gpu.errors import InvalidValue
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.errors import InvalidValue, UnknownVertex
+from gpu.graph.vertex_ids import VertexIds
 from gpu.personalized.seeds import Seeds
-from gpu.types import Options, PersonalizedQuery
+from gpu.types import REMOVED, Options, PersonalizedQuery
 
 Method = Literal["hybrid", "push", "pull"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -22,17 +26,25 @@ certified, at the latest then.
 
 @dataclass(frozen=True, slots=True)
 class ResolvedQuery:
-    """A personalized query whose seeds are known to the graph; see gpu.types.PersonalizedQuery."""
+    """A personalized query whose seeds are known to the graph; see gpu.types.PersonalizedQuery.
+
+    options  the graph's, with the damping of the query
+    among    int64[a], distinct, ascending; None for all vertices
+    """
 
     seeds: Seeds
     k: int
     method: str
     target_error: float
     target: str
+    options: Options
+    among: NDArray[np.int64] | None
 
     @classmethod
-    def of(cls, vertices: int, options: Options, query: PersonalizedQuery) -> ResolvedQuery:
-        """Raises InvalidValue for what cannot be asked of a graph of this many vertices."""
+    def of(cls, ids: VertexIds, options: Options, query: PersonalizedQuery) -> ResolvedQuery:
+        """Raises InvalidValue for what cannot be asked of a graph with these vertices,
+        UnknownVertex.
+        """
         target_error = options.target_error if query.target_error is None else query.target_error
         if query.k < 1:
             raise InvalidValue("k", query.k, "at least 1")
@@ -42,5 +54,44 @@ class ResolvedQuery:
             raise InvalidValue("target_error", target_error, "a number above 0 and at most 2")
         if query.target not in TARGETS:
             raise InvalidValue("target", query.target, "one of " + ", ".join(TARGETS))
-        seeds = Seeds.of(vertices, query.seeds, query.weights)
-        return cls(seeds, query.k, query.method, target_error, query.target)
+        _require_vertices("seeds", np.asarray(query.seeds, np.int64), ids)
+        seeds = Seeds.of(ids.limit, query.seeds, query.weights)
+        among = None
+        if query.among is not None:
+            among = np.asarray(query.among, np.int64)
+            if len(among) == 0:
+                raise InvalidValue("among", [], "at least one vertex")
+            _require_vertices("among", among, ids)
+            among = np.unique(among)
+        if query.damping is not None:
+            options = replace(options, damping=query.damping)
+        fields = (query.k, query.method, target_error, query.target, options, among)
+        return cls(seeds, *fields)
+
+    def after(self, removed: NDArray[np.int64]) -> ResolvedQuery:
+        """The query once these vertices (ascending) are removed: they are among no others. Raises
+        UnknownVertex if one of them is a seed.
+        """
+        if len(removed) == 0:
+            return self
+        lost = self.seeds.vertices[np.isin(self.seeds.vertices, removed)]
+        if len(lost):
+            raise UnknownVertex("seeds", int(lost[0]), REMOVED)
+        if self.among is None:
+            return self
+        return replace(self, among=self.among[~np.isin(self.among, removed)])
+
+    def count(self, ids: VertexIds) -> int:
+        """How many vertices it is about."""
+        return ids.count if self.among is None else len(self.among)
+
+
+def _require_vertices(field: str, vertices: NDArray[np.int64], ids: VertexIds) -> None:
+    outside = np.flatnonzero((vertices < 0) | (vertices >= ids.limit))
+    if len(outside):
+        place = int(outside[0])
+        raise UnknownVertex(f"{field}[{place}]", int(vertices[place]), f"an id below {ids.limit}")
+    removed = np.flatnonzero(ids.is_free(vertices))
+    if len(removed):
+        place = int(removed[0])
+        raise UnknownVertex(f"{field}[{place}]", int(vertices[place]), REMOVED)

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpu.errors import OutOfMemory
+import numpy as np
+
+from gpu.errors import OutOfMemory, UnknownVertex
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.certified_top_k import certified_by_gaps
 from gpu.personalized.query import Query, QueryContext
@@ -31,13 +33,17 @@ class _Entry:
     """A watched query. After it ran out of memory it has no query and no answer until it is solved
     again.
 
-    answer  with one place more than asked for, which shows how secure the last one is
+    answer    with one place more than asked for, which shows how secure the last one is
+    perturbed  whether a batch came since the answer; outdated, whether it removed one of its places
+    lost       why there is no query any more, if a seed was removed
     """
 
     asked: ResolvedQuery
     query: Query | None
     answer: Personalized | None
     perturbed: bool = False
+    outdated: bool = False
+    lost: UnknownVertex | None = None
 
 
 class Registration:
@@ -58,13 +64,18 @@ class Registration:
         self.updates = self.restarts = 0
         self._context = context
         self._query: Query | None = None
+        self._lost: UnknownVertex | None = None
 
     @property
     def done(self) -> bool:
         return self._query is not None and self._query.done
 
     def step(self) -> None:
-        """Continues, by about a sweep's work at most. Raises OutOfMemory."""
+        """Continues, by about a sweep's work at most. Raises OutOfMemory, and UnknownVertex if a
+        batch removed a seed.
+        """
+        if self._lost:
+            raise self._lost
         if self._query is None:
             self._query = _begin(self._context, self.asked)
         self._query.step()
@@ -72,10 +83,13 @@ class Registration:
     def perturb(self, update: GraphUpdate) -> None:
         """Follows a batch of edges."""
         self.updates += 1
-        if self._query is None:
-            return
         try:
-            self._query.perturb(update)
+            self.asked = self.asked.after(update.removed)
+            if self._query is not None:
+                self._query.perturb(update)
+        except UnknownVertex as error:
+            self._lost = error
+            self.close()
         except MemoryError:
             # the update stands; the caller gets the error when the query starts again
             self.close()
@@ -115,10 +129,12 @@ class Watched:
         self._entries.pop(name, None)
 
     def answer(self, name: str) -> Personalized:
-        """The places as of the last `refresh`. Raises KeyError, and OutOfMemory if there was not
-        enough memory to bring them up to date.
+        """The places as of the last `refresh`. Raises KeyError, OutOfMemory if there was not enough
+        memory to bring them up to date, and UnknownVertex if a seed was removed.
         """
-        answer = self._entries[name].answer
+        answer, lost = self._entries[name].answer, self._entries[name].lost
+        if lost:
+            raise lost
         if answer is None:
             graph = self._context.graph
             available = graph.backend.device.memory_available()
@@ -134,6 +150,8 @@ class Watched:
     def perturb(self, update: GraphUpdate) -> None:
         """Makes every residual that of the graph after a batch."""
         for entry in self._entries.values():
+            if len(update.removed):
+                self._remove(entry, update)
             if entry.query is None:
                 continue
             try:
@@ -144,18 +162,33 @@ class Watched:
             except MemoryError:
                 entry.query = entry.answer = None
 
+    @staticmethod
+    def _remove(entry: _Entry, update: GraphUpdate) -> None:
+        try:
+            entry.asked = entry.asked.after(update.removed)
+        except UnknownVertex as error:
+            entry.query, entry.answer, entry.lost = None, None, error
+        if entry.answer is not None and np.isin(entry.answer.vertices, update.removed).any():
+            entry.outdated = True
+
     def refresh(self) -> None:
         """Brings every answer up to date with the graph."""
         for entry in self._entries.values():
             query = entry.query
-            if query is None or query.iterate.error_bound > entry.asked.target_error:
+            if entry.lost:
+                continue
+            if (
+                query is None
+                or entry.outdated
+                or query.iterate.error_bound > entry.asked.target_error
+            ):
                 try:
                     self._solve(entry)
                 except MemoryError:
                     entry.query = entry.answer = None
             elif entry.perturbed and entry.answer is not None:
                 entry.answer = self._with_new_bound(entry.answer, query, entry.asked.k)
-            entry.perturbed = False
+            entry.perturbed = entry.outdated = False
 
     @staticmethod
     def _with_new_bound(answer: Personalized, query: Query, k: int) -> Personalized:

@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu import Change, EdgeBatch, Engine
+from gpu import Change, EdgeBatch, Engine, verify
 from gpu.types import Dangling
 
 Pairs = tuple[int, NDArray[np.int64]]
@@ -111,6 +111,29 @@ def arc_weights_of(engine: Engine) -> NDArray[np.float32]:
     return weights if engine.options.directed else np.append(weights, weights[sources != targets])
 
 
+def exact_ranks(
+    engine: Engine, restarts: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.float64], float]:
+    """float64[id_limit] by gpu.verify, 0 for free ids, and a bound on its error.
+
+    restarts  float64[id_limit], where the walk restarts; None for all vertices
+    """
+    vertices = np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
+    sources, targets = (np.searchsorted(vertices, column) for column in arcs_of(engine))
+    exact, bound = verify.pagerank(
+        sources,
+        targets,
+        len(vertices),
+        engine.options.damping,
+        engine.options.dangling,
+        None if restarts is None else restarts[vertices],
+        arc_weights_of(engine) if engine.options.weighted else None,
+    )
+    ranks = np.zeros(engine.id_limit)
+    ranks[vertices] = exact
+    return ranks, bound
+
+
 def igraph_ranks(
     pairs: Pairs,
     dangling: Dangling,
@@ -136,13 +159,15 @@ def igraph_ranks(
 
 class Model:
     """A graph as a Python set of edges, with the receipt's rules spelt out one edge at a time. An
-    undirected edge has the lower id first.
+    undirected edge has the lower id first. Ids are below `vertices`, and those that are `free` are
+    no vertices.
     """
 
     def __init__(self, dangling: Dangling, directed: bool = True) -> None:
         self.dangling = dangling
         self.directed = directed
         self.vertices = 0
+        self.free: set[int] = set()
         self.edges: set[tuple[int, int]] = set()
 
     def pairs(
@@ -160,6 +185,11 @@ class Model:
     def apply(self, batch: EdgeBatch) -> Change:
         deleted = inserted = 0
         before = self.vertices
+        removed = set(batch.remove.tolist()) & (set(range(before)) - self.free)
+        gone = {edge for edge in self.edges if removed & set(edge)}
+        self.edges -= gone
+        self.free |= removed
+        free = len(self.free)
         for edge in self.pairs(batch.delete_sources, batch.delete_targets):
             if edge in self.edges:
                 self.edges.remove(edge)
@@ -171,13 +201,17 @@ class Model:
                 self.edges.add(edge)
                 inserted += 1
         self.vertices = max(self.vertices, batch.vertices)
+        named = (batch.insert_sources, batch.insert_targets, batch.add)
+        self.free -= set(np.concatenate(named).tolist())
         return Change(
             inserted=inserted,
             already_present=len(batch.insert_sources) - inserted,
             deleted=deleted,
             not_found=len(batch.delete_sources) - deleted,
-            new_vertices=self.vertices - before,
+            new_vertices=self.vertices - before + free - len(self.free),
             seconds=0.0,
+            removed=len(removed),
+            removed_edges=len(gone),
         )
 
 
@@ -189,7 +223,8 @@ class WeightedModel(Model):
         self.weights: dict[tuple[int, int], float] = {}
 
     def apply(self, batch: EdgeBatch) -> Change:
-        before = dict(self.weights)
+        removed = set(batch.remove.tolist())
+        before = {edge: w for edge, w in self.weights.items() if not removed & set(edge)}
         given = np.ones(len(batch.insert_sources)) if batch.weights is None else batch.weights
         for edge in self.pairs(batch.delete_sources, batch.delete_targets):
             before.pop(edge, None)
@@ -228,12 +263,16 @@ def some_weights(generator: np.random.Generator, count: int) -> NDArray[np.float
 
 
 def weighted_batch(
-    generator: np.random.Generator, model: WeightedModel, size: int, batch: EdgeBatch | None = None
+    generator: np.random.Generator,
+    model: WeightedModel,
+    size: int,
+    batch: EdgeBatch | None = None,
+    removes: bool = False,
 ) -> EdgeBatch:
     """A random (or another) batch with weights, that also sends edges of the model again, with
     other weights and with their own.
     """
-    batch = batch or random_batch(generator, model, size)
+    batch = batch or random_batch(generator, model, size, removes)
     (_, edges), present = model.columns()
     again = generator.integers(0, max(1, len(edges)), min(size, len(edges)))
     weights = some_weights(generator, len(batch.insert_sources))
@@ -247,12 +286,18 @@ def weighted_batch(
         batch.vertices,
         np.concatenate([weights, others.astype(np.float32)]),
         "add" if generator.random() < 0.4 else "replace",
+        batch.remove,
+        batch.add,
     )
 
 
-def random_batch(generator: np.random.Generator, model: Model, size: int) -> EdgeBatch:
+def random_batch(
+    generator: np.random.Generator, model: Model, size: int, removes: bool = False
+) -> EdgeBatch:
     """Insertions and deletions with repeats, loops, unknown edges and ids, new vertices, and an
-    edge that is deleted and inserted at once."""
+    edge that is deleted and inserted at once. If it `removes`, also a few vertices (at times all),
+    of which some come back at once or later, and some ids twice.
+    """
     known = max(model.vertices, 1)
     insert = generator.integers(0, known + 2, (size, 2))
     loops = generator.integers(0, known, 1)
@@ -261,10 +306,22 @@ def random_batch(generator: np.random.Generator, model: Model, size: int) -> Edg
     unknown = generator.integers(-1, known + 3, (size // 4, 2))
     delete = np.concatenate([chosen, chosen[:1], unknown])
     insert = np.concatenate([insert, insert[:1], chosen[-1:], np.stack([loops, loops], axis=1)])
+    remove = add = np.empty(0, np.int64)
+    if removes:
+        remove = generator.integers(-1, known + 3, int(generator.integers(0, 5)))
+        remove = np.append(remove, remove[:1])
+        if generator.random() < 0.1:
+            remove = np.arange(known)
+        elif generator.random() < 0.6:
+            # or else all of them come back by the many random ids of insertions
+            insert = insert[~np.isin(insert, [*remove, *model.free]).any(axis=1)]
+        add = generator.integers(0, known, int(generator.random() < 0.3))
     return EdgeBatch(
         insert[:, 0],
         insert[:, 1],
         delete[:, 0],
         delete[:, 1],
         model.vertices + int(generator.integers(0, 2)),
+        remove=remove,
+        add=add,
     )

@@ -22,6 +22,9 @@ def check_invariants(graph: DynamicGraph, model: Model) -> None:
     """
     backend = graph.backend
     assert (graph.vertices, graph.edges) == (model.vertices, len(model.edges))
+    assert (graph.ids.limit, graph.ids.free_count) == (model.vertices, len(model.free))
+    assert graph.ids.free().tolist() == sorted(model.free)
+    assert sorted(graph.permutation.ids_of(graph.free).tolist()) == sorted(model.free)
     loops = {edge for edge in model.edges if edge[0] == edge[1]}
     arcs = model.arcs()
     assert graph.arcs == len(arcs)

@@ -56,7 +56,11 @@ class CudaGraph(GraphOperations):
         weights: Array | None = None,
     ) -> SortedKeys:
         total, permuted = sum(len(sources) for _, sources, _ in columns), np.int64(len(positions))
-        on_host = all(isinstance(ids, np.ndarray) for _, *both in columns for ids in both)
+        on_host = all(
+            isinstance(ids, np.ndarray) and ids.dtype == np.int64
+            for _, *both in columns
+            for ids in both
+        )
         if on_host and total <= _SMALL:
             packed = [packed_keys(*column, vertices[column[0]]) for column in columns]
             keys = self._device.to_device(np.concatenate(packed))

@@ -18,13 +18,21 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.operations.rebuild import Slots
-from gpu.operations.update import GraphUpdate
+from gpu.operations.update import GraphUpdate, UpdateCounts
 from gpu.types import Dangling
 from tests.gpu.graphs import Model, random_batch
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
-COUNTS = ("inserted", "already_present", "deleted", "not_found", "new_vertices")
+COUNTS = (
+    "inserted",
+    "already_present",
+    "deleted",
+    "not_found",
+    "new_vertices",
+    "removed",
+    "removed_edges",
+)
 
 
 @contextmanager
@@ -90,7 +98,7 @@ def _check_superset(
     )
 
 
-def _any_batch(generator: np.random.Generator, model: Model) -> EdgeBatch:
+def _any_batch(generator: np.random.Generator, model: Model, removes: bool = False) -> EdgeBatch:
     """One of: a mixed batch, a whole list deleted, a hub, half of all edges deleted, all edges of a
     vertex both ways, a jump in vertices, nothing.
     """
@@ -115,21 +123,21 @@ def _any_batch(generator: np.random.Generator, model: Model) -> EdgeBatch:
         return EdgeBatch(new[0], new[1], gone[:, 0], gone[:, 1])
     if kind == 4:
         return EdgeBatch(vertices=model.vertices + int(generator.integers(0, 60)))
-    return random_batch(generator, model, int(generator.integers(2, 60)))
+    return random_batch(generator, model, int(generator.integers(2, 60)), removes)
 
 
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
-@given(seed=st.integers(0, 2**32 - 1), tiny=st.booleans())
+@given(seed=st.integers(0, 2**32 - 1), tiny=st.booleans(), removes=st.booleans())
 @settings(max_examples=100, deadline=None, database=None, derandomize=True)
 def test_any_stream_of_batches_leaves_the_graph_that_a_set_of_edges_does(
-    dangling: Dangling, directed: bool, backend: Backend, seed: int, tiny: bool
+    dangling: Dangling, directed: bool, backend: Backend, seed: int, tiny: bool, removes: bool
 ) -> None:
     generator = np.random.default_rng(seed)
     graph = DynamicGraph(backend, dangling, directed=directed)
     model = Model(dangling, directed)
     for _ in range(25):
-        batch = _any_batch(generator, model)
+        batch = _any_batch(generator, model, removes)
         if tiny:
             with _tiny_pools():
                 _apply(graph, model, batch)
@@ -185,7 +193,7 @@ def test_a_batch_applied_again_changes_nothing(backend: Backend) -> None:
     _apply(graph, model, batch)
     pools = _column_indices(graph)
     again = _apply(graph, model, batch)
-    assert again.counts == (0, 4, 0, 2, 0, 0)
+    assert again.counts == UpdateCounts(0, 4, 0, 2, 0)
     assert len(again.sources) == 0
     assert _column_indices(graph) == pools
 
@@ -333,7 +341,7 @@ def test_each_allocation_that_fails_leaves_the_graph_as_it_was(
         if not loads:
             with _tiny_pools():
                 _apply(graph, model, random_batch(generator, model, 60))
-            graph._workspace = None
+            graph._workspaces._kept = None
         # a batch that grows everything: scratch, vertices, both pools
         tips = np.arange(100)
         batch = EdgeBatch(np.full(100, 1), tips, tips[:3], tips[:3], 200)

@@ -9,16 +9,16 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory, verify
+from gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.types import Dangling, VertexOrder
-from tests.gpu.graphs import Model, random_batch
+from tests.gpu.graph.test_dynamic_graph import COUNTS
+from tests.gpu.graphs import Model, exact_ranks, random_batch
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
-COUNTS = ("inserted", "already_present", "deleted", "not_found", "new_vertices")
 
 
 def always_rebuilt() -> AbstractContextManager[int]:
@@ -38,7 +38,8 @@ def test_a_rebuild_leaves_the_graph_that_a_set_of_edges_does(
         rebuilt = 0
         with always_rebuilt(), patch("gpu.graph.rebuild.CHUNK", 37):
             for step in range(12):
-                batch = random_batch(generator, model, 100 if step % 4 == 0 else 20)
+                size, removes = 100 if step % 4 == 0 else 20, step % 3 == 2
+                batch = random_batch(generator, model, size, removes)
                 before = set(model.edges)
                 expected, update = model.apply(batch), graph.apply(batch)
                 for count in COUNTS:
@@ -74,15 +75,13 @@ def test_ranks_stay_certified_through_rebuilds(dangling: Dangling, backend: Back
     generator = np.random.default_rng(3)
     engine, model = Engine(Options(dangling=dangling), backend), Model(dangling)
     for step in range(2 * len(STRATEGIES)):
-        batch = random_batch(generator, model, 60)
+        batch = random_batch(generator, model, 60, removes=True)
         model.apply(batch)
         with patch("gpu.graph.dynamic_graph._LEAST_REBUILD", -1 if step % 2 else 1 << 20):
             engine.apply(batch)
         strategy = STRATEGIES[step % len(STRATEGIES)]
         result = engine.update(strategy)
-        exact, oracle_bound = verify.pagerank(
-            *engine.edge_list(), engine.vertices, dangling=dangling
-        )
+        exact, oracle_bound = exact_ranks(engine)
         error = np.abs(engine.publish().to_numpy() - exact).sum()
         assert error <= result.error_bound + oracle_bound
         assert result.error_bound <= 1e-3
@@ -96,7 +95,7 @@ def test_each_allocation_that_fails_leaves_the_graph_as_it_was(backend: Backend)
         first = random_batch(generator, model, 60)
         model.apply(first)
         graph.apply(first)
-        batch = random_batch(generator, model, 60)
+        batch = random_batch(generator, model, 60, removes=True)
         asked = 0
 
         def refusing(purpose: str, count: int, dtype: type[np.generic]) -> Array:

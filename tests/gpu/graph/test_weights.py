@@ -17,6 +17,8 @@ from tests.gpu.graphs import WeightedModel, some_weights, weighted_batch
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+KINDS = [(True, False), (True, True), (False, True)]
+"""Directed or not, and whether batches remove vertices."""
 
 
 def _apply(graph: DynamicGraph, model: WeightedModel, batch: EdgeBatch) -> None:
@@ -41,10 +43,10 @@ def _apply(graph: DynamicGraph, model: WeightedModel, batch: EdgeBatch) -> None:
 
 @pytest.mark.any_thread_order
 @pytest.mark.parametrize("tiny", [False, True])
-@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize(("directed", "removes"), KINDS)
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_any_stream_of_batches_leaves_the_weights_that_a_dictionary_has(
-    dangling: Dangling, directed: bool, backend: Backend, tiny: bool
+    dangling: Dangling, directed: bool, removes: bool, backend: Backend, tiny: bool
 ) -> None:
     generator = np.random.default_rng(5)
     spare = (4, 1 << 40) if tiny else (1024, 8)
@@ -57,7 +59,8 @@ def test_any_stream_of_batches_leaves_the_weights_that_a_dictionary_has(
         ):
             for _ in range(15):
                 size = int(generator.choice([2, 12, 60]))
-                _apply(graph, model, weighted_batch(generator, model, size))
+                batch = weighted_batch(generator, model, size, removes=removes)
+                _apply(graph, model, batch)
                 check_invariants(graph, model)
 
 
@@ -74,7 +77,7 @@ def test_a_rebuilt_graph_has_the_same_weights(
         graph = DynamicGraph(backend, dangling, "degree", True, directed)
         model = WeightedModel(dangling, directed)
         for size in (5, 300, 300, 40, 1500):
-            _apply(graph, model, weighted_batch(generator, model, size))
+            _apply(graph, model, weighted_batch(generator, model, size, removes=size == 40))
             check_invariants(graph, model)
 
 

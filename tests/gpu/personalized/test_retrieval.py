@@ -1,0 +1,201 @@
+"""Personalized queries with a damping of their own, and answers among some vertices."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import EdgeBatch, Engine, InvalidValue, Options, Personalized, PersonalizedQuery, verify
+from gpu.generate import rmat
+from gpu.operations.backend import Backend
+from gpu.personalized.resolve import METHODS, TARGETS
+from gpu.types import Dangling
+from tests.gpu.graphs import arc_weights_of, arcs_of, random_graph, some_weights
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+DAMPINGS = (0.3, 0.5, 0.85, 0.97)
+
+
+def _engine(seed: int, options: Options, backend: Backend) -> Engine:
+    vertices, edges = random_graph(seed)
+    weights = some_weights(np.random.default_rng(seed), len(edges)) if options.weighted else None
+    engine = Engine(options, backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
+    engine.update()
+    return engine
+
+
+def _exact(engine: Engine, query: PersonalizedQuery) -> NDArray[np.float64]:
+    restarts = np.bincount(query.seeds, minlength=engine.vertices) / len(query.seeds)
+    exact, bound = verify.pagerank(
+        *arcs_of(engine),
+        engine.vertices,
+        query.damping or engine.options.damping,
+        engine.options.dangling,
+        restarts,
+        arc_weights_of(engine) if engine.options.weighted else None,
+    )
+    assert bound < 1e-10
+    return exact
+
+
+def _assert_certified(exact: NDArray[np.float64], query: Any, answer: Personalized) -> None:
+    """The ranks are within the bound of the exact ones; the places are those of the vertices asked
+    for, and as many as are settled are right.
+    """
+    among = np.arange(len(exact)) if query.among is None else np.unique(query.among)
+    assert len(answer.vertices) == min(query.k, len(among))
+    assert np.isin(answer.vertices, among).all()
+    assert np.abs(answer.ranks - exact[answer.vertices]).sum() <= answer.error_bound + 1e-10
+    proven = answer.vertices[: answer.settled]
+    others = exact[np.setdiff1d(among, proven)].max(initial=-1.0)
+    behind = np.maximum.accumulate(np.append(exact[proven], others)[::-1])[::-1][1:]
+    assert (exact[proven] > behind - 1e-13).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_a_query_with_its_own_damping_is_that_of_networkx(
+    dangling: Dangling, method: str, backend: Backend
+) -> None:
+    options = Options(dangling=dangling, weighted=True, directed=False, max_iterations=5000)
+    for seed in range(6 if backend.name == "cpu" else 2):
+        engine = _engine(seed + 2, options, backend)
+        graph = nx.Graph()
+        graph.add_nodes_from(range(engine.vertices))
+        columns = (*engine.edge_list(), engine.edge_weights())
+        graph.add_weighted_edges_from(zip(*(each.tolist() for each in columns), strict=True))
+        if dangling == "self-loop":
+            graph.add_weighted_edges_from((v, v, 1.0) for v in graph)
+        for damping in DAMPINGS:
+            exact = nx.pagerank(
+                graph, damping, {0: 1.0, 1: 1.0}, 5000, 1e-12 / len(graph), weight="weight"
+            )
+            answer = engine.personalized(
+                np.array([0, 1]), k=len(graph), method=method, target_error=1e-9, damping=damping
+            )
+            assert answer.error_bound <= 1e-9
+            error = sum(
+                abs(rank - exact[v])
+                for v, rank in zip(answer.vertices.tolist(), answer.ranks.tolist(), strict=True)
+            )
+            assert error <= 1e-9, (damping, seed)
+
+
+@pytest.mark.any_thread_order
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_queries_of_many_dampings_and_sets_are_answered_together(
+    dangling: Dangling, backend: Backend
+) -> None:
+    generator = np.random.default_rng(5)
+    for seed, weighted in ((3, False), (12, True)):
+        engine = _engine(seed, Options(dangling=dangling, weighted=weighted), backend)
+        n = engine.vertices
+        queries = [
+            PersonalizedQuery(
+                generator.integers(0, n, 3),
+                None,
+                int(generator.choice([1, 5, n])),
+                "pull",
+                1e-6,
+                damping=DAMPINGS[i % 3],
+                among=generator.integers(0, n, int(generator.choice([1, 4, n]))) if i % 2 else None,
+            )
+            for i in range(3 * backend.multivector.min_columns + 4)
+        ]
+        answers = engine.personalized_many(queries)
+        for query, answer in zip(queries, answers, strict=True):
+            assert answer.error_bound <= 1e-6
+            _assert_certified(_exact(engine, query), query, answer)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("method", METHODS)
+def test_places_among_some_vertices_are_certified(
+    method: str, target: str, backend: Backend
+) -> None:
+    generator = np.random.default_rng(6)
+    scale = 9 if backend.name == "cpu" else 7
+    sources, targets = rmat(scale, 4, seed=2)
+    engine, n = Engine(Options(vertex_order="degree"), backend), 1 << scale
+    engine.apply(EdgeBatch(sources, targets, vertices=n))
+    engine.update()
+    for count in (1, 20, n // 2, n):
+        among = generator.integers(0, n, count)
+        for target_error in (1e-2, 1e-6):
+            query = PersonalizedQuery(
+                np.array([3, 9]), None, 10, method, target_error, target, among=among
+            )
+            answer = engine.personalized_many([query])[0]
+            assert answer.error_bound <= target_error or answer.settled >= len(answer.vertices)
+            exact = _exact(engine, query)
+            _assert_certified(exact, query, answer)
+    # what is certified among all is certified among some, in the same order
+    everything = engine.personalized(np.array([3, 9]), k=n, method=method, target_error=1e-9)
+    chosen = np.arange(0, n, 3)
+    some = engine.personalized(
+        np.array([3, 9]), k=n, method=method, target_error=1e-9, among=chosen
+    )
+    assert some.settled >= np.isin(everything.vertices[: everything.settled], chosen).sum()
+    expected = everything.vertices[np.isin(everything.vertices, chosen)]
+    assert np.array_equal(some.vertices[: some.settled], expected[: some.settled])
+
+
+def test_watched_places_among_some_vertices_follow_the_graph(backend: Backend) -> None:
+    engine = _engine(7, Options(), backend)
+    among = np.arange(0, engine.vertices, 2)
+    query = PersonalizedQuery(np.array([1]), None, 5, "hybrid", 1e-6, damping=0.5, among=among)
+    engine.watch("some", query)
+    _assert_certified(_exact(engine, query), query, engine.watched("some"))
+    best = int(engine.watched("some").vertices[0])
+    engine.apply(EdgeBatch.of(insert=[(1, int(v)) for v in among[:4]], remove=[best]))
+    engine.refresh_watched()
+    answer = engine.watched("some")
+    assert best not in answer.vertices.tolist()
+    assert np.isin(answer.vertices, among).all()
+    # the id comes back as another vertex, which the query is not about
+    engine.apply(EdgeBatch.of(insert=[(1, best)]))
+    engine.refresh_watched()
+    assert best not in engine.watched("some").vertices.tolist()
+
+
+def test_thousands_of_seeds_are_one_query(backend: Backend) -> None:
+    sources, targets = rmat(12, 8 if backend.name == "cpu" else 1, seed=3)
+    engine = Engine(Options(directed=False), backend)
+    engine.apply(EdgeBatch(sources, targets, vertices=4096))
+    engine.update()
+    generator = np.random.default_rng(1)
+    weights = generator.random(2000)
+    for method in METHODS:
+        one, many = (
+            engine.personalized(
+                generator.permutation(4096)[:seeds],
+                weights[:seeds],
+                method=method,
+                target_error=1e-4,
+                damping=0.5,
+            )
+            for seeds in (1, 2000)
+        )
+        assert many.error_bound <= 1e-4
+        # a sweep visits every vertex, however many seeds there are
+        assert many.iterations <= one.iterations + 2 or method == "push"
+
+
+def test_a_damping_or_a_set_that_cannot_be_is_refused(backend: Backend) -> None:
+    engine = _engine(1, Options(), backend)
+    for arguments, field in (
+        ({"damping": 1.0}, "damping"),
+        ({"damping": 0.0}, "damping"),
+        ({"damping": float("nan")}, "damping"),
+        ({"among": np.array([], np.int64)}, "among"),
+        ({"among": np.array([0, -1])}, "among[1]"),
+        ({"among": np.array([10_000])}, "among[0]"),
+    ):
+        with pytest.raises(InvalidValue) as caught:
+            engine.personalized(np.array([0]), **arguments)
+        assert caught.value.field == field
