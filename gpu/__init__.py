@@ -14,7 +14,7 @@ from gpu.errors import (
 )
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
-from gpu.pagerank.ranks import RankReference, Ranks
+from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.resolve import METHODS, TARGETS
@@ -63,6 +63,7 @@ __all__ = [
     "Personalized",
     "PersonalizedQuery",
     "QueryBatch",
+    "RankChanges",
     "RankReference",
     "Ranks",
     "Registration",

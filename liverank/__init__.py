@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpu import EdgeBatch, Engine, Options
-    from liverank.client import AsyncClient, Batch, Client, PersonalizedQuery
+    from liverank.client import AsyncClient, Batch, Client, PersonalizedQuery, SetChange
     from liverank.errors import (
         ClientError,
         InvalidInput,
@@ -45,12 +45,13 @@ __all__ = [
     "Ranking",
     "ServerError",
     "ServerUnreachable",
+    "SetChange",
     "pagerank",
 ]
 
 _MODULES = {
     "gpu": ("EdgeBatch", "Engine", "Options"),
-    "liverank.client": ("AsyncClient", "Batch", "Client", "PersonalizedQuery"),
+    "liverank.client": ("AsyncClient", "Batch", "Client", "PersonalizedQuery", "SetChange"),
     "liverank.errors": (
         "ClientError",
         "InvalidInput",

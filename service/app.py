@@ -30,6 +30,7 @@ from service.http.routes import (
     operations,
     personalized,
     ranks,
+    sets,
     watched,
 )
 from service.http.subscribers import Subscribers
@@ -41,15 +42,8 @@ log = logging.getLogger("liverank.app")
 _ROUTES = [
     route
     for module in (
-        ranks,
-        batches,
-        personalized,
-        graphs,
-        edges,
-        watched,
-        changes,
-        api_keys,
-        operations,
+        *(ranks, batches, personalized, graphs, edges),
+        *(watched, sets, changes, api_keys, operations),
     )
     for route in module.router.routes
 ]

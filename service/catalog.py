@@ -47,7 +47,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class GraphOptions:
     """What is fixed when a graph is created.
 
-    damping, dangling, target_error, storage, weighted  as in gpu.Options
+    damping, dangling, target_error, storage, weighted, directed  as in gpu.Options
     strategy                                  of batches that do not name one
     keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
                                               64-bit
@@ -60,6 +60,7 @@ class GraphOptions:
     storage: Storage = "float64"
     keys: KeyKind = "string"
     weighted: bool = False
+    directed: bool = True
 
     def __post_init__(self) -> None:
         self.engine_options()
@@ -74,6 +75,7 @@ class GraphOptions:
             target_error=self.target_error,
             storage=self.storage,
             weighted=self.weighted,
+            directed=self.directed,
         )
 
 

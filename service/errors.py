@@ -9,6 +9,7 @@
     ├── UnknownVertex            the graph has no vertex with that key
     ├── UnknownVersion           the graph has no batch with that number yet
     ├── UnknownWatched           the graph has no watched query with that name
+    ├── UnknownSet               the graph has no set of vertices with that name
     ├── GraphExists              the graph exists with other options
     ├── TooManyGraphs            the server holds as many graphs as it may
     ├── MalformedRequest         a request is no valid HTTP
@@ -98,8 +99,10 @@ class UnknownGraph(ServiceError):
 
 
 class UnknownVertex(ServiceError):
-    def __init__(self, graph: str, vertex: str | int, field: str = "vertex") -> None:
-        self.field, self.value = field, vertex
+    def __init__(
+        self, graph: str, vertex: str | int, field: str = "vertex", index: int | None = None
+    ) -> None:
+        self.field, self.index, self.value = field, index, vertex
         super().__init__(f"graph {graph!r} has no vertex {vertex!r}")
 
 
@@ -114,6 +117,12 @@ class UnknownWatched(ServiceError):
     def __init__(self, graph: str, name: str) -> None:
         self.field, self.value = "name", name
         super().__init__(f"graph {graph!r} has no watched query {name!r}")
+
+
+class UnknownSet(ServiceError):
+    def __init__(self, graph: str, name: str, field: str = "name") -> None:
+        self.field, self.value = field, name
+        super().__init__(f"graph {graph!r} has no set {name!r}")
 
 
 class GraphExists(ServiceError):

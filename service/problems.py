@@ -49,6 +49,7 @@ _TYPES: dict[type[Exception], ProblemType] = {
         (errors.UnknownGraph, 404, "unknown-graph", "Unknown graph"),
         (errors.UnknownVertex, 404, "unknown-vertex", "Unknown vertex"),
         (errors.UnknownVersion, 404, "unknown-version", "Unknown version"),
+        (errors.UnknownSet, 404, "unknown-set", "Unknown set of vertices"),
         (errors.UnknownWatched, 404, "unknown-watched", "Unknown watched query"),
         (errors.GraphExists, 409, "graph-exists", "Graph exists with other options"),
         (errors.TooManyGraphs, 507, "too-many-graphs", "Too many graphs"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -41,14 +41,25 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
 
 @dataclass(frozen=True, slots=True)
+class SetChange:
+    """Vertices to remove from a set, and then to add to it."""
+
+    add: Sequence[Key] = ()
+    remove: Sequence[Key] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """Edges to delete, then edges to insert, and vertices to add: see `Client.send`."""
+    """Edges to delete, then edges to insert, vertices to add, and changes of sets of vertices by
+    their names: see `Client.send`.
+    """
 
     insert: Edges = ()
     delete: Edges = ()
     vertices: Iterable[Key] = ()
     strategy: Strategy | None = None
     on_conflict: OnConflict | None = None
+    sets: Mapping[str, SetChange] = field(default_factory=dict)
 
 
 def new_key() -> str:
@@ -88,9 +99,14 @@ def batch_body(batch: Batch, columns: Columns) -> tuple[bytes, str]:
     if delete.weights is not None:
         raise InvalidInput("delete", "expected pairs: a deletion has no weight")
     vertices = [*vertices, *insert.isolated()]
-    if not vertices and (insert.is_arrow or delete.is_arrow):
+    if not vertices and not batch.sets and (insert.is_arrow or delete.is_arrow):
         return _arrow_stream(insert, delete), ARROW_STREAM
-    document = {"insert": insert.rows(), "delete": delete.rows(), "vertices": vertices}
+    document = {
+        "insert": insert.rows(),
+        "delete": delete.rows(),
+        "vertices": vertices,
+        "sets": dict(batch.sets),
+    }
     return json_body(document), JSON
 
 
@@ -139,6 +155,7 @@ class BatchCalls:
         target: str | None = None,
         weight: str | None = None,
         on_conflict: OnConflict | None = None,
+        sets: Mapping[str, SetChange] | None = None,
         strategy: Strategy | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
@@ -152,11 +169,12 @@ class BatchCalls:
                         `data` for the entries of a matrix
         on_conflict     `replace` the weight of an edge that is present or repeated, or `add` to it;
                         None: replace
+        sets            changes of sets of vertices by their names: see `put_set`
         strategy        None: the graph's
         key             the idempotency key: a batch that is sent twice with it is applied once;
                         None: a new one
         """
-        batch = Batch(insert, delete, vertices, strategy, on_conflict)
+        batch = Batch(insert, delete, vertices, strategy, on_conflict, sets or {})
         return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
 
     @operation
@@ -171,11 +189,12 @@ class BatchCalls:
         target: str | None = None,
         weight: str | None = None,
         on_conflict: OnConflict | None = None,
+        sets: Mapping[str, SetChange] | None = None,
         strategy: Strategy | None = None,
         key: str | None = None,
     ) -> Call[Accepted]:
         """Like `send`, but returns once the batch is on disk. `batch` has the receipt later."""
-        batch = Batch(insert, delete, vertices, strategy, on_conflict)
+        batch = Batch(insert, delete, vertices, strategy, on_conflict, sets or {})
         return batch_call(graph, batch, Columns(source, target, weight), "durable", key, Accepted)
 
     @operation

@@ -69,6 +69,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls):
         storage: Storage | None = None,
         keys: KeyKind | None = None,
         weighted: bool | None = None,
+        directed: bool | None = None,
     ) -> Call[GraphInfo]:
         """Creates the graph, or finds it with the same options. Options that are None have their
         defaults in a new graph, and are not compared with those of an existing one.
@@ -81,6 +82,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls):
             storage=storage,
             keys=keys,
             weighted=weighted,
+            directed=directed,
         )
         return write("PUT", path_of("graphs", graph), options, GraphInfo, repeatable=True)
 
@@ -152,13 +154,15 @@ class Calls(BatchCalls, GraphCalls, QueryCalls):
         k: int = 10,
         offset: int = 0,
         *,
+        among: str | None = None,
         min_version: int | None = None,
         timeout: float | None = None,
     ) -> Call[TopRanks]:
-        """Places offset … offset+k-1, best first."""
+        """Places offset … offset+k-1, best first; `among` the vertices of a named set, or all."""
         path = path_of("graphs", graph, "top")
+        found = decoder(TopRanks)
         query = {"k": k, "offset": offset, "min_version": min_version, "timeout": timeout}
-        return read(path, decoder(TopRanks), **query)
+        return read(path, found, among=among, **query)
 
     @events
     def changes(
@@ -168,6 +172,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls):
         top: int = 100,
         threshold: float = 0.05,
         limit: int = 1000,
+        among: str | None = None,
         last_event_id: str | None = None,
     ) -> Call[ChangeEvent]:
         """Follows the ranks: a Snapshot, then a Change for each published revision, or a Gap.
@@ -175,6 +180,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls):
         top        places at the top: the changes say who enters and who leaves them
         threshold  part by which a rank must differ from the one sent last to be sent again
         limit      vertices in an event
+        among      the name of a set: only its vertices count
         last_event_id  continue after the event with this `id`
 
         Reconnects after a lost connection and while the server restarts. Raises ServerError also
@@ -184,7 +190,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls):
         return Call(
             method="GET",
             path=path_of("graphs", graph, "changes"),
-            query={"top": top, "threshold": threshold, "limit": limit},
+            query=given(top=top, threshold=threshold, limit=limit, among=among),
             headers=given(**{"Last-Event-ID": last_event_id}),
             parse=msgspec.json.Decoder(ChangeEvent).decode,
             repeatable=True,

@@ -1,9 +1,10 @@
-"""Personalized queries, answered once or watched."""
+"""Personalized queries, answered once or watched, and sets of vertices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from liverank.client.batches import keys_of
 from liverank.client.call import Call, decoder, given, nothing, operation, path_of, read, write
 from liverank.client.responses import (
     Key,
@@ -12,6 +13,9 @@ from liverank.client.responses import (
     PersonalizedQuery,
     PersonalizedRanks,
     Target,
+    VertexRank,
+    VertexSet,
+    VertexSetMembers,
     WatchedRanks,
 )
 
@@ -85,3 +89,41 @@ class QueryCalls:
         """Removes a watched query."""
         path = path_of("graphs", graph, "watched", name)
         return Call(method="DELETE", path=path, parse=nothing)
+
+    @operation
+    def watched_rank(
+        self,
+        graph: str,
+        name: str,
+        vertex: Key,
+        *,
+        min_version: int | None = None,
+        timeout: float | None = None,
+    ) -> Call[VertexRank]:
+        """The rank of one of the k vertices of a watched query; ServerError 404 for others."""
+        path = path_of("graphs", graph, "watched", name, "ranks", vertex)
+        return read(path, decoder(VertexRank), min_version=min_version, timeout=timeout)
+
+    @operation
+    def put_set(self, graph: str, name: str, vertices: Iterable[Key]) -> Call[VertexSet]:
+        """Creates a named set of vertices, or gives it others. Batches change it by `sets`."""
+        path = path_of("graphs", graph, "sets", name)
+        return write("PUT", path, {"vertices": keys_of(vertices)}, VertexSet, repeatable=True)
+
+    @operation
+    def vertex_set(
+        self,
+        graph: str,
+        name: str,
+        *,
+        min_version: int | None = None,
+        timeout: float | None = None,
+    ) -> Call[VertexSetMembers]:
+        """The vertices of a set."""
+        path = path_of("graphs", graph, "sets", name)
+        return read(path, decoder(VertexSetMembers), min_version=min_version, timeout=timeout)
+
+    @operation
+    def drop_set(self, graph: str, name: str) -> Call[None]:
+        """Removes a set; its vertices stay."""
+        return Call(method="DELETE", path=path_of("graphs", graph, "sets", name), parse=nothing)

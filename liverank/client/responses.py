@@ -34,6 +34,7 @@ KeyKind = Literal["string", "integer"]
 Method = Literal["hybrid", "push", "pull"]
 Target = Literal["error", "settled-top-k"]
 Direction = Literal["out", "in"]
+Unknown = Literal["error", "ignore"]
 Scope = Literal["read", "write", "admin"]
 OnConflict = Literal["replace", "add"]
 
@@ -49,6 +50,7 @@ class GraphOptions(msgspec.Struct, frozen=True):
     storage: Storage
     keys: KeyKind
     weighted: bool = False
+    directed: bool = True
 
 
 class GraphInfo(msgspec.Struct, frozen=True):
@@ -228,6 +230,24 @@ class Subgraph(msgspec.Struct, frozen=True):
     weights: list[float] | None = None
 
 
+# Sets of vertices
+
+
+class VertexSet(msgspec.Struct, frozen=True):
+    """size: number of vertices."""
+
+    name: str
+    size: int
+    version: int
+    revision: int
+
+
+class VertexSetMembers(VertexSet, frozen=True):
+    """vertices: in order of first appearance."""
+
+    vertices: list[Key]
+
+
 # Changes
 
 
@@ -280,6 +300,8 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
 
     seeds         the weight of each seed; scaled to sum 1
     target_error  None: the graph's
+    unknown       `ignore`: unknown seeds are left out, and named in the answer; must be `error`
+                  for a query to watch
     """
 
     seeds: dict[Key, float]
@@ -287,6 +309,7 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
     method: Method = "hybrid"
     target_error: float | None = None
     target: Target = "error"
+    unknown: Unknown = "error"
 
 
 class PersonalizedAnswer(_Places, msgspec.Struct, frozen=True):
@@ -305,12 +328,18 @@ class PersonalizedRanks(PersonalizedAnswer, frozen=True):
     revision: int
 
 
+class QueryAnswer(PersonalizedAnswer, frozen=True):
+    """ignored: unknown seeds that were left out."""
+
+    ignored: list[Key] = []
+
+
 class PersonalizedAnswers(msgspec.Struct, frozen=True):
     """answers: in the order of the queries, all of one version."""
 
     version: int
     revision: int
-    answers: list[PersonalizedAnswer]
+    answers: list[QueryAnswer]
 
 
 class WatchedRanks(PersonalizedAnswer, frozen=True):

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 import pyarrow as pa
 
 from gpu import OnConflict
+
+SetFate = Literal["replace", "drop"]
+
+
+@dataclass(frozen=True)
+class SetChange:
+    """What a batch does to a set of vertices, by their keys, as columns of a batch.
+
+    remove, add  in this order
+    whole        ``replace``: the set has the added vertices alone, and is created if there is none;
+                 ``drop``: there is no such set any more. None: the set exists, and is changed
+    """
+
+    add: pa.Array
+    remove: pa.Array
+    whole: SetFate | None = None
 
 
 @dataclass(frozen=True)
@@ -18,6 +36,7 @@ class EdgeColumns:
 
     weights      pa.float32(), of the insertions, as in gpu.EdgeBatch; None: all 1
     on_conflict  what an insertion does to the weight of an edge that is present or repeated
+    sets         changes of sets of vertices by their names, after the insertions
     """
 
     insert_sources: pa.Array
@@ -27,6 +46,7 @@ class EdgeColumns:
     vertices: pa.Array
     weights: pa.Array | None = None
     on_conflict: OnConflict = "replace"
+    sets: Mapping[str, SetChange] = field(default_factory=dict)
 
     @property
     def keys(self) -> dict[str, pa.Array]:

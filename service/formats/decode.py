@@ -24,6 +24,9 @@ from __future__ import annotations
 
 import sys
 
+import pyarrow as pa
+
+from gpu import InvalidValue
 from service.errors import UnsupportedFormat
 from service.formats.arrow import decode_arrow
 from service.formats.columns import EdgeColumns
@@ -65,3 +68,21 @@ def decode_batch(
         if decoder is not None:
             return decoder(body, kind, weighted)
     raise UnsupportedFormat(content_type or "", (*_DECODERS, ARROW_STREAM, PARQUET))
+
+
+def decode_vertices(
+    content_type: str | None, body: bytes, kind: KeyKind, limit: int = sys.maxsize
+) -> pa.Array:
+    """The keys in a body that is a batch with vertices only: one parser for keys.
+
+    Raises as `decode_batch`, and InvalidValue for anything else in the batch.
+    """
+    columns = decode_batch(content_type, body, kind, limit)
+    for field, count in (
+        ("insert", len(columns.insert_sources)),
+        ("delete", len(columns.delete_sources)),
+        ("sets", len(columns.sets)),
+    ):
+        if count:
+            raise InvalidValue(field, f"{count} items", "absent: this call takes vertices")
+    return columns.vertices

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from service.errors import FormatError
 from service.formats.columns import EdgeColumns
 from service.formats.duplicate_members import count_members, duplicate_member
+from service.formats.sets import decode_sets
 from service.formats.tables import combined, first_invalid, json_table
 from service.formats.values import (
     EMPTY,
@@ -24,7 +25,7 @@ from service.formats.values import (
 from service.formats.weights import check_unweighted, weights_of
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
-_MEMBERS = ("insert", "delete", "vertices")
+_MEMBERS = ("insert", "delete", "vertices", "sets")
 
 LARGE_BODY = 1 << 16
 """Bodies of at least this size are parsed by Arrow, which makes no object per key and releases the
@@ -49,10 +50,17 @@ def decode_json(body: bytes, kind: KeyKind, weighted: bool) -> EdgeColumns:
         raise FormatError("vertices", None, f"expected an array of keys, got {described(vertices)}")
     sources, targets, weights = _edges(document.get("insert", []), kind, "insert", True, weighted)
     deleted = _edges(document.get("delete", []), kind, "delete", False, weighted)
+    given = document.get("sets", {})
     columns = EdgeColumns(
-        sources, targets, *deleted[:2], key_column(vertices, kind, "vertices"), weights
+        sources,
+        targets,
+        *deleted[:2],
+        key_column(vertices, kind, "vertices"),
+        weights,
+        sets=decode_sets(given, kind),
     )
     objects = [document, *(edges for edges in document.values() if isinstance(edges, dict))]
+    objects += given.values()
     if count_members(body) > sum(map(len, objects)):
         name = duplicate_member(body)
         if name is not None:

@@ -12,10 +12,13 @@ from gpu import OnConflict
 from service.errors import FormatError
 from service.formats.arrow import arrow_table
 from service.formats.columns import KEY_COLUMNS, EdgeColumns
+from service.formats.sets import set_documents, stored_sets
 from service.formats.tables import combined
-from service.formats.values import key_column, parse_json
+from service.formats.values import key_column, listed, parse_json
 from service.formats.weights import weight_column, weights_of
-from service.vertex_keys import ARROW_TYPES
+from service.vertex_keys import ARROW_TYPES, KeyKind
+
+_OTHERS = ("on_conflict", "sets")
 
 _SMALL_BATCH = 64
 """Maximum number of keys of a batch that is stored as JSON."""
@@ -23,24 +26,30 @@ _SMALL_BATCH = 64
 
 def encode_batch(columns: EdgeColumns) -> bytes:
     """An Arrow IPC stream of one row, with a list per column; for a small batch, JSON of the
-    columns that are not empty, which is faster to encode and shorter. `weights` and `on_conflict`
-    (in Arrow: of the schema's metadata) are there only if the batch has them.
+    columns that are not empty, which is faster to encode and shorter. `weights`, `on_conflict` and
+    `sets` (the last two in Arrow: JSON in the schema's metadata) are there only if the batch has
+    them.
     """
     arrays = columns.keys
-    conflict = {} if columns.on_conflict == "replace" else {"on_conflict": columns.on_conflict}
+    others: dict[str, Any] = {}
+    if columns.on_conflict != "replace":
+        others["on_conflict"] = columns.on_conflict
+    if columns.sets:
+        others["sets"] = set_documents(columns.sets)
     if sum(map(len, arrays.values())) <= _SMALL_BATCH:
         kind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
         full = {name: column.to_pylist() for name, column in arrays.items() if len(column)}
         if columns.weights is not None:
             full["weights"] = columns.weights.to_pylist()
-        return orjson.dumps({"keys": kind, **full, **conflict})
+        return orjson.dumps({"keys": kind, **full, **others})
     if columns.weights is not None:
         arrays["weights"] = columns.weights
     lists = [
         pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column)
         for column in arrays.values()
     ]
-    row = pa.record_batch(lists, names=list(arrays)).replace_schema_metadata(conflict or None)
+    metadata = {name: orjson.dumps(value) for name, value in others.items()}
+    row = pa.record_batch(lists, names=list(arrays)).replace_schema_metadata(metadata or None)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, row.schema) as writer:
         writer.write_batch(row)
@@ -62,15 +71,19 @@ def decode_payload(payload: bytes) -> EdgeColumns:
     if names[5:]:
         flat = pa.chunked_array([combined(table["weights"]).flatten()])
         weights = weight_column(flat, "payload.weights")
-    given = (table.schema.metadata or {}).get(b"on_conflict", b"replace").decode()
-    return _with_weights(EdgeColumns(*keys), weights, given)
+    others = {
+        name.decode(): parse_json(value, "payload", None)
+        for name, value in (table.schema.metadata or {}).items()
+    }
+    return _with_others(EdgeColumns(*keys), weights, others)
 
 
 def _decode_small(payload: bytes) -> EdgeColumns:
     document = parse_json(payload, "payload", None)
     kind = document.pop("keys", None)
     columns = [document.pop(name, []) for name in KEY_COLUMNS]
-    weights, conflict = document.pop("weights", None), document.pop("on_conflict", "replace")
+    weights = document.pop("weights", None)
+    others = {name: document.pop(name) for name in _OTHERS if name in document}
     lists = columns if weights is None else [*columns, weights]
     if (
         not isinstance(kind, str)
@@ -79,19 +92,31 @@ def _decode_small(payload: bytes) -> EdgeColumns:
         or not all(isinstance(column, list) for column in lists)
     ):
         raise FormatError("payload", None, f"expected keys and {', '.join(KEY_COLUMNS)}")
-    return _with_weights(
+    return _with_others(
         EdgeColumns(*(key_column(column, kind, "payload") for column in columns)),
         None if weights is None else weights_of(weights, "payload.weights"),
-        conflict,
+        others,
     )
 
 
-def _with_weights(columns: EdgeColumns, weights: pa.Array | None, on_conflict: Any) -> EdgeColumns:
-    """Raises FormatError for another number of weights than of insertions."""
+def _with_others(
+    columns: EdgeColumns, weights: pa.Array | None, others: dict[str, Any]
+) -> EdgeColumns:
+    """Raises FormatError, also for another number of weights than of insertions."""
     expected = len(columns.insert_sources)
     if weights is not None and len(weights) != expected:
         raise FormatError("payload", None, f"expected {expected} weights, got {len(weights)}")
+    if set(others) - set(_OTHERS):
+        raise FormatError(
+            "payload", None, f"expected {listed(_OTHERS)}, got {listed(list(others))}"
+        )
+    on_conflict = others.get("on_conflict", "replace")
     if on_conflict not in get_args(OnConflict):
         message = f"expected on_conflict replace or add, got {on_conflict!r}"
         raise FormatError("payload", None, message)
-    return replace(columns, weights=weights, on_conflict=on_conflict)
+    kind: KeyKind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
+    try:
+        sets = stored_sets(others.get("sets", {}), kind)
+    except FormatError as error:
+        raise FormatError("payload", None, str(error)) from error
+    return replace(columns, weights=weights, on_conflict=on_conflict, sets=sets)

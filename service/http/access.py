@@ -52,8 +52,12 @@ REQUIRED_SCOPE: dict[str, Scope | None] = {
     "GET /graphs/{graph}/changes": "read",
     "GET /graphs/{graph}/personalized/{vertex}": "read",
     "POST /graphs/{graph}/personalized": "read",
+    "PUT /graphs/{graph}/sets/{name}": "write",
+    "GET /graphs/{graph}/sets/{name}": "read",
+    "DELETE /graphs/{graph}/sets/{name}": "write",
     "PUT /graphs/{graph}/watched/{name}": "write",
     "GET /graphs/{graph}/watched/{name}": "read",
+    "GET /graphs/{graph}/watched/{name}/ranks/{vertex}": "read",
     "DELETE /graphs/{graph}/watched/{name}": "write",
 }
 """By call; None: open to all. The server does not start with a call that is not listed."""

@@ -38,7 +38,7 @@ _UNDECLARED: tuple[type[BaseModel], ...] = (
 _MEANINGS = {
     401: "An API key is required",
     403: "The API key does not allow the call, or a page of another site made it",
-    404: "Unknown graph, vertex, version or watched query",
+    404: "Unknown graph, vertex, version, watched query or set",
     406: "The client accepts no form of the response",
     408: "The body arrived too slowly",
     409: "Conflict with what exists",

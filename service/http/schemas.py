@@ -59,6 +59,7 @@ class GraphRequest(_Body):
     weighted: bool = Field(
         False, description="whether edges have weights, in proportion to which they are followed"
     )
+    directed: bool = Field(True, description="false: an edge is followed either way")
 
 
 class GraphInfo(_Body):
@@ -116,6 +117,13 @@ class ApiKeyList(_Body):
     keys: list[ApiKeyInfo]
 
 
+class SetRequest(_Body):
+    """Removed first, then added."""
+
+    add: list[Key] = Field([], description="vertices")
+    remove: list[Key] = Field([], description="vertices; others than those of the set are ignored")
+
+
 class BatchRequest(_Body):
     """Deletions are applied first. Keys are strings or integers, as the graph's options say."""
 
@@ -126,6 +134,7 @@ class BatchRequest(_Body):
     )
     delete: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")
     vertices: list[Key] = Field([], description="vertices that exist after the batch")
+    sets: dict[str, SetRequest] = Field({}, description="changes of sets of vertices, by name")
 
 
 _ABSENT_IN_OLD = "absent in receipts that older releases wrote"
@@ -271,10 +280,25 @@ class PersonalizedAnswer(_Answer):
     revision: int
 
 
+class _QueryAnswer(_Answer):
+    ignored: list[Key] = Field(description="unknown seeds that were left out")
+
+
 class PersonalizedAnswers(_Body):
     version: int
     revision: int
-    answers: list[_Answer] = Field(description="in the order of the queries")
+    answers: list[_QueryAnswer] = Field(description="in the order of the queries")
+
+
+class SetAnswer(_Body):
+    name: str
+    size: int = Field(description="number of vertices")
+    version: int
+    revision: int
+
+
+class SetMembers(SetAnswer):
+    vertices: list[Key] = Field(description="in order of first appearance")
 
 
 class WatchedAnswer(_Answer):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gpu import Capture, Engine, Snapshot
 from service.errors import StorageFailed
+from service.pipeline.vertex_sets import Members
 from service.queries.view import View
 from service.storage.checkpoint import Checkpoint
 from service.vertex_keys import KeyCapture, KeyKind, KeyTable
 
-_KEYS_PREFIX = "keys-"
+_KEYS_PREFIX, _SETS = "keys-", "sets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class Captured:
     chain: bytes
     engine: Capture
     keys: KeyCapture
+    sets: Members
     pause_seconds: float
 
     def checkpoint(self) -> Checkpoint:
@@ -35,16 +39,18 @@ class Captured:
             "keys": self.keys.kind,
             "memory": self.view.memory,
         }
-        return Checkpoint(
-            self.view.version, self.view.revision, self.chain, numbers, snapshot.arrays | keys
-        )
+        arrays = snapshot.arrays | keys
+        if self.sets:
+            numbers[_SETS] = {name: len(ids) for name, ids in self.sets.items()}
+            arrays[_SETS] = np.concatenate(list(self.sets.values()))
+        return Checkpoint(self.view.version, self.view.revision, self.chain, numbers, arrays)
 
 
 def snapshot_of(checkpoint: Checkpoint) -> Snapshot:
     arrays = {
         name: array
         for name, array in checkpoint.arrays.items()
-        if not name.startswith(_KEYS_PREFIX)
+        if not name.startswith((_KEYS_PREFIX, _SETS))
     }
     return Snapshot(arrays, checkpoint.numbers["engine"])
 
@@ -77,4 +83,11 @@ def view_of(checkpoint: Checkpoint, engine: Engine, keys: KeyTable) -> View:
         ranks=engine.ranks_of(snapshot),
         keys=keys,
         watched=None,
+        sets=_sets_of(checkpoint),
     )
+
+
+def _sets_of(checkpoint: Checkpoint) -> Members:
+    sizes = checkpoint.numbers.get(_SETS, {})
+    ends = np.cumsum(list(sizes.values()), dtype=np.int64)[:-1]
+    return dict(zip(sizes, np.split(checkpoint.arrays[_SETS], ends), strict=True)) if sizes else {}

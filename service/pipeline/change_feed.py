@@ -24,7 +24,7 @@ from typing import Any
 
 import orjson
 
-from service.errors import SlowSubscriber, TooBusy
+from service.errors import SlowSubscriber, TooBusy, UnknownSet
 from service.pipeline.completions import Completions, Waiter
 from service.pipeline.device_loss import device_loss_ends_process
 from service.pipeline.observer import StageSeconds
@@ -328,7 +328,7 @@ class ChangeFeed:
             if len(self._rings) >= MAX_SUBSCRIPTIONS:
                 what = f"different subscriptions of graph {self.graph!r}"
                 raise TooBusy(what, MAX_SUBSCRIPTIONS)
-        tracker = ChangeTracker(subscription, self._newest())
+        tracker = ChangeTracker(self.graph, subscription, self._newest())
         self._made += 1
         ring = EventRing(f"{self._run_epoch}.{self._made}", tracker)
         with self._changing:
@@ -346,7 +346,8 @@ class ChangeFeed:
                 with device_loss_ends_process():
                     changes = NO_CHANGES if view is None else ring.tracker.advance(view)
             except Exception as error:
-                log.exception("graph %s: a subscription has ended", self.graph)
+                if not isinstance(error, UnknownSet):  # the set was dropped
+                    log.exception("graph %s: a subscription has ended", self.graph)
                 with self._changing:
                     del self._rings[subscription]
                 ring.close(error)

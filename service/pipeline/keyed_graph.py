@@ -21,6 +21,7 @@ from gpu import (
 )
 from service.errors import InvalidField
 from service.formats.columns import EdgeColumns
+from service.pipeline.vertex_sets import VertexSets
 from service.vertex_keys import KeyTable
 
 log = logging.getLogger("liverank.pipeline")
@@ -34,9 +35,10 @@ _SAFE_FACTOR = 4
 
 
 class KeyedGraph:
-    """A graph whose vertices have keys. Only for the writer's thread."""
+    """A graph whose vertices have keys, and sets of them. Only for the writer's thread."""
 
-    def __init__(self, graph: str, engine: Engine, keys: KeyTable) -> None:
+    def __init__(self, graph: str, engine: Engine, keys: KeyTable, sets: VertexSets) -> None:
+        self.sets = sets
         self._graph = graph
         self._engine = engine
         self.keys = keys
@@ -96,8 +98,11 @@ class KeyedGraph:
         known = len(self.keys)
         try:
             batch = self._with_ids(columns)
+            members = self.sets.after(columns.sets, self.keys.lookup)
             seconds = perf_counter() - started
-            return self._engine.apply(batch), seconds
+            change = self._engine.apply(batch)
+            self.sets.members = members
+            return change, seconds
         except BaseException as error:
             self.keys.truncate(known)
             if isinstance(error, InvalidValue) and error.field.startswith("weights["):
@@ -155,11 +160,11 @@ class KeyedGraph:
 def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
     """The columns of several small batches, one after the other.
 
-    None for a single batch, for large ones, if one adds vertices by key, and if they differ in what
-    they do to present edges.
+    None for a single batch, for large ones, if one adds vertices by key or changes sets, and if
+    they differ in what they do to present edges.
     """
     edges = sum(batch.operations for batch in batches)
-    named = any(len(batch.vertices) for batch in batches)
+    named = any(len(batch.vertices) or batch.sets for batch in batches)
     differ = len({batch.on_conflict for batch in batches}) > 1
     if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named or differ:
         return None

@@ -11,7 +11,8 @@ from service.formats.columns import EdgeColumns
 
 def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None:
     """Raises BatchTooLarge for too many edges and vertices, FormatError for a key too long."""
-    count = columns.operations + len(columns.vertices)
+    changed = [keys for change in columns.sets.values() for keys in (change.add, change.remove)]
+    count = columns.operations + len(columns.vertices) + sum(map(len, changed))
     if count > max_edges:
         raise BatchTooLarge(count, max_edges)
     for field, keys in (
@@ -20,6 +21,7 @@ def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None
         ("delete", columns.delete_sources),
         ("delete", columns.delete_targets),
         ("vertices", columns.vertices),
+        *(("sets", keys) for keys in changed),
     ):
         if not pa.types.is_string(keys.type) or not len(keys):
             continue

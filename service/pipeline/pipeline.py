@@ -50,6 +50,7 @@ from service.pipeline.observer import Observer
 from service.pipeline.published import PublishedViews
 from service.pipeline.ranking import RECOVERY_STRATEGY, Ranking
 from service.pipeline.recovery import MappedGraph, map_checkpoint, replayed, restored_journal
+from service.pipeline.vertex_sets import VertexSets
 from service.pipeline.work_queue import Task, WorkQueue
 from service.pipeline.writer import Writer
 from service.queries.model import PendingQuery, QueryResponse
@@ -276,7 +277,7 @@ class Pipeline:
     def _recovered(self, mapped: MappedGraph, journal: Journal) -> Writer:
         """Replays and ranks the batches after the checkpoint."""
         engine, keys, checkpoint = mapped.engine, mapped.keys, mapped.checkpoint
-        keyed = KeyedGraph(self.graph, engine, keys)
+        keyed = KeyedGraph(self.graph, engine, keys, VertexSets(self.graph, mapped.sets))
         version = checkpoint.version if checkpoint is not None else 0
         mark = ReplayMark(journal.path)
         unranked = replayed(journal, version, keyed, engine, mark)
@@ -285,7 +286,7 @@ class Pipeline:
         ranking = Ranking(
             self.graph,
             engine,
-            keys,
+            keyed,
             journal,
             watched,
             file,

@@ -12,6 +12,7 @@ from service.errors import OutcomeDelayed, RankingFailed, StorageFailed
 from service.pipeline.capture import Captured
 from service.pipeline.completions import Completions
 from service.pipeline.device_loss import blame
+from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer, RankedBatch, StageSeconds
 from service.pipeline.published import PublishedViews
 from service.pipeline.receipts import AppliedBatch, RankedView, receipt_of
@@ -20,7 +21,6 @@ from service.queries.view import View
 from service.queries.watched import WatchedQueries
 from service.storage.journal import Journal
 from service.storage.watched_file import write_watched
-from service.vertex_keys import KeyTable
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -50,7 +50,7 @@ class Ranking:
         self,
         graph: str,
         engine: Engine,
-        keys: KeyTable,
+        keyed: KeyedGraph,
         journal: Journal,
         watched: WatchedQueries,
         watched_file: Path,
@@ -62,7 +62,8 @@ class Ranking:
         """revision: that of the checkpoint; no lower one is published."""
         self._graph = graph
         self._engine = engine
-        self._keys = keys
+        self._keys = keyed.keys
+        self._sets = keyed.sets
         self._journal = journal
         self._watched = watched
         self._watched_file = watched_file
@@ -147,7 +148,12 @@ class Ranking:
         captured = self._engine.capture(buffer)
         seconds = perf_counter() - begin
         return Captured(
-            self._views.newest, self._journal.chain, captured, self._keys.capture(), seconds
+            self._views.newest,
+            self._journal.chain,
+            captured,
+            self._keys.capture(),
+            self._sets.members,
+            seconds,
         )
 
     def watch(self, request: WatchRequest, registration: Registration) -> tuple[bool, View]:
@@ -215,6 +221,7 @@ class Ranking:
             ranks=self._engine.publish(),
             keys=self._keys,
             watched=self._watched.results,
+            sets=self._sets.members,
         )
 
     def _fail_unranked(self, error: Exception) -> None:

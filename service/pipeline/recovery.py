@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from gpu import BackendName, Change, DeviceLost, Engine, EngineError, Options, OutOfMemory
-from service.errors import FormatError, GraphStopped, StorageFailed
+from service.errors import FormatError, GraphStopped, StorageFailed, UnknownSet, UnknownVertex
 from service.formats.columns import EdgeColumns
 from service.formats.payload import decode_payload
 from service.pipeline.capture import keys_of, snapshot_of, view_of
@@ -27,6 +27,7 @@ from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import StageSeconds
 from service.pipeline.ranking import RECOVERY_STRATEGY
 from service.pipeline.receipts import AppliedBatch
+from service.pipeline.vertex_sets import Members
 from service.problems import encode_problem, problem_of
 from service.queries.view import View
 from service.storage import checkpoint as checkpoints
@@ -54,6 +55,7 @@ class MappedGraph:
     keys: KeyTable
     checkpoint: Checkpoint | None
     view: View | None
+    sets: Members
 
 
 def map_checkpoint(
@@ -64,9 +66,10 @@ def map_checkpoint(
     needed = version_needed(directory / journal_file.FILE)
     checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY, needed)
     if checkpoint is None:
-        return MappedGraph(engine, KeyTable(kind), None, None)
+        return MappedGraph(engine, KeyTable(kind), None, None, {})
     keys = keys_of(checkpoint, kind)
-    return MappedGraph(engine, keys, checkpoint, view_of(checkpoint, engine, keys))
+    view = view_of(checkpoint, engine, keys)
+    return MappedGraph(engine, keys, checkpoint, view, view.sets)
 
 
 def restored_journal(path: Path, graph: MappedGraph) -> Journal:
@@ -141,7 +144,7 @@ def replay(
                 suspect = suspect or mark.deaths(version) > 0
                 mark.begin(version)
             change = _applied(journal, version, partial(apply, columns), rank, suspect)
-        except (EngineError, MemoryError) as error:
+        except (EngineError, MemoryError, UnknownSet, UnknownVertex) as error:
             if isinstance(error, DeviceLost) and deaths.get(version, 0) < MAX_DEATHS:
                 raise
             if outcome is not None:

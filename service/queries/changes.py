@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu import InvalidValue, RankReference
+from gpu import InvalidValue, RankChanges, RankReference, Ranks
 from service.queries.view import View
 
 MAX_TOP = 5_000
@@ -23,11 +23,13 @@ class Subscription:
     top        places at the top, of which it is told who enters and who leaves
     threshold  a rank is told again once it differs by more than this part from what was told last
     limit      vertices in an event, at least twice `top`
+    among      the name of a set: only its vertices count, and are at the top
     """
 
     top: int = 100
     threshold: float = 0.05
     limit: int = 1000
+    among: str | None = None
 
     def __post_init__(self) -> None:
         if self.limit < 2 * self.top:
@@ -45,12 +47,17 @@ class ChangeTracker:
     from what any of them was told.
     """
 
-    def __init__(self, subscription: Subscription, view: View) -> None:
-        """Raises OutOfMemory."""
+    def __init__(self, graph: str, subscription: Subscription, view: View) -> None:
+        """Raises OutOfMemory, UnknownSet."""
         self.view = view
+        self._graph = graph
         self._subscription = subscription
-        self._told = RankReference(view.ranks)
-        self._top = view.ranks.top(subscription.top)[0]
+        self._told: RankReference | _SetReference = (
+            RankReference(view.ranks)
+            if subscription.among is None
+            else _SetReference(view.members(graph, subscription.among), view.ranks)
+        )
+        self._top = self._places(view)[0]
         # by id, the lowest and the highest rank in snapshots since the rank was told to all
         self._in_snapshots: dict[int, tuple[float, float]] = {}
         self._snapshot: list[dict[str, Any]] | None = None
@@ -59,7 +66,7 @@ class ChangeTracker:
         """The vertices at the top, best first, with their ranks, for subscribers that join now."""
         if self._snapshot is not None:
             return self._snapshot
-        ids, ranks = self.view.ranks.top(self._subscription.top)
+        ids, ranks = self._places(self.view)
         told_to_all = self._told.of(ids).tolist()
         for vertex, rank, told in zip(ids.tolist(), ranks.tolist(), told_to_all, strict=True):
             low, high = self._in_snapshots.get(vertex, (told, told))
@@ -71,7 +78,11 @@ class ChangeTracker:
     def advance(self, view: View) -> dict[str, Any]:
         """Compares a later version; returns the members of its event."""
         self.view, self._snapshot = view, None
-        ids, ranks = view.ranks.top(self._subscription.top)
+        ids, ranks = self._places(view)
+        if isinstance(self._told, _SetReference):
+            assert self._subscription.among is not None
+            self._told.follow(view.sets[self._subscription.among])
+            self._forget_others(view.sets[self._subscription.among])
         is_new = np.isin(ids, self._top, invert=True)
         left = self._top[np.isin(self._top, ids, invert=True)]
         entered, self._top = ids[is_new], ids
@@ -92,6 +103,20 @@ class ChangeTracker:
             "moved": self._ranked(moved, view.ranks.of(moved)),
             "truncated": len(first) < len(drifted) or len(changes.ids) < changes.found,
         }
+
+    def _places(self, view: View) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Ids and ranks at the top. Raises UnknownSet."""
+        if self._subscription.among is None:
+            return view.ranks.top(self._subscription.top)
+        ids = view.members(self._graph, self._subscription.among)
+        return view.top_of(ids, self._subscription.top)
+
+    def _forget_others(self, members: NDArray[np.int64]) -> None:
+        """Vertices that left the set are no longer followed."""
+        if self._in_snapshots:
+            here = set(members.tolist())
+            for vertex in [vertex for vertex in self._in_snapshots if vertex not in here]:
+                del self._in_snapshots[vertex]
 
     def _tell(self, ids: NDArray[np.int64]) -> None:
         self._told.tell(self.view.ranks, ids)
@@ -116,3 +141,39 @@ class ChangeTracker:
         return [
             {"vertex": key, "rank": rank} for key, rank in zip(keys, ranks.tolist(), strict=True)
         ]
+
+
+class _SetReference:
+    """The rank last told of each vertex of a set, like gpu.RankReference, but on the host. A vertex
+    that joins the set has rank 0.
+    """
+
+    def __init__(self, members: NDArray[np.int64], ranks: Ranks) -> None:
+        self._members = members
+        self._told = ranks.of(members)
+
+    def follow(self, members: NDArray[np.int64]) -> None:
+        """Later calls are about these vertices, ascending."""
+        if members is self._members:
+            return
+        told = np.zeros(len(members))
+        here = np.isin(members, self._members, assume_unique=True)
+        told[here] = self.of(members[here])
+        self._members, self._told = members, told
+
+    def of(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[len(ids)]: the rank last told of each id."""
+        return np.asarray(self._told[np.searchsorted(self._members, ids)])
+
+    def tell(self, ranks: Ranks, ids: NDArray[np.int64]) -> None:
+        """The vertices with these ids were told their ranks; some may have left the set."""
+        ids = ids[np.isin(ids, self._members)]
+        self._told[np.searchsorted(self._members, ids)] = ranks.of(ids)
+
+    def changes(self, ranks: Ranks, threshold: float, most: int) -> RankChanges:
+        """As gpu.RankReference.changes."""
+        values = ranks.of(self._members)
+        difference = np.abs(values - self._told)
+        changed = np.flatnonzero(difference > threshold * self._told)
+        largest = changed[np.argsort(-difference[changed], kind="stable")[:most]]
+        return RankChanges(len(changed), self._members[largest], values[largest])

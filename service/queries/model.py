@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from time import perf_counter
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -79,6 +79,10 @@ class WatchedQuery(BaseModel):
             raise InvalidValue(field, "all 0", "not all 0")
         return PersonalizedQuery(ids, weights, self.k, self.method, self.target_error)
 
+    def known(self, keys: KeyTable, vertices: int) -> tuple[WatchedQuery, list[Any]]:  # noqa: ARG002
+        """The query without the unknown seeds that it ignores, and these. Raises InvalidValue."""
+        return self, []
+
 
 class KeyedQuery(WatchedQuery):
     """A personalized query."""
@@ -88,9 +92,24 @@ class KeyedQuery(WatchedQuery):
         description="`error`, or `settled-top-k`: stop once the k places are proven",
         json_schema_extra=ONE_OF_TARGETS,
     )
+    unknown: Literal["error", "ignore"] = Field(
+        default="error",
+        description="`ignore`: a seed that is no vertex is left out, and named in the answer",
+    )
 
     def by_ids(self, graph: str, keys: KeyTable, vertices: int, field: str) -> PersonalizedQuery:
         return replace(super().by_ids(graph, keys, vertices, field), target=self.target)
+
+    def known(self, keys: KeyTable, vertices: int) -> tuple[WatchedQuery, list[Any]]:
+        if self.unknown == "error" or not self.seeds:
+            return self, []
+        seeds = [key_from_text(text, keys.kind, f"seeds[{text!r}]") for text in self.seeds]
+        ids = keys.lookup(pa.array(seeds, ARROW_TYPES[keys.kind]))
+        is_known = ((ids >= 0) & (ids < vertices)).tolist()
+        weights = zip(self.seeds.items(), is_known, strict=True)
+        left = {text: weight for (text, weight), known in weights if known}
+        ignored = [seed for seed, known in zip(seeds, is_known, strict=True) if not known]
+        return self.model_copy(update={"seeds": left}), ignored
 
 
 @dataclass(eq=False, slots=True)
@@ -99,12 +118,16 @@ class PendingQuery(Generic[Answer]):
 
     timeout  seconds for the answer, including the wait in the queue
     answer   cancelled if the client no longer waits
+    ignored  the unknown seeds of each query that were left out, once they are looked up
+    solved   the places of the queries that are solved, if some are not
     """
 
     queries: Sequence[WatchedQuery]
     timeout: float
     submitted: float = field(default_factory=perf_counter, kw_only=True)
     answer: Future[Answer] = field(default_factory=Future, kw_only=True)
+    ignored: list[list[Any]] = field(default_factory=list, kw_only=True)
+    solved: list[int] = field(default_factory=list, kw_only=True)
 
     @property
     def nbytes(self) -> int:
@@ -112,7 +135,7 @@ class PendingQuery(Generic[Answer]):
         return sum(len(seed) + 8 for query in self.queries for seed in query.seeds)
 
     def by_ids(self, graph: str, keys: KeyTable, vertices: int) -> list[PersonalizedQuery]:
-        """The queries by ids. Raises UnknownVertex, InvalidValue."""
+        """The queries to solve, by ids. Raises UnknownVertex, InvalidValue."""
         return [
             query.by_ids(graph, keys, vertices, f"{self.prefix(index)}seeds")
             for index, query in enumerate(self.queries)
@@ -121,6 +144,10 @@ class PendingQuery(Generic[Answer]):
     def prefix(self, index: int) -> str:  # noqa: ARG002
         """The prefix of one query's fields in errors."""
         return ""
+
+    def arranged(self, answers: list[Personalized]) -> list[Personalized]:
+        """The answers in the order of the queries."""
+        return answers
 
     def is_over(self) -> bool:
         """Whether it is answered or cancelled; fails it first if its time is over."""
@@ -142,17 +169,40 @@ class PendingQuery(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class QueryResponse:
-    """The answers of one request, all of one version. vertices: the keys of each answer."""
+    """The answers of one request, all of one version.
+
+    vertices  the keys of each answer
+    ignored   the unknown seeds of each query that were left out
+    """
 
     version: int
     revision: int
     answers: list[Personalized]
     vertices: list[list[Any]]
+    ignored: list[list[Any]]
 
 
 @dataclass(eq=False, slots=True)
 class QueryRequest(PendingQuery[QueryResponse]):
-    """Queries that are answered once, from a body."""
+    """Queries that are answered once, from a body. One whose seeds are all ignored has no ranks."""
+
+    def by_ids(self, graph: str, keys: KeyTable, vertices: int) -> list[PersonalizedQuery]:
+        by_ids = []
+        for index, query in enumerate(self.queries):
+            known, ignored = query.known(keys, vertices)
+            self.ignored.append(ignored)
+            if known.seeds or not ignored:
+                self.solved.append(index)
+                by_ids.append(known.by_ids(graph, keys, vertices, f"{self.prefix(index)}seeds"))
+        return by_ids
+
+    def arranged(self, answers: list[Personalized]) -> list[Personalized]:
+        found = dict(zip(self.solved, answers, strict=True))
+        no_ids, no_ranks = np.empty(0, np.int64), np.empty(0)
+        return [
+            found.get(index) or Personalized(no_ids, no_ranks, 0.0, 0, query.method, 0)
+            for index, query in enumerate(self.queries)
+        ]
 
     def prefix(self, index: int) -> str:
         return f"queries[{index}]."

@@ -20,7 +20,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
-from gpu import DeviceLost, Engine, InvalidValue, PersonalizedQuery, QueryBatch, Registration
+from gpu import (
+    DeviceLost,
+    Engine,
+    InvalidValue,
+    Personalized,
+    PersonalizedQuery,
+    QueryBatch,
+    Registration,
+)
 from service.queries.model import PendingQuery, QueryResponse
 from service.queries.view import View
 from service.vertex_keys import KeyTable
@@ -195,6 +203,9 @@ class QueryScheduler:
             except Exception as error:
                 request.fail(_named(error, request))
                 continue
+            if not by_ids:
+                self._succeed(request, [])
+                continue
             members.append((request, range(len(queries), len(queries) + len(by_ids))))
             queries += by_ids
         self._expected = len(members)
@@ -250,15 +261,24 @@ class QueryScheduler:
             answers = solve.job.take(places)
             if answers is None:
                 continue
-            version, revision = self._newest()
-            vertices = [self._keys.keys(answer.vertices).to_pylist() for answer in answers]
-            request.succeed(QueryResponse(version, revision, answers, vertices))
+            self._succeed(request, answers)
+
+    def _succeed(self, request: PendingQuery[QueryResponse], solved: list[Personalized]) -> None:
+        version, revision = self._newest()
+        answers = request.arranged(solved)
+        vertices = [self._keys.keys(answer.vertices).to_pylist() for answer in answers]
+        request.succeed(QueryResponse(version, revision, answers, vertices, request.ignored))
 
 
 def _named(error: Exception, request: PendingQuery[QueryResponse]) -> Exception:
     """An error of the engine's validation, its field named as in the request: the engine does not
     number the queries of a list of one.
     """
-    if isinstance(error, InvalidValue) and not error.field.startswith("queries["):
-        return InvalidValue(request.prefix(0) + error.field, error.value, error.requirement)
-    return error
+    if not isinstance(error, InvalidValue):
+        return error
+    if error.field.startswith("queries["):
+        number, _, field = error.field.removeprefix("queries[").partition("].")
+        field = request.prefix(request.solved[int(number)]) + field
+    else:
+        field = request.prefix(request.solved[0] if request.solved else 0) + error.field
+    return InvalidValue(field, error.value, error.requirement)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gpu import Ranks
+from service.errors import UnknownSet
 from service.queries.watched import WatchedResult
 from service.vertex_keys import KeyTable
 
@@ -65,6 +66,7 @@ class View:
     memory       bytes held for the graph at publication, by purpose
     watched      results of the watched queries by name; None in the view of a checkpoint, which has
                  not solved them yet
+    sets         ids of the vertices of each named set, ascending
     """
 
     version: int
@@ -76,6 +78,7 @@ class View:
     ranks: Ranks = field(repr=False)
     keys: KeyTable = field(repr=False)
     watched: Mapping[str, WatchedResult] | None = field(default_factory=dict, repr=False)
+    sets: Mapping[str, NDArray[np.int64]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def state(self) -> str:
@@ -117,3 +120,17 @@ class View:
         graph.
         """
         return self._top.places(offset, count)
+
+    def members(self, graph: str, name: str, field: str = "among") -> NDArray[np.int64]:
+        """The ids of a set's vertices. Raises UnknownSet, which names the `field`."""
+        if name not in self.sets:
+            raise UnknownSet(graph, name, field)
+        return self.sets[name]
+
+    def top_of(
+        self, ids: NDArray[np.int64], count: int, offset: int = 0
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Ids and ranks of places offset … offset+count-1 among the vertices `ids`, ascending."""
+        ranks = self.ranks.of(ids)
+        best = np.argsort(-ranks, kind="stable")[offset : offset + count]
+        return ids[best], ranks[best]

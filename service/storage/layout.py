@@ -28,8 +28,8 @@ A SQLite database (WAL); `application_id` marks a journal of liverank, `user_ver
 The chain and the checksums are there because SQLite has none: it does not notice a page that the
 disk returns with wrong bytes.
 
-Layout 2 had no weights in its payloads; everything else was the same. Layout 1 had no requests,
-chain and checksums, and `published` instead of `state`.
+Layout 2 had no weights and no sets of vertices in its payloads; everything else was the same.
+Layout 1 had no requests, chain and checksums, and `published` instead of `state`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse
 
-from gpu import InvalidValue
 from service.http.body import context_of, limit_of
 from service.http.dependencies import OpenGraph
 from service.http.openapi import problems
@@ -35,17 +34,13 @@ async def changes(
     limit: Annotated[
         int, Query(ge=2, le=MAX_CHANGES, description="vertices in an event; at least twice top")
     ] = 1000,
-    among: Annotated[
-        str | None, Query(description="reserved: sets of vertices do not exist yet")
-    ] = None,
+    among: Annotated[str | None, Query(description="name of a set: only its vertices")] = None,
     last_event_id: Annotated[
         str | None, Header(alias="Last-Event-ID", description="continue after this event")
     ] = None,
 ) -> Response:
     """An event for each published revision: who entered or left the top, and whose rank moved."""
-    if among is not None:
-        raise InvalidValue("among", among, "absent: sets of vertices do not exist yet")
-    subscription = Subscription(top, threshold, limit)
+    subscription = Subscription(top, threshold, limit, among)
     key = request.state.key
     limit_of(request).subscribe(context_of(request), graph.name, None if key is None else key.id)
     feed, subscribers = graph.pipeline.changes, subscribers_of(request)

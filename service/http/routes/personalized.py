@@ -85,8 +85,10 @@ async def personalized_many(
 
 def _encoded(found: QueryResponse) -> bytes:
     answers = [
-        answer_body(vertices, answer)
-        for vertices, answer in zip(found.vertices, found.answers, strict=True)
+        {**answer_body(vertices, answer), "ignored": ignored}
+        for vertices, answer, ignored in zip(
+            found.vertices, found.answers, found.ignored, strict=True
+        )
     ]
     return orjson.dumps({"version": found.version, "revision": found.revision, "answers": answers})
 

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
-from gpu import InvalidValue
 from service.errors import UnknownVertex
-from service.formats.decode import decode_batch
+from service.formats.decode import decode_vertices
 from service.http.body import read_body
 from service.http.conditional import (
     EXPORT_VARY,
@@ -96,11 +95,8 @@ async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedV
 def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
     """The keys in the body of a request. It is that of a batch with vertices only: one parser."""
     content_type = request.headers.get("content-type")
-    columns = decode_batch(content_type, body, kind, request.app.state.settings.max_body_bytes)
-    for field, edges in (("insert", columns.insert_sources), ("delete", columns.delete_sources)):
-        if len(edges):
-            raise InvalidValue(field, f"{len(edges)} edges", "absent: this call takes vertices")
-    return columns.vertices
+    limit = request.app.state.settings.max_body_bytes
+    return decode_vertices(content_type, body, kind, limit)
 
 
 @router.get("/graphs/{graph}/top", response_model=TopAnswer, responses=problems(404, 422, 504))
@@ -110,9 +106,14 @@ async def top(
     view: PublishedView,
     k: K = 10,
     offset: Annotated[int, Query(ge=0, description="places to skip")] = 0,
+    among: Annotated[str | None, Query(description="name of a set: only its vertices")] = None,
 ) -> Response:
     """The vertices of highest rank, best first; equal ranks in order of first appearance."""
-    if view.top_is_known(k, offset):
+    if among is not None:
+        ids = view.members(graph.name, among)
+        best, ranks = await asyncio.to_thread(view.top_of, ids, k, offset)
+        places = view.keys.keys(best).to_pylist(), ranks.tolist()
+    elif view.top_is_known(k, offset):
         places = view.top(k, offset)
     else:
         places = await asyncio.to_thread(view.top, k, offset)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Path, Request, Response
 
-from gpu import InvalidValue
-from service.errors import NotReady, UnknownWatched
+from gpu import InvalidValue, Personalized
+from service.errors import NotReady, UnknownVertex, UnknownWatched
 from service.http.body import parse_body, read_body
-from service.http.dependencies import OpenGraph, PublishedView, Timeout, result_of
+from service.http.dependencies import OpenGraph, PublishedView, Timeout, Vertex, result_of
 from service.http.openapi import body_of, problems
 from service.http.responses import json_response
 from service.http.route import Route
 from service.http.routes.personalized import answer_body
-from service.http.schemas import WatchedAnswer
+from service.http.routes.ranks import published
+from service.http.schemas import RankAnswer, WatchedAnswer
 from service.queries.model import WatchedQuery
 from service.queries.scheduler import WatchRequest
 from service.queries.view import View
+from service.vertex_keys import key_from_text
 
 router = APIRouter(tags=["personalized"], route_class=Route)
 
@@ -67,6 +69,24 @@ async def read_watched(graph: OpenGraph, name: Name, view: PublishedView) -> Res
     return json_response(_body(graph.name, view, name))
 
 
+@router.get(
+    "/graphs/{graph}/watched/{name}/ranks/{vertex:key}",
+    response_model=RankAnswer,
+    responses=problems(404, 422, 504, 507),
+)
+async def rank_in_watched(
+    graph: OpenGraph, name: Name, vertex: Vertex, view: PublishedView
+) -> Response:
+    """The rank of one of the k vertices of the answer."""
+    key = key_from_text(vertex, graph.options.keys)
+    watched = _watched(graph.name, view, name)
+    if key not in watched.vertices:
+        raise UnknownVertex(graph.name, key)
+    rank = float(watched.answer.ranks[watched.vertices.index(key)])
+    head = published(view) | {"error_bound": watched.answer.error_bound}
+    return json_response({"vertex": key, "rank": rank, **head})
+
+
 @router.delete("/graphs/{graph}/watched/{name}", status_code=204, responses=problems(404, 422))
 async def unwatch(graph: OpenGraph, name: Name) -> Response:
     """Removes a watched query."""
@@ -74,7 +94,14 @@ async def unwatch(graph: OpenGraph, name: Name) -> Response:
     return Response(status_code=204)
 
 
-def _body(graph: str, view: View, name: str) -> dict[str, Any]:
+class _Answered(NamedTuple):
+    query: WatchedQuery
+    vertices: list[Any]
+    answer: Personalized
+
+
+def _watched(graph: str, view: View, name: str) -> _Answered:
+    """Raises NotReady, UnknownWatched, and the error for which there is no answer."""
     if view.watched is None:
         raise NotReady(f"graph {graph!r} is being recovered")
     watched = view.watched.get(name)
@@ -82,6 +109,11 @@ def _body(graph: str, view: View, name: str) -> dict[str, Any]:
         raise UnknownWatched(graph, name)
     if watched.answer is None:
         raise watched.error or UnknownWatched(graph, name)
+    return _Answered(watched.query, watched.vertices, watched.answer)
+
+
+def _body(graph: str, view: View, name: str) -> dict[str, Any]:
+    watched = _watched(graph, view, name)
     return {
         "name": name,
         "version": view.version,

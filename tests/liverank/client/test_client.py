@@ -28,7 +28,7 @@ from liverank import (
     ServerError,
     ServerUnreachable,
 )
-from liverank.client import Receipt
+from liverank.client import Receipt, SetChange, Snapshot
 from tests.service.server import Server
 
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -93,6 +93,7 @@ def test_a_small_batch_is_sent_as_json_with_an_idempotency_key() -> None:
         "insert": [["a", "b"], ["b", "c"]],
         "delete": [["c", "d"]],
         "vertices": [],
+        "sets": {},
     }
     assert len(request.headers["idempotency-key"]) == 32
 
@@ -468,7 +469,8 @@ def test_triples_are_sent_with_what_they_do_to_present_edges() -> None:
         client.send("g", insert=[("a", "b", 0.5)], delete=[("c", "d")], on_conflict="add")
         client.insert("g", [("a", "b", 2)])
     first, second = server.requests
-    assert body_of(first) == {"insert": [["a", "b", 0.5]], "delete": [["c", "d"]], "vertices": []}
+    assert body_of(first)["insert"] == [["a", "b", 0.5]]
+    assert body_of(first)["delete"] == [["c", "d"]]
     assert first.url.params["on_conflict"] == "add"
     assert body_of(second)["insert"] == [["a", "b", 2]]
     assert "on_conflict" not in second.url.params
@@ -530,3 +532,33 @@ def test_a_stream_of_weighted_frames(server: Server) -> None:
             "weighted-stream", batches, source="from", target="to", weight="w"
         )
     assert [receipt.reweighted for receipt in receipts] == [0, 2, 2]
+
+
+# Sets of vertices
+
+
+def test_sets_are_changed_with_batches_and_read(server: Server) -> None:
+    edges = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
+    with Client(str(server.http.base_url)) as client:
+        client.create("with-sets")
+        client.insert("with-sets", edges)
+        assert client.put_set("with-sets", "mine", pd.Series(["d", "b"])).size == 2
+        changed = {"mine": SetChange(add=["new"], remove=["d"])}
+        frame = pl.DataFrame({"source": ["new"], "target": ["a"]})
+        receipt = client.send("with-sets", frame, sets=changed)
+        members = client.vertex_set("with-sets", "mine", min_version=receipt.version)
+        assert members.vertices == ["b", "new"]
+        assert set(client.top("with-sets", among="mine").to_dict()) == {"b", "new"}
+        first = next(client.changes("with-sets", among="mine", top=2))
+        assert isinstance(first, Snapshot)
+        assert {place.vertex for place in first.top} == {"b", "new"}
+        query = PersonalizedQuery({"a": 1, "nobody": 5}, unknown="ignore")
+        (answer,) = client.personalized_many("with-sets", [query]).answers
+        assert answer.ignored == ["nobody"]
+        watched = client.watch("with-sets", "a's", PersonalizedQuery({"a": 1}, k=2))
+        best = watched.ranks[0]
+        assert client.watched_rank("with-sets", "a's", best.vertex).rank == best.rank
+        client.drop_set("with-sets", "mine")
+        with pytest.raises(ServerError) as refused:
+            client.vertex_set("with-sets", "mine")
+        assert refused.value.status == 404

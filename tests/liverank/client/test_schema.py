@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from liverank.client import AsyncClient, Client, PersonalizedQuery, responses
+from liverank.client.batches import SetChange
 from liverank.client.call import Call, events, operation
 from liverank.client.calls import Calls
 from liverank.client.exports import MEDIA_TYPES, export
@@ -31,7 +32,7 @@ ARGUMENTS: dict[str, Any] = {
     "edges": [("a", "b")],
     "insert": [("a", "b")],
     "delete": [("a", "b")],
-    "queries": [PersonalizedQuery({"a": 1.0}, 3, "push", 0.1, "settled-top-k")],
+    "queries": [PersonalizedQuery({"a": 1.0}, 3, "push", 0.1, "settled-top-k", "ignore")],
     "query": PersonalizedQuery({"a": 1.0}, 3, "push", 0.1),
     "damping": 0.5,
     "dangling": "self-loop",
@@ -40,6 +41,7 @@ ARGUMENTS: dict[str, Any] = {
     "storage": "float32",
     "keys": "integer",
     "weighted": True,
+    "directed": False,
     "weight": None,
     "on_conflict": "add",
     "k": 3,
@@ -53,6 +55,8 @@ ARGUMENTS: dict[str, Any] = {
     "threshold": 0.5,
     "limit": 10,
     "last_event_id": "e-1",
+    "among": "s",
+    "sets": {"s": SetChange(["a"], ["b"])},
     "source": None,
     "format": "parquet",
     "direction": "in",
@@ -68,9 +72,6 @@ NEGOTIATED = {"Content-Type", "Accept", "Accept-Encoding"}
 
 SHORTHANDS = {"append": "send", "insert": "send", "delete": "send"}
 """Other ways to send a batch."""
-
-RESERVED = {"among"}
-"""Parameters that the server refuses."""
 
 WITHOUT = {"delete": {"on_conflict"}}
 """Parameters that mean nothing to one of the other ways to send a batch."""
@@ -115,7 +116,7 @@ def test_every_parameter_of_the_api_can_be_given_and_no_other(name: str) -> None
         for each in endpoint.get("parameters", [])
         if each["in"] in ("query", "header") and each["name"] != "authorization"
     }
-    declared -= RESERVED | WITHOUT.get(name, set())
+    declared -= WITHOUT.get(name, set())
     sent = set(call.query) | (set(call.headers) - NEGOTIATED)
     assert sent == declared
 
@@ -229,6 +230,7 @@ def _json_types(schema: dict[str, Any], components: dict[str, Any]) -> set[str]:
         (responses.KeyKind, ("GraphRequest", "keys")),
         (responses.Method, ("KeyedQuery", "method")),
         (responses.Target, ("KeyedQuery", "target")),
+        (responses.Unknown, ("KeyedQuery", "unknown")),
         (responses.Scope, ("ApiKeyRequest", "scope")),
     ],
 )
@@ -239,7 +241,7 @@ def test_the_choices_are_those_of_the_api(literal: Any, place: tuple[str, str]) 
 
 def test_defaults_of_a_query_are_those_of_the_api() -> None:
     assert msgspec.json.encode(PersonalizedQuery({"a": 1.0})) == b'{"seeds":{"a":1.0}}'
-    for name in ("k", "method", "target_error", "target"):
+    for name in ("k", "method", "target_error", "target", "unknown"):
         declared = SCHEMAS["KeyedQuery"]["properties"][name].get("default")
         assert getattr(PersonalizedQuery({"a": 1.0}), name) == declared
 

@@ -27,6 +27,7 @@ def test_a_graph_named_default_exists_from_the_start(server: Server) -> None:
         "storage": "float64",
         "keys": "string",
         "weighted": False,
+        "directed": True,
     }
 
 

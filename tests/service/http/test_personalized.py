@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 from service.errors import NotAnsweredInTime, StorageFailed
-from service.http.schemas import PersonalizedAnswer, PersonalizedAnswers, Receipt, WatchedAnswer
+from service.http.schemas import (
+    PersonalizedAnswer,
+    PersonalizedAnswers,
+    RankAnswer,
+    Receipt,
+    WatchedAnswer,
+)
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.writer import Writer
 from service.queries.model import KeyedQuery, QueryRequest
@@ -348,3 +354,52 @@ def _fail_to_open(data: Path, failures: list[Exception]) -> None:
         failures.append(error)
     finally:
         catalog.close()
+
+
+def test_unknown_seeds_can_be_ignored(server: Server) -> None:
+    path = server.new_graph()
+    insert = [["a", "b"], ["b", "c"], ["c", "a"], ["c", "b"]]
+    server.http.post(f"{path}/batches", json={"insert": insert}).raise_for_status()
+
+    def ask(*queries: dict[str, Any]) -> dict[str, Any]:
+        answer = server.http.post(f"{path}/personalized", json={"queries": queries})
+        if answer.status_code == 200:
+            PersonalizedAnswers.model_validate_json(answer.content)
+        document: dict[str, Any] = answer.json()
+        return document
+
+    seeds = {"a": 1.0, "nobody": 7.0, "b": 3.0, "none": 1.0}
+    known = {"seeds": {"a": 1.0, "b": 3.0}}
+    ignoring = {"seeds": seeds, "unknown": "ignore"}
+    nothing = {"seeds": {"nobody": 1.0}, "unknown": "ignore", "method": "push"}
+    one, none, two = ask(ignoring, nothing, known)["answers"]
+    assert (one["ignored"], one["ranks"]) == (["nobody", "none"], two["ranks"])
+    assert two["ignored"] == []
+    empty = {"ranks": [], "error_bound": 0.0, "settled": 0, "method": "push", "iterations": 0}
+    assert none == {**empty, "ignored": ["nobody"]}
+    assert ask(nothing)["answers"] == [none]
+
+    for queries, status, field in (
+        ((known, {"seeds": seeds}), 404, "queries[1].seeds"),
+        ((nothing, {**ignoring, "method": "guess"}), 422, "queries[1].method"),
+        ((nothing, known, {**ignoring, "method": "guess"}), 422, "queries[2].method"),
+        (({"seeds": {}, "unknown": "ignore"},), 422, "queries[0].seeds"),
+        (({**ignoring, "unknown": "drop"},), 422, "queries.unknown"),
+    ):
+        refused = ask(*queries)
+        assert (refused["status"], refused["field"]) == (status, field)
+    assert server.http.put(f"{path}/watched/w", json=ignoring).status_code == 422
+
+
+def test_the_rank_of_one_vertex_of_a_watched_query(server: Server) -> None:
+    path = server.new_graph()
+    insert = [["a", "b"], ["b", "c/d"], ["c/d", "a"], ["e", "a"]]
+    server.http.post(f"{path}/batches", json={"insert": insert}).raise_for_status()
+    watched = server.http.put(f"{path}/watched/w", json={"seeds": {"a": 1}, "k": 3}).json()
+    for place in watched["ranks"]:
+        answer = server.http.get(f"{path}/watched/w/ranks/{place['vertex']}")
+        RankAnswer.model_validate_json(answer.content)
+        expected = {name: watched[name] for name in ("version", "revision", "error_bound")}
+        assert answer.json() == {**place, **expected}
+    for url in ("watched/w/ranks/e", "watched/w/ranks/nobody", "watched/none/ranks/a"):
+        assert server.http.get(f"{path}/{url}").status_code == 404

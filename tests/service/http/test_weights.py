@@ -238,3 +238,34 @@ def test_reweighted_edges_are_counted_in_the_metrics(server: Server) -> None:
     graph = path.removeprefix("/graphs/")
     line = f'liverank_edges_total{{change="reweighted",graph="{graph}"}} 1.0'
     assert line in server.http.get("/metrics").text.splitlines()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_undirected_graph_is_that_of_networkx(server: Server, weighted: bool) -> None:
+    path = server.new_graph(directed=False, weighted=weighted, target_error=1e-9)
+    assert server.http.get(path).json()["options"]["directed"] is False
+    rows = [("a", "b", 2.0), ("c", "b", 0.5), ("c", "c", 4.0), ("d", "a", 1.0)]
+    size = 3 if weighted else 2
+    receipt = post(server, path, json={"insert": [row[:size] for row in rows]})
+    assert counts(receipt) == (4, 0, 0, 0, 0)
+    graph = nx.Graph()
+    graph.add_weighted_edges_from(rows)
+    weight = "weight" if weighted else None
+
+    def check() -> None:
+        assert server.http.get(path).json()["edges"] == graph.number_of_edges()
+        exact = nx.pagerank(graph, weight=weight, tol=1e-12, max_iter=1000)
+        found = ranks_of(server, path)
+        assert sum(abs(found[key] - exact[key]) for key in exact) < 1e-7
+
+    check()
+    # the other way round it is the same edge
+    again = [("b", "a", 3.0), ("b", "c", 0.5), ("e", "d", 1.0), ("d", "e", 5.0)]
+    receipt = post(server, path, json={"insert": [row[:size] for row in again]})
+    assert counts(receipt) == ((1, 2, 1, 0, 0) if weighted else (1, 3, 0, 0, 0))
+    graph.add_weighted_edges_from(again)
+    check()
+    receipt = post(server, path, json={"delete": [["b", "a"], ["a", "d"], ["x", "y"]]})
+    assert counts(receipt) == (0, 0, 0, 2, 1)
+    graph.remove_edges_from([("a", "b"), ("a", "d")])
+    check()

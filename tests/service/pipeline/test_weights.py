@@ -144,3 +144,26 @@ def test_a_backup_has_the_weights(tmp_path: Path, captured: bool) -> None:
     assert restore(saved, again) == copied
     with working(again / "graphs" / "heavy", weighted=True) as pipeline:
         assert weights_in(pipeline) == AFTER
+
+
+def test_a_restart_of_an_undirected_graph_has_each_edge_once(tmp_path: Path) -> None:
+    options = {"weighted": True, "directed": False}
+    with working(tmp_path, **options) as pipeline:
+        send(pipeline, weighted_batch([("a", "b", 2.0), ("c", "b", 0.5)]))
+        pipeline.checkpoint().result(60)
+        together(
+            pipeline,
+            [weighted_batch([("b", "a", 3.0)]), weighted_batch([("c", "c", 1.0), ("d", "a", 1.0)])],
+        )
+        send(pipeline, weighted_batch([("b", "c", 0.5)], on_conflict="add"))
+        weights = weights_in(pipeline)
+    assert {frozenset(pair): weight for pair, weight in weights.items()} == {
+        frozenset("ab"): 3.0,
+        frozenset("bc"): 1.0,
+        frozenset("c"): 1.0,
+        frozenset("ad"): 1.0,
+    }
+    assert len(weights) == 4
+    with working(tmp_path, **options) as pipeline:
+        assert weights_in(pipeline) == weights
+        assert pipeline.view.edges == 4

@@ -52,6 +52,7 @@ def assert_served(server: Server) -> None:
         "storage": "float64",
         "keys": "string",
         "weighted": False,
+        "directed": True,
     }
     papers = http.get("/graphs/papers").json()
     assert (papers["version"], papers["vertices"], papers["edges"]) == (1, 3, 4)

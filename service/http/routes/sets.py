@@ -1,0 +1,102 @@
+"""Named sets of vertices, which batches change."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Path, Request, Response
+
+from service.catalog import Graph
+from service.formats.columns import EdgeColumns, SetChange
+from service.formats.decode import decode_vertices
+from service.formats.sets import MAX_SET_NAME, check_name
+from service.formats.values import EMPTY
+from service.http.body import read_body, release_body
+from service.http.dependencies import OpenGraph, PublishedView
+from service.http.openapi import body_of, problems
+from service.http.responses import encoded_response, json_response
+from service.http.route import Route
+from service.http.schemas import SetAnswer, SetMembers, VerticesRequest
+from service.pipeline.batch import Batch
+from service.pipeline.limits import check_size
+from service.queries.view import View
+from service.settings import Settings
+
+router = APIRouter(tags=["sets"], route_class=Route)
+
+Name = Annotated[
+    str,
+    Path(
+        description="name of a set",
+        json_schema_extra={"minLength": 1, "maxLength": MAX_SET_NAME},
+    ),
+]
+
+
+@router.put(
+    "/graphs/{graph}/sets/{name}",
+    response_model=SetAnswer,
+    responses=problems(404, 408, 413, 415, 422, 429, 500, 507),
+    openapi_extra=body_of(VerticesRequest),
+)
+async def put_set(request: Request, graph: OpenGraph, name: Name) -> Response:
+    """Creates the set, or gives it other vertices. This is a batch, with a version."""
+    check_name(name, "name")
+    body = await read_body(request)
+    content_type = request.headers.get("content-type")
+    settings: Settings = request.app.state.settings
+    limit = settings.max_body_bytes
+    vertices = await asyncio.to_thread(
+        decode_vertices, content_type, body, graph.options.keys, limit
+    )
+    release_body(request)
+    receipt = await _change(graph, settings, name, SetChange(vertices, vertices[:0], "replace"))
+    published = {name: receipt[name] for name in ("version", "revision")}
+    return json_response({"name": name, "size": len(vertices.unique()), **published})
+
+
+@router.get(
+    "/graphs/{graph}/sets/{name}", response_model=SetMembers, responses=problems(404, 422, 504)
+)
+async def read_set(graph: OpenGraph, name: Name, view: PublishedView) -> Response:
+    """The vertices of a set, in order of first appearance."""
+    return encoded_response(await asyncio.to_thread(_encoded, graph.name, name, view))
+
+
+@router.delete(
+    "/graphs/{graph}/sets/{name}", status_code=204, responses=problems(404, 422, 429, 500, 507)
+)
+async def drop_set(request: Request, graph: OpenGraph, name: Name) -> Response:
+    """Removes a set; its vertices stay. This is a batch, with a version."""
+    graph.pipeline.view.members(graph.name, name, "name")
+    nothing = EMPTY[graph.options.keys]
+    settings: Settings = request.app.state.settings
+    await _change(graph, settings, name, SetChange(nothing, nothing, "drop"))
+    return Response(status_code=204)
+
+
+async def _change(graph: Graph, settings: Settings, name: str, change: SetChange) -> dict[str, Any]:
+    """Changes a set as a whole; returns the receipt."""
+    no = EMPTY[graph.options.keys]
+    columns = EdgeColumns(no, no, no, no, no, sets={name: change})
+    check_size(columns, settings.max_batch_edges, settings.max_key_bytes)
+    ranked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    batch = await asyncio.to_thread(Batch.of, columns, b"", graph.options.strategy)
+    graph.pipeline.submit(batch, ranked=ranked)
+    receipt: dict[str, Any] = orjson.loads(await ranked)
+    return receipt
+
+
+def _encoded(graph: str, name: str, view: View) -> bytes:
+    ids = view.members(graph, name, "name")
+    return orjson.dumps(
+        {
+            "name": name,
+            "size": len(ids),
+            "version": view.version,
+            "revision": view.revision,
+            "vertices": view.keys.keys(ids).to_pylist(),
+        }
+    )
