@@ -21,6 +21,7 @@ Storage = Literal["float64", "float32"]
 BackendName = Literal["auto", "cpu", "cuda"]
 VertexOrder = Literal["auto", "degree", "given"]
 OnConflict = Literal["replace", "add"]
+Form = Literal["accelerated", "published"]
 
 Ids = NDArray[np.int32]
 Ranking = NDArray[np.float64]
@@ -54,6 +55,8 @@ class Options:
     frontier_tolerance  τ_f: a relative change above it makes a vertex's out-neighbours affected
     prune_tolerance     τ_p: a relative change up to it makes a vertex leave the affected set
     max_iterations      the most sweeps of one solve
+    form                how the published strategies run: ``accelerated``, by our sweeps and steps,
+                        or as ``published`` (gpu.pagerank.published), for which storage is float64
     weighted            whether edges have weights: an edge of u is then followed with the
                         probability w(u,v) / Σw (``networkx.pagerank(weight=…)``). The loops of
                         ``self-loop`` have the weight 1
@@ -71,6 +74,7 @@ class Options:
     max_iterations: int = 500
     vertex_order: VertexOrder = "auto"
     weighted: bool = False
+    form: Form = "accelerated"
 
     def __post_init__(self) -> None:
         for name, low, high, requirement in (
@@ -94,6 +98,10 @@ class Options:
                 self.target_error,
                 f"at least {LEAST_SINGLE_ERROR} where storage is 'float32'",
             )
+        if self.form not in get_args(Form):
+            raise InvalidValue("form", self.form, "'accelerated' or 'published'")
+        if self.storage == "float32" and self.form == "published":
+            raise InvalidValue("form", self.form, "'accelerated' where storage is 'float32'")
         if self.vertex_order not in get_args(VertexOrder):
             raise InvalidValue("vertex_order", self.vertex_order, "'auto', 'degree' or 'given'")
         if not isinstance(self.weighted, bool):
@@ -262,7 +270,9 @@ class Result:
     error_bound       proven upper bound on the L1 distance to the exact ranks, in [0, 2]
     converged         whether the strategy's own stop rule was met within max_iterations
     mark_seconds      time to find the affected vertices
-    solve_seconds     time of the iterations and of the certificate, from where marking ended
+    solve_seconds     time of the iterations; in the accelerated form of the certificate too
+    certify_seconds   time of the certificate in the published form
+    form              the form that ran
     """
 
     strategy: str
@@ -272,6 +282,8 @@ class Result:
     converged: bool
     mark_seconds: float
     solve_seconds: float
+    certify_seconds: float = 0.0
+    form: Form = "accelerated"
 
 
 @dataclass(frozen=True, slots=True)

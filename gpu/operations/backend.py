@@ -16,6 +16,7 @@ from gpu.operations.frontier import FrontierOperations
 from gpu.operations.generate import GenerateOperations
 from gpu.operations.graph import GraphOperations
 from gpu.operations.multivector import MultivectorOperations
+from gpu.operations.published import PublishedOperations
 from gpu.operations.rebuild import RebuildOperations
 from gpu.operations.residual import ResidualOperations
 from gpu.operations.select import SelectOperations
@@ -45,6 +46,7 @@ class Backend:
     graph: GraphOperations
     rebuild: RebuildOperations
     frontier: FrontierOperations
+    published: PublishedOperations
     residual: ResidualOperations
     sweeps: SweepOperations
     multivector: MultivectorOperations

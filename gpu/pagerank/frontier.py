@@ -19,16 +19,19 @@ _BACKWARD_PART = 8
 
 
 class TouchedVertices:
-    """What batches touched since the last solve: all that marking needs, on the device."""
+    """What batches touched since the last solve: all that marking needs, on the device.
+
+    sources, removed_targets  integer[…] of each batch: see GraphUpdate
+    """
 
     def __init__(self) -> None:
-        self._sources: list[Array] = []
-        self._removed_targets: list[Array] = []
+        self.sources: list[Array] = []
+        self.removed_targets: list[Array] = []
 
     def add(self, update: GraphUpdate) -> None:
         """Records a batch."""
-        self._sources.append(update.sources)
-        self._removed_targets.append(update.removed_targets)
+        self.sources.append(update.sources)
+        self.removed_targets.append(update.removed_targets)
 
     def mark_affected(self, graph: DynamicGraph, strategy: Strategy, flags: Array) -> Array:
         """int32[k]: the initially affected vertices.
@@ -41,10 +44,10 @@ class TouchedVertices:
         targets.
         """
         xp = graph.backend.xp
-        if not self._sources:
+        if not self.sources:
             return xp.zeros(0, np.int32)
-        sources = xp.unique(xp.concatenate(self._sources))
-        targets = xp.unique(xp.concatenate(self._removed_targets)).astype(np.int32)
+        sources = xp.unique(xp.concatenate(self.sources))
+        targets = xp.unique(xp.concatenate(self.removed_targets)).astype(np.int32)
         affected = graph.backend.frontier.expand_forward(graph.view, sources, flags)
         targets = targets[flags[targets] == 0]
         flags[targets] = 1

@@ -8,9 +8,10 @@ Incrementally Expanding DF-P PageRank" (2024), algorithms 1 and 2; dynamic-trave
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from gpu.errors import InvalidValue
+from gpu.types import Form, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +62,26 @@ def strategy_named(name: str) -> Strategy:
     if name not in TABLE:
         raise InvalidValue("strategy", name, "one of " + ", ".join(STRATEGIES))
     return TABLE[name]
+
+
+def forms_of(strategy: Strategy, options: Options) -> tuple[Form, ...]:
+    """The forms in which a strategy can run on a graph, the default first."""
+    if strategy.affected == "residual" or options.storage == "float32":
+        return ("accelerated",)
+    first: Form = options.form
+    return (first, "accelerated" if first == "published" else "published")
+
+
+def form_named(name: Form | None, strategy: str, options: Options) -> Form:
+    """The form in which a strategy runs; None for the default. Raises InvalidValue for a form that
+    it does not have.
+    """
+    if name not in (None, *get_args(Form)):
+        raise InvalidValue("form", name, "one of " + ", ".join(get_args(Form)))
+    forms = forms_of(strategy_named(strategy), options)
+    if name is not None and name not in forms:
+        reason = (
+            "storage is 'float32'" if options.storage == "float32" else f"strategy is {strategy!r}"
+        )
+        raise InvalidValue("form", name, f"'accelerated' where {reason}")
+    return name or forms[0]

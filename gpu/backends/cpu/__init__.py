@@ -11,6 +11,7 @@ from gpu.backends.cpu.frontier import CpuFrontier
 from gpu.backends.cpu.generate import CpuGenerate
 from gpu.backends.cpu.graph import CpuGraph
 from gpu.backends.cpu.multivector import CpuMultivector
+from gpu.backends.cpu.published import CpuPublished
 from gpu.backends.cpu.rebuild import CpuRebuild
 from gpu.backends.cpu.residual import CpuResidual
 from gpu.backends.cpu.select import CpuSelect
@@ -29,6 +30,7 @@ def cpu_backend() -> Backend:
         graph=graph,
         rebuild=CpuRebuild(device, graph),
         frontier=CpuFrontier(),
+        published=CpuPublished(),
         residual=CpuResidual(),
         sweeps=CpuSweeps(),
         multivector=CpuMultivector(),

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from gpu.operations.csr import ALIGNMENT
 from gpu.operations.generate import FEISTEL_ROUNDS
+from gpu.operations.published import AFFECTED, PRUNED, TRACED
 from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT, SPARED_GROWTH
 from gpu.operations.update import COUNTERS, DELETE, INSERT, LOOP_REWEIGHTED, SCAN_TILE
 
@@ -88,6 +89,18 @@ TALLY = dict(zip(_TALLY_WIDTHS, accumulate(_TALLY_WIDTHS.values(), initial=0), s
 was counted, then the SUMS as float64, and the last θ. Counts with three positions use them in turn.
 """
 
+PUBLISHED_COUNTS = (
+    "LARGEST",
+    "LARGEST_RELATIVE",
+    "RECOMPUTED",
+    "EDGES",
+    "PRUNED",
+    "ITERATIONS",
+    "CONVERGED",
+    "DONE",
+)
+"""What published.cu counts, by position in a uint64 array; the first two are bits of a float64."""
+
 VALUES = {"float64": "double", "float32": "float"}
 """The C++ type of a vector over the vertices, by dtype."""
 
@@ -141,6 +154,11 @@ _FILES: dict[str, tuple[str, ...]] = {
         "highest_bound",
     ),
     "frontier": ("expand_forward", "expand_backward"),
+    "published": (
+        *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),
+        "send",
+        "end_iteration",
+    ),
     "resolve_update": (
         *(f"pack_keys<{ids}>" for ids in _IDS),
         "permute_keys",
@@ -191,7 +209,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
     **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
-    **dict.fromkeys(("select", "frontier", "generate"), ("common.cuh",)),
+    **dict.fromkeys(("select", "frontier", "published", "generate"), ("common.cuh",)),
     **dict.fromkeys(
         ("resolve_update", "apply_update", "rebuild", "weights"),
         ("common.cuh", "scan.cuh", "permutation.cuh"),
@@ -263,10 +281,14 @@ def _constants(weighted: bool) -> str:
         "QUEUED": QUEUED,
         "SOLVE_SHIFT": SOLVE_SHIFT,
         "FEISTEL_ROUNDS": FEISTEL_ROUNDS,
+        "AFFECTED": AFFECTED,
+        "PRUNED": PRUNED,
+        "TRACED": TRACED,
         "LOOP_REWEIGHTED": LOOP_REWEIGHTED,
     }
     ends = {end.upper(): place for place, end in enumerate(PUSH_ENDS)}
     counters = {counter: place for place, counter in enumerate(COUNTERS)}
+    published = {count: place for place, count in enumerate(PUBLISHED_COUNTS)}
     return "\n".join(
         [
             f"inline constexpr bool WEIGHTED = {str(weighted).lower()};",
@@ -276,7 +298,12 @@ def _constants(weighted: bool) -> str:
             *(f"inline constexpr int {name} = {number};" for name, number in numbers.items()),
             *(
                 f"struct {name} {{ enum {{ {_listed(members)} }}; }};"
-                for name, members in (("Counter", counters), ("Tally", TALLY), ("PushEnd", ends))
+                for name, members in (
+                    ("Counter", counters),
+                    ("Tally", TALLY),
+                    ("PushEnd", ends),
+                    ("PublishedCount", published),
+                )
             ),
             f"#define LANES_OF_GROUPS {str(BIN_LANES[::-1])[1:-1]}",
         ]
