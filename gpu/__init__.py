@@ -23,6 +23,8 @@ from gpu.types import (
     PersonalizedQuery,
     Result,
     Storage,
+    Trace,
+    TraceStep,
 )
 
 __all__ = [
@@ -53,4 +55,6 @@ __all__ = [
     "Snapshot",
     "StagingBuffer",
     "Storage",
+    "Trace",
+    "TraceStep",
 ]

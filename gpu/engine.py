@@ -177,12 +177,14 @@ class Engine:
         self._watched.perturb(update)
         return update
 
-    def update(self, strategy: str = "auto", form: Form | None = None) -> Result:
+    def update(
+        self, strategy: str = "auto", form: Form | None = None, trace: bool = False
+    ) -> Result:
         """Brings the ranks up to date with everything applied since the last update.
 
-        strategy  a name in STRATEGIES
-        form      default: the graph's, if the strategy has it
-        Raises InvalidValue for others.
+        strategy  a name in STRATEGIES. Raises InvalidValue for any other
+        form      default: the graph's. Raises InvalidValue for one that the strategy does not have
+        trace     whether the result says what each iteration did
         """
         row, form = strategy_named(strategy), form_named(form, strategy, self.options)
         with self._device():
@@ -191,7 +193,7 @@ class Engine:
                 for stage in ("mark", "solve", "certify"):
                     self._timer.end(stage)
                 return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0, form=form)
-            solver = solver_of(self._iterate, row, form)
+            solver = solver_of(self._iterate, row, form, trace)
             solver.mark(self._touched)
             self._timer.end("mark")
             solved = solver.solve()
@@ -207,6 +209,7 @@ class Engine:
             error_bound=self._error_bound,
             converged=solved.converged,
             form=form,
+            trace=solver.trace(),
             **{f"{stage}_seconds": time for stage, time in seconds.items()},
         )
 

@@ -70,17 +70,13 @@ class PublishedResult:
 
     converged  whether the last iteration met the tolerance
     rhs_scale  β of the last iteration
-    trace      of the iterations, the first TRACED at most; None if it was not asked for
+    trace      of the iterations, the first TRACED_STEPS at most; None if it was not asked for
     """
 
     iterations: int
     converged: bool
     rhs_scale: float
     trace: IterationTrace | None
-
-
-TRACED = 1000
-"""The most iterations of a trace."""
 
 
 class PublishedOperations(ABC):

@@ -10,6 +10,7 @@ from gpu.operations.frontier import Frontier
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.strategies import Solved, Strategy
+from gpu.types import TraceStep
 
 _SPARSE_PART = 16
 """Fewer vertices than one in this many are processed as a list, more as flags over all."""
@@ -126,15 +127,21 @@ def solve_affected(
             frontier,
         )
         converged = result.largest_change <= options.tolerance * float(iterate.certificate.mass)
+        joined, recomputed = 0, rows
         if strategy.expands and not converged:
             joining = _expand(graph, result.expanding, flags, frontier.expanding)
             before.save(joining)
+            joined = len(joining)
             count = len(result.remaining) + len(joining)
             if count * _SPARSE_PART > graph.vertices:
                 rows = operations.compact_rows(flags, graph.in_rows(), in_lengths)
             else:
                 rows = operations.rows_of(xp.concatenate([result.remaining, joining]), in_lengths)
             converged = count == 0
+        if iterate.trace is not None:
+            edges = int(in_lengths[recomputed.order].sum(dtype=np.int64))
+            pruned = recomputed.count - len(result.remaining)
+            iterate.trace.append(TraceStep("iteration", 1, recomputed.count, edges, joined, pruned))
     flags[rows.order] = 0
     return Solved(iterations, before.update_residual(), converged)
 

@@ -14,18 +14,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.operations.published import AFFECTED, Marks, Rule
+from gpu.operations.published import AFFECTED, IterationTrace, Marks, Rule
 from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.strategies import Solved, Strategy
+from gpu.types import Trace, TraceStep
 
 
 class PublishedSolver:
     """One solve: `mark`, then `solve`, then `certify`, each timed as a stage of its own."""
 
-    def __init__(self, iterate: GlobalIterate, strategy: Strategy, traced: bool = False) -> None:
-        self._iterate, self._strategy, self._traced = iterate, strategy, traced
+    def __init__(self, iterate: GlobalIterate, strategy: Strategy) -> None:
+        self._iterate, self._strategy = iterate, strategy
+        self._traced = iterate.trace is not None
         self._marks: Marks | None = None
+        self._affected = iterate.graph.vertices
+        self._steps: IterationTrace | None = None
 
     def mark(self, touched: TouchedVertices) -> None:
         """Marks the initially affected vertices (algorithm 5)."""
@@ -47,6 +51,8 @@ class PublishedSolver:
                 marks.expanding[sources] = 1
             graph.backend.published.expand(graph.view, graph.outgoing.partition(), marks)
         self._marks = marks
+        if self._traced:
+            self._affected = int((marks.states != 0).sum())
 
     def solve(self) -> Solved:
         """Iterates until the stop rule is met."""
@@ -79,7 +85,7 @@ class PublishedSolver:
             rule,
             self._traced,
         )
-        iterate.rhs_scale = result.rhs_scale
+        iterate.rhs_scale, self._steps = result.rhs_scale, result.trace
         touched = graph.vertices if marks is None else int((marks.states != 0).sum())
         return Solved(result.iterations, touched, result.converged)
 
@@ -87,3 +93,19 @@ class PublishedSolver:
         """Computes the residual; returns the bound that it proves, without changing y or β."""
         self._iterate.recompute_residual()
         return self._iterate.mean_corrected_bound(np.inf)
+
+    def trace(self) -> Trace | None:
+        """What was done, if that is traced."""
+        if self._steps is None:
+            return None
+        vertices, edges, pruned, largest = (column.tolist() for column in self._steps)
+        following = [*vertices[1:], None]
+        joined = [
+            0 if after is None else after - before + left
+            for before, left, after in zip(vertices, pruned, following, strict=True)
+        ]
+        steps = [
+            TraceStep("iteration", 1, *columns)
+            for columns in zip(vertices, edges, joined, pruned, largest, strict=True)
+        ]
+        return Trace.of(self._affected, steps)

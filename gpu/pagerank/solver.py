@@ -14,7 +14,7 @@ from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.strategies import Solved, Strategy
 from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
-from gpu.types import Form
+from gpu.types import Form, Trace
 
 _USELESS_BOUND = 0.5
 """An error bound above it means that the old ranks are no better than none."""
@@ -47,11 +47,24 @@ class AcceleratedSolver:
         """The error bound."""
         return self._iterate.error_bound
 
+    def trace(self) -> Trace | None:
+        """What was done, if that is traced."""
+        iterate, affected = self._iterate, self._affected
+        if iterate.trace is None:
+            return None
+        return Trace.of(
+            iterate.graph.vertices if affected is None else len(affected), iterate.trace
+        )
+
 
 def solver_of(
-    iterate: GlobalIterate, strategy: Strategy, form: Form
+    iterate: GlobalIterate, strategy: Strategy, form: Form, traced: bool
 ) -> AcceleratedSolver | PublishedSolver:
-    """What runs a strategy in a form that it has."""
+    """What runs a strategy in a form that it has.
+
+    traced  whether its `trace` says what it did
+    """
+    iterate.trace = [] if traced else None
     if form == "published":
         return PublishedSolver(iterate, strategy)
     return AcceleratedSolver(iterate, strategy)

@@ -13,13 +13,13 @@ from gpu.operations.device import Array
 from gpu.operations.published import (
     AFFECTED,
     PRUNED,
-    TRACED,
     IterationTrace,
     Marks,
     PublishedOperations,
     PublishedResult,
     Rule,
 )
+from gpu.types import TRACED_STEPS
 
 _LARGEST, _LARGEST_RELATIVE, _RECOMPUTED, _EDGES, _PRUNED, _SUMS = range(6)
 
@@ -163,7 +163,7 @@ class CpuPublished(PublishedOperations):
             )
             _send(graph.vertices, values, graph.degree, states, contributions, dangling)
             converged = bool(sums[:, _LARGEST].max() <= rule.tolerance)
-            if traced and len(trace) < TRACED:
+            if traced and len(trace) < TRACED_STEPS:
                 largest = float(sums[:, _LARGEST_RELATIVE].max())
                 counts = sums[:, [_RECOMPUTED, _EDGES, _PRUNED]].sum(axis=0)
                 trace.append([*counts.tolist(), largest])

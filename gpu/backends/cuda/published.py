@@ -21,13 +21,13 @@ from gpu.backends.cuda.launcher import Launcher, blocks_for, grid_blocks, pointe
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
 from gpu.operations.published import (
-    TRACED,
     IterationTrace,
     Marks,
     PublishedOperations,
     PublishedResult,
     Rule,
 )
+from gpu.types import TRACED_STEPS
 
 _AHEAD = 8
 """Iterations that are issued before the host reads whether they have ended."""
@@ -64,7 +64,7 @@ class CudaPublished(PublishedOperations):
         xp, device = self._launch.xp, self._launch.device
         counts = xp.zeros(len(PUBLISHED_COUNTS), np.uint64)
         scale = xp.full(1, rhs_scale)
-        trace = xp.zeros((TRACED, 4), np.uint64) if traced else None
+        trace = xp.zeros((TRACED_STEPS, 4), np.uint64) if traced else None
         blocks = grid_blocks(graph.vertices)
         dangling_sums = xp.empty(blocks)
         states, expanding = pointers(*(marks or (None, None)))

@@ -12,9 +12,10 @@ from itertools import accumulate
 
 from gpu.operations.csr import ALIGNMENT
 from gpu.operations.generate import FEISTEL_ROUNDS
-from gpu.operations.published import AFFECTED, PRUNED, TRACED
+from gpu.operations.published import AFFECTED, PRUNED
 from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT, SPARED_GROWTH
 from gpu.operations.update import COUNTERS, DELETE, INSERT, LOOP_REWEIGHTED, SCAN_TILE
+from gpu.types import TRACED_STEPS
 
 BLOCK, WARP = 256, 32
 """Threads of a block, unless a kernel says otherwise, and of a warp."""
@@ -283,7 +284,7 @@ def _constants(weighted: bool) -> str:
         "FEISTEL_ROUNDS": FEISTEL_ROUNDS,
         "AFFECTED": AFFECTED,
         "PRUNED": PRUNED,
-        "TRACED": TRACED,
+        "TRACED": TRACED_STEPS,
         "LOOP_REWEIGHTED": LOOP_REWEIGHTED,
     }
     ends = {end.upper(): place for place, end in enumerate(PUSH_ENDS)}
