@@ -6,7 +6,7 @@ It knows nothing of HTTP, keys, files or settings.
 from gpu.engine import Engine
 from gpu.errors import BackendUnavailable, DeviceLost, EngineError, InvalidValue, OutOfMemory
 from gpu.pagerank.ranks import RankReference, Ranks
-from gpu.pagerank.strategies import STRATEGIES
+from gpu.pagerank.strategies import STRATEGIES, Solve
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.resolve import METHODS, TARGETS
 from gpu.personalized.watched import Registration
@@ -53,6 +53,7 @@ __all__ = [
     "Registration",
     "Result",
     "Snapshot",
+    "Solve",
     "StagingBuffer",
     "Storage",
     "Trace",

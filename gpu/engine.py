@@ -27,7 +27,7 @@ from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.ranks import Ranks
 from gpu.pagerank.solver import solver_of, warm_up_acceleration
-from gpu.pagerank.strategies import STRATEGIES, form_named, forms_of, strategy_named
+from gpu.pagerank.strategies import STRATEGIES, Solve, forms_of, strategy_named
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import METHODS, ResolvedQuery
@@ -186,14 +186,14 @@ class Engine:
         form      default: the graph's. Raises InvalidValue for one that the strategy does not have
         trace     whether the result says what each iteration did
         """
-        row, form = strategy_named(strategy), form_named(form, strategy, self.options)
+        form = Solve(strategy, form).checked(self.options).form or "accelerated"
         with self._device():
             self._timer.begin()
             if self.vertices == 0:
                 for stage in ("mark", "solve", "certify"):
                     self._timer.end(stage)
                 return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0, form=form)
-            solver = solver_of(self._iterate, row, form, trace)
+            solver = solver_of(self._iterate, strategy_named(strategy), form, trace)
             solver.mark(self._touched)
             self._timer.end("mark")
             solved = solver.solve()

@@ -8,7 +8,7 @@ Incrementally Expanding DF-P PageRank" (2024), algorithms 1 and 2; dynamic-trave
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from gpu.errors import InvalidValue
 from gpu.types import Form, Options
@@ -72,16 +72,22 @@ def forms_of(strategy: Strategy, options: Options) -> tuple[Form, ...]:
     return (first, "accelerated" if first == "published" else "published")
 
 
-def form_named(name: Form | None, strategy: str, options: Options) -> Form:
-    """The form in which a strategy runs; None for the default. Raises InvalidValue for a form that
-    it does not have.
-    """
-    if name not in (None, *get_args(Form)):
-        raise InvalidValue("form", name, "one of " + ", ".join(get_args(Form)))
-    forms = forms_of(strategy_named(strategy), options)
-    if name is not None and name not in forms:
-        reason = (
-            "storage is 'float32'" if options.storage == "float32" else f"strategy is {strategy!r}"
-        )
-        raise InvalidValue("form", name, f"'accelerated' where {reason}")
-    return name or forms[0]
+class Solve(NamedTuple):
+    """How to rank: the arguments of Engine.update."""
+
+    strategy: str = "auto"
+    form: Form | None = None
+    trace: bool = False
+
+    def checked(self, options: Options) -> Solve:
+        """The same with the form that runs on a graph with these options. Raises InvalidValue for
+        an unknown strategy, and for a form that the strategy does not have.
+        """
+        forms = forms_of(strategy_named(self.strategy), options)
+        if self.form not in (None, *get_args(Form)):
+            raise InvalidValue("form", self.form, "one of " + ", ".join(get_args(Form)))
+        if self.form is not None and self.form not in forms:
+            single = options.storage == "float32"
+            reason = "storage is 'float32'" if single else f"strategy is {self.strategy!r}"
+            raise InvalidValue("form", self.form, f"'accelerated' where {reason}")
+        return self._replace(form=self.form or forms[0])

@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from gpu import Engine, Options
+from gpu import Engine, Options, Solve
 from service.errors import NotReady
 from service.formats.columns import EdgeColumns
 from service.formats.edge_list import EdgeList
@@ -61,7 +61,7 @@ def batch(
     key: str | None = None,
 ) -> Sent:
     body = repr((insert, delete)).encode()
-    return Sent(Batch.of(columns(insert, delete), body, strategy, key))
+    return Sent(Batch.of(columns(insert, delete), body, Solve(strategy), key))
 
 
 def submit(pipeline: Pipeline, *batches: Sent) -> None:

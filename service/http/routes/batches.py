@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from gpu import STRATEGIES
-from service.catalog import check_strategy
+from gpu import STRATEGIES, Form, Solve
 from service.formats.decode import decode_batch
 from service.http.body import announced_length, read_body, release_body
 from service.http.dependencies import OpenGraph
@@ -39,6 +38,9 @@ Strategy = Annotated[
     Query(description="one of " + ", ".join(STRATEGIES), json_schema_extra=ONE_OF_STRATEGIES),
 ]
 
+FormQuery = Annotated[Form | None, Query(description="how a published strategy runs; the graph's")]
+Traced = Annotated[bool, Query(description="whether the receipt has a `trace`")]
+
 SMALL_BODY = 4096
 """Bodies up to this size are decoded on the event loop: passing them to a thread takes longer."""
 
@@ -51,12 +53,12 @@ def _decode(
     content_type: str | None,
     body: bytes,
     kind: KeyKind,
-    strategy: str,
+    solve: Solve,
     key: str | None,
 ) -> Batch:
     columns = decode_batch(content_type, body, kind, settings.max_body_bytes)
     check_size(columns, settings.max_batch_edges, settings.max_key_bytes)
-    return Batch.of(columns, body, strategy, key)
+    return Batch.of(columns, body, solve, key)
 
 
 @router.post(
@@ -72,6 +74,8 @@ async def send_batch(
     request: Request,
     graph: OpenGraph,
     strategy: Strategy = None,
+    form: FormQuery = None,
+    trace: Traced = False,
     wait: Annotated[Literal["ranked", "durable"], Query(description="when to respond")] = "ranked",
     idempotency_key: Annotated[
         str | None,
@@ -84,8 +88,7 @@ async def send_batch(
     ] = None,
 ) -> Response:
     """Deletes, then inserts; all or nothing. After the response, the batch survives a crash."""
-    chosen = graph.options.strategy if strategy is None else strategy
-    check_strategy(chosen)
+    chosen = graph.options.solve(strategy, form, trace)
     graph.pipeline.batches.check(announced_length(request))
     body = await read_body(request)
     decode = partial(
@@ -135,8 +138,12 @@ async def describe_batch(graph: OpenGraph, version: int) -> Response:
 @router.post(
     "/graphs/{graph}/recompute", response_model=Receipt, responses=problems(404, 422, 429, 507)
 )
-async def recompute(graph: OpenGraph, strategy: Strategy = "static") -> Response:
+async def recompute(
+    graph: OpenGraph,
+    strategy: Strategy = "static",
+    form: FormQuery = None,
+    trace: Traced = False,
+) -> Response:
     """Ranks again: same version, next revision."""
-    chosen = graph.options.strategy if strategy is None else strategy
-    check_strategy(chosen)
+    chosen = graph.options.solve(strategy, form, trace)
     return encoded_response(await asyncio.wrap_future(graph.pipeline.recompute(chosen)))
