@@ -12,12 +12,15 @@ from gpu.personalized.resolve import METHODS, TARGETS
 from gpu.personalized.watched import Registration
 from gpu.snapshot import Capture, Snapshot, StagingBuffer
 from gpu.types import (
+    LARGEST_WEIGHT,
+    LEAST_WEIGHT,
     VERTEX_LIMIT,
     BackendName,
     Change,
     Dangling,
     EdgeBatch,
     Form,
+    OnConflict,
     Options,
     Personalized,
     PersonalizedQuery,
@@ -28,6 +31,8 @@ from gpu.types import (
 )
 
 __all__ = [
+    "LARGEST_WEIGHT",
+    "LEAST_WEIGHT",
     "METHODS",
     "STRATEGIES",
     "TARGETS",
@@ -43,6 +48,7 @@ __all__ = [
     "EngineError",
     "Form",
     "InvalidValue",
+    "OnConflict",
     "Options",
     "OutOfMemory",
     "Personalized",

@@ -1,11 +1,15 @@
 """Edges from what people have: pairs, frames, sparse matrices and graphs.
 
-    pairs            an iterable of (source, target)
+    pairs            an iterable of (source, target), or all of (source, target, weight)
     frames           anything with `__arrow_c_stream__`, `__arrow_c_array__` or `__dataframe__`:
                      pandas, Polars, PyArrow, DuckDB, cuDF; or a mapping of columns
     arrays           NumPy, integers of shape (edges, 2)
     sparse matrices  SciPy: the entry in row i and column j is an edge from i to j
     graphs           NetworkX and igraph, whose vertices have their names as keys if all have one
+
+Frames, matrices and graphs have weights if `weight` names them: a column, an attribute of edges, or
+the `data` of a matrix. The weights of parallel edges of a graph, and of repeated entries of a
+matrix, add up there, so they do here.
 
 Nothing here needs NumPy or PyArrow for pairs and for graphs.
 """
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from liverank.errors import InvalidInput, needs
 
@@ -24,6 +28,17 @@ if TYPE_CHECKING:
 EXPECTED = "expected pairs, a frame, a sparse matrix or a graph"
 
 
+class Columns(NamedTuple):
+    """The names of columns. None for the ends: columns of these names, or the only two."""
+
+    source: str | None = None
+    target: str | None = None
+    weight: str | None = None
+
+
+NO_NAMES = Columns()
+
+
 @dataclass(frozen=True, slots=True)
 class EdgeColumns:
     """Edges by their ends, all in one direction.
@@ -31,11 +46,13 @@ class EdgeColumns:
     sources, targets  the keys: both Arrow columns of strings or int64, both NumPy arrays of
                       integers, or both lists
     vertices          all vertices in their order, if the data has more than its edges
+    weights           numbers, in a column of the same kind; None for an unweighted graph
     """
 
     sources: Any
     targets: Any
     vertices: Sequence[Any] | None = None
+    weights: Any = None
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -51,28 +68,33 @@ class EdgeColumns:
         ends = set(as_list(self.sources)) | set(as_list(self.targets))
         return [vertex for vertex in self.vertices if vertex not in ends]
 
-    def pairs(self) -> list[tuple[Any, Any]]:
-        return list(zip(as_list(self.sources), as_list(self.targets), strict=True))
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Pairs, or triples with weights."""
+        columns = [self.sources, self.targets]
+        if self.weights is not None:
+            columns.append(self.weights)
+        return list(zip(*map(as_list, columns), strict=True))
 
     def table(self) -> pa.Table:
         import pyarrow as pa
 
-        return pa.table({"source": self.sources, "target": self.targets})
+        columns = {"source": self.sources, "target": self.targets}
+        if self.weights is not None:
+            columns["weight"] = self.weights
+        return pa.table(columns)
 
 
-def read_edges(
-    data: Any, source: str | None = None, target: str | None = None, directed: bool | None = None
-) -> EdgeColumns:
+def read_edges(data: Any, columns: Columns = NO_NAMES, directed: bool | None = None) -> EdgeColumns:
     """The edges of `data`.
 
-    source, target  the columns of a frame; None: columns of these names, or the only two
-    directed        False: each edge counts in both directions; None: as a graph says itself, and
-                    True for everything else
+    columns   of a frame; `weight` also of a matrix or a graph
+    directed  False: each edge counts in both directions; None: as a graph says itself, and True for
+              everything else
 
-    Raises InvalidInput for data without edges, for keys of another type, and for an undirected
-    graph as a directed one; MissingPackage if a frame needs PyArrow.
+    Raises InvalidInput for data without edges, for keys or weights of another type, and for an
+    undirected graph as a directed one; MissingPackage if a frame needs PyArrow.
     """
-    edges, is_directed = _columns(data, source, target)
+    edges, is_directed = _columns(data, columns)
     if directed and not is_directed:
         raise InvalidInput("directed", "expected False or None, since the graph is undirected")
     if is_directed if directed is None else directed:
@@ -89,17 +111,19 @@ def as_list(column: Any) -> list[Any]:
     return list(column)
 
 
-def _columns(data: Any, source: str | None, target: str | None) -> tuple[EdgeColumns, bool]:
+def _columns(data: Any, columns: Columns) -> tuple[EdgeColumns, bool]:
     """The edges, and whether they are directed."""
     if hasattr(data, "tocoo"):
-        return _from_sparse(data), True
+        return _from_sparse(data, columns.weight), True
     if hasattr(data, "get_edgelist"):
-        return _from_igraph(data)
+        return _from_igraph(data, columns.weight)
     if all(hasattr(data, name) for name in ("nodes", "edges", "is_directed")):
-        sources, targets = _ends(pair[:2] for pair in data.edges())
-        return EdgeColumns(sources, targets, list(data.nodes())), data.is_directed()
+        return _from_networkx(data, columns.weight), data.is_directed()
     if isinstance(data, Mapping) or _is_frame(data):
-        return _from_frame(data, source, target), True
+        return _from_frame(data, columns), True
+    if columns.weight is not None and data is not None and not _is_empty(data):
+        message = "expected None, since pairs have no columns: give (source, target, weight)"
+        raise InvalidInput("weight", message)
     if hasattr(data, "__array_interface__"):
         if data.ndim != 2 or data.shape[1] != 2 or data.dtype.kind not in "iu":
             got = f"{data.dtype}{list(data.shape)}"
@@ -107,41 +131,73 @@ def _columns(data: Any, source: str | None, target: str | None) -> tuple[EdgeCol
         return EdgeColumns(data[:, 0].astype("int64"), data[:, 1].astype("int64")), True
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise InvalidInput("edges", f"{EXPECTED}, got {type(data).__name__}")
-    return EdgeColumns(*_ends(data)), True
+    return _from_rows(data), True
 
 
-def _ends(pairs: Iterable[Any]) -> tuple[list[Any], list[Any]]:
-    sources, targets = [], []
-    for index, pair in enumerate(pairs):
-        if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
-            raise InvalidInput("edges", f"edge {index}: expected a pair, got {pair!r}")
-        sources.append(pair[0])
-        targets.append(pair[1])
-    return sources, targets
+def _is_empty(data: Any) -> bool:
+    return hasattr(data, "__len__") and len(data) == 0
 
 
-def _from_sparse(matrix: Any) -> EdgeColumns:
-    entries = matrix.tocoo()
+def _from_rows(rows: Iterable[Any]) -> EdgeColumns:
+    """Edges of pairs, or of triples with weights."""
+    found = list(rows)
+    size = 3 if found and isinstance(found[0], Sequence) and len(found[0]) == 3 else 2
+    expected = "a pair" if size == 2 else "(source, target, weight), as the first"
+    for index, row in enumerate(found):
+        if isinstance(row, str | bytes) or not isinstance(row, Sequence) or len(row) != size:
+            raise InvalidInput("edges", f"edge {index}: expected {expected}, got {row!r}")
+        if size == 3 and (isinstance(row[2], str | bytes) or row[2] is None):
+            raise InvalidInput("edges", f"edge {index}: expected a number as weight, got {row!r}")
+    sources, targets, *weights = ([row[item] for row in found] for item in range(size))
+    return EdgeColumns(sources, targets, None, *weights)
+
+
+def _from_sparse(matrix: Any, weight: str | None) -> EdgeColumns:
+    if weight not in (None, "data"):
+        raise InvalidInput("weight", f"expected 'data', the entries of the matrix, got {weight!r}")
+    entries = matrix.tocoo() if weight is None else matrix.tocsr().tocoo()  # adds repeated entries
     if entries.shape[0] != entries.shape[1]:
         raise InvalidInput("edges", f"expected a square matrix, got shape {entries.shape}")
     present = entries.data != 0
-    if not (entries.data[present] == 1).all():
-        raise InvalidInput("edges", f"expected entries of 0 and 1: {NO_WEIGHTS}")
-    rows, columns = entries.row[present], entries.col[present]
-    vertices = range(entries.shape[0])
-    return EdgeColumns(rows.astype("int64"), columns.astype("int64"), vertices)
+    if weight is None and not (entries.data[present] == 1).all():
+        raise InvalidInput("edges", "expected entries of 0 and 1, or weight='data'")
+    rows, columns = entries.row[present].astype("int64"), entries.col[present].astype("int64")
+    weights = None if weight is None else entries.data[present]
+    return EdgeColumns(rows, columns, range(entries.shape[0]), weights)
 
 
-NO_WEIGHTS = "weighted edges are not supported yet"
+def _from_networkx(graph: Any, weight: str | None) -> EdgeColumns:
+    if weight is None:
+        edges = _from_rows([pair[:2] for pair in graph.edges()])
+    else:
+        edges = _from_rows(list(graph.edges(data=weight, default=1)))
+        edges = _summed(edges) if graph.is_multigraph() else edges
+    return replace(edges, vertices=list(graph.nodes()))
 
 
-def _from_igraph(graph: Any) -> tuple[EdgeColumns, bool]:
-    sources, targets = _ends(graph.get_edgelist())
+def _from_igraph(graph: Any, weight: str | None) -> tuple[EdgeColumns, bool]:
+    edges = _from_rows(graph.get_edgelist())
+    if weight is not None:
+        if weight not in graph.es.attributes():
+            got = ", ".join(graph.es.attributes()) or "none"
+            message = f"expected an attribute of edges, got {weight!r}; they are: {got}"
+            raise InvalidInput("weight", message)
+        edges = replace(edges, weights=graph.es[weight])
+        edges = _summed(edges) if graph.has_multiple() else edges
     names = list(range(graph.vcount()))
     if "name" in graph.vs.attributes() and all(name is not None for name in graph.vs["name"]):
         names = graph.vs["name"]
-        sources, targets = ([names[end] for end in ends] for ends in (sources, targets))
-    return EdgeColumns(sources, targets, names), graph.is_directed()
+        sources, targets = ([names[end] for end in ends] for ends in (edges.sources, edges.targets))
+        edges = replace(edges, sources=sources, targets=targets)
+    return replace(edges, vertices=names), graph.is_directed()
+
+
+def _summed(edges: EdgeColumns) -> EdgeColumns:
+    """Each pair once, with the sum of the weights of its edges."""
+    sums: dict[tuple[Any, Any], float] = {}
+    for source, target, weight in edges.rows():
+        sums[source, target] = sums.get((source, target), 0.0) + weight
+    return _from_rows([(*pair, weight) for pair, weight in sums.items()])
 
 
 def _is_frame(data: Any) -> bool:
@@ -149,14 +205,15 @@ def _is_frame(data: Any) -> bool:
     return any(hasattr(data, name) for name in names)
 
 
-def _from_frame(data: Any, source: str | None, target: str | None) -> EdgeColumns:
+def _from_frame(data: Any, columns: Columns) -> EdgeColumns:
     library = type(data).__module__.split(".")[0]
     with needs(library if library in ("pandas", "polars") else "engine"):
         import pyarrow as pa
         from pyarrow.interchange import from_dataframe
 
-    if library == "pandas" and source is not None and target is not None:
-        data = data[[source, target]]  # other columns need not be convertible
+    named = [name for name in columns if name is not None]
+    if library == "pandas" and columns.source and columns.target and set(named) <= set(data):
+        data = data[named]  # other columns need not be convertible
     try:
         is_arrow = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
         is_arrow = is_arrow or isinstance(data, Mapping)
@@ -164,24 +221,42 @@ def _from_frame(data: Any, source: str | None, target: str | None) -> EdgeColumn
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, KeyError) as error:
         raise InvalidInput("edges", f"the frame cannot be read: {error}") from error
     names = [name for name in table.column_names if not name.startswith("__index_level_")]
-    chosen = _chosen(names, source, target)
+    chosen = _chosen(names, columns)
     sources, targets = (key_column(table[name], name) for name in chosen)
     if sources.type != targets.type:
         message = (
             f"expected the type of the keys in {chosen[0]}, {sources.type}, got {targets.type}"
         )
         raise InvalidInput(chosen[1], message)
-    return EdgeColumns(sources, targets)
+    name = columns.weight
+    weights = None if name is None else _weight_column(table[name], name)
+    return EdgeColumns(sources, targets, None, weights)
 
 
-def _chosen(names: list[str], source: str | None, target: str | None) -> tuple[str, str]:
+def _weight_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise InvalidInput(name, f"expected a column of numbers, got {column.type}")
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise InvalidInput(name, f"row {row}: expected a weight, got null")
+    return column
+
+
+def _chosen(names: list[str], columns: Columns) -> tuple[str, str]:
     """The columns of the ends. Raises InvalidInput."""
-    for field, name in (("source", source), ("target", target)):
+    source, target, weight = columns
+    for field, name in zip(columns._fields, columns, strict=True):
         if name is not None and names.count(name) != 1:
             got = ", ".join(names) or "no columns"
             raise InvalidInput(field, f"expected a column {name!r}, got {got}")
-    if source is None and target is None and len(names) == 2 and "source" not in names:
-        return names[0], names[1]
+    ends = [name for name in names if name != weight]
+    if source is None and target is None and len(ends) == 2 and "source" not in ends:
+        return ends[0], ends[1]
     chosen = source or "source", target or "target"
     if not set(chosen) <= set(names):
         got = ", ".join(names) or "none"
@@ -211,6 +286,8 @@ def key_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 def _in_both_directions(edges: EdgeColumns) -> EdgeColumns:
     """Each edge, and its reverse unless it is a self-loop."""
+    if edges.weights is not None:
+        return _weighted_in_both_directions(edges)
     sources, targets = edges.sources, edges.targets
     if edges.is_arrow:
         import pyarrow as pa
@@ -222,7 +299,7 @@ def _in_both_directions(edges: EdgeColumns) -> EdgeColumns:
             pa.chunked_array([*targets.chunks, *sources.filter(different).chunks], targets.type),
         )
     if isinstance(sources, list):
-        reverse = [pair for pair in edges.pairs() if pair[0] != pair[1]]
+        reverse = [pair for pair in edges.rows() if pair[0] != pair[1]]
         sources = sources + [target for _, target in reverse]
         targets = targets + [source for source, _ in reverse]
         return replace(edges, sources=sources, targets=targets)
@@ -234,3 +311,26 @@ def _in_both_directions(edges: EdgeColumns) -> EdgeColumns:
         sources=np.concatenate([sources, targets[different]]),
         targets=np.concatenate([targets, sources[different]]),
     )
+
+
+def _weighted_in_both_directions(edges: EdgeColumns) -> EdgeColumns:
+    """Each edge with its reverse right after it, so that the last of several weights of an edge is
+    the last of its reverse too.
+    """
+    rows = [
+        each
+        for source, target, weight in edges.rows()
+        for each in ((source, target, weight), (target, source, weight))[: 1 + (source != target)]
+    ]
+    both = replace(_from_rows(rows), vertices=edges.vertices)
+    if isinstance(edges.sources, list):
+        return both
+    import numpy as np
+
+    if not edges.is_arrow:
+        ends = [np.array(column, np.int64) for column in (both.sources, both.targets)]
+        return EdgeColumns(ends[0], ends[1], edges.vertices, np.array(both.weights, np.float64))
+    import pyarrow as pa
+
+    arrow = [pa.chunked_array([ends], edges.sources.type) for ends in (both.sources, both.targets)]
+    return EdgeColumns(arrow[0], arrow[1], None, pa.chunked_array([both.weights], pa.float64()))

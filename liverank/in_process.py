@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from liverank.edges import NO_WEIGHTS, EdgeColumns, as_list, key_column, read_edges
+from liverank.edges import Columns, EdgeColumns, as_list, key_column, read_edges
 from liverank.errors import InvalidInput, needs
 from liverank.tables import Tabular
 
@@ -31,7 +31,7 @@ class Ranking(Tabular):
     converged    whether the error bound met target_error
     iterations   sweeps over all vertices plus rounds over a work list
     edges        number of distinct edges; for an undirected graph in both directions
-    duplicates   number of edges that repeat another and count once
+    duplicates   number of edges that repeat another and count once; the last weight counts
     backend      `cpu` or `cuda`
     """
 
@@ -98,7 +98,9 @@ def pagerank(
     """The PageRank of a frame of edges, pairs, a sparse matrix or a graph: see liverank.edges.
 
     source, target   the columns of a frame; None: columns of these names, or the only two
-    weight           must be None: weighted edges are not supported yet
+    weight           the column, the attribute of edges of a graph, or `data` for the entries of a
+                     matrix: an edge is followed in proportion to its weight, as in NetworkX. None:
+                     unweighted, unless the edges are (source, target, weight)
     directed         False: each edge counts in both directions; None: as a graph says itself, and
                      True for everything else
     personalization  where walks start and restart: the weight of each vertex, as a mapping or a
@@ -113,19 +115,25 @@ def pagerank(
     Raises InvalidInput for edges that cannot be used, gpu.EngineError for options that cannot and
     for a lack of memory, MissingPackage without the extra `engine`.
     """
-    if weight is not None:
-        raise InvalidInput("weight", NO_WEIGHTS)
     with needs("engine"):
         from gpu import EdgeBatch, Engine, Options
+    columns = read_edges(edges, Columns(source, target, weight), directed)
+    weights = columns.weights
     options = Options(
         damping=damping,
         dangling=dangling,
         target_error=target_error,
         max_iterations=max_iterations,
+        weighted=weights is not None,
     )
-    vertices, sources, targets = indexed(read_edges(edges, source, target, directed))
+    vertices, sources, targets = indexed(columns)
     engine = Engine(options, backend)
-    change = engine.apply(EdgeBatch(sources, targets, vertices=len(vertices)))
+    if weights is not None and len(weights):
+        weights = weights.to_numpy() if hasattr(weights, "to_numpy") else as_list(weights)
+    else:
+        weights = None
+    batch = EdgeBatch(sources, targets, vertices=len(vertices), weights=weights)
+    change = engine.apply(batch)
     seeds = None if personalization is None else _weights(personalization)
     return rank(engine, vertices, seeds, change.already_present)
 

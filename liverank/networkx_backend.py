@@ -8,7 +8,7 @@ that ranks follow without a solve from the start.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from liverank.errors import needs
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpu import EdgeBatch, Engine
 
     Ids = NDArray[np.int64]
+    Weights = NDArray[np.float64]
 
 MIN_EDGES = 2_000
 """In a graph with fewer edges, NetworkX is as fast."""
@@ -29,22 +30,45 @@ MIN_EDGES = 2_000
 ROUNDING = 1e-12
 """No smaller error is asked for than can be proven in double precision."""
 
+WEIGHT_ROUNDING = 2.0**-24
+"""The relative error of a weight, which the engine has in single precision."""
+
+
+class Edges(NamedTuple):
+    """The edges for one attribute.
+
+    keys     int64, sorted: source · 2³² + target of each edge; undirected edges in both directions
+    weights  float64, above 0; None if they are equal
+    """
+
+    keys: Ids
+    weights: Weights | None
+
+    @property
+    def rounding_error(self) -> float:
+        """The largest relative error of the weights in single precision, or 0."""
+        exact = self.weights is None or (self.weights.astype("float32") == self.weights).all()
+        return 0.0 if exact else WEIGHT_ROUNDING
+
 
 class Graph:
     """A graph as the engine has it. It does not change.
 
     nodes  by their ids
-    edges  int64, sorted: source · 2³² + target of each edge; undirected edges in both directions
+    edges  by the attribute that has their weights; None: each of several parallel edges counts one.
+           NetworkX also uses a conversion with an attribute for calls without one
     """
 
     __networkx_backend__ = "liverank"
 
-    def __init__(self, nodes: list[Any], edges: Ids, directed: bool, multigraph: bool) -> None:
+    def __init__(
+        self, nodes: list[Any], edges: dict[str | None, Edges], directed: bool, multigraph: bool
+    ) -> None:
         self.nodes = nodes
         self.edges = edges
         self._directed = directed
         self._multigraph = multigraph
-        self._engines: dict[tuple[float, float, int], Engine] = {}
+        self._engines: dict[tuple[str | None, float, float, int], Engine] = {}
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -57,20 +81,17 @@ class Graph:
 
     def take_engines(self, previous: Graph) -> None:
         """Takes the engines of the conversion before, and applies what changed since."""
-        import numpy as np
-
-        batch = _batch(
-            np.setdiff1d(self.edges, previous.edges, assume_unique=True),
-            np.setdiff1d(previous.edges, self.edges, assume_unique=True),
-            len(self),
-        )
         engines, previous._engines = previous._engines, {}
-        for engine in engines.values():
-            engine.apply(batch)
-        self._engines = engines
+        for key, engine in engines.items():
+            before, now = previous.edges[key[0]], self.edges.get(key[0])
+            if now is None or (before.weights is None) != (now.weights is None):
+                continue  # it needs another kind of engine
+            engine.apply(self._difference(before, now))
+            self._engines[key] = engine
 
     def rank(
         self,
+        weight: str | None,
         damping: float,
         target_error: float,
         max_iterations: int,
@@ -79,15 +100,39 @@ class Graph:
         """The ranks with these options, whose engine is kept for the next call."""
         from gpu import Engine, Options
 
-        key = damping, target_error, max_iterations
+        key = weight, damping, target_error, max_iterations
         if key not in self._engines:
+            edges = self.edges[weight]
             options = Options(
-                damping=damping, target_error=target_error, max_iterations=max_iterations
+                damping=damping,
+                target_error=target_error,
+                max_iterations=max_iterations,
+                weighted=edges.weights is not None,
             )
             engine = Engine(options)
-            engine.apply(_batch(self.edges, self.edges[:0], len(self)))
+            engine.apply(self._batch(edges, slice(None), edges.keys[:0]))
             self._engines = {key: engine}
         return rank(self._engines[key], self.nodes, seeds)
+
+    def _difference(self, before: Edges, now: Edges) -> EdgeBatch:
+        import numpy as np
+
+        _, own, old = np.intersect1d(now.keys, before.keys, True, return_indices=True)
+        changed = np.ones(len(now.keys), np.bool_)
+        changed[own] = False
+        if now.weights is not None and before.weights is not None:
+            changed[own] = now.weights[own] != before.weights[old]
+        return self._batch(now, changed, np.setdiff1d(before.keys, now.keys, True))
+
+    def _batch(self, edges: Edges, chosen: Any, deleted: Ids) -> EdgeBatch:
+        """The batch that inserts the chosen edges."""
+        from gpu import EdgeBatch
+
+        inserted, low = edges.keys[chosen], 0xFFFF_FFFF
+        weights = None if edges.weights is None else edges.weights[chosen].astype("float32")
+        return EdgeBatch(
+            inserted >> 32, inserted & low, deleted >> 32, deleted & low, len(self), weights
+        )
 
 
 _converted: WeakKeyDictionary[Any, Graph] = WeakKeyDictionary()
@@ -101,12 +146,13 @@ def pagerank(
     max_iter: int = 100,
     tol: float = 1.0e-6,
     nstart: Mapping[Any, float] | None = None,  # noqa: ARG001
-    weight: str | None = "weight",  # noqa: ARG001
+    weight: str | None = "weight",
     dangling: Mapping[Any, float] | None = None,
 ) -> dict[Any, float]:
     """networkx.pagerank. The L1 error is proven to be at most `tol` if `max_iter` sweeps are enough
-    for that, and otherwise at most N·tol, at which NetworkX stops. The result does not depend on
-    `nstart`; `weight` is the business of the conversion.
+    for that, and otherwise at most N·tol, at which NetworkX stops. Weights are rounded to single
+    precision, which can add 1.2e-7 · alpha / (1 - alpha) to the error. The result does not depend
+    on `nstart`.
 
     Raises PowerIterationFailedConvergence if that is not reached either.
     """
@@ -123,8 +169,11 @@ def pagerank(
         seeds = {node: float(personalization[node]) for node in known if personalization[node]}
         if not seeds:
             raise ZeroDivisionError
-    found = G.rank(alpha, min(2.0, max(tol, ROUNDING)), max_iter, seeds)
-    if found.error_bound > max(tol * len(G), ROUNDING):
+    weight = weight if weight in G.edges else None  # no edge has it
+    found = G.rank(weight, alpha, min(2.0, max(tol, ROUNDING)), max_iter, seeds)
+    # rounding changes each row of the walk by at most twice as much in L1
+    rounding_error = 2 * G.edges[weight].rounding_error * alpha / (1 - alpha)
+    if found.error_bound + rounding_error > max(tol * len(G), ROUNDING):
         raise nx.PowerIterationFailedConvergence(max_iter)
     return found.to_dict()
 
@@ -149,7 +198,7 @@ def should_run(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
 
 
 def convert_from_nx(graph: Any, *, edge_attrs: Mapping[str, Any] | None = None, **_: Any) -> Graph:
-    """Raises NotImplementedError for a graph with weights or parallel edges."""
+    """Raises NotImplementedError for weights that are negative, not finite, or too far apart."""
     if isinstance(graph, Graph):
         return graph
     with needs("networkx"):
@@ -181,7 +230,8 @@ def convert_to_nx(result: Any, **_: Any) -> Any:
     }
     graph: nx.Graph = kinds[result.is_directed(), result.is_multigraph()]()
     graph.add_nodes_from(result.nodes)
-    sources, targets = (result.edges >> 32).tolist(), (result.edges & 0xFFFF_FFFF).tolist()
+    keys = result.edges[None].keys
+    sources, targets = (keys >> 32).tolist(), (keys & 0xFFFF_FFFF).tolist()
     for source, target in zip(sources, targets, strict=True):
         if result.is_directed() or source <= target:
             graph.add_edge(result.nodes[source], result.nodes[target])
@@ -197,8 +247,8 @@ def get_info() -> dict[str, Any]:
         "short_summary": "PageRank with a proven error bound, on all cores or on a GPU.",
         "functions": {
             "pagerank": {
-                "additional_docs": "Unweighted graphs, with and without personalization. `nstart` "
-                "does not matter; `dangling` must be None.",
+                "additional_docs": "With and without weights and personalization. Weights are "
+                "rounded to single precision. `nstart` does not matter; `dangling` must be None.",
             }
         },
     }
@@ -209,28 +259,57 @@ def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
-def _edges_of(graph: Any, nodes: list[Any], edge_attrs: Mapping[str, Any] | None) -> Ids:
+def _edges_of(
+    graph: Any, nodes: list[Any], edge_attrs: Mapping[str, Any] | None
+) -> dict[str | None, Edges]:
     import numpy as np
 
     place = {node: number for number, node in enumerate(nodes)}
     attribute, default = next(iter((edge_attrs or {}).items()), (None, 1))
     found = list(graph.edges(data=attribute, default=default) if attribute else graph.edges())
-    weights = {edge[2] for edge in found} if attribute else set()
-    if len(weights) > 1 or (weights and not min(weights) > 0):
-        raise NotImplementedError("edges of different weights are not supported yet")
     one = np.fromiter((place[edge[0]] for edge in found), np.int64, len(found))
     two = np.fromiter((place[edge[1]] for edge in found), np.int64, len(found))
-    edges = one << 32 | two
+    weights: dict[str | None, Weights] = {None: np.ones(len(found))}
+    if attribute:
+        weights[attribute] = np.fromiter((edge[2] for edge in found), np.float64, len(found))
+    keys = one << 32 | two
     if not graph.is_directed():
-        edges = np.concatenate([edges, (two << 32 | one)[one != two]])
-    distinct = np.unique(edges)
-    if len(distinct) < len(edges):
-        raise NotImplementedError("parallel edges are not supported yet")
-    return distinct
+        different = one != two
+        keys = np.concatenate([keys, (two << 32 | one)[different]])
+        weights = {
+            name: np.concatenate([given, given[different]]) for name, given in weights.items()
+        }
+    keys, places = np.unique(keys, return_inverse=True)
+    return {
+        name: _summed(keys, np.bincount(places, given, len(keys)).astype(np.float64))
+        for name, given in weights.items()
+    }
 
 
-def _batch(insert: Ids, delete: Ids, vertices: int) -> EdgeBatch:
-    from gpu import EdgeBatch
+def _summed(keys: Ids, weights: Weights) -> Edges:
+    """The edges, given the sums of the weights of parallel ones. An edge of weight 0 is none."""
+    present = weights != 0
+    if not present.all():
+        keys, weights = keys[present], weights[present]
+    if not len(weights) or weights.min() == weights.max() > 0:
+        return Edges(keys, None)
+    return Edges(keys, _in_range(weights))
 
-    low = 0xFFFF_FFFF
-    return EdgeBatch(insert >> 32, insert & low, delete >> 32, delete & low, vertices)
+
+def _in_range(weights: Weights) -> Weights:
+    """The weights, or a multiple of them that single precision can hold: only their ratios matter.
+
+    Raises NotImplementedError.
+    """
+    import numpy as np
+
+    from gpu import LARGEST_WEIGHT, LEAST_WEIGHT
+
+    low, high = weights.min(), weights.max()
+    if not low > 0 or not np.isfinite(high):
+        raise NotImplementedError("expected weights that are finite and not negative")
+    if low < LEAST_WEIGHT or high > LARGEST_WEIGHT:
+        weights = weights * 2.0 ** -round((np.log2(low) + np.log2(high)) / 2)
+    if weights.min() < LEAST_WEIGHT or weights.max() > LARGEST_WEIGHT:
+        raise NotImplementedError(f"weights from {low:g} to {high:g} are too far apart")
+    return weights

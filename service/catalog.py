@@ -47,7 +47,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class GraphOptions:
     """What is fixed when a graph is created.
 
-    damping … storage, form … max_iterations  as in gpu.Options
+    damping … storage, weighted, form … max_iterations  as in gpu.Options
     strategy                                  of batches that do not name one
     keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
                                               64-bit
@@ -59,6 +59,7 @@ class GraphOptions:
     target_error: float = 1e-6
     storage: Storage = "float64"
     keys: KeyKind = "string"
+    weighted: bool = False
     form: Form = "accelerated"
     tolerance: float = 1e-10
     frontier_tolerance: float = 1e-6
@@ -111,7 +112,7 @@ class Catalog:
         self._stopped: dict[str, tuple[Graph, GraphStopped]] = {}
         self._changing = threading.Lock()
         self.changes = ThreadPoolExecutor(1, "liverank-catalog")
-        self._warm: set[Storage] = set()
+        self._warm: set[Options] = set()
         self._not_ready: str | None = "starting"
 
     @property
@@ -152,7 +153,7 @@ class Catalog:
                 step = "compiling kernels"
                 self._report(step)
                 warm_up_keys()
-                self._warm_up(GraphOptions().storage)
+                self._warm_up(GraphOptions())
                 for graph in sorted(self._graphs.values(), key=lambda each: each.name not in cold):
                     step = f"recovering graph {graph.name!r}"
                     self._report(step)
@@ -266,14 +267,15 @@ class Catalog:
         self._graphs[name] = graph
         return graph
 
-    def _warm_up(self, storage: Storage) -> None:
-        """Compiles the kernels for graphs of this storage, once it is used."""
-        if storage not in self._warm:
-            warm_up(self._settings.backend, storage)
-            self._warm.add(storage)
+    def _warm_up(self, options: GraphOptions) -> None:
+        """Compiles the kernels of graphs with these options, once there is one."""
+        kernels = Options(storage=options.storage, weighted=options.weighted)
+        if kernels not in self._warm:
+            warm_up(self._settings.backend, kernels)
+            self._warm.add(kernels)
 
     def _recover(self, graph: Graph) -> None:
-        self._warm_up(graph.options.storage)
+        self._warm_up(graph.options)
         graph.pipeline.recover()
         graph.pipeline.wait_until_open()
 
@@ -296,10 +298,15 @@ class Catalog:
         return Graph(directory.name, options, pipeline)
 
 
-def warm_up(backend: BackendName, *storages: Storage) -> None:
-    """Compiles the kernels for graphs of these storages; by default of all of them."""
-    for storage in storages or get_args(Storage):
-        Engine(Options(storage=storage), backend).warm_up()
+def warm_up(backend: BackendName, *kernels: Options) -> None:
+    """Compiles the kernels of graphs with these options; by default all kernels."""
+    everything = (
+        Options(storage=storage, weighted=weighted)
+        for storage in get_args(Storage)
+        for weighted in (False, True)
+    )
+    for options in kernels or everything:
+        Engine(options, backend).warm_up()
 
 
 def warm_up_reading(kind: KeyKind) -> None:

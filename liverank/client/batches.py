@@ -5,18 +5,37 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from liverank.client.call import JSON, Call, T, decoder, given, json_body, path_of
-from liverank.client.responses import Key, Pair, Strategy
-from liverank.edges import EdgeColumns, read_edges
+import msgspec
+
+from liverank.client.call import (
+    JSON,
+    Call,
+    T,
+    decoder,
+    given,
+    json_body,
+    operation,
+    path_of,
+    read,
+)
+from liverank.client.responses import (
+    Accepted,
+    Key,
+    OnConflict,
+    Outcome,
+    Pair,
+    Pending,
+    Receipt,
+    Rejected,
+    Strategy,
+)
+from liverank.edges import Columns, EdgeColumns, read_edges
 from liverank.errors import InvalidInput
 
-if TYPE_CHECKING:
-    pass
-
-Edges = Iterable[Pair] | Any
-"""Pairs of keys, or what liverank.edges reads."""
+Edges = Iterable[Pair] | Iterable[tuple[Key, Key, float]] | Any
+"""Pairs of keys, triples with weights, or what liverank.edges reads."""
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
@@ -29,6 +48,7 @@ class Batch:
     delete: Edges = ()
     vertices: Iterable[Key] = ()
     strategy: Strategy | None = None
+    on_conflict: OnConflict | None = None
 
 
 def new_key() -> str:
@@ -39,18 +59,17 @@ def new_key() -> str:
 def batch_call(
     graph: str,
     batch: Batch,
-    source: str | None,
-    target: str | None,
+    columns: Columns,
     wait: str,
     key: str | None,
     result: type[T],
 ) -> Call[T]:
     """Sends the batch; `wait` is `ranked` or `durable`."""
-    body, content_type = batch_body(batch, source, target)
+    body, content_type = batch_body(batch, columns)
     return Call(
         method="POST",
         path=path_of("graphs", graph, "batches"),
-        query=given(wait=wait, strategy=batch.strategy),
+        query=given(wait=wait, strategy=batch.strategy, on_conflict=batch.on_conflict),
         body=body,
         headers={"Content-Type": content_type, "Idempotency-Key": key or new_key()},
         parse=decoder(result),
@@ -58,18 +77,20 @@ def batch_call(
     )
 
 
-def batch_body(batch: Batch, source: str | None, target: str | None) -> tuple[bytes, str]:
+def batch_body(batch: Batch, columns: Columns) -> tuple[bytes, str]:
     """The body and its content type: an Arrow stream if there are only columns of edges.
 
     Raises InvalidInput.
     """
     vertices = keys_of(batch.vertices)
-    insert = read_edges(batch.insert, source, target)
-    delete = read_edges(batch.delete, source, target)
+    insert = read_edges(batch.insert, columns)
+    delete = read_edges(batch.delete, columns._replace(weight=None))
+    if delete.weights is not None:
+        raise InvalidInput("delete", "expected pairs: a deletion has no weight")
     vertices = [*vertices, *insert.isolated()]
     if not vertices and (insert.is_arrow or delete.is_arrow):
         return _arrow_stream(insert, delete), ARROW_STREAM
-    document = {"insert": insert.pairs(), "delete": delete.pairs(), "vertices": vertices}
+    document = {"insert": insert.rows(), "delete": delete.rows(), "vertices": vertices}
     return json_body(document), JSON
 
 
@@ -88,12 +109,11 @@ def _arrow_stream(insert: EdgeColumns, delete: EdgeColumns) -> bytes:
     import pyarrow as pa
 
     tables = []
-    for operation, edges in (("insert", insert), ("delete", delete)):
+    for name, edges in (("insert", insert), ("delete", delete)):
         if len(edges):
             table = edges.table()
             if len(delete):
-                names = pa.repeat(operation, len(table))
-                table = table.append_column("operation", names)
+                table = table.append_column("operation", pa.repeat(name, len(table)))
             tables.append(table)
     try:
         table = pa.concat_tables(tables or [insert.table()], promote_options="permissive")
@@ -104,3 +124,108 @@ def _arrow_stream(insert: EdgeColumns, delete: EdgeColumns) -> bytes:
         writer.write_table(table)
     body: bytes = sink.getvalue().to_pybytes()
     return body
+
+
+class BatchCalls:
+    @operation
+    def send(
+        self,
+        graph: str,
+        insert: Edges = (),
+        delete: Edges = (),
+        vertices: Iterable[Key] = (),
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        weight: str | None = None,
+        on_conflict: OnConflict | None = None,
+        strategy: Strategy | None = None,
+        key: str | None = None,
+    ) -> Call[Receipt]:
+        """Sends a batch and waits for its ranks. The server deletes, then inserts, then adds the
+        vertices; all or nothing.
+
+        insert, delete  pairs, or anything that liverank.edges reads: frames, sparse matrices,
+                        graphs
+        source, target  the columns of frames; None: columns of these names, or the only two
+        weight          of a weighted graph: the column, the attribute of edges of a graph, or
+                        `data` for the entries of a matrix
+        on_conflict     `replace` the weight of an edge that is present or repeated, or `add` to it;
+                        None: replace
+        strategy        None: the graph's
+        key             the idempotency key: a batch that is sent twice with it is applied once;
+                        None: a new one
+        """
+        batch = Batch(insert, delete, vertices, strategy, on_conflict)
+        return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
+
+    @operation
+    def append(
+        self,
+        graph: str,
+        insert: Edges = (),
+        delete: Edges = (),
+        vertices: Iterable[Key] = (),
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        weight: str | None = None,
+        on_conflict: OnConflict | None = None,
+        strategy: Strategy | None = None,
+        key: str | None = None,
+    ) -> Call[Accepted]:
+        """Like `send`, but returns once the batch is on disk. `batch` has the receipt later."""
+        batch = Batch(insert, delete, vertices, strategy, on_conflict)
+        return batch_call(graph, batch, Columns(source, target, weight), "durable", key, Accepted)
+
+    @operation
+    def insert(
+        self,
+        graph: str,
+        edges: Edges,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        weight: str | None = None,
+        on_conflict: OnConflict | None = None,
+        strategy: Strategy | None = None,
+        key: str | None = None,
+    ) -> Call[Receipt]:
+        """Sends a batch that inserts the edges, and waits for its ranks: see `send`."""
+        batch = Batch(edges, strategy=strategy, on_conflict=on_conflict)
+        return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
+
+    @operation
+    def delete(
+        self,
+        graph: str,
+        edges: Edges,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        strategy: Strategy | None = None,
+        key: str | None = None,
+    ) -> Call[Receipt]:
+        """Sends a batch that deletes the edges, and waits for its ranks: see `send`."""
+        batch = Batch(delete=edges, strategy=strategy)
+        return batch_call(graph, batch, Columns(source, target), "ranked", key, Receipt)
+
+    @operation
+    def batch(self, graph: str, version: int) -> Call[Outcome]:
+        """The outcome of a batch: its receipt, or that it is pending or rejected."""
+        return read(path_of("graphs", graph, "batches", version), _outcome)
+
+    @operation
+    def recompute(self, graph: str, *, strategy: Strategy | None = None) -> Call[Receipt]:
+        """Ranks the graph again, with `static` unless another strategy is given; its version does
+        not change.
+        """
+        path = path_of("graphs", graph, "recompute")
+        query = given(strategy=strategy)
+        return Call(method="POST", path=path, query=query, parse=decoder(Receipt))
+
+
+def _outcome(body: bytes) -> Outcome:
+    document = msgspec.json.decode(body)
+    kinds: dict[str | None, type[Outcome]] = {None: Receipt, "pending": Pending}
+    return msgspec.convert(document, kinds.get(document.get("status"), Rejected))

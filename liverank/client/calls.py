@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from liverank.client.batches import Batch, Edges, batch_call, keys_of
+from liverank.client.batches import BatchCalls, keys_of
 from liverank.client.call import (
     JSON,
     Call,
@@ -23,8 +23,8 @@ from liverank.client.call import (
     write,
     yes,
 )
+from liverank.client.queries import QueryCalls
 from liverank.client.responses import (
-    Accepted,
     ApiKeyInfo,
     ChangeEvent,
     CheckpointTaken,
@@ -32,30 +32,20 @@ from liverank.client.responses import (
     GraphInfo,
     Key,
     KeyKind,
-    Method,
     NewApiKey,
-    Outcome,
-    Pending,
-    PersonalizedAnswers,
-    PersonalizedQuery,
-    PersonalizedRanks,
     RankList,
-    Receipt,
-    Rejected,
     Scope,
     Storage,
     Strategy,
-    Target,
     TopRanks,
     VertexRank,
-    WatchedRanks,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Calls:
+class Calls(BatchCalls, QueryCalls):
     """Every call raises ServerError if the server refuses, and ServerUnreachable if it does not
     respond. Reads, and batches, which have idempotency keys, are retried first.
 
@@ -77,6 +67,7 @@ class Calls:
         target_error: float | None = None,
         storage: Storage | None = None,
         keys: KeyKind | None = None,
+        weighted: bool | None = None,
     ) -> Call[GraphInfo]:
         """Creates the graph, or finds it with the same options. Options that are None have their
         defaults in a new graph, and are not compared with those of an existing one.
@@ -88,6 +79,7 @@ class Calls:
             target_error=target_error,
             storage=storage,
             keys=keys,
+            weighted=weighted,
         )
         return write("PUT", path_of("graphs", graph), options, GraphInfo, repeatable=True)
 
@@ -111,95 +103,6 @@ class Calls:
         """Has the server write a checkpoint of what is committed."""
         path = path_of("graphs", graph, "checkpoint")
         return Call(method="POST", path=path, parse=decoder(CheckpointTaken))
-
-    # Batches
-
-    @operation
-    def send(
-        self,
-        graph: str,
-        insert: Edges = (),
-        delete: Edges = (),
-        vertices: Iterable[Key] = (),
-        *,
-        source: str | None = None,
-        target: str | None = None,
-        strategy: Strategy | None = None,
-        key: str | None = None,
-    ) -> Call[Receipt]:
-        """Sends a batch and waits for its ranks. The server deletes, then inserts, then adds the
-        vertices; all or nothing.
-
-        insert, delete  pairs, or anything that liverank.edges reads: frames, sparse matrices,
-                        graphs
-        source, target  the columns of frames; None: columns of these names, or the only two
-        strategy        None: the graph's
-        key             the idempotency key: a batch that is sent twice with it is applied once;
-                        None: a new one
-        """
-        batch = Batch(insert, delete, vertices, strategy)
-        return batch_call(graph, batch, source, target, "ranked", key, Receipt)
-
-    @operation
-    def append(
-        self,
-        graph: str,
-        insert: Edges = (),
-        delete: Edges = (),
-        vertices: Iterable[Key] = (),
-        *,
-        source: str | None = None,
-        target: str | None = None,
-        strategy: Strategy | None = None,
-        key: str | None = None,
-    ) -> Call[Accepted]:
-        """Like `send`, but returns once the batch is on disk. `batch` has the receipt later."""
-        batch = Batch(insert, delete, vertices, strategy)
-        return batch_call(graph, batch, source, target, "durable", key, Accepted)
-
-    @operation
-    def insert(
-        self,
-        graph: str,
-        edges: Edges,
-        *,
-        source: str | None = None,
-        target: str | None = None,
-        strategy: Strategy | None = None,
-        key: str | None = None,
-    ) -> Call[Receipt]:
-        """Sends a batch that inserts the edges, and waits for its ranks: see `send`."""
-        batch = Batch(edges, strategy=strategy)
-        return batch_call(graph, batch, source, target, "ranked", key, Receipt)
-
-    @operation
-    def delete(
-        self,
-        graph: str,
-        edges: Edges,
-        *,
-        source: str | None = None,
-        target: str | None = None,
-        strategy: Strategy | None = None,
-        key: str | None = None,
-    ) -> Call[Receipt]:
-        """Sends a batch that deletes the edges, and waits for its ranks: see `send`."""
-        batch = Batch(delete=edges, strategy=strategy)
-        return batch_call(graph, batch, source, target, "ranked", key, Receipt)
-
-    @operation
-    def batch(self, graph: str, version: int) -> Call[Outcome]:
-        """The outcome of a batch: its receipt, or that it is pending or rejected."""
-        return read(path_of("graphs", graph, "batches", version), _outcome)
-
-    @operation
-    def recompute(self, graph: str, *, strategy: Strategy | None = None) -> Call[Receipt]:
-        """Ranks the graph again, with `static` unless another strategy is given; its version does
-        not change.
-        """
-        path = path_of("graphs", graph, "recompute")
-        query = given(strategy=strategy)
-        return Call(method="POST", path=path, query=query, parse=decoder(Receipt))
 
     # Ranks
 
@@ -286,77 +189,6 @@ class Calls:
             repeatable=True,
         )
 
-    # Personalized ranks
-
-    @operation
-    def personalized(
-        self,
-        graph: str,
-        vertex: Key,
-        k: int = 10,
-        *,
-        method: Method | None = None,
-        target_error: float | None = None,
-        target: Target | None = None,
-        min_version: int | None = None,
-        timeout: float | None = None,
-    ) -> Call[PersonalizedRanks]:
-        """The k vertices of highest rank when every walk restarts at `vertex`."""
-        return read(
-            path_of("graphs", graph, "personalized", vertex),
-            decoder(PersonalizedRanks),
-            k=k,
-            method=method,
-            target_error=target_error,
-            target=target,
-            min_version=min_version,
-            timeout=timeout,
-        )
-
-    @operation
-    def personalized_many(
-        self,
-        graph: str,
-        queries: Sequence[PersonalizedQuery],
-        *,
-        min_version: int | None = None,
-        timeout: float | None = None,
-    ) -> Call[PersonalizedAnswers]:
-        """Queries with weighted seeds, answered together: faster than one after the other."""
-        path = path_of("graphs", graph, "personalized")
-        query = given(min_version=min_version, timeout=timeout)
-        body = {"queries": queries}
-        return write("POST", path, body, PersonalizedAnswers, query, repeatable=True)
-
-    @operation
-    def watch(
-        self, graph: str, name: str, query: PersonalizedQuery, *, timeout: float | None = None
-    ) -> Call[WatchedRanks]:
-        """Keeps a query up to date under a name, replacing a query of that name; returns its first
-        answer. The query's `target` must be `error`.
-        """
-        path = path_of("graphs", graph, "watched", name)
-        return write("PUT", path, query, WatchedRanks, given(timeout=timeout), repeatable=True)
-
-    @operation
-    def watched(
-        self,
-        graph: str,
-        name: str,
-        *,
-        min_version: int | None = None,
-        timeout: float | None = None,
-    ) -> Call[WatchedRanks]:
-        """The answer to a watched query for the newest version."""
-        path = path_of("graphs", graph, "watched", name)
-        return read(path, decoder(WatchedRanks), min_version=min_version, timeout=timeout)
-
-    @operation
-    def unwatch(self, graph: str, name: str) -> Call[None]:
-        """Removes a watched query."""
-        path = path_of("graphs", graph, "watched", name)
-        return Call(method="DELETE", path=path, parse=nothing)
-
     # API keys and operations
 
     @operation
@@ -391,9 +223,3 @@ class Calls:
     def metrics(self) -> Call[str]:
         """Counters and gauges in the text format of Prometheus."""
         return read("/metrics", bytes.decode)
-
-
-def _outcome(body: bytes) -> Outcome:
-    document = msgspec.json.decode(body)
-    kinds: dict[str | None, type[Outcome]] = {None: Receipt, "pending": Pending}
-    return msgspec.convert(document, kinds.get(document.get("status"), Rejected))

@@ -28,6 +28,7 @@ from liverank.client.connection import (
 )
 from liverank.client.events import TIMEOUT, Position
 from liverank.client.responses import Accepted, Outcome, Receipt, Rejected
+from liverank.edges import Columns
 from liverank.errors import InvalidInput, ServerError, ServerUnreachable
 
 
@@ -120,6 +121,7 @@ class Client(Synchronous, Calls):
         *,
         source: str | None = None,
         target: str | None = None,
+        weight: str | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
         """Sends batches one after the other, each as the iterator yields it, and waits only for the
@@ -132,7 +134,7 @@ class Client(Synchronous, Calls):
         Raises InvalidInput if there are none. Raises ServerError if a batch was rejected; those
         sent meanwhile are applied.
         """
-        stream = _Stream(graph, source, target, key)
+        stream = _Stream(graph, Columns(source, target, weight), key)
         for batch in batches:
             if stream.is_waiting:
                 if stream.versions:
@@ -231,10 +233,11 @@ class AsyncClient(Asynchronous, Calls):
         *,
         source: str | None = None,
         target: str | None = None,
+        weight: str | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
         """`Client.send_all`; the batches may come from an asynchronous iterator."""
-        stream = _Stream(graph, source, target, key)
+        stream = _Stream(graph, Columns(source, target, weight), key)
         async for batch in _iterated(batches):
             if stream.is_waiting:
                 if stream.versions:
@@ -255,11 +258,11 @@ class _Stream:
     receipts  of the batches before these
     """
 
-    def __init__(self, graph: str, source: str | None, target: str | None, key: str | None) -> None:
+    def __init__(self, graph: str, columns: Columns, key: str | None) -> None:
         self.versions: deque[int] = deque()
         self.receipts: list[Receipt] = []
         self._graph = graph
-        self._columns = source, target
+        self._columns = columns
         self._key = key or new_key()
         self._number = 0
         self._batch: Batch | None = None
@@ -296,7 +299,7 @@ class _Stream:
     def _call(self, wait: str, result: type[T]) -> Call[T]:
         assert self._batch is not None
         key = f"{self._key}-{self._number}"
-        return batch_call(self._graph, self._batch, *self._columns, wait, key, result)
+        return batch_call(self._graph, self._batch, self._columns, wait, key, result)
 
 
 async def _iterated(batches: Any) -> AsyncIterator[Any]:

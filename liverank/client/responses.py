@@ -34,6 +34,7 @@ KeyKind = Literal["string", "integer"]
 Method = Literal["hybrid", "push", "pull"]
 Target = Literal["error", "settled-top-k"]
 Scope = Literal["read", "write", "admin"]
+OnConflict = Literal["replace", "add"]
 
 
 # Graphs
@@ -46,6 +47,7 @@ class GraphOptions(msgspec.Struct, frozen=True):
     target_error: float
     storage: Storage
     keys: KeyKind
+    weighted: bool = False
 
 
 class GraphInfo(msgspec.Struct, frozen=True):
@@ -95,7 +97,7 @@ class NewApiKey(ApiKeyInfo, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of a batch. seconds: by stage."""
+    """The result of a batch. seconds: by stage; reweighted: edges with another weight."""
 
     version: int
     ranked_version: int
@@ -111,6 +113,7 @@ class Receipt(msgspec.Struct, frozen=True):
     error_bound: float
     converged: bool
     seconds: dict[str, float]
+    reweighted: int = 0
 
 
 class Accepted(msgspec.Struct, frozen=True):

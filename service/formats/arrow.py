@@ -13,14 +13,14 @@ from service.formats.tables import batch_of
 from service.vertex_keys import KeyKind
 
 
-def decode_arrow(body: bytes, kind: KeyKind, limit: int) -> EdgeColumns:
+def decode_arrow(body: bytes, kind: KeyKind, weighted: bool, limit: int) -> EdgeColumns:
     """Raises FormatError, and DecodedTooLarge for more than `limit` bytes, before it allocates
     them.
     """
     _check_size(lambda: decompressed_bytes(body), limit)
     table = arrow_table(body, "body")
     _check_size(lambda: decoded_bytes(table), limit)
-    return batch_of(table, kind)
+    return batch_of(table, kind, weighted)
 
 
 def arrow_table(body: bytes, field: str) -> pa.Table:

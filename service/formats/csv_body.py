@@ -7,22 +7,25 @@ import io
 import re
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from service.errors import FormatError
 from service.formats.columns import EdgeColumns
 from service.formats.tables import batch_of, check_names
 from service.formats.values import ENDS, EXPECTED_KEY, decode_text, described, is_key
+from service.formats.weights import EXPECTED_WEIGHT
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
-def decode_csv(body: bytes, kind: KeyKind) -> EdgeColumns:
+def decode_csv(body: bytes, kind: KeyKind, weighted: bool) -> EdgeColumns:
     """Raises FormatError."""
-    types = dict.fromkeys(ENDS, ARROW_TYPES[kind]) | {"operation": pa.string()}
+    types = dict.fromkeys(ENDS, ARROW_TYPES[kind])
+    types |= dict.fromkeys(("operation", "weight"), pa.string())
     if kind == "integer" and (b"0x" in body or b"0X" in body):  # the reader parses 0xff as 255
-        _find_error(body, kind)
+        _find_error(body, kind, weighted)
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(body),
@@ -32,12 +35,30 @@ def decode_csv(body: bytes, kind: KeyKind) -> EdgeColumns:
             ),
         )
     except pa.ArrowInvalid as error:
-        _find_error(body, kind)
+        _find_error(body, kind, weighted)
         raise FormatError("body", None, f"not CSV: {error}") from error
-    return batch_of(table, kind)
+    if weighted and table.column_names.count("weight") == 1:
+        place = table.column_names.index("weight")
+        table = table.set_column(place, "weight", _numbers(table["weight"]))
+    return batch_of(table, kind, weighted)
 
 
-def _find_error(body: bytes, kind: KeyKind) -> None:
+def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column as numbers; empty cells are null. Raises FormatError."""
+    texts = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    try:
+        return texts.cast(pa.float64())
+    except pa.ArrowInvalid:
+        for index, text in enumerate(texts.to_pylist()):
+            try:
+                pa.scalar(text).cast(pa.float64())
+            except pa.ArrowInvalid:
+                message = f"expected {EXPECTED_WEIGHT}, got {described(text)}"
+                raise FormatError("weight", index, message) from None
+        raise
+
+
+def _find_error(body: bytes, kind: KeyKind, weighted: bool) -> None:
     """Raises FormatError for a missing header, or for the first row with a wrong number of columns
     or without a key; returns if there is none.
     """
@@ -46,7 +67,7 @@ def _find_error(body: bytes, kind: KeyKind) -> None:
     header = next(rows, None)
     if header is None:
         raise FormatError("body", None, "expected a header source,target[,operation], got nothing")
-    check_names(header)
+    check_names(header, weighted)
     for index, row in enumerate(rows):
         if len(row) != len(header):
             message = f"expected {len(header)} columns, as in the header, got {len(row)}"

@@ -10,6 +10,9 @@
     application/vnd.apache.arrow.stream
         columns source, target and, optionally, operation
 
+For a weighted graph each insertion may have a weight: [["a", "b", 0.5], …], or a member or column
+`weight`. A batch gives weights to all its insertions or to none.
+
 All members of the JSON object are optional; `operation` is "insert" if it is omitted. Valid input
 becomes Arrow arrays without a Python step per key; only an invalid body is searched, value by
 value, for its first error.
@@ -37,9 +40,14 @@ _DECODERS = {
 
 
 def decode_batch(
-    content_type: str | None, body: bytes, kind: KeyKind, limit: int = sys.maxsize
+    content_type: str | None,
+    body: bytes,
+    kind: KeyKind,
+    limit: int = sys.maxsize,
+    weighted: bool = False,
 ) -> EdgeColumns:
-    """The batch in a request body; no content type means JSON.
+    """The batch in a request body; no content type means JSON. Only one for a weighted graph may
+    have weights.
 
     Raises UnsupportedFormat for another content type or charset, FormatError for a body that does
     not follow its format, and DecodedTooLarge for one that decodes to more than `limit` bytes.
@@ -48,8 +56,8 @@ def decode_batch(
     charset = next((p[8:].strip('"') for p in parameters if p.startswith("charset=")), "utf-8")
     if charset in ("utf-8", "utf8", "us-ascii"):
         if media_type == _ARROW_STREAM:
-            return decode_arrow(body, kind, limit)
+            return decode_arrow(body, kind, weighted, limit)
         decoder = _DECODERS.get(media_type or "application/json")
         if decoder is not None:
-            return decoder(body, kind)
+            return decoder(body, kind, weighted)
     raise UnsupportedFormat(content_type or "", (*_DECODERS, _ARROW_STREAM))

@@ -1,4 +1,4 @@
-"""Batches in JSON: edges as pairs, or by column."""
+"""Batches in JSON: edges as pairs or, with weights, triples; or by column."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from service.formats.values import (
     listed,
     parse_json,
 )
+from service.formats.weights import check_unweighted, weights_of
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
 _MEMBERS = ("insert", "delete", "vertices")
@@ -31,7 +32,7 @@ interpreter lock; orjson is faster below.
 """
 
 
-def decode_json(body: bytes, kind: KeyKind) -> EdgeColumns:
+def decode_json(body: bytes, kind: KeyKind, weighted: bool) -> EdgeColumns:
     """Raises FormatError."""
     if len(body) >= LARGE_BODY:
         columns = _large_pairs(body, kind)
@@ -46,10 +47,10 @@ def decode_json(body: bytes, kind: KeyKind) -> EdgeColumns:
     vertices = document.get("vertices", [])
     if not isinstance(vertices, list):
         raise FormatError("vertices", None, f"expected an array of keys, got {described(vertices)}")
+    sources, targets, weights = _edges(document.get("insert", []), kind, "insert", True, weighted)
+    deleted = _edges(document.get("delete", []), kind, "delete", False, weighted)
     columns = EdgeColumns(
-        *_edges(document.get("insert", []), kind, "insert"),
-        *_edges(document.get("delete", []), kind, "delete"),
-        key_column(vertices, kind, "vertices"),
+        sources, targets, *deleted[:2], key_column(vertices, kind, "vertices"), weights
     )
     objects = [document, *(edges for edges in document.values() if isinstance(edges, dict))]
     if count_members(body) > sum(map(len, objects)):
@@ -86,32 +87,58 @@ def _every_second(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
     return keys.filter(sources), keys.filter(pc.invert(sources))
 
 
-def _edges(edges: object, kind: KeyKind, field: str) -> tuple[pa.Array, pa.Array]:
-    """Sources and targets from an array of pairs, or from an object of two arrays of keys."""
+_Edges = tuple[pa.Array, pa.Array, pa.Array | None]
+
+
+def _edges(edges: object, kind: KeyKind, field: str, inserted: bool, weighted: bool) -> _Edges:
+    """Sources, targets and weights of an array of edges, or of an object of columns."""
     if isinstance(edges, dict):
-        return _edges_by_column(edges, kind, field)
+        return _edges_by_column(edges, kind, field, inserted, weighted)
     if not isinstance(edges, list):
         expected = "an array of pairs [source, target] or an object of source and target"
         raise FormatError(field, None, f"expected {expected}, got {described(edges)}")
-    if set(map(type, edges)) - {list} or set(map(len, edges)) - {2}:
-        for index, pair in enumerate(edges):
-            if not isinstance(pair, list) or len(pair) != 2:
-                got = f"{len(pair)} items" if isinstance(pair, list) else described(pair)
-                raise FormatError(field, index, f"expected a pair [source, target], got {got}")
     if not edges:
-        return EMPTY[kind], EMPTY[kind]
-    keys = list(chain.from_iterable(edges))
+        return EMPTY[kind], EMPTY[kind], None
+    size = 2
+    if isinstance(edges[0], list) and len(edges[0]) == 3 and inserted:
+        check_unweighted(0, field, weighted)
+        size = 3
+    if set(map(type, edges)) - {list} or set(map(len, edges)) - {size}:
+        _check_shape(edges, size, field, inserted, weighted)
+    values = list(chain.from_iterable(edges))
+    weights = weights_of(values[2::3], field, "weight: ") if size == 3 else None
+    keys = list(chain.from_iterable(edge[:2] for edge in edges)) if size == 3 else values
     check_keys(keys, kind, lambda position: (field, position // 2, f"{ENDS[position % 2]}: "))
     both = pa.array(keys[::2] + keys[1::2], ARROW_TYPES[kind])
-    return both[: len(edges)], both[len(edges) :]
+    return both[: len(edges)], both[len(edges) :], weights
+
+
+def _check_shape(
+    edges: list[object], size: int, field: str, inserted: bool, weighted: bool
+) -> None:
+    """Raises FormatError for the first edge that does not have `size` items."""
+    expected = "a pair [source, target]"
+    if size == 3:
+        expected = "[source, target, weight], as in the first edge"
+    for index, edge in enumerate(edges):
+        if isinstance(edge, list) and len(edge) == size:
+            continue
+        if isinstance(edge, list) and len(edge) == 3 and inserted:
+            check_unweighted(index, field, weighted)
+            expected = "a pair [source, target], as in the first edge"
+        got = f"{len(edge)} items" if isinstance(edge, list) else described(edge)
+        raise FormatError(field, index, f"expected {expected}, got {got}")
 
 
 def _edges_by_column(
-    edges: dict[str, object], kind: KeyKind, field: str
-) -> tuple[pa.Array, pa.Array]:
+    edges: dict[str, object], kind: KeyKind, field: str, inserted: bool, weighted: bool
+) -> _Edges:
+    known = (*ENDS, "weight") if inserted and weighted else ENDS
     for name in edges:
-        if name not in ENDS:
-            raise FormatError(f"{field}.{name}", None, f"unknown member; expected {listed(ENDS)}")
+        if name == "weight" and inserted:
+            check_unweighted(None, f"{field}.weight", weighted)
+        if name not in known:
+            raise FormatError(f"{field}.{name}", None, f"unknown member; expected {listed(known)}")
     columns = []
     for name in ENDS:
         keys = edges.get(name)
@@ -123,4 +150,16 @@ def _edges_by_column(
     if len(sources) != len(targets):
         message = f"expected {len(sources)} keys, as in source, got {len(targets)}"
         raise FormatError(f"{field}.target", None, message)
-    return sources, targets
+    return sources, targets, _weights_by_column(edges, field, len(sources))
+
+
+def _weights_by_column(edges: dict[str, object], field: str, count: int) -> pa.Array | None:
+    if "weight" not in edges:
+        return None
+    field, weights = f"{field}.weight", edges["weight"]
+    if not isinstance(weights, list):
+        raise FormatError(field, None, f"expected an array of numbers, got {described(weights)}")
+    if len(weights) != count:
+        message = f"expected {count} weights, as many as keys in source, got {len(weights)}"
+        raise FormatError(field, None, message)
+    return weights_of(weights, field)

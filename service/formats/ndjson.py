@@ -21,28 +21,32 @@ from service.formats.values import (
     listed,
     parse_json,
 )
+from service.formats.weights import EXPECTED_WEIGHT, check_unweighted
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
 _BLANK_LINE = re.compile(rb"\n\s*\n")
 
 
-def decode_ndjson(body: bytes, kind: KeyKind) -> EdgeColumns:
+def decode_ndjson(body: bytes, kind: KeyKind, weighted: bool) -> EdgeColumns:
     """Raises FormatError."""
-    schema = pa.schema([(name, ARROW_TYPES[kind]) for name in ENDS] + [("operation", pa.string())])
+    members = [(name, ARROW_TYPES[kind]) for name in ENDS] + [("operation", pa.string())]
+    schema = pa.schema([*members, ("weight", pa.float64())] if weighted else members)
     if not body.strip():
-        return batch_of(schema.empty_table(), kind)
+        return batch_of(schema.empty_table(), kind, weighted)
     if b"null" in body:  # pyarrow's reader crashes at a null that is not a member of an object
-        _find_error(body, kind)
+        _find_error(body, kind, weighted)
     try:
         table = json_table(body, schema, newlines_in_values=False)
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        _find_error(body, kind)
+        _find_error(body, kind, weighted)
         raise FormatError("body", None, f"not NDJSON: {error}") from error
     if table.num_rows != _count_lines(body):  # the reader accepts several objects per line
-        _find_error(body, kind)
+        _find_error(body, kind, weighted)
         raise FormatError("body", None, "not NDJSON: expected one JSON object per line")
     operation = pc.fill_null(table["operation"], "insert")
-    return batch_of(table.set_column(2, "operation", operation), kind)
+    if weighted and table["weight"].null_count == len(table):
+        table = table.drop_columns("weight")
+    return batch_of(table.set_column(2, "operation", operation), kind, weighted)
 
 
 def _count_lines(body: bytes) -> int:
@@ -53,16 +57,19 @@ def _count_lines(body: bytes) -> int:
     return lines.count(b"\n") + 1
 
 
-def _find_error(body: bytes, kind: KeyKind) -> None:
+def _find_error(body: bytes, kind: KeyKind, weighted: bool) -> None:
     """Raises FormatError for the first line that is not an edge; returns if there is none."""
+    known = (*COLUMNS, "weight") if weighted else COLUMNS
     lines = ((n, line) for n, line in enumerate(body.split(b"\n"), 1) if line.strip())
     for index, (number, line) in enumerate(lines):
         row = parse_json(line, "body", index, number)
         if not isinstance(row, dict):
             raise FormatError("body", index, f"expected a JSON object, got {described(row)}")
         for name in row:
-            if name not in COLUMNS:
-                raise FormatError(name, index, f"unknown member; expected {listed(COLUMNS)}")
+            if name == "weight":
+                check_unweighted(index, "weight", weighted)
+            if name not in known:
+                raise FormatError(name, index, f"unknown member; expected {listed(known)}")
         for name in ENDS:
             if not is_key(row.get(name), kind):
                 got = described(row[name]) if name in row else "nothing"
@@ -71,3 +78,7 @@ def _find_error(body: bytes, kind: KeyKind) -> None:
         if operation not in (*OPERATIONS, None):
             message = f"expected {EXPECTED_OPERATION}, got {described(operation)}"
             raise FormatError("operation", index, message)
+        weight = row.get("weight")
+        if weight is not None and type(weight) not in (int, float):
+            message = f"expected {EXPECTED_WEIGHT}, got {described(weight)}"
+            raise FormatError("weight", index, message)

@@ -1,7 +1,8 @@
-"""Arrow tables of edges: columns source, target and, optionally, operation."""
+"""Arrow tables of edges: columns source, target and, optionally, operation and weight."""
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -17,22 +18,24 @@ from service.formats.values import (
     described,
     listed,
 )
+from service.formats.weights import check_unweighted, weight_column
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
 _MAX_BLOCK = 2**31 - 1
 
 
-def batch_of(table: pa.Table, kind: KeyKind) -> EdgeColumns:
+def batch_of(table: pa.Table, kind: KeyKind, weighted: bool) -> EdgeColumns:
     """The batch in the table. Raises FormatError."""
     try:
         names = table.column_names
     except UnicodeDecodeError as error:
         raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
-    check_names(names)
+    check_names(names, weighted)
     sources, targets = (_keys(table[name], kind, name) for name in ENDS)
     if "operation" not in names:
         nothing = sources.slice(0, 0)
-        return EdgeColumns(sources, targets, nothing, nothing, nothing)
+        weights = weight_column(table["weight"], "weight") if "weight" in names else None
+        return EdgeColumns(sources, targets, nothing, nothing, nothing, weights)
     operation = table["operation"]
     if not _holds_strings(operation.type):
         message = f"expected a column of {EXPECTED_OPERATION}, got {operation.type}"
@@ -51,14 +54,35 @@ def batch_of(table: pa.Table, kind: KeyKind) -> EdgeColumns:
         sources.filter(deletes),
         targets.filter(deletes),
         sources.slice(0, 0),
+        _weights_of_insertions(table, inserts) if "weight" in names else None,
     )
 
 
-def check_names(names: list[str]) -> None:
+def _weights_of_insertions(table: pa.Table, inserts: pa.Array) -> pa.Array:
+    """The weights of the rows that insert; the others must have none."""
+    column = table["weight"]
+    surplus = pc.and_(pc.invert(inserts), column.is_valid())
+    index = surplus.index(True).as_py()
+    if index >= 0:
+        got = described(column[index].as_py())
+        raise FormatError("weight", index, f"expected null, because a deletion has none, got {got}")
+    try:
+        return weight_column(column.filter(inserts), "weight")
+    except FormatError as error:
+        if error.index is None:
+            raise
+        row = int(np.flatnonzero(inserts.to_numpy(zero_copy_only=False))[error.index])
+        raise FormatError("weight", row, error.message) from None
+
+
+def check_names(names: list[str], weighted: bool) -> None:
     """Raises FormatError for column names that are unknown, duplicate or missing."""
+    known = (*COLUMNS, "weight") if weighted else COLUMNS
     for name in names:
-        if name not in COLUMNS:
-            raise FormatError(name, None, f"unknown column; expected {listed(COLUMNS)}")
+        if name == "weight":
+            check_unweighted(None, "weight", weighted)
+        if name not in known:
+            raise FormatError(name, None, f"unknown column; expected {listed(known)}")
         if names.count(name) > 1:
             raise FormatError(name, None, f"expected one column, got {names.count(name)}")
     for name in ENDS:

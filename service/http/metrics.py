@@ -37,7 +37,7 @@ UNMATCHED = "unmatched"
 """Label for unmatched requests: method and path are chosen freely by the client."""
 
 STAGES = tuple(stage.name for stage in fields(StageSeconds))
-CHANGES = ("inserted", "already_present", "deleted", "not_found")
+CHANGES = ("inserted", "already_present", "reweighted", "deleted", "not_found")
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _EDGES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
@@ -89,7 +89,7 @@ class BatchMetrics:
         )
         self.edges = Counter(
             "liverank_edges",
-            "Edges of ranked batches by change: inserted, already_present, deleted, not_found",
+            f"Edges of ranked batches by change: {', '.join(CHANGES)}",
             ["graph", "change"],
             registry=registry,
         )

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpu import STRATEGIES, Dangling, Form, Storage
+from gpu import LARGEST_WEIGHT, LEAST_WEIGHT, STRATEGIES, Dangling, Form, Storage
 from service.queries.model import L1_ERROR, KeyedQuery
 from service.storage.api_keys import Scope
 
@@ -18,6 +18,9 @@ Key = (
     Annotated[str, Field(json_schema_extra={"minLength": 1})]
     | Annotated[int, Field(json_schema_extra={"minimum": -(2**63), "maximum": 2**63 - 1})]
 )
+Weight = Annotated[
+    float, Field(json_schema_extra={"minimum": LEAST_WEIGHT, "maximum": LARGEST_WEIGHT})
+]
 MAX_QUERIES = 10_000
 
 # For OpenAPI alone: the catalog and the engine check these values, with clearer messages.
@@ -56,6 +59,9 @@ class GraphRequest(_Body):
         "and needs a `target_error` of at least 1e-6",
     )
     keys: Literal["string", "integer"] = "string"
+    weighted: bool = Field(
+        False, description="whether edges have weights, in proportion to which they are followed"
+    )
     form: Form = Field(
         "accelerated",
         description="how the published strategies run; `published` needs `storage` `float64`",
@@ -140,7 +146,11 @@ class ApiKeyList(_Body):
 class BatchRequest(_Body):
     """Deletions are applied first. Keys are strings or integers, as the graph's options say."""
 
-    insert: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")
+    insert: list[tuple[Key, Key] | tuple[Key, Key, Weight]] = Field(
+        [],
+        description="edges, each as [source, target] or, in a weighted graph, [source, target, "
+        "weight]: all with a weight, or none, which means 1",
+    )
     delete: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")
     vertices: list[Key] = Field([], description="vertices that exist after the batch")
 
@@ -191,6 +201,7 @@ class Receipt(_Body):
     revision: int = Field(description="names the published ranks")
     inserted: int
     already_present: int
+    reweighted: int = Field(0, description=f"edges with another weight; {_ABSENT_IN_OLD}")
     deleted: int
     not_found: int
     new_vertices: int

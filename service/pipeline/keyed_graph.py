@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 import pyarrow as pa
 
-from gpu import Change, DeviceLost, EdgeBatch, Engine, OutOfMemory
+from gpu import Change, DeviceLost, EdgeBatch, Engine, InvalidValue, OutOfMemory
+from service.errors import InvalidField
 from service.formats.columns import EdgeColumns
 from service.vertex_keys import KeyTable
 
@@ -79,8 +80,10 @@ class KeyedGraph:
             batch = self._with_ids(columns)
             seconds = perf_counter() - started
             return self._engine.apply(batch), seconds
-        except BaseException:
+        except BaseException as error:
             self._keys.truncate(known)
+            if isinstance(error, InvalidValue) and error.field.startswith("weights["):
+                raise _of_insertion(error) from None
             raise
 
     def apply_coalesced(self, batches: Sequence[EdgeColumns]) -> tuple[list[Change], float] | None:
@@ -120,7 +123,9 @@ class KeyedGraph:
             ids[1 : 2 * inserted : 2],
             self._keys.lookup(columns.delete_sources),
             self._keys.lookup(columns.delete_targets),
-            vertices=len(self._keys),
+            len(self._keys),
+            None if columns.weights is None else columns.weights.to_numpy(),
+            columns.on_conflict,
         )
 
     def _new_keys(self, columns: EdgeColumns) -> int:
@@ -132,18 +137,34 @@ class KeyedGraph:
 def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
     """The columns of several small batches, one after the other.
 
-    None for a single batch, for large ones, and if one adds vertices by key.
+    None for a single batch, for large ones, if one adds vertices by key, and if they differ in what
+    they do to present edges.
     """
     edges = sum(batch.operations for batch in batches)
     named = any(len(batch.vertices) for batch in batches)
-    if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named:
+    differ = len({batch.on_conflict for batch in batches}) > 1
+    if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named or differ:
         return None
-    return EdgeColumns(
-        *(
-            pa.concat_arrays([getattr(batch, column.name) for batch in batches])
-            for column in fields(EdgeColumns)
-        )
-    )
+    weights = None
+    if any(batch.weights is not None for batch in batches):
+        weights = pa.concat_arrays([_weights(batch) for batch in batches])
+    keys = {
+        name: pa.concat_arrays([batch.keys[name] for batch in batches]) for name in batches[0].keys
+    }
+    return replace(batches[0], **keys, weights=weights)
+
+
+def _weights(columns: EdgeColumns) -> pa.Array:
+    if columns.weights is not None:
+        return columns.weights
+    return pa.array(np.ones(len(columns.insert_sources), np.float32))
+
+
+def _of_insertion(error: InvalidValue) -> InvalidField:
+    """The error of a weight, as one of the insertion that has it."""
+    index = int(error.field.removeprefix("weights[").removesuffix("]"))
+    message = f"weight: {error.value!r} must be {error.requirement}"
+    return InvalidField("insert", index, error.value, message)
 
 
 def _keys_in_order(columns: EdgeColumns) -> pa.Array:

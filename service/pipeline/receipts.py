@@ -74,6 +74,7 @@ def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | Non
         "revision": view.revision,
         "inserted": change.inserted,
         "already_present": change.already_present,
+        "reweighted": change.reweighted,
         "deleted": change.deleted,
         "not_found": change.not_found,
         "new_vertices": change.new_vertices,

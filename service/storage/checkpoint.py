@@ -36,7 +36,9 @@ from service.storage.files import DIRECTORY_MODE, storage_errors, sync_directory
 log = logging.getLogger("liverank.checkpoint")
 
 DIRECTORY = "checkpoints"
-FORMAT = 1
+FORMAT = 2
+_FORMATS = (1, FORMAT)
+"""Those that can be read. Format 1 had no weights."""
 RETAINED = 2
 
 _MANIFEST = "manifest.json"
@@ -127,8 +129,8 @@ def read(path: Path) -> Checkpoint:
     if hashlib.sha256(content).hexdigest().encode() != stated:
         raise FileDamaged(manifest, "is damaged: its checksum does not match")
     document = json.loads(content)
-    if document["format"] != FORMAT:
-        raise StorageFailed(manifest, f"has format {document['format']}, expected {FORMAT}")
+    if document["format"] not in _FORMATS:
+        raise StorageFailed(manifest, f"has format {document['format']}, expected 1 to {FORMAT}")
     files = {path / f"{name}.bin": stated for name, stated in document["arrays"].items()}
     with ThreadPoolExecutor(2) as readers:
         arrays = readers.map(_mapped, files, files.values())

@@ -40,7 +40,9 @@ from service.storage.lock import take_lock
 log = logging.getLogger("liverank.catalog")
 
 MANIFEST = "graph.json"
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
+_MANIFEST_FORMATS = (1, MANIFEST_FORMAT)
+"""Those that can be read. Format 1 had fewer options, which have their defaults."""
 
 
 class GraphStore:
@@ -124,9 +126,9 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     try:
         with storage_errors(path):
             manifest = json.loads(path.read_text("utf-8"))
-        if manifest["format"] != MANIFEST_FORMAT:
+        if manifest["format"] not in _MANIFEST_FORMATS:
             raise StorageFailed(
-                path, f"has format {manifest['format']}, expected {MANIFEST_FORMAT}"
+                path, f"has format {manifest['format']}, expected 1 to {MANIFEST_FORMAT}"
             )
         options: dict[str, Any] = manifest["options"]
     except (ValueError, TypeError, KeyError) as error:

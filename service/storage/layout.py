@@ -1,7 +1,7 @@
 """The tables of a journal, the checksums of their rows, and the upgrade from older layouts.
 
 A SQLite database (WAL); `application_id` marks a journal of liverank, `user_version` is its layout
-(2):
+(3):
 
     batches    version          the number of the batch; those up to state.retired are removed
                committed_at     Unix time, seconds
@@ -28,7 +28,8 @@ A SQLite database (WAL); `application_id` marks a journal of liverank, `user_ver
 The chain and the checksums are there because SQLite has none: it does not notice a page that the
 disk returns with wrong bytes.
 
-Layout 1 (release 0.1) had no requests, chain and checksums, and `published` instead of `state`.
+Layout 2 had no weights in its payloads; everything else was the same. Layout 1 had no requests,
+chain and checksums, and `published` instead of `state`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ from service.errors import StorageFailed
 from service.storage.files import FILE_MODE
 
 APPLICATION_ID = 0x4C56524B  # "LVRK"
-LAYOUT = 2
+LAYOUT = 3
+SAME_TABLES = (2, LAYOUT)
+"""The layouts whose tables are those of this one."""
 BEGINNING = bytes(32)
 """The chain before the first batch."""
 
@@ -193,16 +196,20 @@ def upgrade(connection: sqlite3.Connection, path: Path) -> None:
     (layout,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise StorageFailed(path, "is a SQLite database, but not a journal of liverank")
-    if layout not in (1, LAYOUT):
+    if not 1 <= layout <= LAYOUT:
         raise UnknownLayout(path, f"has layout {layout}, expected 1 to {LAYOUT}")
-    if layout == 1:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+    if layout == LAYOUT:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if layout == 1:
             _from_layout_1(connection, path)
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
+        else:
+            connection.execute(f"PRAGMA user_version = {LAYOUT}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
 
 
 def _from_layout_1(connection: sqlite3.Connection, path: Path) -> None:

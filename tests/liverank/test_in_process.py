@@ -185,16 +185,36 @@ def test_ranks_become_frames_without_a_copy() -> None:
     [
         (5, {}, "edges: expected pairs, a frame, a sparse matrix or a graph, got int"),
         ("ab", {}, "edges: expected pairs, a frame, a sparse matrix or a graph, got str"),
-        ([("a", "b", "c")], {}, r"edges: edge 0: expected a pair, got \('a', 'b', 'c'\)"),
+        (
+            [("a", "b", "c")],
+            {},
+            r"edges: edge 0: expected a number as weight, got \('a'",
+        ),
+        ([("a", "b"), ("a", "b", 1)], {}, r"edges: edge 1: expected a pair, got \('a', 'b', 1\)"),
+        ([("a", "b", 1), ("a", "b")], {}, r"edges: edge 1: expected \(source, target, weight\)"),
         (["ab"], {}, "edges: edge 0: expected a pair, got 'ab'"),
         (
             nx.Graph(PAIRS),
             {"directed": True},
             "directed: expected False or None, since the graph is",
         ),
-        (PAIRS, {"weight": "w"}, "weight: weighted edges are not supported yet"),
+        (PAIRS, {"weight": "w"}, "weight: expected None, since pairs have no columns"),
+        (np.array(NUMBERS), {"weight": "w"}, "weight: expected None, since pairs have no columns"),
+        (pa.table(COLUMNS), {"weight": "w"}, "weight: expected a column 'w', got source, target"),
+        (
+            pa.table({**COLUMNS, "w": ["heavy"] * 5}),
+            {"weight": "w"},
+            "w: expected a column of numbers, got string",
+        ),
+        (
+            pa.table({**COLUMNS, "w": [1.0, None, 1.0, 1.0, 1.0]}),
+            {"weight": "w"},
+            "w: row 1: expected a weight, got null",
+        ),
+        (scipy.sparse.eye_array(3), {"weight": "w"}, "weight: expected 'data', the entries of the"),
+        (igraph.Graph([(0, 1)]), {"weight": "w"}, "expected an attribute of edges, got 'w'; they"),
         (np.eye(3), {}, r"expected integers of shape \[edges, 2\], got float64\[3, 3\]"),
-        (scipy.sparse.eye_array(3) * 2, {}, "entries of 0 and 1: weighted edges are not supported"),
+        (scipy.sparse.eye_array(3) * 2, {}, "expected entries of 0 and 1, or weight='data'"),
         (scipy.sparse.eye_array(3, 4), {}, r"expected a square matrix, got shape \(3, 4\)"),
         (pa.table({"a": [1], "b": [1], "c": [1]}), {}, "name the columns .* they are: a, b, c"),
         (pa.table({"a": [1]}), {"source": "x"}, "source: expected a column 'x', got a"),
@@ -209,3 +229,109 @@ def test_ranks_become_frames_without_a_copy() -> None:
 def test_what_cannot_be_used_is_named(edges: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         liverank.pagerank(edges, **options)
+
+
+TRIPLES = [("a", "b", 2.0), ("b", "c", 0.5), ("c", "a", 1.0), ("d", "a", 7.0), ("a", "e", 0.125)]
+WEIGHTED = {
+    "source": [one for one, _, _ in TRIPLES],
+    "target": [two for _, two, _ in TRIPLES],
+    "w": [weight for *_, weight in TRIPLES],
+}
+
+
+def weighted_graph(kind: type[nx.Graph] = nx.DiGraph, edges: Any = None) -> nx.Graph:
+    graph = kind()
+    graph.add_weighted_edges_from(TRIPLES if edges is None else edges, weight="w")
+    return graph
+
+
+WEIGHTED_INPUTS: dict[str, Any] = {
+    "mapping": lambda: WEIGHTED,
+    "pandas": lambda: pd.DataFrame({**WEIGHTED, "other": [object()] * 5}),
+    "pandas, integers": lambda: pd.DataFrame(WEIGHTED).assign(w=lambda frame: frame.w * 8),
+    "polars": lambda: pl.DataFrame(WEIGHTED),
+    "arrow": lambda: pa.table(WEIGHTED),
+    "arrow, chunks": lambda: pa.concat_tables([pa.table(WEIGHTED)[:2], pa.table(WEIGHTED)[2:]]),
+    "duckdb": lambda: duckdb.connect().sql(
+        "SELECT * FROM (VALUES " + str(TRIPLES)[1:-1] + ") AS t(source, target, w)"
+    ),
+    "interchange": lambda: Interchange(pa.table(WEIGHTED)),
+    "networkx": lambda: weighted_graph(),
+    "igraph": lambda: igraph.Graph.TupleList(TRIPLES, directed=True, edge_attrs=["w"]),
+}
+
+
+@pytest.mark.parametrize("kind", WEIGHTED_INPUTS)
+def test_weights_are_read_from(kind: str) -> None:
+    names: dict[str, Any] = (
+        {"source": "source", "target": "target"} if kind.startswith("pandas") else {}
+    )
+    ranking = liverank.pagerank(
+        WEIGHTED_INPUTS[kind](), **names, weight="w", target_error=1e-9, backend="cpu"
+    )
+    check(ranking, weighted_graph(), weight="w")
+
+
+def test_triples_have_weights() -> None:
+    check(liverank.pagerank(TRIPLES, target_error=1e-9), weighted_graph(), weight="w")
+    repeated = liverank.pagerank([("a", "b", 9.0), *TRIPLES], target_error=1e-9)
+    check(repeated, weighted_graph(), weight="w")
+    assert (repeated.edges, repeated.duplicates) == (5, 1)
+
+
+@pytest.mark.parametrize("layout", ["csr", "coo"])
+def test_the_entries_of_a_matrix_are_weights(layout: str) -> None:
+    matrix = scipy.sparse.random_array((40, 40), density=0.05, rng=3, format=layout)
+    matrix = (matrix.astype(np.float32)).astype(np.float64)
+    graph = nx.from_scipy_sparse_array(matrix, create_using=nx.DiGraph)
+    check(liverank.pagerank(matrix, weight="data", target_error=1e-9), graph, weight="weight")
+    repeated = scipy.sparse.coo_array(([1, 2, 1.0], ([0, 0, 1], [1, 1, 0])), (2, 2))
+    summed = weighted_graph(edges=[(0, 1, 3.0), (1, 0, 1.0)])
+    check(liverank.pagerank(repeated, weight="data", target_error=1e-9), summed, weight="w")
+
+
+@pytest.mark.parametrize("kind", ["networkx", "igraph", "pairs", "arrow", "sparse"])
+def test_weighted_edges_count_in_both_directions(kind: str) -> None:
+    rows = [(0, 1, 2.0), (1, 2, 0.5), (3, 3, 4.0), (1, 4, 8.0), (1, 0, 3.0)]
+    sources, targets, weights = (list(column) for column in zip(*rows, strict=True))
+    undirected = weighted_graph(nx.Graph, rows)  # the last weight of an edge counts
+    distinct = list(undirected.edges(data="w"))
+    upper = tuple(zip(*((one, two) for one, two, _ in distinct), strict=True))
+    given: dict[str, tuple[Any, bool | None, str | None]] = {
+        "networkx": (undirected, None, "w"),
+        "igraph": (igraph.Graph.from_networkx(undirected), None, "w"),
+        "pairs": (rows, False, None),
+        "arrow": (pa.table({"source": sources, "target": targets, "w": weights}), False, "w"),
+        "sparse": (
+            scipy.sparse.coo_array(([weight for *_, weight in distinct], upper), (5, 5)),
+            False,
+            "data",
+        ),
+    }
+    data, directed, weight = given[kind]
+    ranking = liverank.pagerank(data, directed=directed, weight=weight, target_error=1e-9)
+    exact = expected(undirected, weight="w")
+    found = ranking.to_dict()
+    if kind == "igraph":
+        found = {int(graph_key): rank for graph_key, rank in found.items()}
+        names = igraph.Graph.from_networkx(undirected).vs["_nx_name"]
+        found = {names[key]: rank for key, rank in found.items()}
+    assert sum(abs(found[vertex] - exact[vertex]) for vertex in exact) < 1e-8
+    assert ranking.edges == 7
+
+
+@pytest.mark.parametrize("kind", ["networkx", "igraph"])
+def test_the_weights_of_parallel_edges_of_a_graph_add_up(kind: str) -> None:
+    rows = [(0, 1, 2.0), (0, 1, 3.0), (1, 0, 1.0), (0, 2, 1.0)]
+    graph = weighted_graph(nx.MultiDiGraph, rows)
+    data: Any = graph
+    if kind == "igraph":
+        data = igraph.Graph([row[:2] for row in rows], directed=True)
+        data.es["w"] = [row[2] for row in rows]
+    check(liverank.pagerank(data, weight="w", target_error=1e-9), graph, weight="w")
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf"), 1e-40])
+def test_a_wrong_weight_is_named(wrong: float) -> None:
+    with pytest.raises(InvalidValue, match=r"weights\[1\]: .* a finite number above 0"):
+        liverank.pagerank([("a", "b", 1.0), ("b", "c", wrong)])

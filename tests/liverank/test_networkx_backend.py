@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import re
 import subprocess
 import sys
@@ -74,17 +75,80 @@ def test_ranks_are_those_of_networkx(given: nx.Graph) -> None:
         check(given, alpha=0.6, personalization=dict.fromkeys(list(given)[:2], 3))
 
 
-def test_equal_weights_do_not_matter_and_different_ones_are_refused() -> None:
-    given = nx.DiGraph([(0, 1, {"weight": 2.5}), (1, 2, {"weight": 2.5})])
+def weigh(given: nx.Graph, seed: int) -> nx.Graph:
+    """Gives every edge a weight that single precision can hold."""
+    generator = random.Random(seed)
+    for *_, attributes in given.edges(data=True):
+        attributes["weight"] = generator.randrange(1, 1 << 20) / 16
+    return given
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        weigh(graph(), 1),
+        weigh(graph().to_undirected(), 2),
+        weigh(nx.MultiDiGraph([("a", "b"), ("a", "b"), ("b", "a"), ("c", "c"), ("c", "a")]), 3),
+        weigh(nx.MultiGraph([(0, 1), (1, 2), (2, 2), (1, 0), (2, 2)]), 4),
+        nx.MultiDiGraph([(0, 1), (0, 1), (0, 2), (2, 0)]),
+    ],
+    ids=["directed", "undirected", "multi-directed", "multi", "parallel without weights"],
+)
+def test_ranks_of_weighted_graphs_are_those_of_networkx(given: nx.Graph) -> None:
+    check(given)
+    check(given, alpha=0.6, personalization=dict.fromkeys(list(given)[:2], 3))
+    check(given, weight=None)
+    check(given, weight="another attribute")
+
+
+def test_edges_of_weight_zero_are_none_and_negative_weights_are_refused() -> None:
+    given = nx.DiGraph([(0, 1, {"weight": 2.5}), (1, 2, {"weight": 2.5}), (2, 1, {"weight": 0.0})])
     check(given)
     given.add_edge(2, 0, weight=1.0)
-    with pytest.raises(NotImplementedError) as weights:
+    check(given)
+    for weight in (-1.0, float("nan"), float("inf")):
+        given.add_edge(2, 0, weight=weight)
+        with pytest.raises(NotImplementedError) as refused:
+            ours(given)
+        expected = "expected weights that are finite and not negative"
+        assert str(refused.value.__cause__) == expected
+
+
+def test_weights_beyond_single_precision_are_scaled() -> None:
+    given = nx.DiGraph()
+    given.add_weighted_edges_from([(0, 1, 3e200), (0, 2, 1e200), (1, 0, 1e190), (2, 0, 1e200)])
+    found, exact = ours(given), nx.pagerank(given, tol=1e-12, max_iter=1000, backend="networkx")
+    assert sum(abs(found[node] - exact[node]) for node in exact) < 2e-6
+    given.add_edge(1, 2, weight=1e-200)
+    with pytest.raises(NotImplementedError) as refused:
         ours(given)
-    assert str(weights.value.__cause__) == "edges of different weights are not supported yet"
-    check(given, weight=None)
-    with pytest.raises(NotImplementedError) as parallel:
-        ours(nx.MultiDiGraph([(0, 1), (0, 1)]))
-    assert str(parallel.value.__cause__) == "parallel edges are not supported yet"
+    assert "are too far apart" in str(refused.value.__cause__)
+
+
+def test_a_tolerance_below_the_rounding_of_weights_is_not_promised() -> None:
+    given = nx.DiGraph()
+    given.add_weighted_edges_from([(0, 1, 0.1), (0, 2, 0.3), (1, 0, 0.7), (2, 0, 0.7)])
+    assert sum(ours(given).values()) == pytest.approx(1)
+    with pytest.raises(nx.PowerIterationFailedConvergence):
+        ours(given, tol=1e-9)
+
+
+def test_changed_weights_update_the_graph(engines: list[Engine]) -> None:
+    for given in (weigh(graph(), 5), weigh(graph().to_undirected(), 6)):
+        engines.clear()
+        check(given)
+        one, two, three = list(given.edges)[:3]
+        given.edges[one]["weight"] *= 2
+        given.edges[two]["weight"] /= 4
+        given.remove_edge(*three)
+        given.add_edge(0, "new", weight=3.0)
+        nx._clear_cache(given)
+        check(given)
+        assert len(engines) == 1
+        nx.set_edge_attributes(given, 1.0, "weight")
+        nx._clear_cache(given)
+        check(given)  # without weights: another engine
+        assert len(engines) == 2
 
 
 def test_arguments_that_are_not_implemented_are_refused() -> None:
@@ -196,7 +260,6 @@ def test_the_tests_of_networkx_pass() -> None:
     unclaimed = re.findall(r"^XFAIL .*::(\w+)\[pagerank\] - (.*)$", printed, re.MULTILINE)
     assert dict(unclaimed) == {
         "test_dangling_pagerank": "'pagerank' not implemented by liverank with the given arguments",
-        "test_multigraph": "parallel edges are not supported yet",
     }
     assert len(re.findall(r"^(XFAIL|SKIPPED|XPASS)", printed, re.MULTILINE)) == len(others) + len(
         unclaimed

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from gpu import Engine, Options, Solve
+from gpu import Engine, OnConflict, Options, Solve
 from service.errors import NotReady
 from service.formats.columns import EdgeColumns
 from service.formats.edge_list import EdgeList
@@ -64,6 +64,18 @@ def batch(
     return Sent(Batch.of(columns(insert, delete), body, Solve(strategy), key))
 
 
+def weighted_batch(
+    insert: list[tuple[str, str, float]],
+    delete: Pairs | None = None,
+    *,
+    on_conflict: OnConflict = "replace",
+) -> Sent:
+    pairs = columns([(source, target) for source, target, _ in insert], delete)
+    weights = pa.array([weight for *_, weight in insert], pa.float32())
+    body = repr((insert, delete, on_conflict)).encode()
+    return Sent(Batch.of(replace(pairs, weights=weights, on_conflict=on_conflict), body, Solve()))
+
+
 def submit(pipeline: Pipeline, *batches: Sent) -> None:
     for one in batches:
         pipeline.submit(one.batch, durable=one.durable, ranked=one.ranked)
@@ -89,13 +101,16 @@ def engine_of(pipeline: Pipeline) -> Engine:
 
 
 def started(
-    directory: Path, checkpoint_bytes: int = 1 << 30, checkpoint_seconds: float = 3600.0
+    directory: Path,
+    checkpoint_bytes: int = 1 << 30,
+    checkpoint_seconds: float = 3600.0,
+    **options: Any,
 ) -> Pipeline:
     """The pipeline of the directory, before recovery."""
     if not (directory / "journal.db").exists():
         Journal.create(directory / "journal.db")
     limits = CheckpointLimits(checkpoint_bytes, checkpoint_seconds)
-    return Pipeline("test", directory, Options(), "string", "cpu", limits)
+    return Pipeline("test", directory, Options(**options), "string", "cpu", limits)
 
 
 def opened(directory: Path, **limits: Any) -> Pipeline:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from gpu import STRATEGIES, Form, Solve
+from gpu import STRATEGIES, Form, InvalidValue, OnConflict, Solve
+from service.catalog import GraphOptions
 from service.formats.decode import decode_batch
+from service.formats.weights import UNWEIGHTED
 from service.http.body import announced_length, read_body, release_body
 from service.http.dependencies import OpenGraph
 from service.http.openapi import body_of, problems
@@ -29,7 +32,6 @@ from service.http.schemas import (
 from service.pipeline.batch import Batch
 from service.pipeline.limits import check_size
 from service.settings import Settings
-from service.vertex_keys import KeyKind
 
 router = APIRouter(tags=["batches"], route_class=Route)
 
@@ -52,11 +54,14 @@ def _decode(
     settings: Settings,
     content_type: str | None,
     body: bytes,
-    kind: KeyKind,
+    options: GraphOptions,
+    on_conflict: OnConflict,
     solve: Solve,
     key: str | None,
 ) -> Batch:
-    columns = decode_batch(content_type, body, kind, settings.max_body_bytes)
+    limit = settings.max_body_bytes
+    columns = decode_batch(content_type, body, options.keys, limit, options.weighted)
+    columns = replace(columns, on_conflict=on_conflict)
     check_size(columns, settings.max_batch_edges, settings.max_key_bytes)
     return Batch.of(columns, body, solve, key)
 
@@ -77,6 +82,10 @@ async def send_batch(
     form: FormQuery = None,
     trace: Traced = False,
     wait: Annotated[Literal["ranked", "durable"], Query(description="when to respond")] = "ranked",
+    on_conflict: Annotated[
+        OnConflict,
+        Query(description="what a weight does to that of a present or repeated edge"),
+    ] = "replace",
     idempotency_key: Annotated[
         str | None,
         Header(
@@ -89,6 +98,8 @@ async def send_batch(
 ) -> Response:
     """Deletes, then inserts; all or nothing. After the response, the batch survives a crash."""
     chosen = graph.options.solve(strategy, form, trace)
+    if on_conflict != "replace" and not graph.options.weighted:
+        raise InvalidValue("on_conflict", on_conflict, f"left out, because {UNWEIGHTED}")
     graph.pipeline.batches.check(announced_length(request))
     body = await read_body(request)
     decode = partial(
@@ -96,7 +107,8 @@ async def send_batch(
         request.app.state.settings,
         request.headers.get("content-type"),
         body,
-        graph.options.keys,
+        graph.options,
+        on_conflict,
         chosen,
         idempotency_key,
     )

@@ -1,0 +1,87 @@
+"""Personalized queries, answered once or watched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from liverank.client.call import Call, decoder, given, nothing, operation, path_of, read, write
+from liverank.client.responses import (
+    Key,
+    Method,
+    PersonalizedAnswers,
+    PersonalizedQuery,
+    PersonalizedRanks,
+    Target,
+    WatchedRanks,
+)
+
+
+class QueryCalls:
+    @operation
+    def personalized(
+        self,
+        graph: str,
+        vertex: Key,
+        k: int = 10,
+        *,
+        method: Method | None = None,
+        target_error: float | None = None,
+        target: Target | None = None,
+        min_version: int | None = None,
+        timeout: float | None = None,
+    ) -> Call[PersonalizedRanks]:
+        """The k vertices of highest rank when every walk restarts at `vertex`."""
+        return read(
+            path_of("graphs", graph, "personalized", vertex),
+            decoder(PersonalizedRanks),
+            k=k,
+            method=method,
+            target_error=target_error,
+            target=target,
+            min_version=min_version,
+            timeout=timeout,
+        )
+
+    @operation
+    def personalized_many(
+        self,
+        graph: str,
+        queries: Sequence[PersonalizedQuery],
+        *,
+        min_version: int | None = None,
+        timeout: float | None = None,
+    ) -> Call[PersonalizedAnswers]:
+        """Queries with weighted seeds, answered together: faster than one after the other."""
+        path = path_of("graphs", graph, "personalized")
+        query = given(min_version=min_version, timeout=timeout)
+        body = {"queries": queries}
+        return write("POST", path, body, PersonalizedAnswers, query, repeatable=True)
+
+    @operation
+    def watch(
+        self, graph: str, name: str, query: PersonalizedQuery, *, timeout: float | None = None
+    ) -> Call[WatchedRanks]:
+        """Keeps a query up to date under a name, replacing a query of that name; returns its first
+        answer. The query's `target` must be `error`.
+        """
+        path = path_of("graphs", graph, "watched", name)
+        return write("PUT", path, query, WatchedRanks, given(timeout=timeout), repeatable=True)
+
+    @operation
+    def watched(
+        self,
+        graph: str,
+        name: str,
+        *,
+        min_version: int | None = None,
+        timeout: float | None = None,
+    ) -> Call[WatchedRanks]:
+        """The answer to a watched query for the newest version."""
+        path = path_of("graphs", graph, "watched", name)
+        return read(path, decoder(WatchedRanks), min_version=min_version, timeout=timeout)
+
+    @operation
+    def unwatch(self, graph: str, name: str) -> Call[None]:
+        """Removes a watched query."""
+        path = path_of("graphs", graph, "watched", name)
+        return Call(method="DELETE", path=path, parse=nothing)

@@ -1,0 +1,240 @@
+"""Weighted graphs over HTTP: options, receipts, ranks, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import networkx as nx
+import orjson
+import pyarrow as pa
+import pytest
+
+from service.http.schemas import GraphInfo, Receipt
+from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream
+from tests.service.server import Server
+
+Edge = tuple[str, str, float]
+
+UNWEIGHTED = (
+    "the graph is unweighted: send edges without weights, or create a graph with the option "
+    "weighted"
+)
+
+
+def edges(seed: int, count: int = 300, vertices: int = 60) -> list[Edge]:
+    """Distinct edges with weights over six orders of magnitude."""
+    generator = random.Random(seed)
+    pairs = {
+        (f"v{generator.randrange(vertices)}", f"v{generator.randrange(vertices)}"): 0.0
+        for _ in range(count)
+    }
+    return [(*pair, 10.0 ** generator.uniform(-3, 3)) for pair in pairs]
+
+
+def expected_ranks(present: list[Edge], **options: Any) -> dict[str, float]:
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from(present)
+    ranks: dict[str, float] = nx.pagerank(
+        graph, weight="weight", tol=1e-12, max_iter=1000, **options
+    )
+    return ranks
+
+
+def ranks_of(server: Server, path: str) -> dict[str, float]:
+    answer = server.http.get(f"{path}/top", params={"k": 1000}).json()
+    return {place["vertex"]: place["rank"] for place in answer["ranks"]}
+
+
+def assert_ranked(server: Server, path: str, present: list[Edge]) -> None:
+    found, expected = ranks_of(server, path), expected_ranks(present)
+    assert found.keys() == expected.keys()
+    # networkx has the weights in float64
+    assert sum(abs(found[key] - expected[key]) for key in found) < 1e-6
+
+
+def post(server: Server, path: str, **request: Any) -> dict[str, Any]:
+    answer = server.http.post(f"{path}/batches", **request)
+    assert answer.status_code == 200, answer.text
+    receipt: dict[str, Any] = answer.json()
+    Receipt.model_validate_json(answer.content)
+    return receipt
+
+
+def counts(receipt: dict[str, Any]) -> tuple[int, ...]:
+    names = ("inserted", "already_present", "reweighted", "deleted", "not_found")
+    return tuple(receipt[name] for name in names)
+
+
+@pytest.fixture(scope="module")
+def weighted(server: Server) -> str:
+    """A graph for tests that only send batches which are refused."""
+    return server.new_graph(weighted=True)
+
+
+@pytest.mark.parametrize("form", ["pairs", "columns", "ndjson", "csv", "arrow"])
+def test_ranks_are_those_of_networkx_in_every_format(server: Server, form: str) -> None:
+    path = server.new_graph(weighted=True, target_error=1e-9)
+    present = edges(3)
+    sources, targets, weights = zip(*present, strict=True)
+    names = ("source", "target", "weight")
+    body: bytes
+    if form == "pairs":
+        content_type, body = "application/json", orjson.dumps({"insert": present})
+    elif form == "columns":
+        columns = {"source": sources, "target": targets, "weight": weights}
+        content_type, body = "application/json", orjson.dumps({"insert": columns})
+    elif form == "ndjson":
+        lines = (orjson.dumps(dict(zip(names, edge, strict=True))) for edge in present)
+        content_type, body = NDJSON, b"\n".join(lines)
+    elif form == "csv":
+        rows = "".join(f"{source},{target},{weight}\n" for source, target, weight in present)
+        content_type, body = "text/csv", f"source,target,weight\n{rows}".encode()
+    else:
+        content_type = ARROW
+        body = arrow_stream(
+            source=pa.array(sources), target=pa.array(targets), weight=pa.array(weights)
+        )
+    receipt = post(server, path, content=body, headers={"Content-Type": content_type})
+    assert counts(receipt) == (len(present), 0, 0, 0, 0)
+    assert_ranked(server, path, present)
+
+
+def test_a_graph_says_that_it_is_weighted(server: Server) -> None:
+    path = server.new_graph(weighted=True)
+    info = server.http.get(path)
+    GraphInfo.model_validate_json(info.content)
+    assert info.json()["options"]["weighted"] is True
+    assert server.http.put(path, json={"weighted": True}).status_code == 200
+    assert server.http.put(path, json={}).status_code == 200
+    answer = server.http.put(path, json={"weighted": False})
+    assert (answer.status_code, answer.json()["field"]) == (409, "weighted")
+    assert server.http.get(server.new_graph()).json()["options"]["weighted"] is False
+    for wrong in (1, "true", None):
+        answer = server.http.put("/graphs/wrong", json={"weighted": wrong})
+        assert (answer.status_code, answer.json()["field"]) == (422, "weighted")
+
+
+def test_edges_without_weights_weigh_one(server: Server) -> None:
+    path = server.new_graph(weighted=True, target_error=1e-9)
+    post(server, path, json={"insert": [["a", "b"], ["b", "a"]]})
+    post(server, path, json={"insert": [["a", "c", 3]]})
+    assert_ranked(server, path, [("a", "b", 1), ("b", "a", 1), ("a", "c", 3)])
+
+
+def test_a_repeat_replaces_the_weight_or_adds_to_it(server: Server) -> None:
+    path = server.new_graph(weighted=True, target_error=1e-9)
+    start = [["a", "b", 1], ["b", "a", 1], ["a", "c", 1], ["c", "a", 2]]
+    post(server, path, json={"insert": start})
+    receipt = post(server, path, json={"insert": [["a", "b", 4], ["a", "c", 1], ["c", "b", 2]]})
+    assert counts(receipt) == (1, 1, 1, 0, 0)
+    present: list[Edge] = [("a", "b", 4), ("b", "a", 1), ("a", "c", 1), ("c", "a", 2)]
+    assert_ranked(server, path, [*present, ("c", "b", 2)])
+
+    # of repeats in a batch the last weight counts
+    receipt = post(server, path, json={"insert": [["c", "b", 9], ["a", "b", 7], ["c", "b", 5]]})
+    assert counts(receipt) == (0, 1, 2, 0, 0)
+    present[0] = ("a", "b", 7)
+    assert_ranked(server, path, [*present, ("c", "b", 5)])
+
+    added = {"params": {"on_conflict": "add"}}
+    receipt = post(
+        server, path, json={"insert": [["c", "b", 1], ["c", "b", 2], ["d", "b", 0.5]]}, **added
+    )
+    assert counts(receipt) == (1, 1, 1, 0, 0)
+    assert_ranked(server, path, [*present, ("c", "b", 8), ("d", "b", 0.5)])
+    # an edge that is deleted and inserted by one batch has the new weight alone
+    receipt = post(server, path, json={"delete": [["c", "b"]], "insert": [["c", "b", 3]]}, **added)
+    assert counts(receipt) == (1, 0, 0, 1, 0)
+    assert_ranked(server, path, [*present, ("c", "b", 3), ("d", "b", 0.5)])
+
+
+def test_personalized_and_watched_queries_follow_the_weights(server: Server) -> None:
+    path = server.new_graph(weighted=True, target_error=1e-8)
+    present = edges(5)
+    post(server, path, json={"insert": present})
+    seeds = {"v1": 2.0, "v7": 1.0}
+    expected = expected_ranks(present, personalization=seeds)
+    watched = server.http.put(f"{path}/watched/mine", json={"seeds": seeds, "k": 100}).json()
+    query = {"seeds": seeds, "k": 100}
+    answers = server.http.post(f"{path}/personalized", json={"queries": [query]}).json()["answers"]
+    for answer in (watched, answers[0]):
+        found = {place["vertex"]: place["rank"] for place in answer["ranks"]}
+        assert sum(abs(found[key] - expected[key]) for key in found) < 1e-6
+    first = present[0]
+    post(server, path, json={"insert": [[*first[:2], 1e4]]})
+    expected = expected_ranks([*present[1:], (*first[:2], 1e4)], personalization=seeds)
+    after = server.http.get(f"{path}/watched/mine").json()["ranks"]
+    assert sum(abs(place["rank"] - expected[place["vertex"]]) for place in after) < 1e-6
+
+
+def test_weights_sent_to_an_unweighted_graph_are_refused(server: Server) -> None:
+    path = server.new_graph()
+    answer = server.http.post(f"{path}/batches", json={"insert": [["a", "b"], ["b", "c", 2]]})
+    assert answer.status_code == 422
+    problem = answer.json()
+    assert (problem["field"], problem["index"]) == ("insert", 1)
+    assert problem["detail"] == f"insert[1]: {UNWEIGHTED}"
+    answer = server.http.post(
+        f"{path}/batches", params={"on_conflict": "add"}, json={"insert": [["a", "b"]]}
+    )
+    assert (answer.status_code, answer.json()["field"]) == (422, "on_conflict")
+    assert UNWEIGHTED in answer.json()["detail"]
+    assert server.http.get(path).json()["version"] == 0
+
+
+@pytest.mark.parametrize("weight", [0, -1, 1e-40, 4e38, "1", None, True])
+def test_a_wrong_weight_refuses_the_batch(server: Server, weighted: str, weight: object) -> None:
+    version = server.http.get(weighted).json()["version"]
+    insert = [["a", "b", 1], ["b", "c", weight]]
+    answer = server.http.post(f"{weighted}/batches", json={"insert": insert})
+    problem = answer.json()
+    assert (answer.status_code, problem["field"], problem["index"]) == (422, "insert", 1)
+    assert "expected a finite number above 0" in problem["detail"]
+    assert server.http.get(weighted).json()["version"] == version
+    assert server.http.get(f"{weighted}/ranks/b").status_code == 404
+
+
+def test_what_a_repeat_does_is_checked(server: Server, weighted: str) -> None:
+    answer = server.http.post(
+        f"{weighted}/batches", params={"on_conflict": "multiply"}, json={"insert": []}
+    )
+    assert (answer.status_code, answer.json()["field"]) == (422, "on_conflict")
+
+
+def test_a_sum_that_overflows_rejects_the_batch_and_nothing_else(server: Server) -> None:
+    path = server.new_graph(weighted=True)
+    post(server, path, json={"insert": [["a", "b", 3e38], ["b", "a", 1]]})
+    before = ranks_of(server, path)
+    insert = [["new", "a", 1], ["a", "b", 2e38]]
+    answer = server.http.post(
+        f"{path}/batches", params={"on_conflict": "add"}, json={"insert": insert}
+    )
+    problem = answer.json()
+    assert (answer.status_code, problem["field"], problem["index"]) == (422, "insert", 1)
+    assert problem["value"] == pytest.approx(2e38)
+    assert problem["version"] == 2
+    assert ranks_of(server, path) == before
+    assert server.http.get(f"{path}/ranks/new").status_code == 404
+    assert server.http.get(f"{path}/batches/2").json()["status"] == "rejected"
+
+
+def test_a_repeated_request_gets_the_first_receipt(server: Server) -> None:
+    path = server.new_graph(weighted=True)
+    request: dict[str, Any] = {
+        "json": {"insert": [["a", "b", 2]]},
+        "params": {"on_conflict": "add"},
+        "headers": {"Idempotency-Key": "k"},
+    }
+    first = server.http.post(f"{path}/batches", **request)
+    assert server.http.post(f"{path}/batches", **request).content == first.content
+    assert post(server, path, json={"insert": [["a", "b", 2]]})["already_present"] == 1
+
+
+def test_reweighted_edges_are_counted_in_the_metrics(server: Server) -> None:
+    path = server.new_graph(weighted=True)
+    post(server, path, json={"insert": [["a", "b", 2]]})
+    post(server, path, json={"insert": [["a", "b", 3]]})
+    graph = path.removeprefix("/graphs/")
+    line = f'liverank_edges_total{{change="reweighted",graph="{graph}"}} 1.0'
+    assert line in server.http.get("/metrics").text.splitlines()

@@ -1,0 +1,146 @@
+"""Weights through the pipeline: coalesced batches, restarts, checkpoints, backups and salvage."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.pipeline.pipeline import Pipeline
+from service.storage.backup import backup, restore
+from service.storage.graph_store import GraphStore
+from tests.service.graphs import (
+    Sent,
+    batch,
+    engine_of,
+    receipt,
+    send,
+    together,
+    weighted_batch,
+    working,
+)
+
+Weights = dict[tuple[str, str], float]
+
+
+def weights_in(pipeline: Pipeline) -> Weights:
+    engine = engine_of(pipeline)
+    sources, targets = (pipeline.view.keys.keys(ids).to_pylist() for ids in engine.edge_list())
+    pairs = zip(sources, targets, strict=True)
+    return dict(zip(pairs, engine.edge_weights().tolist(), strict=True))
+
+
+BATCHES = [
+    weighted_batch([("a", "b", 2.0), ("b", "c", 0.5), ("c", "a", 1.0)]),
+    weighted_batch([("a", "b", 3.0), ("c", "b", 4.0)], on_conflict="add"),
+    weighted_batch([("b", "c", 7.0), ("a", "c", 0.25)], delete=[("c", "a")]),
+]
+AFTER: Weights = {("a", "b"): 5.0, ("b", "c"): 7.0, ("c", "b"): 4.0, ("a", "c"): 0.25}
+
+
+def fresh() -> Iterator[Sent]:
+    """The batches, each to be sent once."""
+    return (Sent(one.batch) for one in BATCHES)
+
+
+def test_a_restart_has_the_weights_of_the_journal(tmp_path: Path) -> None:
+    with working(tmp_path, weighted=True) as pipeline:
+        for one in fresh():
+            send(pipeline, one)
+        assert weights_in(pipeline) == AFTER
+        ranks = pipeline.view.top(10)
+    with working(tmp_path, weighted=True) as pipeline:
+        assert weights_in(pipeline) == AFTER
+        assert dict(zip(*pipeline.view.top(10), strict=True)) == pytest.approx(
+            dict(zip(*ranks, strict=True)), abs=2e-6
+        )
+
+
+@pytest.mark.parametrize("captured", [1, 2, 3])
+def test_a_restart_has_the_weights_of_a_checkpoint(tmp_path: Path, captured: int) -> None:
+    with working(tmp_path, weighted=True) as pipeline:
+        for number, one in enumerate(fresh(), start=1):
+            send(pipeline, one)
+            if number == captured:
+                pipeline.checkpoint().result(60)
+    with working(tmp_path, weighted=True) as pipeline:
+        assert weights_in(pipeline) == AFTER
+        answer = send(pipeline, weighted_batch([("a", "b", 1.0)], on_conflict="add"))
+        assert answer["reweighted"] == 1
+        assert weights_in(pipeline)["a", "b"] == 6.0
+
+
+def test_coalesced_batches_are_counted_each(tmp_path: Path) -> None:
+    with working(tmp_path, weighted=True) as pipeline:
+        send(pipeline, weighted_batch([("a", "b", 2.0), ("b", "c", 0.5)]))
+        batches = [
+            weighted_batch([("a", "b", 3.0), ("x", "y", 1.0)]),
+            weighted_batch([("b", "c", 0.5)]),
+            weighted_batch([], delete=[("u", "v")]),
+        ]
+        plain = batch([("p", "q"), ("b", "a")])
+        together(pipeline, [*batches, plain])
+        names = ("inserted", "already_present", "reweighted", "deleted", "not_found")
+        found = [[receipt(one)[name] for name in names] for one in (*batches, plain)]
+        assert found == [[1, 0, 1, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 1], [2, 0, 0, 0, 0]]
+        assert weights_in(pipeline) == {
+            ("a", "b"): 3.0,
+            ("x", "y"): 1.0,
+            ("b", "c"): 0.5,
+            ("p", "q"): 1.0,
+            ("b", "a"): 1.0,
+        }
+
+
+def test_batches_that_add_and_that_replace_are_applied_in_order(tmp_path: Path) -> None:
+    with working(tmp_path, weighted=True) as pipeline:
+        send(pipeline, weighted_batch([("a", "b", 2.0), ("b", "c", 1.0)]))
+        batches = [
+            weighted_batch([("a", "b", 3.0)], on_conflict="add"),
+            weighted_batch([("b", "c", 9.0)]),
+            weighted_batch([("c", "a", 1.0)], on_conflict="add"),
+        ]
+        together(pipeline, batches)
+        assert [receipt(one)["reweighted"] for one in batches] == [1, 1, 0]
+        assert weights_in(pipeline) == {("a", "b"): 5.0, ("b", "c"): 9.0, ("c", "a"): 1.0}
+
+
+def test_a_salvaged_journal_keeps_the_weights(tmp_path: Path) -> None:
+    with working(tmp_path, weighted=True) as pipeline:
+        for one in fresh():
+            send(pipeline, one)
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as connection, connection:
+        connection.execute("UPDATE batches SET payload = x'00' WHERE version = 3")
+    with working(tmp_path, weighted=True) as pipeline:
+        outcome = pipeline.outcome(3)
+        assert outcome is not None
+        assert outcome.status == "lost"
+        assert weights_in(pipeline) == {
+            ("a", "b"): 5.0,
+            ("b", "c"): 0.5,
+            ("c", "a"): 1.0,
+            ("c", "b"): 4.0,
+        }
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_backup_has_the_weights(tmp_path: Path, captured: bool) -> None:
+    data, saved, again = (tmp_path / name for name in ("data", "saved", "again"))
+    store = GraphStore(data)
+    store.open()
+    directory = store.create("heavy", {"weighted": True})
+    with working(directory, weighted=True) as pipeline:
+        first, *others = fresh()
+        send(pipeline, first)
+        if captured:
+            pipeline.checkpoint().result(60)
+        for one in others:
+            send(pipeline, one)
+        copied = backup(data, saved)
+    store.close()
+    assert restore(saved, again) == copied
+    with working(again / "graphs" / "heavy", weighted=True) as pipeline:
+        assert weights_in(pipeline) == AFTER

@@ -1,0 +1,124 @@
+"""Data of the release before, written by its code, and what this release tells it apart by.
+
+stored/layout-2.tar.gz has a data directory and a backup of it: graph `default` with a checkpoint,
+two later batches, an idempotency key and a watched query; graph `papers` with integer keys and
+batches in the journal alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.errors import StorageFailed
+from service.storage import checkpoint, journal
+from service.storage.backup import restore
+from service.storage.graph_store import GraphStore, read_manifest
+from service.storage.journal import Journal
+from tests.service.server import Server, running
+
+STORED = Path(__file__).parents[1] / "stored" / "layout-2.tar.gz"
+GRAPH = "/graphs/default"
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    with tarfile.open(STORED) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def layout_of(directory: Path) -> int:
+    with closing(sqlite3.connect(directory / journal.FILE)) as connection:
+        (layout,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(layout)
+
+
+def assert_served(server: Server) -> None:
+    """The graphs of the fixture, with the defaults that they had."""
+    http = server.http
+    info = http.get(GRAPH).json()
+    assert (info["version"], info["vertices"], info["edges"]) == (3, 72, 63)
+    assert info["options"] == {
+        "damping": 0.85,
+        "dangling": "uniform",
+        "strategy": "auto",
+        "target_error": 1e-6,
+        "storage": "float64",
+        "keys": "string",
+        "weighted": False,
+    }
+    papers = http.get("/graphs/papers").json()
+    assert (papers["version"], papers["vertices"], papers["edges"]) == (1, 3, 4)
+    assert papers["options"]["damping"] == 0.5
+    ranks = [place["rank"] for place in http.get(f"{GRAPH}/top?k=5").json()["ranks"]]
+    # told by the release before
+    expected = [0.06850264309300365] * 4 + [0.06177116949444161]
+    assert ranks == pytest.approx(expected, abs=1e-6)
+    watched = http.get(f"{GRAPH}/watched/mine").json()
+    assert watched["seeds"] == {"d": 2.0, "a": 1.0}
+    repeat = http.post(
+        f"{GRAPH}/batches",
+        json={"insert": [["a", "b"], ["b", "c"], ["c", "a"]]},
+        headers={"Idempotency-Key": "one"},
+    ).json()
+    assert (repeat["version"], repeat["inserted"]) == (1, 3)
+    old = http.get(f"{GRAPH}/batches/3").json()
+    assert (old["inserted"], "reweighted" in old) == (60, False)
+    assert http.post(f"{GRAPH}/batches", json={"insert": [["x", "y"]]}).json()["version"] == 4
+
+
+@pytest.mark.parametrize("name", ["data", "backup"])
+def test_a_directory_of_the_release_before_is_served(stored: Path, name: str) -> None:
+    with running(stored / name) as server:
+        assert_served(server)
+        server.http.post(f"{GRAPH}/checkpoint").raise_for_status()
+    graph = stored / name / "graphs" / "default"
+    assert layout_of(graph) == 3
+    with running(stored / name) as server:
+        assert server.http.get(GRAPH).json()["version"] == 4
+
+
+def test_a_backup_of_the_release_before_is_restored(stored: Path) -> None:
+    copied = restore(stored / "backup", stored / "again")
+    assert [(one.graph, one.version) for one in copied] == [("default", 3), ("papers", 1)]
+    with running(stored / "again") as server:
+        assert_served(server)
+
+
+def test_what_the_release_before_reads_has_another_number(tmp_path: Path) -> None:
+    """It refuses a journal of another layout than 1 or 2, and manifests and checkpoints of another
+    format than 1, before it changes anything.
+    """
+    with running(tmp_path) as server:
+        server.http.put("/graphs/heavy", json={"weighted": True}).raise_for_status()
+        server.http.post("/graphs/heavy/batches", json={"insert": [["a", "b", 2]]})
+        server.http.post("/graphs/heavy/checkpoint").raise_for_status()
+    graph = tmp_path / "graphs" / "heavy"
+    assert layout_of(graph) == 3
+    assert json.loads((graph / "graph.json").read_text())["format"] == 2
+    (written,) = checkpoint.stored(graph / checkpoint.DIRECTORY)
+    _, _, manifest = (written / "manifest.json").read_bytes().partition(b"\n")
+    assert json.loads(manifest)["format"] == 2
+
+
+def test_a_later_release_is_refused_and_its_files_stay_as_they_are(tmp_path: Path) -> None:
+    store = GraphStore(tmp_path)
+    store.open()
+    graph = store.create("later", {})
+    store.close()
+    with closing(sqlite3.connect(graph / journal.FILE)) as connection:
+        connection.execute("PRAGMA user_version = 4")
+    manifest = json.loads((graph / "graph.json").read_text()) | {"format": 3}
+    (graph / "graph.json").write_text(json.dumps(manifest))
+    before = (graph / journal.FILE).read_bytes()
+    with pytest.raises(StorageFailed, match=r"graph\.json: has format 3, expected 1 to 2"):
+        read_manifest(graph)
+    with pytest.raises(StorageFailed, match=r"journal\.db: has layout 4, expected 1 to 3"):
+        Journal(graph / journal.FILE)
+    assert (graph / journal.FILE).read_bytes() == before
