@@ -22,6 +22,7 @@ from liverank.client.call import (
 )
 from liverank.client.responses import (
     Accepted,
+    Form,
     Key,
     OnConflict,
     Outcome,
@@ -49,6 +50,8 @@ class Batch:
     vertices: Iterable[Key] = ()
     strategy: Strategy | None = None
     on_conflict: OnConflict | None = None
+    form: Form | None = None
+    trace: bool | None = None
 
 
 def new_key() -> str:
@@ -69,7 +72,13 @@ def batch_call(
     return Call(
         method="POST",
         path=path_of("graphs", graph, "batches"),
-        query=given(wait=wait, strategy=batch.strategy, on_conflict=batch.on_conflict),
+        query=given(
+            wait=wait,
+            strategy=batch.strategy,
+            on_conflict=batch.on_conflict,
+            form=batch.form,
+            trace=batch.trace,
+        ),
         body=body,
         headers={"Content-Type": content_type, "Idempotency-Key": key or new_key()},
         parse=decoder(result),
@@ -140,6 +149,8 @@ class BatchCalls:
         weight: str | None = None,
         on_conflict: OnConflict | None = None,
         strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch and waits for its ranks. The server deletes, then inserts, then adds the
@@ -152,11 +163,12 @@ class BatchCalls:
                         `data` for the entries of a matrix
         on_conflict     `replace` the weight of an edge that is present or repeated, or `add` to it;
                         None: replace
-        strategy        None: the graph's
+        strategy, form  None: the graph's
+        trace           whether the receipt says what each iteration did
         key             the idempotency key: a batch that is sent twice with it is applied once;
                         None: a new one
         """
-        batch = Batch(insert, delete, vertices, strategy, on_conflict)
+        batch = Batch(insert, delete, vertices, strategy, on_conflict, form, trace)
         return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
 
     @operation
@@ -172,10 +184,12 @@ class BatchCalls:
         weight: str | None = None,
         on_conflict: OnConflict | None = None,
         strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
         key: str | None = None,
     ) -> Call[Accepted]:
         """Like `send`, but returns once the batch is on disk. `batch` has the receipt later."""
-        batch = Batch(insert, delete, vertices, strategy, on_conflict)
+        batch = Batch(insert, delete, vertices, strategy, on_conflict, form, trace)
         return batch_call(graph, batch, Columns(source, target, weight), "durable", key, Accepted)
 
     @operation
@@ -189,10 +203,12 @@ class BatchCalls:
         weight: str | None = None,
         on_conflict: OnConflict | None = None,
         strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch that inserts the edges, and waits for its ranks: see `send`."""
-        batch = Batch(edges, strategy=strategy, on_conflict=on_conflict)
+        batch = Batch(edges, strategy=strategy, on_conflict=on_conflict, form=form, trace=trace)
         return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
 
     @operation
@@ -204,10 +220,12 @@ class BatchCalls:
         source: str | None = None,
         target: str | None = None,
         strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch that deletes the edges, and waits for its ranks: see `send`."""
-        batch = Batch(delete=edges, strategy=strategy)
+        batch = Batch(delete=edges, strategy=strategy, form=form, trace=trace)
         return batch_call(graph, batch, Columns(source, target), "ranked", key, Receipt)
 
     @operation
@@ -216,12 +234,19 @@ class BatchCalls:
         return read(path_of("graphs", graph, "batches", version), _outcome)
 
     @operation
-    def recompute(self, graph: str, *, strategy: Strategy | None = None) -> Call[Receipt]:
+    def recompute(
+        self,
+        graph: str,
+        *,
+        strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
+    ) -> Call[Receipt]:
         """Ranks the graph again, with `static` unless another strategy is given; its version does
         not change.
         """
         path = path_of("graphs", graph, "recompute")
-        query = given(strategy=strategy)
+        query = given(strategy=strategy, form=form, trace=trace)
         return Call(method="POST", path=path, query=query, parse=decoder(Receipt))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -145,10 +145,13 @@ def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay
     return Replay(initial, windows)
 
 
-def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
-    """The kind of the graph's keys; a new graph is created with the file's kind.
+def prepare_graph(
+    client: Client, graph: str, edges: EdgeList, options: Mapping[str, Any] | None = None
+) -> KeyKind:
+    """The kind of the graph's keys; a new graph is created with the file's kind and the options.
 
-    Raises CommandError if the graph does not accept the keys of the edges.
+    Raises ServerError if the graph has others, CommandError if it does not accept the keys of the
+    edges.
     """
     integers = pa.types.is_integer(edges.sources.type)
     try:
@@ -156,7 +159,11 @@ def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
     except ServerError as error:
         if error.status != 404:
             raise
-        information = client.create(graph, keys="integer" if integers else "string")
+        kind: KeyKind = "integer" if integers else "string"
+        information = client.create(graph, keys=kind, **(options or {}))
+    else:
+        if options:
+            client.create(graph, **options)
     kind = information.options.keys
     if kind == "integer" and not integers:
         raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
@@ -241,17 +248,20 @@ def load(
 
 
 def replay(
-    client: Client, graph: str, batches: Iterable[EdgeList], strategy: Strategy | None
+    client: Client, graph: str, batches: Iterable[EdgeList], solve: Mapping[str, Any]
 ) -> Iterator[ReplayedBatch]:
-    """Sends batches in sequence, each after the ranks of the previous one are published."""
+    """Sends batches in sequence, each after the ranks of the previous one are published.
+
+    solve  strategy, form and trace, as Client.send takes them
+    """
     for number, part in enumerate(batches, start=1):
-        batch = batch_of(part, strategy)
+        batch = batch_of(part)
         started = time.perf_counter()
-        receipt = client.send(graph, batch.insert, batch.delete, strategy=strategy)
+        receipt = client.send(graph, batch.insert, batch.delete, **solve)
         yield ReplayedBatch(number, time.perf_counter() - started, receipt)
 
 
-def batch_of(edges: EdgeList, strategy: Strategy | None) -> Batch:
+def batch_of(edges: EdgeList, strategy: Strategy | None = None) -> Batch:
     """A batch with the last operation on each edge."""
     reduced = last_operations(edges)
     columns = pa.table({"source": reduced.sources, "target": reduced.targets})

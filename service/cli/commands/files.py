@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from service.cli.commands.options import (
     DEFAULT_URL,
     Backend,
+    Damping,
+    Dangling,
     File,
+    Form,
+    FrontierTolerance,
     Graph,
     Json,
+    MaxIterations,
+    PruneTolerance,
     RanksOut,
+    Storage,
     Strategy,
+    TargetError,
+    Tolerance,
+    Trace,
     Url,
     check_ranks_out,
     client_of,
+    given,
     read_edges,
     send_batches,
     write_ranks,
@@ -31,14 +42,40 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command()
 def load(
-    file: File, graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json = False
+    file: File,
+    graph: Graph = "default",
+    damping: Damping = None,
+    dangling: Dangling = None,
+    target_error: TargetError = None,
+    storage: Storage = None,
+    tolerance: Tolerance = None,
+    frontier_tolerance: FrontierTolerance = None,
+    prune_tolerance: PruneTolerance = None,
+    max_iterations: MaxIterations = None,
+    form: Form = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
 ) -> None:
-    """Sends an edge list to a server and waits until it is ranked."""
+    """Sends an edge list to a server and waits until it is ranked.
+
+    Options are those of a new graph; one that exists must have them.
+    """
     from service.cli import display, ingest
 
+    options = given(
+        damping=damping,
+        dangling=dangling,
+        target_error=target_error,
+        storage=storage,
+        tolerance=tolerance,
+        frontier_tolerance=frontier_tolerance,
+        prune_tolerance=prune_tolerance,
+        max_iterations=max_iterations,
+        form=form,
+    )
     edges = read_edges(file)
     with client_of(url) as client:
-        edges = ingest.with_keys(edges, ingest.prepare_graph(client, graph, edges))
+        edges = ingest.with_keys(edges, ingest.prepare_graph(client, graph, edges, options))
         receipt, loaded = _load(client, graph, edges)
     if as_json:
         display.print_json({**display.document_of(receipt), "load": loaded})
@@ -76,6 +113,16 @@ def replay(
         typer.Option(help="Column of the times: its name in the header, or its number from 1."),
     ] = None,
     strategy: Annotated[Strategy | None, typer.Option(help="Default: the graph's.")] = None,
+    form: Form = None,
+    trace: Trace = False,
+    damping: Damping = None,
+    dangling: Dangling = None,
+    target_error: TargetError = None,
+    storage: Storage = None,
+    tolerance: Tolerance = None,
+    frontier_tolerance: FrontierTolerance = None,
+    prune_tolerance: PruneTolerance = None,
+    max_iterations: MaxIterations = None,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per batch.")] = False,
@@ -86,9 +133,20 @@ def replay(
     """
     from service.cli import display, ingest
 
+    options = given(
+        damping=damping,
+        dangling=dangling,
+        target_error=target_error,
+        storage=storage,
+        tolerance=tolerance,
+        frontier_tolerance=frontier_tolerance,
+        prune_tolerance=prune_tolerance,
+        max_iterations=max_iterations,
+    )
+    solve = given(strategy=strategy, form=form, trace=trace or None)
     plan = ingest.plan_replay(read_edges(file, time_column), batch_size, batches)
     with client_of(url) as client:
-        kind = ingest.prepare_graph(client, graph, plan.initial)
+        kind = ingest.prepare_graph(client, graph, plan.initial, options)
         later = [ingest.with_keys(batch, kind) for batch in plan.batches]
         present = client.graph(graph).edges
         if present:
@@ -96,7 +154,7 @@ def replay(
                 f"graph {graph!r} already has {present:,} edges: the figures are for the union"
             )
         _load(client, graph, ingest.with_keys(plan.initial, kind))
-        send_batches(client, graph, later, len(later), strategy, as_json)
+        send_batches(client, graph, later, len(later), solve, as_json)
 
 
 @app.command()
@@ -104,14 +162,16 @@ def rank(
     file: File,
     top: Annotated[int, typer.Option(min=1, help="Number of places to print.")] = 10,
     strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
-    damping: Annotated[float, typer.Option(help="Probability of following an edge.")] = 0.85,
-    dangling: Annotated[
-        Literal["uniform", "self-loop"], typer.Option(help="Where vertices without out-edges lead.")
-    ] = "uniform",
-    target_error: Annotated[float, typer.Option(help="L1 error at which `auto` stops.")] = 1e-6,
-    storage: Annotated[
-        Literal["float64", "float32"], typer.Option(help="float32: half the memory per vertex.")
-    ] = "float64",
+    form: Form = None,
+    trace: Trace = False,
+    damping: Damping = None,
+    dangling: Dangling = None,
+    target_error: TargetError = None,
+    storage: Storage = None,
+    tolerance: Tolerance = None,
+    frontier_tolerance: FrontierTolerance = None,
+    prune_tolerance: PruneTolerance = None,
+    max_iterations: MaxIterations = None,
     backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
     out: RanksOut = None,
     as_json: Json = False,
@@ -120,17 +180,28 @@ def rank(
 
     --out writes the ranks of all vertices.
     """
-    from gpu import Options
+    from gpu import Options, Solve
     from service.cli import display
     from service.cli.rank import rank_edges
 
     options = Options(
-        damping=damping, dangling=dangling, target_error=target_error, storage=storage
+        **given(
+            damping=damping,
+            dangling=dangling,
+            target_error=target_error,
+            storage=storage,
+            tolerance=tolerance,
+            frontier_tolerance=frontier_tolerance,
+            prune_tolerance=prune_tolerance,
+            max_iterations=max_iterations,
+        )
     )
     check_ranks_out(out)
     edges = read_edges(file)
     with display.working("ranking"):
-        ranking = rank_edges(edges, options, strategy, backend, None if out else top)
+        ranking = rank_edges(
+            edges, options, Solve(strategy, form, trace), backend, None if out else top
+        )
     write_ranks(out, ranking)
     if as_json:
         display.print_json(ranking.document(top))
@@ -153,6 +224,9 @@ def rank(
             ]
         )
     )
+    if ranking.trace is not None:
+        console.print()
+        console.print(display.trace_table(ranking.trace))
 
 
 def _load(client: Client, graph: str, edges: EdgeList) -> Any:

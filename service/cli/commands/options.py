@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +23,7 @@ Strategy = Literal[
     "residual",
 ]
 Backend = Literal["auto", "cpu", "cuda"]
+FormName = Literal["accelerated", "published"]
 
 File = Annotated[
     Path,
@@ -32,6 +33,34 @@ File = Annotated[
 ]
 Url = Annotated[str, typer.Option(envvar="LIVERANK_URL", help="The server.")]
 Graph = Annotated[str, typer.Option(help="The graph's name.")]
+Form = Annotated[
+    FormName | None,
+    typer.Option(help="How a published strategy runs. Default: the graph's, or accelerated."),
+]
+Trace = Annotated[bool, typer.Option("--trace", help="What each iteration did.")]
+Damping = Annotated[float | None, typer.Option(help="Probability of following an edge [0.85].")]
+Dangling = Annotated[
+    Literal["uniform", "self-loop"] | None,
+    typer.Option(help="Where vertices without out-edges lead [uniform]."),
+]
+TargetError = Annotated[float | None, typer.Option(help="L1 error at which `auto` stops [1e-6].")]
+Storage = Annotated[
+    Literal["float64", "float32"] | None,
+    typer.Option(help="float32: half the memory per vertex [float64]."),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(help="A published strategy stops when no rank moves by more [1e-10]."),
+]
+FrontierTolerance = Annotated[
+    float | None,
+    typer.Option(help="Relative change that makes the out-neighbours affected [1e-6]."),
+]
+PruneTolerance = Annotated[
+    float | None,
+    typer.Option(help="Relative change up to which a vertex is no longer affected [1e-6]."),
+]
+MaxIterations = Annotated[int | None, typer.Option(help="Of one solve [500].")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 Data = Annotated[str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")]
 
@@ -64,6 +93,11 @@ def write_ranks(out: Path | None, ranks: Tabular) -> None:
         write_table(out, ranks.to_arrow())
 
 
+def given(**options: Any) -> dict[str, Any]:
+    """The options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def client_of(url: str) -> Client:
     from liverank import Client
 
@@ -85,16 +119,17 @@ def send_batches(
     graph: str,
     batches: Iterable[EdgeList],
     total: int,
-    strategy: Strategy | None,
+    solve: Mapping[str, Any],
     as_json: bool,
 ) -> None:
     """Sends batches in sequence, and prints a row or a JSON line for each.
 
     total  the number of batches
+    solve  strategy, form and trace, as Client.send takes them
     """
     from service.cli import display, ingest
 
-    stream = ingest.replay(client, graph, batches, strategy)
+    stream = ingest.replay(client, graph, batches, solve)
     if as_json:
         for batch in stream:
             receipt = display.document_of(batch.receipt)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from gpu import Options
+from gpu import Options, Solve
 from service.cli import table_files
 from service.cli.rank import rank_edges
 from service.formats.edge_files import read_edge_list
@@ -296,7 +296,7 @@ def test_rank_reads_real_files_unchanged(run: Any, name: str, vertices: int, edg
 
 def test_a_vertex_that_lost_all_edges_is_still_ranked() -> None:
     edges = edge_list(["a", "a", "a"], ["b", "c", "c"], [0, 1, 2], [True, True, False])
-    ranking = rank_edges(edges, Options(), "static", "cpu", top=3)
+    ranking = rank_edges(edges, Options(), Solve("static"), "cpu", top=3)
     assert (ranking.vertices, ranking.edges) == (3, 1)
 
 
