@@ -79,7 +79,11 @@ def test_a_trace_is_in_the_receipt_on_request(server: Server) -> None:
     batches = f"{path}/batches"
     first = _receipt(server.http.post(batches, json={"insert": EDGES}))
     assert "trace" not in first
-    query = {"strategy": "dynamic-frontier-prune", "form": "published", "trace": True}
+    query: dict[str, str | bool] = {
+        "strategy": "dynamic-frontier-prune",
+        "form": "published",
+        "trace": True,
+    }
     batch = {"insert": [["a", "c"]]}
     receipt = _receipt(server.http.post(batches, params=query, json=batch))
     trace = receipt["trace"]

@@ -333,7 +333,7 @@ def test_a_checkpoint_where_nothing_changed_is_the_one_there_is(tmp_path: Path) 
 def test_batches_that_a_failed_solve_left_are_ranked_before_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_engine: Engine, _strategy: str) -> Any:
+    def fail(*_: object) -> Any:
         raise OutOfMemory("a solve", 10, 1)
 
     with working(tmp_path) as pipeline:

@@ -196,7 +196,7 @@ def test_a_solve_that_fails_keeps_the_batch_and_the_next_solve_writes_its_receip
 ) -> None:
     pipeline = opened(path.parent)
 
-    def fail(_engine: Engine, _strategy: str) -> Any:
+    def fail(*_: object) -> Any:
         raise RuntimeError("the device is gone")
 
     monkeypatch.setattr(Engine, "update", fail)
