@@ -30,10 +30,13 @@ class Costs:
 
     pushed_edge     one edge of a push
     sweep_overhead  a sweep over hardly any edges
+    sparse_part     a set of fewer vertices than one in this many of all is cheaper as a list than
+                    as flags over all of them; 0 if none is
     """
 
     pushed_edge: float
     sweep_overhead: float
+    sparse_part: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.operations.published import AFFECTED, IterationTrace, Marks, Rule
-from gpu.pagerank.frontier import TouchedVertices
+from gpu.pagerank.frontier import TouchedVertices, steps_of
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.strategies import Solved, Strategy
-from gpu.types import Trace, TraceStep
+from gpu.types import Trace
 
 
 class PublishedSolver:
@@ -98,14 +98,4 @@ class PublishedSolver:
         """What was done, if that is traced."""
         if self._steps is None:
             return None
-        vertices, edges, pruned, largest = (column.tolist() for column in self._steps)
-        following = [*vertices[1:], None]
-        joined = [
-            0 if after is None else after - before + left
-            for before, left, after in zip(vertices, pruned, following, strict=True)
-        ]
-        steps = [
-            TraceStep("iteration", 1, *columns)
-            for columns in zip(vertices, edges, joined, pruned, largest, strict=True)
-        ]
-        return Trace.of(self._affected, steps)
+        return Trace.of(self._affected, steps_of(self._steps))

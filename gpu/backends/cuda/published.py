@@ -79,31 +79,34 @@ class CudaPublished(PublishedOperations):
             np.int64(rule.max_iterations),
             *pointers(trace),
         )
-        updating = (
-            *pointers(*graph.incoming),
+        ranking = (
+            counts,
+            scale,
             graph.loop,
             graph.degree,
             values,
             contributions,
             states,
             expanding,
-            np.float64(rule.damping),
-            np.int32(rule.closed_form),
-            np.float64(rule.prune_tolerance),
-            np.float64(rule.frontier_tolerance),
-            np.int32(traced),
+            *map(np.float64, (rule.damping, rule.prune_tolerance, rule.frontier_tolerance)),
+            *map(np.int32, (rule.closed_form, traced)),
         )
+        row_blocks, by_bins = self._launch.row_arguments(graph.incoming, in_rows)
 
         def send(recomputed: Array, begins: int) -> None:
             arguments = (counts, *sending, recomputed, contributions, dangling_sums)
             self._start("send", blocks, graph, *arguments)
             self._start("end_iteration", 1, graph, *ending, np.int32(begins))
 
+        incoming = pointers(*graph.incoming)
         send(NULL, begins=1)
         issued = 0
         while True:
             for _ in range(min(_AHEAD, rule.max_iterations - issued)):
-                self._by_degree("update_ranks", graph, in_rows, (counts, scale), *updating)
+                if rule.by_bins:
+                    self._start("update_ranks_by_bins", row_blocks, graph, *by_bins, *ranking)
+                else:
+                    self._by_degree("update_ranks", graph, in_rows, *incoming, *ranking)
                 send(states, begins=0)
                 if marks is not None and out_rows is not None:
                     self._expand(graph, out_rows, counts, marks)
@@ -120,17 +123,15 @@ class CudaPublished(PublishedOperations):
 
     def _expand(self, graph: GraphView, out_rows: Rows, counts: Array, marks: Marks) -> None:
         outgoing = graph.outgoing[:3]
-        self._by_degree("expand", graph, out_rows, (counts,), *outgoing, graph.loop, *marks)
+        self._by_degree("expand", graph, out_rows, *outgoing, counts, graph.loop, *marks)
 
-    def _by_degree(
-        self, kernel: str, graph: GraphView, rows: Rows, first: tuple[Any, ...], *arguments: Any
-    ) -> None:
+    def _by_degree(self, kernel: str, graph: GraphView, rows: Rows, *arguments: Any) -> None:
         """Launches a kernel over rows: a block for each long one, a thread for each other."""
         long = int(rows.groups[_LONG_GROUPS])
         for order, lanes in ((rows.order[:long], BLOCK), (rows.order[long:], 1)):
             if len(order):
                 blocks = blocks_for(len(order), BLOCK // lanes, _MOST_BLOCKS)
-                given = (*first, order, np.int64(len(order)), *arguments)
+                given = (order, np.int64(len(order)), *arguments)
                 self._start(f"{kernel}<{lanes}>", blocks, graph, *given)
 
     def _start(self, kernel: str, blocks: int, graph: GraphView, *arguments: Any) -> None:

@@ -157,6 +157,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "frontier": ("expand_forward", "expand_backward"),
     "published": (
         *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),
+        "update_ranks_by_bins",
         "send",
         "end_iteration",
     ),
@@ -206,11 +207,11 @@ once, as another unit, for weighted ones: with WEIGHTED set, and other types of 
 """
 
 HEADERS: dict[str, tuple[str, ...]] = {
-    "residual": ("common.cuh", "rows.cuh"),
+    **dict.fromkeys(("residual", "published"), ("common.cuh", "rows.cuh")),
     **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
     **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
-    **dict.fromkeys(("select", "frontier", "published", "generate"), ("common.cuh",)),
+    **dict.fromkeys(("select", "frontier", "generate"), ("common.cuh",)),
     **dict.fromkeys(
         ("resolve_update", "apply_update", "rebuild", "weights"),
         ("common.cuh", "scan.cuh", "permutation.cuh"),

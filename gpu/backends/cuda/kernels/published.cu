@@ -1,6 +1,6 @@
 // The iterations of the published strategies (gpu.operations.published; Sahu, algorithms 3 and 5). An iteration is
 //
-//     update_ranks<1>, update_ranks<BLOCK>   y' = β + α·c, or (β + α·(c - ℓ·y/d)) / (1 - αℓ/d); prunes and marks as expanding
+//     update_ranks<1> and <BLOCK>, or by bins   y' = β + α·c, or (β + α·(c - ℓ·y/d)) / (1 - αℓ/d); prunes and marks as expanding
 //     send                                   contribution = y/d of what was recomputed
 //     end_iteration                          tests and counts
 //     expand<1>, expand<BLOCK>               out-neighbours of expanding vertices become affected
@@ -23,53 +23,106 @@ __device__ __forceinline__ void add_of_block(uint64* count, double value) {
     if (threadIdx.x == 0 && sum > 0.0) atomicAdd(count, (uint64)sum);
 }
 
-// states and expanding may be null: then every vertex is recomputed.
+// What an iteration reads and writes beside the rows, as kernels take it. states and expanding may be null: then every vertex is
+// recomputed.
+struct Ranking {
+    uint64* counts;
+    const double* rhs_scale;
+    const Loop* loop;
+    const Degree* degree;
+    double* values;
+    const double* contributions;
+    uint8* states;
+    uint8* expanding;
+    double damping, prune_tolerance, frontier_tolerance;
+    int closed_form, traced;
+
+    __device__ __forceinline__ bool affected(int v) const { return states == nullptr || states[v] == AFFECTED; }
+};
+
+// What a thread counts of an iteration.
+struct Counted {
+    double largest = 0.0, largest_relative = 0.0, recomputed = 0.0, edges = 0.0, pruned = 0.0;
+
+    // A new rank from the sum of contributions over the `length` entries of row v.
+    __device__ __forceinline__ void update(const Ranking& ranking, int v, double sum, int length) {
+        const double old_value = ranking.values[v];
+        double new_value = *ranking.rhs_scale + ranking.damping * sum;
+        if (ranking.closed_form) new_value /= diagonal_of(ranking.degree[v], ranking.loop[v], ranking.damping);
+        else if (ranking.loop[v]) new_value += ranking.damping * (double)ranking.loop[v] * ranking.contributions[v];
+        const double change = fabs(new_value - old_value), relative = change / fmax(new_value, old_value);
+        if (relative <= ranking.prune_tolerance) {
+            ranking.states[v] = PRUNED;
+            pruned += 1.0;
+        }
+        if (relative > ranking.frontier_tolerance) ranking.expanding[v] = 1;
+        ranking.values[v] = new_value;
+        largest = fmax(largest, change);
+        largest_relative = fmax(largest_relative, relative);
+        recomputed += 1.0;
+        edges += length;
+    }
+
+    // Every thread of the block takes part.
+    __device__ __forceinline__ void add_to(const Ranking& ranking) {
+        largest = block_max(largest);
+        if (threadIdx.x == 0) raise_to(ranking.counts + Count::LARGEST, largest);
+        if (!ranking.traced) return;
+        largest_relative = block_max(largest_relative);
+        if (threadIdx.x == 0) raise_to(ranking.counts + Count::LARGEST_RELATIVE, largest_relative);
+        add_of_block(ranking.counts + Count::RECOMPUTED, recomputed);
+        add_of_block(ranking.counts + Count::EDGES, edges);
+        add_of_block(ranking.counts + Count::PRUNED, pruned);
+    }
+};
+
+#define RANKING_PARAMETERS                                                                                                     \
+    uint64 *counts, const double *__restrict__ rhs_scale, const Loop *__restrict__ loop, const Degree *__restrict__ degree,    \
+        double *__restrict__ values, const double *__restrict__ contributions, uint8 *__restrict__ states,                     \
+        uint8 *__restrict__ expanding, double damping, double prune_tolerance, double frontier_tolerance, int closed_form,     \
+        int traced
+#define RANKING                                                                                                                \
+    {counts, rhs_scale, loop, degree, values, contributions, states, expanding, damping, prune_tolerance, frontier_tolerance,  \
+     closed_form, traced}
+
 template <int LANES>
 __global__ void __launch_bounds__(BLOCK) update_ranks(
-    uint64* counts, const double* __restrict__ rhs_scale, const int* __restrict__ order, int64 rows,
-    const int64* __restrict__ row_starts, const int* __restrict__ row_lengths, const int* __restrict__ column_indices,
-    const float* __restrict__ weights, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
-    double* __restrict__ values, const double* __restrict__ contributions, uint8* __restrict__ states,
-    uint8* __restrict__ expanding, double damping, int closed_form, double prune_tolerance, double frontier_tolerance,
-    int traced) {
+    const int* __restrict__ order, int64 rows, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
+    const int* __restrict__ column_indices, const float* __restrict__ weights, RANKING_PARAMETERS) {
     if (counts[Count::DONE]) return;
+    const Ranking ranking = RANKING;
+    Counted counted;
     const int first = threadIdx.x % LANES;
-    double largest = 0.0, largest_relative = 0.0, recomputed = 0.0, edges = 0.0, pruned = 0.0;
     const int64 step = (int64)gridDim.x * (BLOCK / LANES);
     for (int64 at = (int64)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES; at < rows; at += step) {
         const int v = order[at];
-        if (states != nullptr && states[v] != AFFECTED) continue;
+        if (!ranking.affected(v)) continue;
         const int64 begin = row_starts[v], end = begin + row_lengths[v];
         double sum = 0.0;
         for (int64 slot = begin + first; slot < end; slot += LANES)
             sum += edge_amount(contributions[column_indices[slot]], weights, slot);
         // also keeps the threads of a block together, before one of them changes the state of v
         sum = group_sum<LANES>(sum);
-        if (first != 0) continue;
-        const double old_value = values[v];
-        double new_value = *rhs_scale + damping * sum;
-        if (closed_form) new_value /= diagonal_of(degree[v], loop[v], damping);
-        else if (loop[v]) new_value += damping * (double)loop[v] * contributions[v];
-        const double change = fabs(new_value - old_value), relative = change / fmax(new_value, old_value);
-        if (relative <= prune_tolerance) {
-            states[v] = PRUNED;
-            pruned += 1.0;
-        }
-        if (relative > frontier_tolerance) expanding[v] = 1;
-        values[v] = new_value;
-        largest = fmax(largest, change);
-        largest_relative = fmax(largest_relative, relative);
-        recomputed += 1.0;
-        edges += (double)(end - begin);
+        if (first == 0) counted.update(ranking, v, sum, row_lengths[v]);
     }
-    largest = block_max(largest);
-    if (threadIdx.x == 0) raise_to(counts + Count::LARGEST, largest);
-    if (!traced) return;
-    largest_relative = block_max(largest_relative);
-    if (threadIdx.x == 0) raise_to(counts + Count::LARGEST_RELATIVE, largest_relative);
-    add_of_block(counts + Count::RECOMPUTED, recomputed);
-    add_of_block(counts + Count::EDGES, edges);
-    add_of_block(counts + Count::PRUNED, pruned);
+    counted.add_to(ranking);
+}
+
+// The same with as many threads for a row as suit its degree bin, for the accelerated form. Launch: as rows.cuh says.
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : 4) update_ranks_by_bins(
+    const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
+    const int* __restrict__ column_indices, const float* __restrict__ weights, double* parts, int* arrived, RowPlan plan,
+    RANKING_PARAMETERS) {
+    if (counts[Count::DONE]) return;
+    const Ranking ranking = RANKING;
+    Counted counted;
+    const RowSums rows = {order, row_starts, row_lengths, column_indices, weights, parts, arrived};
+    const auto load = [&](int u) { return contributions[u]; };
+    const auto read = [&](int v, bool wanted) { return wanted ? row_lengths[v] : 0; };
+    const auto finish = [&](int v, int length, double sum) { counted.update(ranking, v, sum, length); };
+    const auto wanted = [&](int v) { return ranking.affected(v); };
+    sum_rows(rows, plan, load, read, finish, wanted);
+    counted.add_to(ranking);
 }
 
 // y/d, and 0 where d = 0, at the vertices that have been affected, or at all if states is null. dangling_sums[block]: Σy of those with d = 0.
@@ -119,8 +172,8 @@ __global__ void __launch_bounds__(BLOCK) end_iteration(
 // The out-neighbours of expanding vertices become affected, loops included; then these vertices are not expanding.
 template <int LANES>
 __global__ void __launch_bounds__(BLOCK) expand(
-    const uint64* counts, const int* __restrict__ order, int64 rows, const int64* __restrict__ row_starts,
-    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const Loop* __restrict__ loop, uint8* states,
+    const int* __restrict__ order, int64 rows, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
+    const int* __restrict__ column_indices, const uint64* counts, const Loop* __restrict__ loop, uint8* states,
     uint8* __restrict__ expanding) {
     if (counts[Count::DONE]) return;
     const int first = threadIdx.x % LANES;
