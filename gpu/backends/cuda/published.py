@@ -75,6 +75,7 @@ class CudaPublished(PublishedOperations):
             dangling_sums,
             np.int32(blocks),
             np.int64(graph.vertices),
+            np.int64(graph.edges),
             *map(np.float64, (rule.dangling_mass, rule.damping, rule.tolerance)),
             np.int64(rule.max_iterations),
             *pointers(trace),
@@ -88,6 +89,7 @@ class CudaPublished(PublishedOperations):
             contributions,
             states,
             expanding,
+            *pointers(graph.outgoing.row_lengths if rule.by_bins else None),
             *map(np.float64, (rule.damping, rule.prune_tolerance, rule.frontier_tolerance)),
             *map(np.int32, (rule.closed_form, traced)),
         )
@@ -110,6 +112,8 @@ class CudaPublished(PublishedOperations):
                 send(states, begins=0)
                 if marks is not None and out_rows is not None:
                     self._expand(graph, out_rows, counts, marks)
+                    if rule.by_bins:
+                        self._expand_backward(graph, counts, marks)
                 issued += 1
             seen = dict(zip(PUBLISHED_COUNTS, device.to_host(counts).tolist(), strict=True))
             if seen["DONE"]:
@@ -124,6 +128,13 @@ class CudaPublished(PublishedOperations):
     def _expand(self, graph: GraphView, out_rows: Rows, counts: Array, marks: Marks) -> None:
         outgoing = graph.outgoing[:3]
         self._by_degree("expand", graph, out_rows, *outgoing, counts, graph.loop, *marks)
+
+    def _expand_backward(self, graph: GraphView, counts: Array, marks: Marks) -> None:
+        """Does nothing unless there are so many out-edges that this is faster."""
+        blocks, vertices = grid_blocks(graph.vertices), np.int64(graph.vertices)
+        rows = (*graph.incoming[:3], graph.loop, *marks)
+        self._start("expand_backward", blocks, graph, counts, vertices, *rows)
+        self._start("clear_expanding", blocks, graph, counts, vertices, marks.expanding)
 
     def _by_degree(self, kernel: str, graph: GraphView, rows: Rows, *arguments: Any) -> None:
         """Launches a kernel over rows: a block for each long one, a thread for each other."""

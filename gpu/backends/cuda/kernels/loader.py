@@ -96,8 +96,10 @@ PUBLISHED_COUNTS = (
     "RECOMPUTED",
     "EDGES",
     "PRUNED",
+    "EXPANDING_EDGES",
     "ITERATIONS",
     "CONVERGED",
+    "BACKWARD",
     "DONE",
 )
 """What published.cu counts, by position in a uint64 array; the first two are bits of a float64."""
@@ -158,6 +160,8 @@ _FILES: dict[str, tuple[str, ...]] = {
     "published": (
         *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),
         "update_ranks_by_bins",
+        "expand_backward",
+        "clear_expanding",
         "send",
         "end_iteration",
     ),

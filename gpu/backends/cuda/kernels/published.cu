@@ -4,6 +4,7 @@
 //     send                                   contribution = y/d of what was recomputed
 //     end_iteration                          tests and counts
 //     expand<1>, expand<BLOCK>               out-neighbours of expanding vertices become affected
+//     expand_backward, clear_expanding       the same from the other end, for many out-edges, in the accelerated form
 //
 // The host issues several iterations before it reads whether they have ended: behind the last one, kernels return at once.
 // LANES: threads for a vertex, 1 for those of low degree and BLOCK for the others ("Partition G, G'" in the paper).
@@ -12,6 +13,9 @@
 // 32-byte sector); per row 5 bytes (order, state), and 34 if it is affected. send 1 byte a vertex, 21 if it was recomputed.
 
 using Count = PublishedCount;
+
+constexpr uint64 BACKWARD_PART = 8;  // expanding vertices with more than one in this many of all edges are expanded backward
+constexpr int FEW = 8;               // entries of a row that one thread looks at
 
 // The bits of numbers that are not negative ascend as the numbers do.
 __device__ __forceinline__ void raise_to(uint64* largest, double value) {
@@ -34,6 +38,7 @@ struct Ranking {
     const double* contributions;
     uint8* states;
     uint8* expanding;
+    const int* out_lengths;  // null if out-edges are not counted
     double damping, prune_tolerance, frontier_tolerance;
     int closed_form, traced;
 
@@ -42,7 +47,7 @@ struct Ranking {
 
 // What a thread counts of an iteration.
 struct Counted {
-    double largest = 0.0, largest_relative = 0.0, recomputed = 0.0, edges = 0.0, pruned = 0.0;
+    double largest = 0.0, largest_relative = 0.0, recomputed = 0.0, edges = 0.0, pruned = 0.0, expanding_edges = 0.0;
 
     // A new rank from the sum of contributions over the `length` entries of row v.
     __device__ __forceinline__ void update(const Ranking& ranking, int v, double sum, int length) {
@@ -55,7 +60,10 @@ struct Counted {
             ranking.states[v] = PRUNED;
             pruned += 1.0;
         }
-        if (relative > ranking.frontier_tolerance) ranking.expanding[v] = 1;
+        if (relative > ranking.frontier_tolerance) {
+            ranking.expanding[v] = 1;
+            if (ranking.out_lengths != nullptr) expanding_edges += ranking.out_lengths[v];
+        }
         ranking.values[v] = new_value;
         largest = fmax(largest, change);
         largest_relative = fmax(largest_relative, relative);
@@ -67,6 +75,7 @@ struct Counted {
     __device__ __forceinline__ void add_to(const Ranking& ranking) {
         largest = block_max(largest);
         if (threadIdx.x == 0) raise_to(ranking.counts + Count::LARGEST, largest);
+        if (ranking.out_lengths != nullptr) add_of_block(ranking.counts + Count::EXPANDING_EDGES, expanding_edges);
         if (!ranking.traced) return;
         largest_relative = block_max(largest_relative);
         if (threadIdx.x == 0) raise_to(ranking.counts + Count::LARGEST_RELATIVE, largest_relative);
@@ -79,11 +88,11 @@ struct Counted {
 #define RANKING_PARAMETERS                                                                                                     \
     uint64 *counts, const double *__restrict__ rhs_scale, const Loop *__restrict__ loop, const Degree *__restrict__ degree,    \
         double *__restrict__ values, const double *__restrict__ contributions, uint8 *__restrict__ states,                     \
-        uint8 *__restrict__ expanding, double damping, double prune_tolerance, double frontier_tolerance, int closed_form,     \
+        uint8 *__restrict__ expanding, const int *__restrict__ out_lengths, double damping, double prune_tolerance, double frontier_tolerance, int closed_form,     \
         int traced
 #define RANKING                                                                                                                \
-    {counts, rhs_scale, loop, degree, values, contributions, states, expanding, damping, prune_tolerance, frontier_tolerance,  \
-     closed_form, traced}
+    {counts, rhs_scale, loop, degree, values, contributions, states, expanding, out_lengths, damping, prune_tolerance,         \
+     frontier_tolerance, closed_form, traced}
 
 template <int LANES>
 __global__ void __launch_bounds__(BLOCK) update_ranks(
@@ -146,7 +155,7 @@ __global__ void __launch_bounds__(BLOCK) send(
 // next. trace: null, or a row of four numbers for each iteration (gpu.operations.published.IterationTrace).
 __global__ void __launch_bounds__(BLOCK) end_iteration(
     uint64* counts, double* rhs_scale, const double* __restrict__ dangling_sums, int blocks, int64 vertices,
-    double dangling_mass, double damping, double tolerance, int64 max_iterations, uint64* trace, int begins) {
+    int64 edges, double dangling_mass, double damping, double tolerance, int64 max_iterations, uint64* trace, int begins) {
     if (counts[Count::DONE]) return;
     double dangling = 0.0;
     if (dangling_mass > 0.0)
@@ -164,6 +173,7 @@ __global__ void __launch_bounds__(BLOCK) end_iteration(
         }
         counts[Count::CONVERGED] = __longlong_as_double((int64)counts[Count::LARGEST]) <= tolerance;
         counts[Count::DONE] = counts[Count::CONVERGED] || counts[Count::ITERATIONS] >= (uint64)max_iterations;
+        counts[Count::BACKWARD] = counts[Count::EXPANDING_EDGES] * BACKWARD_PART > (uint64)edges;
         for (int at = 0; at < Count::ITERATIONS; ++at) counts[at] = 0;
     }
     if (dangling_mass > 0.0 && !counts[Count::DONE]) *rhs_scale = ((1.0 - damping) * dangling_mass + damping * dangling) / vertices;
@@ -175,7 +185,7 @@ __global__ void __launch_bounds__(BLOCK) expand(
     const int* __restrict__ order, int64 rows, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
     const int* __restrict__ column_indices, const uint64* counts, const Loop* __restrict__ loop, uint8* states,
     uint8* __restrict__ expanding) {
-    if (counts[Count::DONE]) return;
+    if (counts[Count::DONE] || counts[Count::BACKWARD]) return;
     const int first = threadIdx.x % LANES;
     const int64 step = (int64)gridDim.x * (BLOCK / LANES);
     for (int64 at = (int64)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES; at < rows; at += step) {
@@ -190,4 +200,43 @@ __global__ void __launch_bounds__(BLOCK) expand(
         const int64 begin = row_starts[u], end = begin + row_lengths[u];
         for (int64 slot = begin + first; slot < end; slot += LANES) states[column_indices[slot]] = AFFECTED;
     }
+}
+
+// The same from the other end: every vertex that is not affected looks for an expanding in-neighbour. One thread takes a vertex;
+// if FEW entries are not enough, its warp looks at the others. (Beamer et al., as frontier.cu.)
+__global__ void __launch_bounds__(BLOCK, 4) expand_backward(
+    const uint64* counts, int64 vertices, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
+    const int* __restrict__ column_indices, const Loop* __restrict__ loop, uint8* __restrict__ states,
+    const uint8* __restrict__ expanding) {
+    if (counts[Count::DONE] || !counts[Count::BACKWARD]) return;
+    const int lane = threadIdx.x % WARP;
+    const int64 step = (int64)gridDim.x * BLOCK;
+    for (int64 first = (int64)blockIdx.x * BLOCK + threadIdx.x - lane; first < vertices; first += step) {
+        const int64 v = first + lane;
+        const bool open = v < vertices && states[v] != AFFECTED;
+        bool reached = open && loop[v] != 0 && expanding[v];
+        const int count = open && !reached ? row_lengths[v] : 0;
+        const int64 begin = count > 0 ? row_starts[v] : 0;
+        for (int slot = 0; slot < count && slot < FEW && !reached; ++slot) reached = expanding[column_indices[begin + slot]];
+        unsigned waiting = __ballot_sync(FULL, count > FEW && !reached);
+        while (waiting) {
+            const int row = __ffs((int)waiting) - 1;
+            waiting &= waiting - 1;
+            const int64 row_begin = __shfl_sync(FULL, begin, row);
+            const int row_count = __shfl_sync(FULL, count, row);
+            bool found = false;
+            for (int slot = FEW; slot < row_count && !found; slot += WARP) {
+                const int at = slot + lane;
+                found = __any_sync(FULL, at < row_count && expanding[column_indices[row_begin + at]]);
+            }
+            if (lane == row) reached = found;
+        }
+        if (reached) states[v] = AFFECTED;
+    }
+}
+
+// After expand_backward: no vertex is expanding.
+__global__ void __launch_bounds__(BLOCK) clear_expanding(const uint64* counts, int64 vertices, uint8* __restrict__ expanding) {
+    if (counts[Count::DONE] || !counts[Count::BACKWARD]) return;
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) expanding[v] = 0;
 }
