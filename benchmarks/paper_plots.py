@@ -143,7 +143,7 @@ def sahu(document: Record) -> str:
             for row in rows
             if row["graph"] == graph and not row["contender"].endswith("accelerated")
         ]
-        for field, label in (("mean_ms", "milliseconds"), ("mean_error", "L1 error")):
+        for field, label in (("median_ms", "milliseconds"), ("mean_error", "L1 error")):
             lines: dict[str, Points] = {}
             for row in own:
                 name = row["contender"].removesuffix(", published")
