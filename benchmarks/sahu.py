@@ -7,8 +7,9 @@ Figures 3 and 9 to 13: real temporal networks. 90 % of the events are loaded, th
 1e-5, 1e-4 and 1e-3 of them. Figures 4 and 5: graphs with random batches of 1e-7 to 0.1 of the
 edges, 80 % insertions between vertices drawn uniformly and 20 % deletions of edges. Each strategy
 keeps a graph and ranks of its own; it begins each batch size with converged ranks, and they take
-turns at each batch. The error of a batch is the L1 distance to ranks of `static` with a tolerance that nothing meets and 500
-iterations, as in the paper. Times are of marking and solving; the certificate is timed beside them.
+turns at each batch. The error of a batch is the L1 distance to ranks of `static` with a tolerance
+that nothing meets and 500 iterations, as in the paper. Times are of marking and solving; the
+certificate is timed beside them.
 
 Resumable: what is done is kept beside the record until all is, and read again by the next run of
 the same commit and command.
