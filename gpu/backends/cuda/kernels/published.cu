@@ -95,7 +95,7 @@ struct Counted {
      frontier_tolerance, closed_form, traced}
 
 template <int LANES>
-__global__ void __launch_bounds__(BLOCK) update_ranks(
+__global__ void __launch_bounds__(BLOCK, 4) update_ranks(
     const int* __restrict__ order, int64 rows, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
     const int* __restrict__ column_indices, const float* __restrict__ weights, RANKING_PARAMETERS) {
     if (counts[Count::DONE]) return;
