@@ -400,3 +400,21 @@ def test_columns_of_a_table_that_are_not_used_are_named(run: Any, tmp_path: Path
     columns = {"w": [1.0, 2.0], "src": ["a", "b"], "dst": ["b", "a"], "time": [1, 2]}
     pl.DataFrame(columns).write_parquet(file)
     assert json.loads(run("rank", file, "--json")[1])["unused_columns"] == ["w", "times"]
+
+
+def test_a_file_is_ranked_in_the_published_form_with_a_trace(run: Any, triangle: Path) -> None:
+    options = ("--form", "published", "--trace", "--tolerance", "1e-3", "--dangling", "self-loop")
+    code, out, error = run("rank", triangle, *options, "--json")
+    assert (code, error) == (0, "")
+    ranking = json.loads(out)
+    assert ranking["form"] == "published"
+    assert ranking["certify_seconds"] > 0.0
+    trace = ranking["trace"]
+    assert trace["affected"] == ranking["vertices"] == 4
+    assert len(trace["steps"]) == ranking["iterations"]
+    assert run("rank", triangle, "--max-iterations", "1", "--json")[1].count('"trace": null') == 1
+    table = run("rank", triangle, *options)[1]
+    assert "4 initially affected vertices" in table
+    code, _, error = run("rank", triangle, "--strategy", "auto", "--form", "published")
+    assert code == 1
+    assert "form" in error
