@@ -149,7 +149,7 @@ def draw_in_blocks(backend: Backend, threads: int, vertices: int, links: Array) 
 
     links  int32[vertices - d, d], written
     """
-    launch = kernels_of(backend)["generate"]["preferential_attachment"]
+    launch = kernels_of(backend)["generate"]["preferential_attachment<1>"]
     links.fill(-1)
     resident = 2048 * getattr(backend.device, "multiprocessors", 1)
     blocks = max(1, min(resident, vertices) // threads)

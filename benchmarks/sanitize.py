@@ -27,6 +27,7 @@ from gpu import (
     Engine,
     Options,
     PersonalizedQuery,
+    RankReference,
     Storage,
     verify,
 )
@@ -103,9 +104,12 @@ def wide_columns(backend: Backend) -> None:
 def generated(backend: Backend) -> list[list[int]]:
     """What the generators draw."""
     numbers = backend.generate.random_numbers(np.uint64(1), 3, 1000)
-    attached = preferential_attachment(3000, 5, probability=0.2, seed=1, backend=backend).links
+    attached = [
+        preferential_attachment(n, d, probability=0.2, seed=1, backend=backend).links.ravel()
+        for n, d in ((3000, 5), (300, 40))
+    ]
     columns = uniform(300, 4000, seed=1, backend=backend)
-    return [backend.device.to_host(drawn).tolist() for drawn in (numbers, attached, *columns)]
+    return [backend.device.to_host(drawn).tolist() for drawn in (numbers, *attached, *columns)]
 
 
 def rank(backend: Backend, dangling: Dangling, storage: Storage) -> None:
@@ -137,7 +141,12 @@ def rank(backend: Backend, dangling: Dangling, storage: Storage) -> None:
         iterate.reset()
         sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
         check(engine, engine.update("auto").error_bound)
-    engine.publish().top(20)
+    ranks = engine.publish()
+    ranks.top(20)
+    told = RankReference(ranks)
+    engine.apply(EdgeBatch(hub[:9], spokes[:9]))
+    engine.update("auto")
+    assert told.changes(engine.publish(), threshold=0.01, most=10).found
     for method in METHODS:
         engine.personalized(np.array([1, 7]), k=5, method=method, target="settled-top-k")
     seeds = generator.integers(0, 1 << SCALE, TOGETHER)

@@ -5,12 +5,14 @@ It knows nothing of HTTP, keys, files or settings.
 
 from gpu.engine import Engine
 from gpu.errors import BackendUnavailable, DeviceLost, EngineError, InvalidValue, OutOfMemory
+from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
+from gpu.graph.staging import StagingBuffer
 from gpu.pagerank.ranks import RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES, Solve
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.resolve import METHODS, TARGETS
 from gpu.personalized.watched import Registration
-from gpu.snapshot import Capture, Snapshot, StagingBuffer
+from gpu.snapshot import Capture, Snapshot
 from gpu.types import (
     LARGEST_WEIGHT,
     LEAST_WEIGHT,
@@ -40,14 +42,18 @@ __all__ = [
     "BackendName",
     "BackendUnavailable",
     "Capture",
+    "CapturedEdges",
     "Change",
     "Dangling",
     "DeviceLost",
     "EdgeBatch",
+    "EdgeBlock",
+    "EdgeReader",
     "Engine",
     "EngineError",
     "Form",
     "InvalidValue",
+    "Neighbours",
     "OnConflict",
     "Options",
     "OutOfMemory",

@@ -20,6 +20,8 @@ from gpu.backends import backend_named
 from gpu.errors import DeviceLost, InvalidValue
 from gpu.graph.coalesce import can_coalesce, split_counts
 from gpu.graph.dynamic_graph import DynamicGraph, batch_purpose
+from gpu.graph.reading import EdgeReader
+from gpu.graph.staging import StagingBuffer
 from gpu.graph.warm_up import warm_up
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
@@ -33,7 +35,7 @@ from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import METHODS, ResolvedQuery
 from gpu.personalized.watched import Registration, Watched
 from gpu.personalized.workspace import WorkspacePool
-from gpu.snapshot import Capture, Snapshot, StagingBuffer, ranks_of, restore
+from gpu.snapshot import Capture, Snapshot, ranks_of, restore, staging_buffer
 from gpu.stage_timer import StageTimer
 from gpu.types import (
     BackendName,
@@ -50,9 +52,7 @@ from gpu.types import (
 
 @dataclass(frozen=True, slots=True)
 class Internals:
-    """The parts of an engine, to be read by measurements and tests between two calls. Changing them
-    makes results wrong.
-    """
+    """The parts of an engine, for measurements and tests. Changing them makes results wrong."""
 
     backend: Backend
     graph: DynamicGraph
@@ -63,8 +63,9 @@ class Internals:
 class Engine:
     """A dynamic graph, its transpose and its ranks, on one backend.
 
-    options  fixed for the life of the graph
-    backend  ``auto``, ``cpu`` or ``cuda``, or a Backend
+    options      fixed for the life of the graph
+    backend      ``auto``, ``cpu`` or ``cuda``, or a Backend
+    edge_reader  reads edges while the graph changes
     Raises BackendUnavailable if the backend cannot run.
     """
 
@@ -73,8 +74,9 @@ class Engine:
     ) -> None:
         options = self.options = options or Options()
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        order, weighted = options.vertex_order, options.weighted
-        self._graph = DynamicGraph(self._backend, options.dangling, order, weighted)
+        order = options.vertex_order
+        self._graph = DynamicGraph(self._backend, options.dangling, order, options.weighted)
+        self.edge_reader = EdgeReader(self._graph)
         self._iterate = GlobalIterate(self._graph, self.options)
         pool = WorkspacePool(self._graph)
         self._queries = QueryContext(pool, self.options, self._iterate.deflation)
@@ -172,9 +174,8 @@ class Engine:
         except MemoryError:
             # the batch stands; the next solve computes the residual, in arrays that it has
             self._iterate.invalidate()
-        for running in self._running:
+        for running in (*self._running, self._watched):
             running.perturb(update)
-        self._watched.perturb(update)
         return update
 
     def update(
@@ -241,7 +242,7 @@ class Engine:
 
     def staging_buffer(self) -> StagingBuffer:
         """Memory for the next snapshot. Any thread may call this, concurrent with the owner."""
-        return StagingBuffer(self._graph, self._iterate)
+        return staging_buffer(self._graph, self._iterate)
 
     def capture(self, buffer: StagingBuffer) -> Capture:
         """Copies what a snapshot needs, right after an `update`: see gpu.snapshot."""
@@ -368,9 +369,8 @@ class Engine:
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the backend's device, by purpose."""
-        personalized = self._queries.pool.nbytes + self._watched.nbytes
-        ranks = {"ranks": self._iterate.nbytes, "personalized": personalized}
-        return self._graph.memory() | ranks
+        queries = self._queries.pool.nbytes + self._watched.nbytes
+        return {**self._graph.memory(), "ranks": self._iterate.nbytes, "personalized": queries}
 
     def warm_up(self) -> None:
         """Compiles every kernel, so that no request waits for one."""
@@ -389,8 +389,8 @@ class Engine:
                 for form in forms_of(strategy_named(strategy), self.options):
                     engine.update(strategy, form)
             engine.publish().warm_up()
-            captured = engine.capture(engine.staging_buffer())
-            Engine(self.options, self._backend).restore(captured.snapshot())
+            snapshot = engine.capture(engine.staging_buffer()).snapshot()
+            Engine(self.options, self._backend).restore(snapshot)
             for method in METHODS:
                 engine.personalized(np.array([0]), k=1, method=method)
             # takes more sweeps than the first, which visits the seeds alone

@@ -10,8 +10,7 @@ personalized queries.
 Taking one has three steps, so that the graph's owner is held up for no more than a copy at the
 bandwidth of memory:
 
-    buffer = StagingBuffer(graph, iterate)                    any thread: memory, touched, because
-                                                              first touch costs 20 times the copy
+    buffer = staging_buffer(graph, iterate)                   any thread: memory
     capture = Capture(graph, iterate, error_bound, buffer)    the owner, between two batches
     snapshot = capture.snapshot()                             any thread: to the host, rows packed
 """
@@ -26,15 +25,13 @@ from numpy.typing import NDArray
 
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.permutation import VertexPermutation
+from gpu.graph.staging import StagingBuffer
 from gpu.jit.compile import sequential
 from gpu.operations.backend import Backend
 from gpu.operations.csr import ALIGNMENT
 from gpu.operations.device import Array
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.ranks import Ranks
-
-_SPARE_PART = 8
-"""A staging buffer has one spare element in _SPARE_PART, for batches before the capture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +71,9 @@ def _captured_arrays(graph: DynamicGraph, iterate: GlobalIterate) -> dict[str, A
     return captured
 
 
-class StagingBuffer:
+def staging_buffer(graph: DynamicGraph, iterate: GlobalIterate) -> StagingBuffer:
     """Memory for the next Capture, on the backend's device."""
-
-    def __init__(self, graph: DynamicGraph, iterate: GlobalIterate) -> None:
-        device = graph.backend.device
-        self._arrays: dict[str, Array] = {}
-        with device.reading():
-            for name, source in _captured_arrays(graph, iterate).items():
-                count = len(source) + len(source) // _SPARE_PART
-                array = device.allocate("a snapshot", count, source.dtype.type)
-                array.fill(0)
-                self._arrays[name] = array
-            device.synchronize()
-
-    def copy(self, name: str, source: Array) -> Array:
-        """A copy of `source` in the memory kept for it, or elsewhere if it does not fit."""
-        array = self._arrays[name]
-        if len(array) < len(source):
-            return source.copy()
-        array[: len(source)] = source
-        return array[: len(source)]
+    return StagingBuffer(graph.backend.device, _captured_arrays(graph, iterate))
 
 
 class Capture:
@@ -110,10 +89,7 @@ class Capture:
         self._device = graph.backend.device
         self._packed = graph.outgoing.packed
         self._ids = graph.permutation.ids  # which never change
-        self._arrays = {
-            name: buffer.copy(name, source)
-            for name, source in _captured_arrays(graph, iterate).items()
-        }
+        self._arrays = buffer.copies(_captured_arrays(graph, iterate))
         self._numbers = {
             "edges": graph.edges,
             "base": iterate.rhs_scale,

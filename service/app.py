@@ -25,6 +25,7 @@ from service.http.routes import (
     api_keys,
     batches,
     changes,
+    edges,
     graphs,
     operations,
     personalized,
@@ -39,7 +40,17 @@ log = logging.getLogger("liverank.app")
 
 _ROUTES = [
     route
-    for module in (ranks, batches, personalized, graphs, watched, changes, api_keys, operations)
+    for module in (
+        ranks,
+        batches,
+        personalized,
+        graphs,
+        edges,
+        watched,
+        changes,
+        api_keys,
+        operations,
+    )
     for route in module.router.routes
 ]
 """The first match is taken: the most frequent calls come first."""

@@ -15,7 +15,8 @@
     ├── FormatError              a body does not follow its format
     ├── InvalidField             a field of a request has an invalid value
     ├── UnsupportedFormat        a body has an unsupported content type or charset
-    ├── UnsupportedEncoding      a body is compressed
+    ├── UnsupportedEncoding      a body has an unsupported content coding
+    ├── NotAcceptable            the client accepts no form of the response
     ├── BodyTooLarge             a body exceeds the limit
     │   └── DecodedTooLarge      a body exceeds it once it is decompressed
     ├── BatchTooLarge            a batch has more edges and vertices than the limit
@@ -167,11 +168,21 @@ class UnsupportedFormat(ServiceError, ValueError):
 
 
 class UnsupportedEncoding(ServiceError):
-    def __init__(self, encoding: str) -> None:
-        self.field, self.value, self.accepted = "Content-Encoding", encoding, ["identity"]
+    def __init__(self, encoding: str, accepted: tuple[str, ...]) -> None:
+        self.field, self.value = "Content-Encoding", encoding
+        self.accepted = [*accepted, "identity"]
         super().__init__(
-            f"Content-Encoding {encoding!r} is not supported; send the body uncompressed"
+            f"Content-Encoding {encoding!r} is not supported; expected one of "
+            f"{', '.join(self.accepted)}"
         )
+
+
+class NotAcceptable(ServiceError):
+    """`field` is the header that excludes every form."""
+
+    def __init__(self, field: str, value: str, accepted: tuple[str, ...]) -> None:
+        self.field, self.value, self.accepted = field, value, accepted
+        super().__init__(f"{field} {value!r} includes none of {', '.join(accepted)}")
 
 
 class BodyTooLarge(ServiceError):

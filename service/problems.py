@@ -63,6 +63,7 @@ _TYPES: dict[type[Exception], ProblemType] = {
             "unsupported-content-encoding",
             "Unsupported content encoding",
         ),
+        (errors.NotAcceptable, 406, "not-acceptable", "Not acceptable"),
         (errors.BodyTooLarge, 413, "body-too-large", "Body too large"),
         (errors.BatchTooLarge, 413, "batch-too-large", "Batch too large"),
         (errors.Unauthorized, 401, "unauthorized", "API key required"),

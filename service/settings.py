@@ -76,6 +76,8 @@ class Settings(BaseSettings):
                              each API key; one more is refused with 503
     max_subscribers          subscribers of changes, for each graph and with each API key; one more
                              is refused with 503
+    max_exports              exports in progress, each of which holds a copy; one more is refused
+                             with 503
     max_graphs               one more is refused with 507
     slow_client_seconds      for sending the head of a request, starting its body, and accepting a
                              response
@@ -104,6 +106,7 @@ class Settings(BaseSettings):
     max_concurrent_requests: Limit = 400
     max_waiting_requests: Limit = 256
     max_subscribers: Limit = 256
+    max_exports: Limit = 4
     max_graphs: Limit = 64
     slow_client_seconds: Annotated[Seconds, Field(ge=0.1)] = 30.0
 

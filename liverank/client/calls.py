@@ -23,6 +23,7 @@ from liverank.client.call import (
     write,
     yes,
 )
+from liverank.client.graph_calls import GraphCalls
 from liverank.client.queries import QueryCalls
 from liverank.client.responses import (
     ApiKeyInfo,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Calls(BatchCalls, QueryCalls):
+class Calls(BatchCalls, GraphCalls, QueryCalls):
     """Every call raises ServerError if the server refuses, and ServerUnreachable if it does not
     respond. Reads, and batches, which have idempotency keys, are retried first.
 

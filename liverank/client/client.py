@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing, closing
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ import httpx
 import tenacity
 from httpx_sse import EventSource
 
+from liverank.client import exports
 from liverank.client.batches import Batch, Edges, batch_call, new_key
 from liverank.client.call import Asynchronous, Call, Synchronous, T
 from liverank.client.calls import Calls
@@ -27,6 +29,7 @@ from liverank.client.connection import (
     unreachable,
 )
 from liverank.client.events import TIMEOUT, Position
+from liverank.client.exports import AsyncExport, Export
 from liverank.client.responses import Accepted, Outcome, Receipt, Rejected
 from liverank.edges import Columns
 from liverank.errors import InvalidInput, ServerError, ServerUnreachable
@@ -96,9 +99,12 @@ class Client(Synchronous, Calls):
                     lost = error
             time.sleep(position.pause(lost))
 
-    def _open(self, call: Call[Any]) -> httpx.Response:
+    def _export(self, call: Call[None]) -> Export:
+        return Export(call, partial(self._open, timeout=exports.TIMEOUT), self.url)
+
+    def _open(self, call: Call[Any], timeout: httpx.Timeout = TIMEOUT) -> httpx.Response:
         """The response of a stream, of which nothing is read yet. Raises ClientError."""
-        request = self._http.build_request(**request_options(call) | {"timeout": TIMEOUT})
+        request = self._http.build_request(**request_options(call) | {"timeout": timeout})
         attempts = tenacity.Retrying(**Retries(call).options())
         try:
             response: httpx.Response = attempts(self._send_stream, request)
@@ -208,9 +214,12 @@ class AsyncClient(Asynchronous, Calls):
                     lost = error
             await asyncio.sleep(position.pause(lost))
 
-    async def _open(self, call: Call[Any]) -> httpx.Response:
+    def _export(self, call: Call[None]) -> AsyncExport:
+        return AsyncExport(call, partial(self._open, timeout=exports.TIMEOUT), self.url)
+
+    async def _open(self, call: Call[Any], timeout: httpx.Timeout = TIMEOUT) -> httpx.Response:
         """The response of a stream, of which nothing is read yet. Raises ClientError."""
-        request = self._http.build_request(**request_options(call) | {"timeout": TIMEOUT})
+        request = self._http.build_request(**request_options(call) | {"timeout": timeout})
         attempts = tenacity.AsyncRetrying(**Retries(call).options())
         try:
             response: httpx.Response = await attempts(self._send_stream, request)

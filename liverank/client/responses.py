@@ -34,6 +34,7 @@ Form = Literal["accelerated", "published"]
 KeyKind = Literal["string", "integer"]
 Method = Literal["hybrid", "push", "pull"]
 Target = Literal["error", "settled-top-k"]
+Direction = Literal["out", "in"]
 Scope = Literal["read", "write", "admin"]
 OnConflict = Literal["replace", "add"]
 
@@ -224,6 +225,38 @@ class TopRanks(_Places, msgspec.Struct, frozen=True):
     revision: int
     error_bound: float
     ranks: list[RankedVertex]
+
+
+# Edges
+
+
+class Neighbor(msgspec.Struct, frozen=True):
+    vertex: Key
+    weight: float = 1.0
+
+
+class Neighbors(msgspec.Struct, frozen=True):
+    """degree: the number of all neighbours."""
+
+    vertex: Key
+    version: int
+    direction: Direction
+    degree: int
+    neighbors: list[Neighbor]
+
+
+class Subgraph(msgspec.Struct, frozen=True):
+    """Vertices and the edges among them: (source, target).
+
+    unknown  keys that the graph does not have
+    weights  of the edges; None for an unweighted graph
+    """
+
+    version: int
+    vertices: list[Key]
+    unknown: list[Key]
+    edges: list[Pair]
+    weights: list[float] | None = None
 
 
 # Changes

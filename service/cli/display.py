@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,15 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
+    DownloadColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.table import Table
 from rich.text import Text
@@ -52,14 +56,20 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:,.1f} ms"
 
 
-def rank_table(places: Sequence[RankedVertex], offset: int = 0) -> Table:
-    """Place, vertex and rank, best first; the first has place offset + 1."""
+def rank_table(
+    places: Sequence[RankedVertex], offset: int = 0, entered: Container[Key] = ()
+) -> Table:
+    """Place, vertex and rank, best first; the first has place offset + 1. Vertices that entered are
+    bold.
+    """
     table = Table("place", "vertex", "rank", box=None)
     table.columns[1].overflow = "fold"
     for column in (table.columns[0], table.columns[2]):
         column.justify = "right"
     for place, entry in enumerate(places, start=offset + 1):
-        table.add_row(f"{place:,}", Text(printable(entry.vertex)), f"{entry.rank:.8f}")
+        style = "bold green" if entry.vertex in entered else ""
+        vertex = Text(printable(entry.vertex), style=style)
+        table.add_row(f"{place:,}", vertex, f"{entry.rank:.8f}")
     return table
 
 
@@ -89,6 +99,17 @@ def counts(**numbers: int) -> list[tuple[str, str]]:
 def unused(columns: Sequence[str]) -> list[tuple[str, str]]:
     """A row for `figures` that names the columns that did not count, if there are any."""
     return [("columns not used", ", ".join(map(printable, columns)))] if columns else []
+
+
+def notice_left_out(columns: Sequence[str], **numbers: int) -> None:
+    """Says on stderr which columns of a file were not used, and how many of its edges were not new,
+    each number with its name.
+    """
+    parts = [f"{count} {name}" for name, count in counts(**numbers)]
+    if columns:
+        parts.append(f"columns not used: {', '.join(map(printable, columns))}")
+    if parts:
+        notices().print(f"note: {'; '.join(parts)}")
 
 
 def graph_table(graphs: Iterable[GraphInfo]) -> Table:
@@ -135,22 +156,50 @@ def notices() -> Console:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner on stderr, for work of unknown length."""
-    with notices().status(Text(what)):
+    """A spinner and the time on stderr, for work of unknown length."""
+    with _progress(TimeElapsedColumn()) as progress:
+        progress.add_task(printable(what), total=None)
         yield
 
 
-def edge_progress() -> Progress:
-    """A progress bar on stderr that counts edges."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
+@contextmanager
+def edge_progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr with edges a second and the time left. Yields the function that
+    counts edges.
+    """
+    with _progress(
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.completed:,}/{task.total:,}"),
+        _RateColumn(),
         TimeElapsedColumn(),
-        console=notices(),
-        transient=True,
-    )
+        TimeRemainingColumn(),
+    ) as progress:
+        task = progress.add_task("edges", total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+@contextmanager
+def byte_progress(what: str) -> Iterator[Callable[[int], None]]:
+    """Bytes and bytes a second on stderr, for streams of unknown length."""
+    columns = DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn()
+    with _progress(*columns) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda count: progress.advance(task, count)
+
+
+class _RateColumn(ProgressColumn):
+    """Edges a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="dim")
+
+
+def _progress(*columns: ProgressColumn) -> Progress:
+    first = SpinnerColumn(), TextColumn("{task.description}", markup=False)
+    console = notices()
+    # elsewhere it would print an empty line
+    disable = not console.is_terminal
+    return Progress(*first, *columns, console=console, transient=True, disable=disable)
 
 
 class ReplayTable:

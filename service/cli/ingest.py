@@ -25,6 +25,9 @@ LOAD_BATCH_EDGES = 200_000
 LOAD_STRATEGY: Strategy = "dynamic-frontier-prune"
 """For all batches of a load but the last, whose ranks replace theirs."""
 
+WEIGHT = "weight"
+"""The column of weights in batches."""
+
 INITIAL_SHARE = 0.9
 """Of a temporal edge list, loaded before the rest is replayed (Sahu, DF-P PageRank, 5.1.4)."""
 
@@ -39,23 +42,27 @@ class Replay:
 
 @dataclass(frozen=True)
 class ReplayedBatch:
-    """One batch of a replay: its number from 1, the seconds to its response, and the receipt."""
+    """One batch of a replay: its number from 1, the seconds to its response, and the receipt.
+
+    superseded  events that a later one on the same edge replaces
+    """
 
     number: int
     latency: float
     receipt: Receipt
+    superseded: int = 0
+
+    @property
+    def not_new(self) -> dict[str, int]:
+        """The numbers of edges that were neither inserted nor deleted."""
+        names = ("already_present", "reweighted", "not_found")
+        counts = {name: getattr(self.receipt, name) for name in names}
+        return {**counts, "superseded": self.superseded}
 
 
 def window(edges: EdgeList, start: int, stop: int) -> EdgeList:
     """Edges start … stop-1, without isolated vertices."""
-    return dataclasses.replace(
-        edges,
-        sources=edges.sources[start:stop],
-        targets=edges.targets[start:stop],
-        times=None if edges.times is None else edges.times[start:stop],
-        operations=None if edges.operations is None else edges.operations[start:stop],
-        vertices=None,
-    )
+    return dataclasses.replace(edges.rows(slice(start, stop)), vertices=None)
 
 
 def windows(edges: EdgeList, size: int) -> Iterator[EdgeList]:
@@ -77,14 +84,7 @@ def last_operations(edges: EdgeList) -> EdgeList:
     ids = codes.indices.to_numpy().astype(np.int64)
     pairs = ids[:count] * len(codes.dictionary) + ids[count:]
     from_end = np.unique(pairs[::-1], return_index=True)[1]
-    last = np.sort(count - 1 - from_end)
-    return dataclasses.replace(
-        edges,
-        sources=edges.sources.take(pa.array(last)),
-        targets=edges.targets.take(pa.array(last)),
-        times=None if edges.times is None else edges.times[last],
-        operations=edges.operations[last],
-    )
+    return edges.rows(np.sort(count - 1 - from_end))
 
 
 def final_graph(edges: EdgeList) -> EdgeList:
@@ -95,11 +95,8 @@ def final_graph(edges: EdgeList) -> EdgeList:
     reduced = last_operations(edges)
     if reduced.operations is None:
         return reduced
-    present = pa.array(reduced.operations)
     return dataclasses.replace(
-        reduced,
-        sources=reduced.sources.filter(present),
-        targets=reduced.targets.filter(present),
+        reduced.rows(np.flatnonzero(reduced.operations)),
         times=None,
         operations=None,
         vertices=pa.concat_arrays([reduced.sources, reduced.targets]),
@@ -148,10 +145,11 @@ def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay
 def prepare_graph(
     client: Client, graph: str, edges: EdgeList, options: Mapping[str, Any] | None = None
 ) -> KeyKind:
-    """The kind of the graph's keys; a new graph is created with the file's kind and the options.
+    """The kind of the graph's keys. A new graph is created with the file's kind and the options,
+    and weighted if the edges are.
 
-    Raises ServerError if the graph has others, CommandError if it does not accept the keys of the
-    edges.
+    Raises ServerError if the graph has other options, CommandError if it does not accept the keys
+    or the weights of the edges.
     """
     integers = pa.types.is_integer(edges.sources.type)
     try:
@@ -159,11 +157,18 @@ def prepare_graph(
     except ServerError as error:
         if error.status != 404:
             raise
-        kind: KeyKind = "integer" if integers else "string"
-        information = client.create(graph, keys=kind, **(options or {}))
+        keys: KeyKind = "integer" if integers else "string"
+        information = client.create(
+            graph, keys=keys, weighted=edges.weights is not None, **(options or {})
+        )
     else:
         if options:
             client.create(graph, **options)
+    if edges.weights is not None and not information.options.weighted:
+        raise CommandError(
+            f"graph {graph!r} is unweighted; --graph NAME creates a weighted graph, without "
+            "--weights the edges have no weights"
+        )
     kind = information.options.keys
     if kind == "integer" and not integers:
         raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
@@ -194,17 +199,31 @@ class Loaded:
     batches: int
     inserted: int
     already_present: int
+    reweighted: int
     deleted: int
     not_found: int
     new_vertices: int
     superseded: int
     unused_columns: tuple[str, ...]
 
+    @property
+    def not_new(self) -> dict[str, int]:
+        """The numbers of edges that were neither inserted nor deleted."""
+        return {
+            "already_present": self.already_present,
+            "reweighted": self.reweighted,
+            "not_found": self.not_found,
+            "superseded": self.superseded,
+        }
+
     @classmethod
     def of(cls, edges: EdgeList, receipts: list[Receipt]) -> Loaded:
-        names = ("inserted", "already_present", "deleted", "not_found", "new_vertices")
-        sums = {name: sum(getattr(receipt, name) for receipt in receipts) for name in names}
-        operations = sum(sums[name] for name in names[:4])
+        names = ("inserted", "already_present", "reweighted", "deleted", "not_found")
+        sums = {
+            name: sum(getattr(receipt, name) for receipt in receipts)
+            for name in (*names, "new_vertices")
+        }
+        operations = sum(sums[name] for name in names)
         return cls(
             edges=len(edges),
             batches=len(receipts),
@@ -243,7 +262,7 @@ def load(
             yield batch_of(part, None if is_last else LOAD_STRATEGY)
             sent(len(part))
 
-    receipts = client.send_all(graph, batches())
+    receipts = client.send_all(graph, batches(), weight=None if edges.weights is None else WEIGHT)
     return receipts[-1], Loaded.of(edges, receipts)
 
 
@@ -257,15 +276,21 @@ def replay(
     for number, part in enumerate(batches, start=1):
         batch = batch_of(part)
         started = time.perf_counter()
-        receipt = client.send(graph, batch.insert, batch.delete, **solve)
-        yield ReplayedBatch(number, time.perf_counter() - started, receipt)
+        weight = None if part.weights is None else WEIGHT
+        receipt = client.send(graph, batch.insert, batch.delete, weight=weight, **solve)
+        latency = time.perf_counter() - started
+        superseded = len(part) - len(last_operations(part))
+        yield ReplayedBatch(number, latency, receipt, superseded)
 
 
 def batch_of(edges: EdgeList, strategy: Strategy | None = None) -> Batch:
     """A batch with the last operation on each edge."""
     reduced = last_operations(edges)
     columns = pa.table({"source": reduced.sources, "target": reduced.targets})
+    if reduced.weights is not None:
+        columns = columns.append_column(WEIGHT, pa.array(reduced.weights))
     if reduced.operations is None:
         return Batch(columns, strategy=strategy)
     inserts = pa.array(reduced.operations)
-    return Batch(columns.filter(inserts), columns.filter(pc.invert(inserts)), strategy=strategy)
+    deleted = columns.filter(pc.invert(inserts)).select(["source", "target"])
+    return Batch(columns.filter(inserts), deleted, strategy=strategy)

@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
-from service.cli.commands import api_keys, files, generate, operations, queries
+from service.cli.commands import api_keys, exports, files, generate, operations, queries
 
 EPILOG = """
+--install-completion completes commands and options in the shell that runs it.
+
 LIVERANK_URL is the server of all commands that ask one, LIVERANK_API_KEY their API key.
 
 Exit codes: 0 success; 1 failure, with one line on stderr; 2 wrong usage; 70 the server lost
@@ -21,7 +23,6 @@ app = typer.Typer(
     help="PageRank that stays fresh on a changing graph.",
     epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -47,7 +48,7 @@ def options(
     """PageRank that stays fresh on a changing graph."""
 
 
-for commands in (operations, files, generate, queries, api_keys):
+for commands in (operations, files, generate, queries, exports, api_keys):
     app.add_typer(commands.app)
 
 

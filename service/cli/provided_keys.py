@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 
 from service.storage.api_keys import ApiKeyStore, Scope
-from service.storage.files import storage_errors, sync_directory
+from service.storage.files import make_directory, storage_errors, sync_directory
 from service.storage.lock import locked
 
 log = logging.getLogger("liverank.keys")
@@ -33,7 +33,7 @@ def provide_keys(directory: Path, data: Path, environment_key: str | None) -> No
     Raises StorageFailed.
     """
     with storage_errors(data):
-        data.mkdir(parents=True, exist_ok=True)
+        make_directory(data)
     with locked(data):
         store = ApiKeyStore(data, environment_key)
         for name, scope, mode in _KEYS:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from gpu import BackendName, EdgeBatch, Engine, Options, Solve, Trace
@@ -21,7 +22,7 @@ class Ranking(Tabular):
     """The first places of a file's graph, and figures of the computation.
 
     table           columns vertex and rank, best first
-    duplicates      edges that repeat another, which count once
+    duplicates      edges that repeat another, of which the last counts
     superseded      events that a later one on the same edge replaces, and deletions
     unused_columns  columns of the file that did not count
     build_seconds   time for keys and graph
@@ -65,7 +66,7 @@ def rank_edges(
 
     top  how many places to return; None: all
     """
-    engine = Engine(options, backend)
+    engine = Engine(replace(options, weighted=edges.weights is not None), backend)
     engine.warm_up()
     started = time.perf_counter()
     final = final_graph(edges)
@@ -73,7 +74,9 @@ def rank_edges(
     sources, targets = keys.assign(final.sources), keys.assign(final.targets)
     if final.vertices is not None:
         keys.assign(final.vertices)
-    change = engine.apply(EdgeBatch(sources, targets, vertices=len(keys)))
+    weights = None if final.weights is None else final.weights.astype(np.float32)
+    batch = EdgeBatch(sources, targets, vertices=len(keys), weights=weights)
+    change = engine.apply(batch)
     built = time.perf_counter()
     result = engine.update(*solve)
     ids, ranks = engine.publish().top(engine.vertices if top is None else top)

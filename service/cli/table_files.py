@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,15 +15,22 @@ import pyarrow.feather
 import pyarrow.parquet
 
 from service.cli.errors import CommandError
+from service.formats.encode import json_lines
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+STANDARD = Path("-")
+"""Stdin or stdout."""
+
 BINARY = (".parquet", ".arrow")
 PIECE_ROWS = 1 << 18
 
 
-def check_path(path: Path, kinds: Iterable[str]) -> None:
-    """Raises CommandError for a path that cannot be written, or does not end in one of `kinds`."""
-    kind, compression = suffixes(path)
+def check_path(path: Path, kinds: Iterable[str], format: str | None = None) -> None:  # noqa: A002
+    """Raises CommandError for a path that cannot be written, or does not end in one of `kinds`.
+
+    format  in place of the suffix; the path ``-`` is stdout, as csv
+    """
+    kind, compression = form_of(path, format)
     if kind not in kinds:
         text = [each for each in kinds if each not in BINARY]
         raise CommandError(
@@ -34,20 +43,22 @@ def check_path(path: Path, kinds: Iterable[str]) -> None:
         raise CommandError(f"{path}: there is no directory {path.parent}")
 
 
-def write_table(path: Path, table: pa.Table) -> None:
+def write_table(path: Path, table: pa.Table, format: str | None = None) -> None:  # noqa: A002
     """Writes `.txt` (columns separated by a tab), `.csv` (with a header), `.ndjson`, `.parquet` or
     `.arrow`. Raises OSError if writing fails; an incomplete file is removed.
     """
-    kind, compression = suffixes(path)
+    kind, compression = form_of(path, format)
     with removed_if_incomplete(path):
         if kind == ".parquet":
-            pyarrow.parquet.write_table(table, path, compression="zstd")
+            with written(path, None) as stream:
+                pyarrow.parquet.write_table(table, stream, compression="zstd")
         elif kind == ".arrow":
-            pyarrow.feather.write_feather(table, str(path), compression="zstd")
+            with written(path, None) as stream:
+                pyarrow.feather.write_feather(table, stream, compression="zstd")
         elif kind == ".ndjson":
-            with pa.output_stream(str(path), compression=compression) as stream:
+            with written(path, compression) as stream:
                 for piece in table.to_batches(max_chunksize=PIECE_ROWS):
-                    stream.write(_json_lines(piece))
+                    stream.write(json_lines(piece))
         else:
             # Ctrl-C takes effect between pieces
             pieces = table.to_batches(max_chunksize=PIECE_ROWS)
@@ -71,7 +82,7 @@ def write_text(
     )
     try:
         with (
-            pa.output_stream(str(path), compression=suffixes(path)[1]) as stream,
+            written(path, suffixes(path)[1]) as stream,
             pyarrow.csv.CSVWriter(stream, schema, write_options=options) as writer,
         ):
             for piece in pieces:
@@ -80,6 +91,22 @@ def write_text(
         raise CommandError(
             f"{path}: {error}; .csv, .ndjson, .parquet and .arrow hold any key"
         ) from (error)
+
+
+def written(path: Path, compression: str | None) -> pa.NativeFile:
+    """The file, or stdout for ``-``, to be written to and closed."""
+    if path != STANDARD:
+        return pa.output_stream(str(path), compression=compression)
+    stream = pa.PythonFile(os.fdopen(os.dup(sys.stdout.fileno()), "wb"), "w")
+    return pa.CompressedOutputStream(stream, compression) if compression else stream
+
+
+def form_of(path: Path, format: str | None = None) -> tuple[str, str | None]:  # noqa: A002
+    """The suffix of the format, and the compression."""
+    kind, compression = suffixes(path)
+    if format is not None:
+        return f".{format}", compression
+    return (".csv", None) if path == STANDARD else (kind, compression)
 
 
 def suffixes(path: Path) -> tuple[str, str | None]:
@@ -94,15 +121,9 @@ def removed_if_incomplete(path: Path) -> Iterator[None]:
         yield
     except BaseException:
         # An incomplete file would be read as a smaller graph. Devices are not removed.
-        if path.is_file():
+        if path.is_file() and path != STANDARD:
             path.unlink()
         raise
-
-
-def _json_lines(piece: pa.RecordBatch) -> bytes:
-    import orjson
-
-    return b"".join(orjson.dumps(row) + b"\n" for row in piece.to_pylist())
 
 
 def _either(names: list[str]) -> str:

@@ -9,6 +9,8 @@
         a header source,target[,operation], then an edge per row
     application/vnd.apache.arrow.stream
         columns source, target and, optionally, operation
+    application/vnd.apache.parquet
+        the same columns
 
 For a weighted graph each insertion may have a weight: [["a", "b", 0.5], …], or a member or column
 `weight`. A batch gives weights to all its insertions or to none.
@@ -27,15 +29,15 @@ from service.formats.arrow import decode_arrow
 from service.formats.columns import EdgeColumns
 from service.formats.csv_body import decode_csv
 from service.formats.json_body import decode_json
+from service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 from service.formats.ndjson import decode_ndjson
+from service.formats.parquet import decode_parquet
 from service.vertex_keys import KeyKind
 
-_ARROW_STREAM = "application/vnd.apache.arrow.stream"
-
 _DECODERS = {
-    "application/json": decode_json,
-    "application/x-ndjson": decode_ndjson,
-    "text/csv": decode_csv,
+    JSON: decode_json,
+    NDJSON: decode_ndjson,
+    CSV: decode_csv,
 }
 
 
@@ -55,9 +57,11 @@ def decode_batch(
     media_type, *parameters = (part.strip().lower() for part in (content_type or "").split(";"))
     charset = next((p[8:].strip('"') for p in parameters if p.startswith("charset=")), "utf-8")
     if charset in ("utf-8", "utf8", "us-ascii"):
-        if media_type == _ARROW_STREAM:
+        if media_type == ARROW_STREAM:
             return decode_arrow(body, kind, weighted, limit)
-        decoder = _DECODERS.get(media_type or "application/json")
+        if media_type == PARQUET:
+            return decode_parquet(body, kind, weighted, limit)
+        decoder = _DECODERS.get(media_type or JSON)
         if decoder is not None:
             return decoder(body, kind, weighted)
-    raise UnsupportedFormat(content_type or "", (*_DECODERS, _ARROW_STREAM))
+    raise UnsupportedFormat(content_type or "", (*_DECODERS, ARROW_STREAM, PARQUET))

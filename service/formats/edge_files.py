@@ -3,7 +3,7 @@
     text             one edge per line, columns separated by blanks, tabs, commas or semicolons;
                      lines that begin with # or % are comments; a header is recognised by its words
     events           lines `snapshot +|- source target`: edges inserted and deleted
-    Matrix Market    coordinate; symmetric matrices have both directions; weights are not read
+    Matrix Market    coordinate; symmetric matrices have both directions
     Parquet, Arrow   (file or stream) columns named source and target, otherwise the first two
     *.gr.bin         little-endian int32 pairs, source and target
     *.links.bin      little-endian int32: -(i + 1) starts source i, each j + 1 after it is a target
@@ -17,27 +17,35 @@ has times
 
 - in the last column that a header names t, time or timestamp;
 - without a header, in the last of three or more columns, if all its values are 10⁸ or more (Unix
-  times since 1973), or if they are not negative and increase without ever decreasing. Other
-  columns, such as weights, are not read.
+  times since 1973), or if they are not negative and increase without ever decreasing.
+
+Weights are read from the column that the caller names; in a Matrix Market file it is `values`.
+Other columns are not read.
 """
 
 from __future__ import annotations
 
+import io
 import lzma
+import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from service.formats.edge_list import (
     ACCEPTED,
+    EXPECTED_WEIGHT,
     EdgeList,
     EdgeListError,
+    WantedColumns,
     end_columns,
     has_empty,
+    is_weight,
     numbers_of,
-    time_column_of,
     unread_columns,
 )
 from service.formats.edge_text import read_matrix_market, read_text
@@ -48,14 +56,19 @@ _CODECS = {
     b"BZh": "bz2",
     b"\x04\x22\x4d\x18": "lz4",
 }
+STDIN = Path("-")
+
 _XZ = b"\xfd7zXZ\x00"
 
 
-def read_edge_list(path: Path, time_column: str | int | None = None) -> EdgeList:
+AS_RECOGNISED = WantedColumns()
+
+
+def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeList:
     """The edges of a file, which is held in memory uncompressed while it is read.
 
-    time_column  overrides the rules above for text, Parquet and Arrow: the name of a column in the
-                 header, or its number from 1
+    path    ``-`` is stdin
+    wanted  its time overrides the rules above, for text, Parquet and Arrow
 
     Raises EdgeListError for a file that is missing, damaged, empty or in another format.
     """
@@ -64,21 +77,27 @@ def read_edge_list(path: Path, time_column: str | int | None = None) -> EdgeList
         raise EdgeListError(path, None, f"the file is empty; {ACCEPTED}")
     name = path.name.lower()
     if ".gr.bin" in name:
+        wanted.refuse_weight(path, "a .gr.bin file")
         return _read_pairs(path, content)
     if ".links.bin" in name:
+        wanted.refuse_weight(path, "a .links.bin file")
         return _read_links(path, content)
     if content.startswith(b"%%MatrixMarket"):
-        return read_matrix_market(path, content)
+        return read_matrix_market(path, content, wanted)
     if content.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
-        return _read_table(path, content, time_column)
+        return _read_table(path, content, wanted)
     if b"\0" in content[:65536]:
         raise EdgeListError(path, None, f"unknown binary format; {ACCEPTED}")
-    return read_text(path, content, time_column)
+    return read_text(path, content, wanted)
+
+
+def _opened(path: Path) -> BinaryIO:
+    return path.open("rb") if path != STDIN else io.BytesIO(sys.stdin.buffer.read())
 
 
 def _uncompressed(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             head = file.read(6)
             file.seek(0)
             if head.startswith(_XZ):
@@ -94,7 +113,7 @@ def _uncompressed(path: Path) -> bytes:
         raise EdgeListError(path, None, f"cannot be read: {error}") from error
 
 
-def _read_table(path: Path, content: bytes, time_column: str | int | None) -> EdgeList:
+def _read_table(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
     buffer = pa.py_buffer(content)
     try:
         if content.startswith(b"PAR1"):
@@ -123,14 +142,35 @@ def _read_table(path: Path, content: bytes, time_column: str | int | None) -> Ed
             raise EdgeListError(path, None, message) from error
         if column.null_count or has_empty(keys[-1]):
             raise EdgeListError(path, None, f"column {names[number]!r} has a row without a key")
-    time = time_column_of(path, header, len(names), time_column)
-    if time is None:
-        return EdgeList(keys[0], keys[1], unread=unread_columns(names, *ends))
-    times = numbers_of(table.column(time).combine_chunks())
-    if times is None:
-        message = f"expected times, finite numbers or timestamps, in column {names[time]!r}"
+    time, weight = wanted.places(path, header, len(names))
+    times = weights = None
+    if time is not None:
+        times = numbers_of(table.column(time).combine_chunks())
+        if times is None:
+            message = f"expected times, finite numbers or timestamps, in column {names[time]!r}"
+            raise EdgeListError(path, None, message)
+    if weight is not None:
+        weights = _weights(path, table.column(weight), names[weight])
+    unread = unread_columns(names, *ends, time, weight)
+    return EdgeList(keys[0], keys[1], times, unread=unread, weights=weights)
+
+
+def _weights(path: Path, column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
+    """Raises EdgeListError."""
+    is_number = any(
+        test(column.type)
+        for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    )
+    if not is_number:
+        message = f"expected weights, a column of numbers, in column {name!r}, got {column.type}"
         raise EdgeListError(path, None, message)
-    return EdgeList(keys[0], keys[1], times, unread=unread_columns(names, *ends, time))
+    weights: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy()  # null: NaN
+    wrong = np.flatnonzero(~is_weight(weights))
+    if len(wrong):
+        row = int(wrong[0])
+        message = f"expected {EXPECTED_WEIGHT} in column {name!r}, got {column[row].as_py()!r}"
+        raise EdgeListError(path, None, f"row {row + 1}: {message}")
+    return weights
 
 
 def _read_pairs(path: Path, content: bytes) -> EdgeList:

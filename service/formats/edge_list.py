@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from gpu import LARGEST_WEIGHT, LEAST_WEIGHT
 
 SOURCE_NAMES = ("source", "src", "from", "srcid", "fromnodeid", "source_id", "from_id")
 TARGET_NAMES = ("target", "dst", "to", "dstid", "tonodeid", "target_id", "to_id", "destination")
@@ -43,6 +46,7 @@ class EdgeList:
     operations        bool[rows], True to insert, False to delete; None if all are insertions
     vertices          keys of all vertices, including isolated ones, if the format states them
     unread            names of the file's columns that are not in it
+    weights           float64[rows], as gpu.EdgeBatch takes them; None if the edges have none
     """
 
     sources: pa.Array
@@ -51,6 +55,7 @@ class EdgeList:
     operations: NDArray[np.bool_] | None = None
     vertices: pa.Array | None = None
     unread: tuple[str, ...] = ()
+    weights: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -62,14 +67,18 @@ class EdgeList:
         """
         if self.times is None:
             raise ValueError("the edges have no times")
-        order = np.argsort(self.times, kind="stable")
-        return EdgeList(
-            self.sources.take(pa.array(order)),
-            self.targets.take(pa.array(order)),
-            self.times[order],
-            None if self.operations is None else self.operations[order],
-            self.vertices,
-            self.unread,
+        return self.rows(np.argsort(self.times, kind="stable"))
+
+    def rows(self, places: slice | NDArray[np.int64]) -> EdgeList:
+        """The rows at these places."""
+        taken = pa.array(np.arange(len(self))[places])
+        return replace(
+            self,
+            sources=self.sources.take(taken),
+            targets=self.targets.take(taken),
+            times=None if self.times is None else self.times[places],
+            operations=None if self.operations is None else self.operations[places],
+            weights=None if self.weights is None else self.weights[places],
         )
 
 
@@ -88,22 +97,56 @@ def unread_columns(names: list[str], *read: int | None) -> tuple[str, ...]:
     return tuple(name for number, name in enumerate(names) if number not in read)
 
 
-def time_column_of(
-    path: Path, header: list[str] | None, columns: int, wanted: str | int | None
+@dataclass(frozen=True, slots=True)
+class WantedColumns:
+    """The columns of times and weights: names in the header, or numbers from 1. Without `time` the
+    column is recognised; without `weight` there is none.
+    """
+
+    time: str | int | None = None
+    weight: str | int | None = None
+
+    def places(
+        self, path: Path, header: list[str] | None, columns: int
+    ) -> tuple[int | None, int | None]:
+        """The numbers, from 0, of both columns. Raises EdgeListError."""
+        weight = _place_of(path, header, columns, self.weight, "the weight")
+        time = _place_of(path, header, columns, self.time, "the time")
+        if time is None:
+            named = [n for n, name in enumerate(header or []) if name in _TIME_NAMES]
+            time = named[-1] if named and named[-1] != weight else None
+        return time, weight
+
+    def refuse_weight(self, path: Path, what: str) -> None:
+        """Raises EdgeListError if a weight is wanted from a format without one."""
+        if self.weight is not None:
+            message = f"there is no column {self.weight!r} for the weight in {what}"
+            raise EdgeListError(path, None, message)
+
+
+def _place_of(
+    path: Path, header: list[str] | None, columns: int, wanted: str | int | None, use: str
 ) -> int | None:
     if isinstance(wanted, int):
         if not 1 <= wanted <= columns:
-            message = f"there is no column {wanted} for the time; the file has {columns}"
+            message = f"there is no column {wanted} for {use}; the file has {columns}"
             raise EdgeListError(path, None, message)
         return wanted - 1
     if wanted is not None:
         if header is None or wanted.lower() not in header:
             named = "no header" if header is None else f"the columns {', '.join(header)}"
-            message = f"there is no column {wanted!r} for the time; the file has {named}"
+            message = f"there is no column {wanted!r} for {use}; the file has {named}"
             raise EdgeListError(path, None, message)
         return header.index(wanted.lower())
-    named_times = [n for n, name in enumerate(header or []) if name in _TIME_NAMES]
-    return named_times[-1] if named_times else None
+    return None
+
+
+EXPECTED_WEIGHT = "a weight, a number above 0 in the normal range of float32,"
+
+
+def is_weight(number: Any) -> Any:
+    """Whether a number, or each of an array, can be a weight."""
+    return (number >= LEAST_WEIGHT) & (number <= LARGEST_WEIGHT)
 
 
 def has_empty(keys: pa.Array) -> bool:

@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 
 from service.formats.edge_list import (
     ACCEPTED,
+    EXPECTED_WEIGHT,
     SOURCE_NAMES,
     TARGET_NAMES,
     EdgeList,
     EdgeListError,
+    WantedColumns,
     end_columns,
     has_empty,
+    is_weight,
     numbers_of,
-    time_column_of,
     unread_columns,
 )
 
@@ -131,7 +133,7 @@ class _Rows:
         return EdgeListError(self.path, None, f"cannot be read: {error}; {ACCEPTED}")
 
 
-def read_text(path: Path, content: bytes, time_column: str | int | None) -> EdgeList:
+def read_text(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
     start = _first_row(content, 0)
     first, _, rest = content[start:].partition(b"\n")
     if not first.strip():
@@ -144,6 +146,7 @@ def read_text(path: Path, content: bytes, time_column: str | int | None) -> Edge
         message = f"expected a source and a target, got one column: {_shown(cells[0])}"
         raise EdgeListError(path, line, f"{message}; {ACCEPTED}")
     if len(cells) == 4 and cells[1] in ("+", "-"):
+        wanted.refuse_weight(path, "a list of events")
         return _read_events(rows)
 
     header = None
@@ -154,25 +157,32 @@ def read_text(path: Path, content: bytes, time_column: str | int | None) -> Edge
         if not second.strip():
             raise EdgeListError(path, None, f"the file has a header but no edges; {ACCEPTED}")
     ends = end_columns(header)
-    time = time_column_of(path, header, len(cells), time_column)
-    guessed = time is None and header is None and len(cells) >= 3
+    time, weight = wanted.places(path, header, len(cells))
+    guessed = time is None and header is None and len(cells) >= 3 and weight != len(cells) - 1
     if guessed:
         time = len(cells) - 1
     types = dict.fromkeys(ends, pa.int64())
-    if time is not None:
-        types[time] = pa.float64()
-    sources, targets, *others = rows.read(types)
-    sources, targets = _keys(rows, ends, sources, targets)
+    types |= {place: pa.float64() for place in (time, weight) if place is not None}
+    columns = dict(zip(types, rows.read(types), strict=True))
+    sources, targets = _keys(rows, ends, *(columns[end] for end in ends))
     names = header or [f"column {number}" for number in range(1, len(cells) + 1)]
-    if time is None:
-        return EdgeList(sources, targets, unread=unread_columns(names, *ends))
-    times = numbers_of(others[0])
+    weights = None if weight is None else _weights(rows, weight, columns[weight])
+    times = None if time is None else numbers_of(columns[time])
     if guessed and not _look_like_times(times):
-        return EdgeList(sources, targets, unread=unread_columns(names, *ends))
-    unread = unread_columns(names, *ends, time)
-    if times is None:
+        time = times = None
+    if time is not None and times is None:
         raise rows.bad_cell(time, "a number, the time,", _is_number)
-    return EdgeList(sources, targets, times, unread=unread)
+    unread = unread_columns(names, *ends, time, weight)
+    return EdgeList(sources, targets, times, unread=unread, weights=weights)
+
+
+def _weights(rows: _Rows, place: int, column: pa.Array) -> NDArray[np.float64]:
+    weights = numbers_of(column)
+    if weights is None or not is_weight(weights).all():
+        raise rows.bad_cell(
+            place, EXPECTED_WEIGHT, lambda cell: _is_number(cell) and is_weight(float(cell))
+        )
+    return weights
 
 
 def _read_events(rows: _Rows) -> EdgeList:
@@ -188,7 +198,7 @@ def _read_events(rows: _Rows) -> EdgeList:
     return EdgeList(sources, targets, times, operations)
 
 
-def read_matrix_market(path: Path, content: bytes) -> EdgeList:
+def read_matrix_market(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
     banner = content.partition(b"\n")[0]
     words = banner.decode("utf-8", "replace").lower().split()[2:]
     if (
@@ -207,14 +217,22 @@ def read_matrix_market(path: Path, content: bytes) -> EdgeList:
         expected = "the size of a square matrix, `rows columns entries`"
         got = _shown(size_line.decode("utf-8", "replace"))
         raise EdgeListError(path, line, f"expected {expected}, got {got}")
+    header = ["row", "column"] if words[1] == "pattern" else ["row", "column", "values"]
+    _, weight = WantedColumns(weight=wanted.weight).places(path, header, len(header))
+    weights = None if weight is None else np.empty(0)
     count, _, entries = sizes
     vertices = pa.array(np.arange(1, count + 1))
     start += len(size_line) + 1
     if not content[_first_row(content, start) :].strip():
         sources = targets = vertices.slice(0, 0)
     else:
-        rows = _Rows(path, content, start, " ", 2 if words[1] == "pattern" else 3)
-        sources, targets = rows.read({0: pa.int64(), 1: pa.int64()})
+        rows = _Rows(path, content, start, " ", len(header))
+        types = {0: pa.int64(), 1: pa.int64()}
+        if weight == 2:
+            types[2] = pa.float64()
+        sources, targets, *others = rows.read(types)
+        if others:
+            weights = _weights(rows, 2, others[0])
         for number, ends in enumerate((sources, targets)):
             whole = ends.type == pa.int64()
             if not whole or pc.min(ends).as_py() < 1 or pc.max(ends).as_py() > count:
@@ -231,8 +249,10 @@ def read_matrix_market(path: Path, content: bytes) -> EdgeList:
             pa.concat_arrays([sources, targets.filter(mirrored)]),
             pa.concat_arrays([targets, sources.filter(mirrored)]),
         )
-    unread = () if words[1] == "pattern" else ("values",)
-    return EdgeList(sources, targets, vertices=vertices, unread=unread)
+        if weights is not None:
+            weights = np.concatenate([weights, weights[mirrored.to_numpy(zero_copy_only=False)]])
+    unread = unread_columns(header, 0, 1, weight)
+    return EdgeList(sources, targets, vertices=vertices, unread=unread, weights=weights)
 
 
 def _first_row(content: bytes, position: int) -> int:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar, cast
 
+import pyarrow as pa
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from gpu import InvalidValue
-from service.errors import BodyTooLarge, FormatError, SlowClient, UnsupportedEncoding
+from service.errors import (
+    BodyTooLarge,
+    FormatError,
+    SlowClient,
+    UnsupportedEncoding,
+)
 from service.formats.duplicate_members import duplicate_member
+from service.formats.media_types import CODINGS
 from service.http.limits import ConcurrencyLimit, RequestContext
 from service.http.validation import invalid
 from service.settings import Settings
@@ -19,6 +26,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 MIN_BYTES_PER_SECOND = 16 * 1024
 """Minimum average rate of a body, from `slow_client_seconds` on."""
+
+
+PIECE_BYTES = 4 << 20
+"""Decompressed at a time."""
 
 
 def context_of(request: Request) -> RequestContext:
@@ -36,15 +47,15 @@ def announced_length(request: Request) -> int:
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body.
+    """The whole body, decompressed.
 
-    Raises BodyTooLarge as soon as it is known to exceed the limit, TooBusy, SlowClient,
-    UnsupportedEncoding.
+    Raises BodyTooLarge as soon as it is known to exceed the limit, compressed or not, TooBusy,
+    SlowClient, UnsupportedEncoding, FormatError for a damaged compressed body.
     """
     settings = cast(Settings, request.app.state.settings)
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding != "identity":
-        raise UnsupportedEncoding(encoding)
+    coding = request.headers.get("content-encoding", "identity").lower()
+    if coding not in ("identity", *CODINGS):
+        raise UnsupportedEncoding(coding, CODINGS)
     if announced_length(request) > settings.max_body_bytes:
         raise BodyTooLarge(settings.max_body_bytes)
     context, limit = context_of(request), limit_of(request)
@@ -65,7 +76,26 @@ async def read_body(request: Request) -> bytes:
                     timeout.reschedule(started + allowed)
     except TimeoutError:
         raise SlowClient(length, loop.time() - started) from None
-    return b"".join(chunks)
+    body = b"".join(chunks)
+    return body if coding == "identity" else await _decompressed(request, body, coding)
+
+
+async def _decompressed(request: Request, body: bytes, coding: str) -> bytes:
+    """Counts what it decompresses, and stops at the limit."""
+    context, limit = context_of(request), limit_of(request)
+    most = cast(Settings, request.app.state.settings).max_body_bytes
+    pieces, length = [], 0
+    try:
+        stream = pa.CompressedInputStream(pa.BufferReader(body), coding)
+        while piece := await asyncio.to_thread(stream.read, min(most - length + 1, PIECE_BYTES)):
+            length += len(piece)
+            if length > most:
+                raise BodyTooLarge(most)
+            limit.hold(context, len(piece))
+            pieces.append(piece)
+    except OSError as error:
+        raise FormatError("body", None, f"expected {coding}: {error}") from error
+    return b"".join(pieces)
 
 
 def release_body(request: Request) -> None:

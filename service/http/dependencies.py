@@ -64,6 +64,22 @@ async def view_of(
 PublishedView = Annotated[View, Depends(view_of)]
 
 
+async def wait_for_commit(
+    request: Request,
+    graph: OpenGraph,
+    min_version: Annotated[
+        int, Query(ge=0, description="wait until this version is applied or rejected")
+    ] = 0,
+    timeout: Timeout = 10.0,
+) -> None:
+    """Returns once a read of edges has at least `min_version`."""
+    if graph.pipeline.committed < min_version:
+        await view_of(request, graph, min_version, timeout)
+
+
+Committed = Annotated[None, Depends(wait_for_commit)]
+
+
 class _KeyConvertor(Convertor[str]):
     """`{vertex:key}` in a path: the whole rest of it. Starlette's `path` stops at a line break."""
 

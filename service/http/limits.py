@@ -1,8 +1,8 @@
 """Limits on all requests together: their number, and the bytes of their bodies.
 
 Reads and all other calls are counted separately, so that waiting writers cannot keep readers out;
-so are requests that wait for a version or for the answer to a query, and subscribers of changes,
-both by graph and by API key. Only for the event loop's thread.
+so are exports. So are requests that wait for a version or for the answer to a query, and
+subscribers of changes, both by graph and by API key. Only for the event loop's thread.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class RequestContext:
     held        bytes of its body that are counted
     waits       the names under which it is counted as a request that waits
     subscribes  the names under which it is counted as a subscriber
+    exports     whether it is counted as an export
     """
 
     request_id: str
@@ -41,6 +42,7 @@ class RequestContext:
     held: int = 0
     waits: tuple[str, ...] = ()
     subscribes: tuple[str, ...] = ()
+    exports: bool = False
 
 
 class FairStart:
@@ -83,6 +85,7 @@ class ConcurrencyLimit:
     in_progress  requests that do not wait
     waiting      requests that wait: in the server, for each graph and with each API key
     subscribers  of changes, likewise
+    exports      in progress, in the server
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -92,11 +95,13 @@ class ConcurrencyLimit:
         self._max_waiting_in_server = max(1, settings.max_connections // 2)
         self._max_subscribers = settings.max_subscribers
         self._max_subscribers_in_server = max(1, settings.max_connections // 4)
+        self._max_exports = settings.max_exports
         self._stopping: asyncio.Future[None] | None = None
         self._max_bytes = settings.max_receiving_bytes
         self.in_progress: dict[Kind, int] = {"read": 0, "other": 0}
         self.waiting: Counter[str] = Counter()
         self.subscribers: Counter[str] = Counter()
+        self.exports = 0
         self.receiving = 0
         self.fair_start = FairStart()
 
@@ -144,6 +149,14 @@ class ConcurrencyLimit:
         context.subscribes = names
         self.subscribers.update(names)
 
+    def start_export(self, context: RequestContext) -> None:
+        """Counts the request as an export instead, until it leaves. Raises TooBusy."""
+        if self.exports >= self._max_exports:
+            raise TooBusy("exports", self._max_exports)
+        self._leave_kind(context)
+        context.exports = True
+        self.exports += 1
+
     @property
     def stopping(self) -> asyncio.Future[None]:
         """Done once the server stops, which ends every wait."""
@@ -184,6 +197,8 @@ class ConcurrencyLimit:
                 if not counts[name]:
                     del counts[name]
         context.waits = context.subscribes = ()
+        self.exports -= context.exports
+        context.exports = False
 
     def _leave_kind(self, context: RequestContext) -> None:
         if context.kind is not None:

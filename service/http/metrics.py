@@ -248,6 +248,7 @@ class _GraphState(Collector):
             "Bytes of request bodies being received or parsed",
             self._limit.receiving,
         )
+        yield GaugeMetricFamily("liverank_exports", "Exports in progress", self._limit.exports)
         for name, help_text, value in _GRAPH_GAUGES:
             family = GaugeMetricFamily(name, help_text, labels=["graph"])
             for graph in graphs:

@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from service.formats.media_types import CSV, EXPORTED, NDJSON
 from service.http.access import REQUIRED_SCOPE
 from service.http.schemas import (
     ApiKeyRequest,
@@ -38,6 +39,7 @@ _MEANINGS = {
     401: "An API key is required",
     403: "The API key does not allow the call, or a page of another site made it",
     404: "Unknown graph, vertex, version or watched query",
+    406: "The client accepts no form of the response",
     408: "The body arrived too slowly",
     409: "Conflict with what exists",
     410: "The journal no longer holds the outcome of that batch",
@@ -68,6 +70,14 @@ def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     return {
         "requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}
     }
+
+
+def exported() -> dict[int | str, dict[str, Any]]:
+    """The response of an export."""
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    text = {"schema": {"type": "string"}}
+    content = {kind: text if kind in (CSV, NDJSON) else binary for kind in EXPORTED}
+    return {200: {"description": "The table, as the header Accept asks", "content": content}}
 
 
 def openapi_of(app: FastAPI) -> dict[str, Any]:

@@ -275,6 +275,33 @@ class TopAnswer(_Published):
     ranks: list[VertexRank] = Field(description="best first")
 
 
+class _Neighbor(_Body):
+    vertex: Key
+    weight: float = Field(1.0, description="only of a weighted graph")
+
+
+class NeighborsAnswer(_Body):
+    """Neighbours of a vertex, itself included if it has a loop, in no particular order."""
+
+    vertex: Key
+    version: int
+    direction: Literal["out", "in"]
+    degree: int = Field(description="number of all neighbours")
+    neighbors: list[_Neighbor]
+
+
+class SubgraphAnswer(_Body):
+    """Vertices and the edges among them."""
+
+    version: int
+    vertices: list[Key] = Field(description="those that the graph has, each once")
+    unknown: list[Key] = Field(description="those that it does not have")
+    edges: list[tuple[Key, Key]] = Field(description="edges, each as [source, target]")
+    weights: list[float] | None = Field(
+        None, description="in the order of the edges; only of a weighted graph"
+    )
+
+
 class PersonalizedRequest(_Body):
     """Queries that share passes over the graph."""
 

@@ -105,7 +105,8 @@ class Connection(HttpToolsProtocol):
     answered, and no more is read.
 
     A client that has sent a request may close its side of the connection and still gets the
-    response. ``scope["input_end"]`` is a future that is done from then on.
+    response. ``scope["input_end"]`` is a future that is done from then on. ``scope["abort"]``, a
+    function, ends the connection at once.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["input_end"] = self._input_end  # type: ignore[typeddict-unknown-key]
+        self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         self._in_trailers = False
 
     def on_header(self, name: bytes, value: bytes) -> None:

@@ -14,7 +14,6 @@ If comparing takes longer than ranking, ranks are skipped: the event of such a r
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from collections import deque
@@ -180,12 +179,14 @@ class ChangeFeed:
     dropped  subscribers that were dropped because they read too slowly
     """
 
-    def __init__(self, graph: str, newest: Callable[[], View]) -> None:
-        """newest: the newest published view; raises NotReady before there is one."""
+    def __init__(self, graph: str, epoch: str, newest: Callable[[], View]) -> None:
+        """epoch: of the graph's run; newest: the newest published view, raises NotReady before
+        there is one
+        """
         self.dropped = 0
         self.graph = graph
         self._newest = newest
-        self._run_epoch = secrets.token_hex(8)
+        self._run_epoch = epoch
         self._made = 0
         self._changing = threading.Condition()
         self._work: deque[_Publication | _Join] = deque()

@@ -10,7 +10,15 @@ from time import perf_counter
 import numpy as np
 import pyarrow as pa
 
-from gpu import Change, DeviceLost, EdgeBatch, Engine, InvalidValue, OutOfMemory
+from gpu import (
+    Change,
+    DeviceLost,
+    EdgeBatch,
+    EdgeReader,
+    Engine,
+    InvalidValue,
+    OutOfMemory,
+)
 from service.errors import InvalidField
 from service.formats.columns import EdgeColumns
 from service.vertex_keys import KeyTable
@@ -31,11 +39,21 @@ class KeyedGraph:
     def __init__(self, graph: str, engine: Engine, keys: KeyTable) -> None:
         self._graph = graph
         self._engine = engine
-        self._keys = keys
+        self.keys = keys
+
+    @property
+    def weighted(self) -> bool:
+        """Whether its edges have weights."""
+        return self._engine.options.weighted
+
+    @property
+    def edge_reader(self) -> EdgeReader:
+        """Reads its edges; they are in ids."""
+        return self._engine.edge_reader
 
     def check_memory(self, batches: Sequence[EdgeColumns]) -> list[OutOfMemory | None]:
         """For each batch the error if it does not fit into memory after the others, or None."""
-        known = len(self._keys)
+        known = len(self.keys)
         try:
             # first as one batch with only new keys: no keys have to be looked up
             self._engine.check_memory(
@@ -62,7 +80,7 @@ class KeyedGraph:
         """An error with the figures if the batch is estimated to need so much of the available
         memory that it may need more; None otherwise.
         """
-        vertices = len(self._keys) + columns.max_new_keys
+        vertices = len(self.keys) + columns.max_new_keys
         try:
             self._engine.check_memory(columns.operations, vertices, _SAFE_FACTOR)
         except OutOfMemory as error:
@@ -75,13 +93,13 @@ class KeyedGraph:
         An error leaves keys and graph unchanged.
         """
         started = perf_counter()
-        known = len(self._keys)
+        known = len(self.keys)
         try:
             batch = self._with_ids(columns)
             seconds = perf_counter() - started
             return self._engine.apply(batch), seconds
         except BaseException as error:
-            self._keys.truncate(known)
+            self.keys.truncate(known)
             if isinstance(error, InvalidValue) and error.field.startswith("weights["):
                 raise _of_insertion(error) from None
             raise
@@ -93,7 +111,7 @@ class KeyedGraph:
         Raises DeviceLost.
         """
         started = perf_counter()
-        known = len(self._keys)
+        known = len(self.keys)
         columns = _coalesced(batches)
         if columns is None:
             return None
@@ -109,21 +127,21 @@ class KeyedGraph:
             log.info("graph %s: %s: applying batches one by one", self._graph, error)
             changes = None
         if changes is None:
-            self._keys.truncate(known)
+            self.keys.truncate(known)
             return None
         return changes, seconds
 
     def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
         inserted = len(columns.insert_sources)
-        ids = self._keys.assign(_keys_in_order(columns))
+        ids = self.keys.assign(_keys_in_order(columns))
         # Deletions create no keys. Looked up last, so that a deletion of an edge that another of
         # the coalesced batches inserts is found.
         return EdgeBatch(
             ids[0 : 2 * inserted : 2],
             ids[1 : 2 * inserted : 2],
-            self._keys.lookup(columns.delete_sources),
-            self._keys.lookup(columns.delete_targets),
-            len(self._keys),
+            self.keys.lookup(columns.delete_sources),
+            self.keys.lookup(columns.delete_targets),
+            len(self.keys),
             None if columns.weights is None else columns.weights.to_numpy(),
             columns.on_conflict,
         )
@@ -131,7 +149,7 @@ class KeyedGraph:
     def _new_keys(self, columns: EdgeColumns) -> int:
         """The number of keys that the batch would create."""
         keys = pa.chunked_array([columns.insert_sources, columns.insert_targets, columns.vertices])
-        return int((self._keys.lookup(keys.unique()) < 0).sum())
+        return int((self.keys.lookup(keys.unique()) < 0).sum())
 
 
 def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:

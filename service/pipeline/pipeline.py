@@ -44,6 +44,7 @@ from service.pipeline.checkpointer import (
 )
 from service.pipeline.completions import Waiter
 from service.pipeline.device_loss import end_process
+from service.pipeline.edge_reading import EdgeReading
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer
 from service.pipeline.published import PublishedViews
@@ -93,6 +94,7 @@ class Pipeline:
         self._observer = observer or Observer()
         self._queue = WorkQueue()
         self._views = PublishedViews(graph)
+        self.edges = EdgeReading(graph, self.call, self._writer_or_not_ready)
         self._may_recover = threading.Event()
         # name of the backend; whether the graph can be read
         self._mapped: Future[tuple[str, bool]] = Future()
@@ -123,6 +125,11 @@ class Pipeline:
     def view(self) -> View:
         """The newest published version. Raises NotReady before there is one."""
         return self._views.newest
+
+    @property
+    def epoch(self) -> str:
+        """The run of the graph: revisions and versions name their content only within it."""
+        return self._views.epoch
 
     @property
     def changes(self) -> ChangeFeed:

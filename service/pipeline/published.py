@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from concurrent.futures import Future
 
@@ -13,6 +14,8 @@ from service.queries.view import View
 class PublishedViews:
     """The newest view, and readers waiting for a later one. Any thread may call any method.
 
+    epoch    another one for each start, creation or restore of the graph: only within it does a
+             revision identify the ranks
     changes  what changes with each revision
     """
 
@@ -22,7 +25,8 @@ class PublishedViews:
         self._newest: View | None = None
         self._waiting: list[tuple[int, Future[View]]] = []
         self._closed: Exception | None = None
-        self.changes = ChangeFeed(graph, lambda: self.newest)
+        self.epoch = secrets.token_hex(8)
+        self.changes = ChangeFeed(graph, self.epoch, lambda: self.newest)
 
     @property
     def newest(self) -> View:

@@ -50,7 +50,7 @@ class Writer:
         self.checkpointer = checkpointer
         self._graph = graph
         self._queue = queue
-        self._keyed = keyed
+        self.keyed = keyed
         self._scheduler = scheduler
         self._observer = observer
         self._committer = Committer(graph, journal, keyed, ranking, checkpointer, observer)
@@ -115,7 +115,7 @@ class Writer:
         versions = [version for version, _ in group.batches]
         columns = [pending.batch.columns for _, pending in group.batches]
         try:
-            coalesced = self._keyed.apply_coalesced(columns)
+            coalesced = self.keyed.apply_coalesced(columns)
         except DeviceLost as error:
             blame(self.journal, versions, error)
         if coalesced is None:
@@ -131,7 +131,7 @@ class Writer:
     def _apply_one(self, group: CommittedGroup, version: int, pending: PendingBatch) -> None:
         seconds = _stages_before(group, pending)
         try:
-            change, seconds.keys = self._keyed.apply(pending.batch.columns)
+            change, seconds.keys = self.keyed.apply(pending.batch.columns)
         except DeviceLost as error:
             blame(self.journal, [version], error)
         except Exception as error:

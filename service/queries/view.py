@@ -78,6 +78,11 @@ class View:
     watched: Mapping[str, WatchedResult] | None = field(default_factory=dict, repr=False)
 
     @cached_property
+    def state(self) -> str:
+        """Names the version and the ranks within one run of the graph."""
+        return f"{self.version}.{self.revision}"
+
+    @cached_property
     def _top(self) -> _TopCache:
         return _TopCache(self.ranks, self.keys)
 

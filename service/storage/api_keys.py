@@ -38,7 +38,7 @@ from service.errors import (
     StorageFailed,
     UnknownApiKey,
 )
-from service.storage.files import DIRECTORY_MODE, replace_file, storage_errors, sync_directory
+from service.storage.files import make_directory, replace_file, storage_errors, sync_directory
 from service.storage.json_file import validated
 
 log = logging.getLogger("liverank.keys")
@@ -197,7 +197,7 @@ class ApiKeyStore:
         """Notes that there are keys. Raises StorageFailed."""
         if not _exists(self._required):
             with storage_errors(self._required):
-                self._required.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+                make_directory(self._required.parent)
             replace_file(self._required, b"API keys are in use: see `liverank keys reset`\n")
 
     def _replace(self, keys: dict[str, ApiKey]) -> None:

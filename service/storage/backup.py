@@ -21,7 +21,13 @@ from service.storage import api_keys, journal, watched_file
 from service.storage import checkpoint as checkpoints
 from service.storage.api_keys import ApiKeyStore
 from service.storage.checkpoint import Checkpoint
-from service.storage.files import DIRECTORY_MODE, FILE_MODE, storage_errors, sync_directory
+from service.storage.files import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    make_directory,
+    storage_errors,
+    sync_directory,
+)
 from service.storage.graph_store import MANIFEST
 from service.storage.head import Head
 from service.storage.journal import Journal, head_path
@@ -93,7 +99,7 @@ def _whole(target: Path, write: Callable[[Path], list[CopiedGraph]]) -> list[Cop
     with storage_errors(target):
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            temporary.mkdir(DIRECTORY_MODE, parents=True)
+            make_directory(temporary)
             (temporary / "graphs").mkdir()
             copied = write(temporary)
             _sync_all(temporary)

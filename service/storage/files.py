@@ -90,17 +90,27 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def make_directory(directory: Path) -> None:
+    """Creates a directory, if there is none, and those above it, for their owner alone.
+
+    Raises OSError.
+    """
+    if not directory.is_dir():
+        make_directory(directory.parent)
+        directory.mkdir(DIRECTORY_MODE, exist_ok=True)
+        sync_directory(directory.parent)
+
+
 def write_synced(path: Path, content: memoryview | bytes) -> None:
     """Writes a new file, in slices that are each synced before the next one."""
     view = memoryview(content).cast("B")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     with open(descriptor, "wb", buffering=0) as file:
-        for first in range(0, len(view), SLICE):
+        for first in range(0, max(1, len(view)), SLICE):
             rest = view[first : first + SLICE]
             while rest:
                 rest = rest[file.write(rest) :]
-            os.fdatasync(file.fileno())
-        os.fsync(file.fileno())
+            os.fsync(file.fileno())
 
 
 def replace_file(path: Path, content: bytes) -> None:

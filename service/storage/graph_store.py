@@ -29,6 +29,7 @@ from service.errors import StorageFailed
 from service.storage import journal
 from service.storage.files import (
     DIRECTORY_MODE,
+    make_directory,
     storage_errors,
     storage_failure,
     sync_directory,
@@ -60,10 +61,7 @@ class GraphStore:
         Raises StorageFailed.
         """
         with storage_errors(self._data):
-            if not self._data.exists():
-                self._data.mkdir(DIRECTORY_MODE, parents=True)
-            self._graphs.mkdir(DIRECTORY_MODE, exist_ok=True)
-            sync_directory(self._data)
+            make_directory(self._graphs)
         self._lock = take_lock(self._data)
         self._restrict()
         for leftover in self._graphs.glob(".*"):

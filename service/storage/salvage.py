@@ -93,6 +93,7 @@ def finish_salvage(path: Path) -> None:
             for file in (*old, head, path):
                 if file.exists():
                     file.rename(damaged / file.name)
+            sync_directory(damaged)
             if (new / head.name).exists():
                 (new / head.name).rename(head)
             (new / path.name).rename(path)

@@ -4,7 +4,8 @@
                                    [--seconds S] [--results FOLDER]
 
 Every second kill is at a named point, the others at random moments, recoveries included, while
-three clients write and a fourth one takes checkpoints without a pause. After every tenth kill
+three clients write to an unweighted graph, three to a weighted one, and another takes checkpoints
+of the first without a pause. After every tenth kill
 everything is compared with the model; published ranks and receipts are compared all the time, since
 no revision may be published with two different ranks. Several processes share the kills, each with
 a seed, a data directory and servers of its own. Prints progress, and records the sums in
@@ -34,7 +35,15 @@ from benchmarks.harness import RESULTS, record
 from tests.crash.nursery import Nursery
 from tests.crash.points import CHECKPOINTING, RECOVERING, WRITING
 from tests.crash.revisions import Revisions
-from tests.crash.streams import GRAPH, Comparison, Stream, check, run_until_killed, streams
+from tests.crash.streams import (
+    GRAPH,
+    WEIGHTED,
+    Comparison,
+    Stream,
+    check,
+    run_until_killed,
+    streams,
+)
 
 STAGES = {"writing": WRITING, "checkpointing": CHECKPOINTING, "recovering": RECOVERING}
 POINTS = [point for points in STAGES.values() for point in points]
@@ -115,6 +124,7 @@ class Run:
         self._data = directory / "data"
         self._choose = random.Random(seed)
         self._sending: list[Stream] = streams(seed)
+        self._weighted: list[Stream] = streams(seed, WEIGHTED)
         self._nursery = Nursery(directory / "servers.log", ports)
         self._revisions = Revisions(GRAPH)
         self._checkpoints = 0
@@ -166,7 +176,8 @@ class Run:
         elif server.wait_until_ready():
             seconds = 3.0 if point else self._choose.uniform(0.0, 0.5)
             beside = (self._revisions.watch, self._take_checkpoints)
-            run_until_killed(self._sending, server.url, seconds, beside)
+            sending = [*self._sending, *self._weighted]
+            run_until_killed(sending, server.url, seconds, beside)
         passed = point is not None and server.dies(0.1)
         server.kill()
         server.wait()
@@ -187,6 +198,7 @@ class Run:
         server = self._nursery.start(self._data, checkpoint_bytes=CHECKPOINT_BYTES)
         assert server.wait_until_ready(), f"no recovery: {self._data}"
         compared = check(self._sending, server.url, everything)
+        compared += check(self._weighted, server.url, everything)
         server.kill()
         server.wait()
         return compared

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import httpx
@@ -15,7 +15,7 @@ import numpy as np
 
 from gpu.verify import pagerank
 
-GRAPH = "/graphs/default"
+GRAPH, WEIGHTED = "/graphs/default", "/graphs/weighted"
 VERTICES = 200
 CHECKED = 20
 """Of the batches before the previous check, this many are sent again at every check; of the later
@@ -27,18 +27,22 @@ ones, all.
 class Stream:
     """Random batches with idempotency keys, sent one after the other until the server has ended.
 
-    Vertex keys contain the name of the stream, so streams do not change each other's edges.
+    Vertex keys contain the name of the stream, so streams do not change each other's edges. The
+    weights of a weighted graph are multiples of 1/16, whose sums are exact.
+
+    edges  the expected ones with their weights
     """
 
     name: str
     wait: str
     sent: list[dict[str, Any]] = field(default_factory=list)
     answers: dict[int, bytes] = field(default_factory=dict)
-    edges: set[tuple[str, str]] = field(default_factory=set)
+    edges: dict[tuple[str, str], float] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     checked: int = 0
     reported: int = 0
     choose: random.Random = field(default_factory=random.Random)
+    graph: str = GRAPH
 
     def run(self, url: str, stop: threading.Event) -> None:
         """Sends at least one batch. Returns when the server has ended, or at `stop`; the last batch
@@ -46,6 +50,8 @@ class Stream:
         """
         with httpx.Client(base_url=url, timeout=60) as http:
             try:
+                if self.graph == WEIGHTED:
+                    http.put(self.graph, json={"weighted": True}).raise_for_status()
                 self.settle(http)
                 while True:
                     self._next()
@@ -59,19 +65,33 @@ class Stream:
         choose = self.choose
         deleted = choose.sample(sorted(self.edges), min(3, len(self.edges)))
         inserted = [
-            [f"{self.name}{choose.randrange(VERTICES)}" for _ in range(2)]
+            (f"{self.name}{choose.randrange(VERTICES)}", f"{self.name}{choose.randrange(VERTICES)}")
             for _ in range(choose.randrange(1, 12))
         ]
-        self.sent.append({"delete": [list(edge) for edge in deleted], "insert": inserted})
-        self.edges.difference_update(deleted)
-        self.edges.update((source, target) for source, target in inserted)
+        batch: dict[str, Any] = {"delete": deleted, "insert": inserted}
+        weights, adds = [1.0] * len(inserted), False
+        if self.graph == WEIGHTED:
+            weights, adds = (
+                [choose.randrange(1, 1600) / 16 for _ in inserted],
+                choose.random() < 0.5,
+            )
+            batch["insert"] = [
+                (*edge, weight) for edge, weight in zip(inserted, weights, strict=True)
+            ]
+        self.sent.append({"on_conflict": "add", **batch} if adds else batch)
+        for edge in deleted:
+            del self.edges[edge]
+        for edge, weight in zip(inserted, weights, strict=True):
+            self.edges[edge] = weight + (self.edges.get(edge, 0.0) if adds else 0.0)
         self.seen.update(key for edge in inserted for key in edge)
 
     def send(self, http: httpx.Client, number: int) -> httpx.Response:
+        batch = dict(self.sent[number])
+        conflict = batch.pop("on_conflict", None)
         return http.post(
-            f"{GRAPH}/batches",
-            params={"wait": self.wait},
-            json=self.sent[number],
+            f"{self.graph}/batches",
+            params={"wait": self.wait} | ({"on_conflict": conflict} if conflict else {}),
+            json=batch,
             headers={"Idempotency-Key": f"{self.name} {number}"},
         )
 
@@ -118,6 +138,11 @@ class Comparison:
     repeated: int
     differing: int
 
+    def __add__(self, other: Comparison) -> Comparison:
+        return Comparison(
+            *(getattr(self, one.name) + getattr(other, one.name) for one in fields(self))
+        )
+
     @property
     def lost(self) -> int:
         return max(0, self.acknowledged - self.versions)
@@ -127,9 +152,9 @@ class Comparison:
         return max(0, self.versions - self.acknowledged)
 
 
-def streams(seed: int) -> list[Stream]:
+def streams(seed: int, graph: str = GRAPH) -> list[Stream]:
     return [
-        Stream(name, wait, choose=random.Random(f"{seed} {name}"))
+        Stream(name, wait, choose=random.Random(f"{seed} {name}"), graph=graph)
         for name, wait in (("a", "ranked"), ("b", "ranked"), ("c", "durable"))
     ]
 
@@ -158,17 +183,21 @@ def run_until_killed(
 
 
 def check(sending: Sequence[Stream], url: str, everything: bool = False) -> Comparison:
-    """Asserts: nothing lost or applied twice, the graph that of the model, the bound valid."""
+    """Asserts: nothing lost or applied twice, the graph that of the model, the bound valid.
+
+    sending  streams of one graph
+    """
+    (graph,) = {stream.graph for stream in sending}
     with httpx.Client(base_url=url, timeout=60) as http:
         for stream in sending:
             stream.settle(http)
         newest = max(
             (_version(body) for stream in sending for body in stream.answers.values()), default=0
         )
-        answer = http.get(f"{GRAPH}/top", params={"min_version": newest, "timeout": 60})
+        answer = http.get(f"{graph}/top", params={"min_version": newest, "timeout": 60})
         assert answer.status_code == 200, answer.text
         repeats = [stream.repeats(http, everything) for stream in sending]
-        info = http.get(GRAPH).json()
+        info = http.get(graph).json()
         compared = Comparison(
             acknowledged=sum(len(stream.answers) for stream in sending),
             versions=info["version"],
@@ -176,11 +205,11 @@ def check(sending: Sequence[Stream], url: str, everything: bool = False) -> Comp
             differing=sum(differing for _, differing in repeats),
         )
         assert (compared.lost, compared.twice, compared.differing) == (0, 0, 0), compared
-        edges = sorted(set().union(*(stream.edges for stream in sending)))
+        edges = {edge: weight for stream in sending for edge, weight in stream.edges.items()}
         seen = sorted(set().union(*(stream.seen for stream in sending)))
         assert (info["edges"], info["vertices"]) == (len(edges), len(seen))
         if seen:
-            _check_ranks(http, edges, seen)
+            _check_ranks(http, graph, edges, seen)
     return compared
 
 
@@ -189,12 +218,15 @@ def _version(body: bytes) -> int:
     return version
 
 
-def _check_ranks(http: httpx.Client, edges: list[tuple[str, str]], seen: list[str]) -> None:
+def _check_ranks(
+    http: httpx.Client, graph: str, edges: dict[tuple[str, str], float], seen: list[str]
+) -> None:
     place = {key: number for number, key in enumerate(seen)}
     sources = np.array([place[source] for source, _ in edges], np.int64)
     targets = np.array([place[target] for _, target in edges], np.int64)
-    exact, slack = pagerank(sources, targets, len(seen), 0.85, "uniform")
-    answer = http.post(f"{GRAPH}/ranks", json={"vertices": seen}).json()
+    weights = np.array(list(edges.values()))
+    exact, slack = pagerank(sources, targets, len(seen), 0.85, "uniform", weights=weights)
+    answer = http.post(f"{graph}/ranks", json={"vertices": seen}).json()
     error = np.abs(np.array(answer["ranks"], np.float64) - exact).sum()
     assert error <= answer["error_bound"] + slack
     assert answer["error_bound"] <= 1e-6

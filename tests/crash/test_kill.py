@@ -12,7 +12,7 @@ import pytest
 
 from tests.crash.nursery import Nursery
 from tests.crash.points import CATALOGUE, CHECKPOINTING, RECOVERING, WRITING
-from tests.crash.streams import GRAPH, Stream, check, run_until_killed, streams
+from tests.crash.streams import GRAPH, WEIGHTED, Stream, check, run_until_killed, streams
 from tests.service.server import wait_for
 
 SECONDS = 60.0
@@ -120,12 +120,13 @@ def test_graphs_are_created_and_dropped_atomically(
 
 
 def test_nothing_is_lost_or_done_twice_at_random_moments(nursery: Nursery, tmp_path: Path) -> None:
-    sending, choose = streams(3), random.Random(3)
+    sending, weighted, choose = streams(3), streams(3, WEIGHTED), random.Random(3)
     for _ in range(6):
         server = nursery.start(tmp_path)
         if choose.random() < 0.8:
             assert server.wait_until_ready()
-            run_until_killed(sending, server.url, choose.uniform(0.0, 0.3))
+            run_until_killed([*sending, *weighted], server.url, choose.uniform(0.0, 0.3))
         server.kill()
         server.wait()
     _check(nursery, tmp_path, sending, everything=True)
+    _check(nursery, tmp_path, weighted, everything=True)

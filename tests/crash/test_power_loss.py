@@ -5,16 +5,12 @@ rest.
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-from tests.crash.recorded_disk import read_events, states
+from tests.crash.conftest import Record
+from tests.crash.recorded_disk import states
 from tests.service.graphs import batch, send, working
 
 PROGRAM = """
@@ -52,38 +48,14 @@ STEP = 2
 """Every second sync is tried: all of them take twice as long."""
 
 
-@pytest.fixture(scope="module")
-def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("gcc") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C compiler for the library that records writes")
-    library = tmp_path_factory.mktemp("shim") / "recording_disk.so"
-    source = Path(__file__).with_name("recording_disk.c")
-    command = [compiler, "-x", "c", "-shared", "-fPIC", "-O1", "-o", str(library), str(source)]
-    subprocess.run([*command, "-ldl", "-lpthread"], check=True)
-    return library
-
-
 def test_nothing_acknowledged_is_lost_by_a_power_loss_at_any_sync(
-    recorder: Path, tmp_path: Path
+    record: Record, tmp_path: Path
 ) -> None:
-    data, record = tmp_path / "data", tmp_path / "record"
-    data.mkdir()
-    environment = {
-        "LD_PRELOAD": str(recorder),
-        "RECORDING_DISK": str(record),
-        "RECORDING_DISK_DIRECTORY": str(data),
-    }
-    subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(data)],
-        env=os.environ | environment,
-        cwd=Path(__file__).parents[2],
-        check=True,
-        timeout=300,
-    )
+    data = tmp_path / "data"
+    events = record(PROGRAM, data)
     choose = random.Random(0)
     tried = 0
-    for number, disk in states(read_events(record), data):
+    for number, disk in states(events, data):
         acknowledged = [json.loads(line) for line in disk.current("answers").splitlines()]
         tried += 1
         if not acknowledged or tried % STEP:

@@ -20,7 +20,8 @@ TEXT = (ROOT / "docs" / "python.md").read_text("utf-8")
 def test_the_examples_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with running(tmp_path) as server:
+    monkeypatch.chdir(tmp_path)  # where examples write files
+    with running(tmp_path / "data") as server:
         url = str(server.http.base_url).rstrip("/")
         monkeypatch.setenv("LIVERANK_URL", url)
         names: dict[str, Any] = {}

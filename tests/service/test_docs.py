@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Route as AnyRoute
 
 from benchmarks.tables import MARKS
-from gpu import Engine, Storage
+from gpu import Engine, Options, Storage
 from service.app import create_app
 from service.catalog import GraphOptions
 from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
@@ -178,7 +178,9 @@ def test_the_examples_are_what_a_fresh_server_answers(tmp_path: Path) -> None:
             if answer.status_code == HTTPStatus.CREATED and "key" in answer.json():
                 made["ID"] = answer.json()["id"]
                 made.setdefault("KEY", answer.json()["key"])
-            if expected.startswith("HTTP"):
+            if answer.headers.get("content-type", "").startswith("text/csv"):
+                assert answer.text == expected + "\n", example
+            elif expected.startswith("HTTP"):
                 assert expected == f"HTTP/1.1 {answer.status_code} {answer.reason_phrase}"
             else:
                 document = json.loads(expected.replace("\n", ""))
@@ -223,6 +225,8 @@ def _shown(default: object) -> str:
 
 def _value(cell: str) -> Any:
     text = cell.strip("`")
+    if text in ("true", "false"):
+        return text == "true"
     return float(text) if re.fullmatch(r"[0-9.e-]+", text) else text
 
 
@@ -278,9 +282,13 @@ def _steady(answer: Any) -> Any:
     return pytest.approx(answer, abs=1e-5) if isinstance(answer, float) else answer
 
 
-def test_the_image_compiles_the_kernels_of_every_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_image_compiles_the_kernels_of_every_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     (program,) = re.findall(r'python -c "(.*)"', (ROOT / "Dockerfile").read_text("utf-8"))
     compiled = []
-    monkeypatch.setattr(Engine, "warm_up", lambda engine: compiled.append(engine.options.storage))
+    monkeypatch.setattr(Engine, "warm_up", lambda engine: compiled.append(engine.options))
     exec(program, {})
-    assert compiled == list(get_args(Storage))
+    assert compiled == [
+        Options(storage=storage, weighted=weighted)
+        for storage in get_args(Storage)
+        for weighted in (False, True)
+    ]

@@ -17,9 +17,14 @@ _ATTACHMENT_WARPS = 16
 edges take 22 ms so, and 24 to 38 ms in larger blocks: docs/papers.md, figure 15.
 """
 
-_MOST_PER_LANE = 8
+_MOST_PER_LANE, _MOST_EDGES_PER_LANE = 8, 32
 _TICKETS_PER_WARP = 4
-"""A lane draws up to 8 vertices of a ticket, fewer if a warp would get less than 4 tickets."""
+"""A lane draws at most 8 vertices of a ticket, or 32 edges, but one vertex at least; fewer if a
+warp would get less than 4 tickets. Copies wait for vertices that are being drawn.
+"""
+
+_EDGES_OF_A_WORD = 32
+"""Edges of a vertex, at most, for which one word is enough as a filter; for more it has 8."""
 
 
 class CudaGenerate(GenerateOperations):
@@ -46,10 +51,11 @@ class CudaGenerate(GenerateOperations):
         links.fill(-1)
         if count:
             most = self._launch.resident * _ATTACHMENT_WARPS
-            blocks, per_ticket = attachment_shape(vertices - d, most)
+            blocks, per_ticket = attachment_shape(vertices - d, d, most)
+            words = 1 if d <= _EDGES_OF_A_WORD else 8
             self._launch(
                 "generate",
-                "preferential_attachment",
+                f"preferential_attachment<{words}>",
                 blocks,
                 np.int32(vertices),
                 np.int32(d),
@@ -74,10 +80,11 @@ class CudaGenerate(GenerateOperations):
         return sources, targets
 
 
-def attachment_shape(vertices: int, most_blocks: int) -> tuple[int, int]:
+def attachment_shape(vertices: int, edges_per_vertex: int, most_blocks: int) -> tuple[int, int]:
     """Blocks of one warp in a launch of `preferential_attachment` that draws this many vertices,
     and vertices of a ticket.
     """
+    most_per_lane = max(1, min(_MOST_PER_LANE, _MOST_EDGES_PER_LANE // edges_per_vertex))
     blocks = blocks_for(vertices, each=WARP, most=most_blocks)
     per_lane = vertices // (blocks * WARP * _TICKETS_PER_WARP)
-    return blocks, WARP * min(max(1, per_lane), _MOST_PER_LANE)
+    return blocks, WARP * min(max(1, per_lane), most_per_lane)

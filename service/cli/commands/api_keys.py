@@ -109,11 +109,11 @@ def _create_offline(
     """
     from service.settings import Settings
     from service.storage.api_keys import ApiKeyStore
-    from service.storage.files import DIRECTORY_MODE
+    from service.storage.files import make_directory
     from service.storage.lock import locked
 
     data = Settings(data=directory).data
-    data.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    make_directory(data)
     with locked(data):
         key, text = ApiKeyStore(data).create(name, scope, graphs)
     return {

@@ -13,10 +13,12 @@ from service.cli.commands.options import (
     Dangling,
     File,
     Form,
+    Format,
     FrontierTolerance,
     Graph,
     Json,
     MaxIterations,
+    Plot,
     PruneTolerance,
     RanksOut,
     Storage,
@@ -25,6 +27,8 @@ from service.cli.commands.options import (
     Tolerance,
     Trace,
     Url,
+    Weights,
+    check_plot_out,
     check_ranks_out,
     client_of,
     given,
@@ -43,6 +47,7 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command()
 def load(
     file: File,
+    weights: Weights = None,
     graph: Graph = "default",
     damping: Damping = None,
     dangling: Dangling = None,
@@ -58,7 +63,13 @@ def load(
 ) -> None:
     """Sends an edge list to a server and waits until it is ranked.
 
-    Options are those of a new graph; one that exists must have them.
+    The graph is created if there is none, with the kind of the file's keys and these options; one
+    that exists must have them.
+
+    \b
+    Examples:
+      liverank load edges.parquet --graph papers
+      curl -s https://example.org/edges.csv.gz | liverank load -
     """
     from service.cli import display, ingest
 
@@ -73,10 +84,11 @@ def load(
         max_iterations=max_iterations,
         form=form,
     )
-    edges = read_edges(file)
+    edges = read_edges(file, weights=weights)
     with client_of(url) as client:
         edges = ingest.with_keys(edges, ingest.prepare_graph(client, graph, edges, options))
         receipt, loaded = _load(client, graph, edges)
+    display.notice_left_out(loaded.unused_columns, **loaded.not_new)
     if as_json:
         display.print_json({**display.document_of(receipt), "load": loaded})
         return
@@ -86,10 +98,8 @@ def load(
                 ("edges sent", f"{len(edges):,}"),
                 *display.counts(
                     inserted=loaded.inserted,
-                    already_present=loaded.already_present,
                     deleted=loaded.deleted,
-                    not_found=loaded.not_found,
-                    superseded=loaded.superseded,
+                    **loaded.not_new,
                     new_vertices=loaded.new_vertices,
                 ),
                 *display.unused(loaded.unused_columns),
@@ -112,6 +122,7 @@ def replay(
         str | None,
         typer.Option(help="Column of the times: its name in the header, or its number from 1."),
     ] = None,
+    weights: Weights = None,
     strategy: Annotated[Strategy | None, typer.Option(help="Default: the graph's.")] = None,
     form: Form = None,
     trace: Trace = False,
@@ -125,11 +136,18 @@ def replay(
     max_iterations: MaxIterations = None,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
+    plot: Plot = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per batch.")] = False,
 ) -> None:
     """Sends a temporal edge list as a stream: 90 % first, then batch after batch.
 
-    A file with insertions and deletions starts with the events of its first time.
+    A file with insertions and deletions starts with the events of its first time. --plot draws the
+    latency, the time of the solve and the error bound of each batch.
+
+    \b
+    Examples:
+      liverank replay wiki-talk.txt.gz --batch-size 1000
+      liverank replay events.csv --time-column when --strategy residual --plot replay.svg
     """
     from service.cli import display, ingest
 
@@ -144,7 +162,10 @@ def replay(
         max_iterations=max_iterations,
     )
     solve = given(strategy=strategy, form=form, trace=trace or None)
-    plan = ingest.plan_replay(read_edges(file, time_column), batch_size, batches)
+    check_plot_out(plot)
+    edges = read_edges(file, time_column, weights)
+    display.notice_left_out(edges.unread)
+    plan = ingest.plan_replay(edges, batch_size, batches)
     with client_of(url) as client:
         kind = ingest.prepare_graph(client, graph, plan.initial, options)
         later = [ingest.with_keys(batch, kind) for batch in plan.batches]
@@ -153,13 +174,19 @@ def replay(
             display.notices().print(
                 f"graph {graph!r} already has {present:,} edges: the figures are for the union"
             )
-        _load(client, graph, ingest.with_keys(plan.initial, kind))
-        send_batches(client, graph, later, len(later), solve, as_json)
+        _, loaded = _load(client, graph, ingest.with_keys(plan.initial, kind))
+        display.notice_left_out((), **loaded.not_new)
+        sent = send_batches(client, graph, later, len(later), solve, as_json)
+    if plot is not None:
+        from service.cli.plots import plot_replay
+
+        plot_replay(plot, sent)
 
 
 @app.command()
 def rank(
     file: File,
+    weights: Weights = None,
     top: Annotated[int, typer.Option(min=1, help="Number of places to print.")] = 10,
     strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
     form: Form = None,
@@ -174,11 +201,19 @@ def rank(
     max_iterations: MaxIterations = None,
     backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
     out: RanksOut = None,
+    format: Format = None,  # noqa: A002
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Ranks the vertices of a file; needs no server.
 
-    --out writes the ranks of all vertices.
+    --out writes the ranks of all vertices, --plot draws them by place.
+
+    \b
+    Examples:
+      liverank rank web-Google.txt.gz
+      liverank rank edges.parquet --out ranks.parquet --plot ranks.svg
+      zcat edges.gz | liverank rank - --out - | head
     """
     from gpu import Options, Solve
     from service.cli import display
@@ -196,13 +231,19 @@ def rank(
             max_iterations=max_iterations,
         )
     )
-    check_ranks_out(out)
-    edges = read_edges(file)
+    check_ranks_out(out, format)
+    check_plot_out(plot)
+    edges, solve = read_edges(file, weights=weights), Solve(strategy, form, trace)
     with display.working("ranking"):
-        ranking = rank_edges(
-            edges, options, Solve(strategy, form, trace), backend, None if out else top
-        )
-    write_ranks(out, ranking)
+        ranking = rank_edges(edges, options, solve, backend, None if out or plot else top)
+    left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
+    display.notice_left_out(ranking.unused_columns, **left_out)
+    if plot is not None:
+        from service.cli.plots import plot_ranks
+
+        plot_ranks(plot, ranking.table["rank"].to_numpy(), f"{file.name}: {strategy}")
+    if write_ranks(out, format, ranking):
+        return
     if as_json:
         display.print_json(ranking.document(top))
         return
@@ -214,7 +255,7 @@ def rank(
             [
                 ("vertices", f"{ranking.vertices:,}"),
                 ("edges", f"{ranking.edges:,}"),
-                *display.counts(duplicates=ranking.duplicates, superseded=ranking.superseded),
+                *display.counts(**left_out),
                 *display.unused(ranking.unused_columns),
                 ("error bound", f"{ranking.error_bound:.1e}"),
                 ("iterations", f"{ranking.iterations:,}"),
@@ -233,6 +274,5 @@ def _load(client: Client, graph: str, edges: EdgeList) -> Any:
     """Loads with a progress bar, which is full once all edges are sent."""
     from service.cli import display, ingest
 
-    with display.edge_progress() as progress:
-        task = progress.add_task("edges", total=len(edges))
-        return ingest.load(client, graph, edges, lambda count: progress.advance(task, count))
+    with display.edge_progress(len(edges)) as sent:
+        return ingest.load(client, graph, edges, sent)

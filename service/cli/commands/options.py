@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from service.cli.errors import CommandError
+
 if TYPE_CHECKING:
     from liverank.client import Client
     from liverank.tables import Tabular
+    from service.cli.ingest import ReplayedBatch
     from service.formats.edge_list import EdgeList
 
 Strategy = Literal[
@@ -28,7 +32,18 @@ FormName = Literal["accelerated", "published"]
 File = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", exists=True, dir_okay=False, help="An edge list, compressed or not."
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        allow_dash=True,
+        help="An edge list, compressed or not; - reads stdin.",
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of the weights: its name in the header, or its number from 1. Default: none.",
     ),
 ]
 Url = Annotated[str, typer.Option(envvar="LIVERANK_URL", help="The server.")]
@@ -70,27 +85,51 @@ RanksOut = Annotated[
     typer.Option(
         "--out",
         metavar="FILE",
-        help="A file for the ranks: .txt, .csv, .ndjson (also .gz, .zst, .bz2), .parquet, .arrow.",
+        help="A file for the ranks: .txt, .csv, .ndjson (also .gz, .zst, .bz2), .parquet, .arrow; "
+        "- writes csv to stdout, and nothing else.",
     ),
+]
+Format = Annotated[
+    Literal["txt", "csv", "ndjson", "parquet", "arrow"] | None,
+    typer.Option("--format", help="Format of the file; default: that of its suffix."),
+]
+
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="A figure: .svg or .png. Needs liverank[plot]."),
 ]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
-def check_ranks_out(out: Path | None) -> None:
+def check_ranks_out(out: Path | None, format: Format) -> None:  # noqa: A002
     """Raises CommandError for a path that `write_ranks` cannot write, before there are ranks."""
+    if out is None and format is not None:
+        raise CommandError("--format is the format of --out, which is missing")
     if out is not None:
         from service.cli.table_files import check_path
 
-        check_path(out, RANK_FILES)
+        check_path(out, RANK_FILES, format)
 
 
-def write_ranks(out: Path | None, ranks: Tabular) -> None:
-    """Writes vertices and ranks, best first. Raises CommandError, OSError."""
-    if out is not None:
-        from service.cli.table_files import write_table
+def write_ranks(out: Path | None, format: Format, ranks: Tabular) -> bool:  # noqa: A002
+    """Writes vertices and ranks, best first; returns whether to stdout, which then has nothing
+    else. Raises CommandError, OSError.
+    """
+    if out is None:
+        return False
+    from service.cli.table_files import STANDARD, write_table
 
-        write_table(out, ranks.to_arrow())
+    write_table(out, ranks.to_arrow(), format)
+    return out == STANDARD
+
+
+def check_plot_out(plot: Path | None) -> None:
+    """Raises CommandError if the figure cannot be written, before there is anything to draw."""
+    if plot is not None:
+        from service.cli.plots import check_plot
+
+        check_plot(plot)
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -104,14 +143,18 @@ def client_of(url: str) -> Client:
     return Client(url)
 
 
-def read_edges(file: Path, time_column: str | None = None) -> EdgeList:
+def read_edges(file: Path, time_column: str | None = None, weights: str | None = None) -> EdgeList:
     from service.cli.display import working
     from service.formats.edge_files import read_edge_list
+    from service.formats.edge_list import WantedColumns
 
     with working(f"reading {file.name}"):
-        if time_column is not None and time_column.isdecimal():
-            return read_edge_list(file, int(time_column))
-        return read_edge_list(file, time_column)
+        return read_edge_list(file, WantedColumns(_column(time_column), _column(weights)))
+
+
+def _column(given: str | None) -> str | int | None:
+    """A column's name, or its number."""
+    return int(given) if given is not None and given.isdecimal() else given
 
 
 def send_batches(
@@ -121,20 +164,30 @@ def send_batches(
     total: int,
     solve: Mapping[str, Any],
     as_json: bool,
-) -> None:
-    """Sends batches in sequence, and prints a row or a JSON line for each.
+) -> list[ReplayedBatch]:
+    """Sends batches in sequence, prints a row or a JSON line for each, and returns them.
 
     total  the number of batches
     solve  strategy, form and trace, as Client.send takes them
     """
     from service.cli import display, ingest
 
-    stream = ingest.replay(client, graph, batches, solve)
+    left_out = Counter[str]()
+    sent = []
+
+    def stream() -> Iterator[ingest.ReplayedBatch]:
+        for batch in ingest.replay(client, graph, batches, solve):
+            left_out.update(batch.not_new)
+            sent.append(batch)
+            yield batch
+
     if as_json:
-        for batch in stream:
+        for batch in stream():
             receipt = display.document_of(batch.receipt)
             display.print_json({"batch": batch.number, "latency_seconds": batch.latency, **receipt})
-        return
-    with display.ReplayTable(total) as table:
-        for batch in stream:
-            table.add(batch)
+    else:
+        with display.ReplayTable(total) as table:
+            for batch in stream():
+                table.add(batch)
+    display.notice_left_out((), **left_out)
+    return sent

@@ -9,6 +9,7 @@ import typer
 
 from service.cli.commands.options import (
     DEFAULT_URL,
+    Format,
     Graph,
     Json,
     RanksOut,
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from liverank.client.responses import Method, PersonalizedAnswer, Target
 
 app = typer.Typer(rich_markup_mode=None)
+
+MAX_WATCHED = 5000
+"""The most places that the change feed has."""
 
 Count = Annotated[int, typer.Option("--k", "-k", min=1, help="Number of places.")]
 
@@ -47,16 +51,38 @@ def top(
     offset: Annotated[int, typer.Option(min=0, help="Places to skip.")] = 0,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Print them again whenever they change, until Ctrl-C.")
+    ] = False,
     out: RanksOut = None,
+    format: Format = None,  # noqa: A002
     as_json: Json = False,
 ) -> None:
-    """Asks a server for the vertices of highest rank."""
+    """Asks a server for the vertices of highest rank.
+
+    \b
+    Examples:
+      liverank top -k 20 --graph papers
+      liverank top --watch
+      liverank top -k 100000 --out top.parquet
+    """
     from service.cli import display
 
-    check_ranks_out(out)
+    check_ranks_out(out, format)
+    if watch:
+        if offset or out is not None or k > MAX_WATCHED:
+            raise CommandError(
+                f"--watch shows up to {MAX_WATCHED:,} places from the first, without --out"
+            )
+        from service.cli.watch import watch as follow
+
+        with client_of(url) as client:
+            follow(client, graph, k, as_json)
+        return
     with client_of(url) as client:
         answer = client.top(graph, k, offset)
-    write_ranks(out, answer)
+    if write_ranks(out, format, answer):
+        return
     if as_json:
         display.print_json(answer)
         return
@@ -109,16 +135,18 @@ def ppr(
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
     out: RanksOut = None,
+    format: Format = None,  # noqa: A002
     as_json: Json = False,
 ) -> None:
     """Asks a server for personalized PageRank: the ranks as seen from a few vertices."""
     from service.cli import display
 
-    check_ranks_out(out)
+    check_ranks_out(out, format)
     target: Target = "settled-top-k" if settled else "error"
     with client_of(url) as client:
         answer, version = _personalized(client, graph, vertices, k, method, target_error, target)
-    write_ranks(out, answer)
+    if write_ranks(out, format, answer):
+        return
     if as_json:
         display.print_json({**version, **display.document_of(answer)})
         return

@@ -1,4 +1,4 @@
-"""Ranks of the newest published version: of one vertex, of many, and the highest."""
+"""Ranks of the newest published version: of one vertex, of many, the highest, and all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,22 @@ from gpu import InvalidValue
 from service.errors import UnknownVertex
 from service.formats.decode import decode_batch
 from service.http.body import read_body
+from service.http.conditional import (
+    EXPORT_VARY,
+    cache_headers,
+    entity_tag,
+    is_known,
+    not_modified,
+    tagged_response,
+)
 from service.http.dependencies import K, OpenGraph, PublishedView, Vertex
-from service.http.openapi import body_of, problems
+from service.http.exports import ExportResponse, start_export
+from service.http.negotiation import export_form
+from service.http.openapi import body_of, exported, problems
 from service.http.responses import json_response
 from service.http.route import Route
 from service.http.schemas import RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
+from service.queries.exports import ranks_export
 from service.queries.view import View
 from service.vertex_keys import ARROW_TYPES, KeyKind, key_from_text
 
@@ -37,14 +48,33 @@ def ranked_vertices(vertices: list[Any], ranks: list[float]) -> list[dict[str, A
     response_model=RankAnswer,
     responses=problems(404, 422, 504),
 )
-async def rank_of_vertex(graph: OpenGraph, vertex: Vertex, view: PublishedView) -> Response:
+async def rank_of_vertex(
+    request: Request, graph: OpenGraph, vertex: Vertex, view: PublishedView
+) -> Response:
     """The rank of one vertex; the key may contain slashes."""
     kind = graph.options.keys
     key = key_from_text(vertex, kind)
     rank = view.rank(pa.array([key], ARROW_TYPES[kind]))
     if rank is None:
         raise UnknownVertex(graph.name, key)
-    return json_response({"vertex": key, "rank": rank, **published(view)})
+    content = {"vertex": key, "rank": rank, **published(view)}
+    return tagged_response(request, graph, view.state, content)
+
+
+@router.get(
+    "/graphs/{graph}/ranks",
+    response_class=Response,
+    responses={**exported(), **problems(404, 406, 422, 504)},
+)
+async def export_ranks(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
+    """The ranks of all vertices, all of one revision, streamed; batches do not wait for it."""
+    media_type, coding = export_form(request)
+    tag = entity_tag(request, graph, view.state, media_type, coding)
+    headers = cache_headers(tag, EXPORT_VARY)
+    if is_known(request, tag):
+        return not_modified(headers)
+    start_export(request)
+    return ExportResponse(request, ranks_export(view), media_type, coding, headers)
 
 
 @router.post(
@@ -56,26 +86,27 @@ async def rank_of_vertex(graph: OpenGraph, vertex: Vertex, view: PublishedView) 
 async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
     """The ranks of many vertices, in order; null for an unknown vertex."""
     body = await read_body(request)
+
+    def find() -> list[float | None]:
+        return view.ranks_of(vertices_in(request, body, graph.options.keys))
+
+    return json_response({**published(view), "ranks": await asyncio.to_thread(find)})
+
+
+def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
+    """The keys in the body of a request. It is that of a batch with vertices only: one parser."""
     content_type = request.headers.get("content-type")
-    limit = request.app.state.settings.max_body_bytes
-    ranks = await asyncio.to_thread(_ranks_of, view, content_type, body, graph.options.keys, limit)
-    return json_response({**published(view), "ranks": ranks})
-
-
-def _ranks_of(
-    view: View, content_type: str | None, body: bytes, kind: KeyKind, limit: int
-) -> list[float | None]:
-    # The body is that of a batch with vertices only: one parser for keys.
-    columns = decode_batch(content_type, body, kind, limit)
+    columns = decode_batch(content_type, body, kind, request.app.state.settings.max_body_bytes)
     for field, edges in (("insert", columns.insert_sources), ("delete", columns.delete_sources)):
         if len(edges):
             raise InvalidValue(field, f"{len(edges)} edges", "absent: this call takes vertices")
-    return view.ranks_of(columns.vertices)
+    return columns.vertices
 
 
 @router.get("/graphs/{graph}/top", response_model=TopAnswer, responses=problems(404, 422, 504))
 async def top(
-    _graph: OpenGraph,
+    request: Request,
+    graph: OpenGraph,
     view: PublishedView,
     k: K = 10,
     offset: Annotated[int, Query(ge=0, description="places to skip")] = 0,
@@ -85,4 +116,5 @@ async def top(
         places = view.top(k, offset)
     else:
         places = await asyncio.to_thread(view.top, k, offset)
-    return json_response({**published(view), "ranks": ranked_vertices(*places)})
+    content = {**published(view), "ranks": ranked_vertices(*places)}
+    return tagged_response(request, graph, view.state, content)

@@ -12,6 +12,7 @@ import pytest
 from liverank.client import AsyncClient, Client, PersonalizedQuery, responses
 from liverank.client.call import Call, events, operation
 from liverank.client.calls import Calls
+from liverank.client.exports import MEDIA_TYPES, export
 from service.app import create_app
 from service.settings import Settings
 
@@ -59,16 +60,18 @@ ARGUMENTS: dict[str, Any] = {
     "limit": 10,
     "last_event_id": "e-1",
     "source": None,
+    "format": "parquet",
+    "direction": "in",
 }
 """A value for every parameter of every method that is not its default."""
 
-CALLS = {
-    name: found
-    for part in reversed(Calls.__mro__)
-    for name, found in vars(part).items()
-    if isinstance(found, operation | events)
-}
-OPERATIONS = list(CALLS)
+METHODS = {name: found for kind in Calls.__mro__ for name, found in vars(kind).items()}
+OPERATIONS = [
+    name for name, found in METHODS.items() if isinstance(found, operation | events | export)
+]
+NEGOTIATED = {"Content-Type", "Accept", "Accept-Encoding"}
+"""Headers that OpenAPI does not declare as parameters."""
+
 SHORTHANDS = {"append": "send", "insert": "send", "delete": "send"}
 """Other ways to send a batch."""
 
@@ -119,7 +122,7 @@ def test_every_parameter_of_the_api_can_be_given_and_no_other(name: str) -> None
         if each["in"] in ("query", "header") and each["name"] != "authorization"
     }
     declared -= RESERVED | WITHOUT.get(name, set())
-    sent = set(call.query) | (set(call.headers) - {"Content-Type"})
+    sent = set(call.query) | (set(call.headers) - NEGOTIATED)
     assert sent == declared
 
 
@@ -149,6 +152,12 @@ def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name.startswith("export_")])
+def test_every_media_type_of_an_export_can_be_asked_for(name: str) -> None:
+    _, endpoint = endpoint_of(described(name))
+    assert set(endpoint["responses"]["200"]["content"]) == set(MEDIA_TYPES.values())
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_responses_have_the_members_of_the_api_with_their_types(name: str) -> None:
     call = described(name)
@@ -160,7 +169,7 @@ def test_responses_have_the_members_of_the_api_with_their_types(name: str) -> No
         for status, body in endpoint["responses"].items()
         if status in ("200", "201", "202") and "application/json" in body.get("content", {})
     ]
-    if kind in (None, type(None), bool, str) or isinstance(CALLS[name], events):
+    if kind in (None, type(None), bool, str) or isinstance(METHODS[name], events | export):
         return
     kinds = get_args(kind) if kind == responses.Outcome else (kind,)
     accepted = {"append": ["202"], "batch": ["200"]}.get(name, ["200", "201"])
@@ -208,6 +217,9 @@ def _json_types(schema: dict[str, Any], components: dict[str, Any]) -> set[str]:
         return set().union(*(_json_types(option, components) for option in schema["anyOf"]))
     if "enum" in schema or "const" in schema:
         return {repr(value) for value in schema.get("enum", [schema.get("const")])}
+    if "prefixItems" in schema:
+        places = [sorted(_json_types(item, components)) for item in schema["prefixItems"]]
+        return {f"array of {places}"}
     if schema.get("type") == "array":
         items = _json_types(schema.get("items", {}), components)
         return {f"array of {item}" for item in items}

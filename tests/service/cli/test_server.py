@@ -116,13 +116,14 @@ def test_load_counts_over_all_batches_what_it_did(
     file = tmp_path / "edges.csv"
     file.write_text("source,target,weight\na,b,1\nb,c,1\na,b,2\nc,d,1\na,b,3\n")
     arguments = ("load", file, "--graph", "counted", "--url", url)
-    code, out, _ = run(*arguments, "--json")
-    assert code == 0
+    code, out, error = run(*arguments, "--json")
+    assert (code, error.strip()) == (0, "note: 2 already present; columns not used: weight")
     assert json.loads(out)["load"] == {
         "edges": 5,
         "batches": 3,
         "inserted": 3,
         "already_present": 2,
+        "reweighted": 0,
         "deleted": 0,
         "not_found": 0,
         "new_vertices": 4,
@@ -138,6 +139,39 @@ def test_load_counts_over_all_batches_what_it_did(
     code, out, _ = run("load", events, "--graph", "counted", "--url", url, "--json")
     loaded = json.loads(out)["load"]
     assert (loaded["superseded"], loaded["inserted"], loaded["not_found"]) == (1, 1, 1)
+
+
+def test_weights_of_a_file_are_loaded_and_replayed(run: Any, url: str, tmp_path: Path) -> None:
+    rows = [("a", "b", 2.0), ("b", "c", 0.5), ("c", "a", 1.0), ("a", "c", 8.0), ("a", "b", 4.0)]
+    file = tmp_path / "edges.csv"
+    lines = (f"{','.join(map(str, row))},{number}" for number, row in enumerate(rows))
+    file.write_text("source,target,w,t\n" + "\n".join(lines) + "\n")
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from(rows)
+    expected = nx.pagerank(graph, tol=1e-12)
+
+    def ranks(name: str) -> dict[str, float]:
+        answer = json.loads(run("top", "--graph", name, "--url", url, "--json")[1])
+        return {place["vertex"]: place["rank"] for place in answer["ranks"]}
+
+    asked = ("--weights", "w", "--url", url, "--json")
+    code, out, error = run("load", file, "--graph", "heavy", *asked)
+    assert (code, error.strip()) == (0, "note: 1 already present; columns not used: times")
+    assert json.loads(out)["load"]["inserted"] == 4
+    assert ranks("heavy") == pytest.approx(expected, abs=1e-5)
+    again = json.loads(run("load", file, "--graph", "heavy", *asked)[1])["load"]
+    assert (again["inserted"], again["already_present"], again["reweighted"]) == (0, 5, 0)
+    code, _, error = run("replay", file, "--graph", "heavy-replayed", "--batch-size", 1, *asked)
+    assert (code, error.strip()) == (0, "note: 1 reweighted")
+    assert ranks("heavy-replayed") == pytest.approx(expected, abs=1e-5)
+    code, out, error = run("rank", file, "--weights", "3", "--json")
+    assert (code, error.strip()) == (0, "note: 1 duplicates; columns not used: times")
+    ranked = {place["vertex"]: place["rank"] for place in json.loads(out)["ranks"]}
+    assert ranked == pytest.approx(expected, abs=1e-5)
+
+    code, _, error = run("load", file, "--graph", "default", *asked)
+    assert code == 1
+    assert "graph 'default' is unweighted; --graph NAME creates a weighted graph" in error
 
 
 def test_the_server_of_the_environment_is_asked(

@@ -20,6 +20,7 @@ from service.vertex_keys import ARROW_TYPES, KeyKind
 
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"
+PARQUET = "application/vnd.apache.parquet"
 
 
 def lists(columns: EdgeColumns) -> list[list[Any]]:
@@ -316,10 +317,11 @@ def test_other_formats_and_charsets_are_refused_with_what_is_accepted(content_ty
     with pytest.raises(UnsupportedFormat) as caught:
         decode_batch(content_type, b"{}", "string")
     assert caught.value.content_type == content_type
-    assert caught.value.accepted == ("application/json", NDJSON, "text/csv", ARROW)
+    assert caught.value.accepted == ("application/json", NDJSON, "text/csv", ARROW, PARQUET)
     assert str(caught.value) == (
         f"content type '{content_type}' is not supported; expected one of application/json, "
-        "application/x-ndjson, text/csv, application/vnd.apache.arrow.stream, in UTF-8"
+        "application/x-ndjson, text/csv, application/vnd.apache.arrow.stream, "
+        "application/vnd.apache.parquet, in UTF-8"
     )
 
 

@@ -33,13 +33,21 @@ __global__ void __launch_bounds__(BLOCK) random_numbers(uint64 start, int64 skip
 //
 // A value is written once and is all that a reader needs, so relaxed (volatile) accesses are enough.
 //
-// Launch: any number of blocks of any number of whole warps. Fastest in blocks of one warp (docs/papers.md, figure 15).
+// A candidate is compared with the vertex's earlier links only if its bit is set in a filter, which has a bit for each link so far:
+// WORDS words a lane, in registers if it is one, else in shared memory.
+//
+// Launch: any number of blocks, of one warp; of any number of whole warps if WORDS = 1. Fastest in blocks of one warp
+// (docs/papers.md, figure 15).
 // Traffic an edge: 4 bytes written twice (-1 and the link), and one sector of 32 bytes read at random for a copy.
+template <int WORDS>
 __global__ void preferential_attachment(
     int vertices, int edges_per_vertex, uint64 threshold, uint64 start, int per_ticket, uint64* tickets, int* links) {
     constexpr unsigned PAUSE = 100;  // nanoseconds between two looks at an edge that is not written
     const int d = edges_per_vertex, lane = threadIdx.x % WARP;
     volatile int* const shared_links = links;
+    __shared__ uint64 filters[WORDS == 1 ? 1 : WORDS][WORDS == 1 ? 1 : WARP];
+    if (WORDS > 1)
+        for (int word = 0; word < WORDS; ++word) filters[word][lane] = 0;
     for (;;) {
         uint64 ticket = 0;
         if (lane == 0) ticket = atomicAdd(tickets, 1ull);
@@ -50,7 +58,7 @@ __global__ void preferential_attachment(
         int64 v = first + lane, row = (v - d) * d;
         int edge = 0;
         uint64 attempt = 0;
-        uint64 filter = 0;  // a bit for each link so far: a candidate whose bit is not set is none of them
+        uint64 filter = 0;
         while (__any_sync(FULL, v < last)) {
             if (v >= last) continue;
             const uint64 key = mix(start + (uint64)(v * d + edge + 1) * GOLDEN_GAMMA) + 3 * attempt * GOLDEN_GAMMA;
@@ -68,20 +76,24 @@ __global__ void preferential_attachment(
                     candidate = other + (other >= candidate);
                 }
             }
-            const uint64 bit = 1ull << (((unsigned)candidate * 0x9e3779b1u) >> 26);
+            const unsigned hash = (unsigned)candidate * 0x9e3779b1u;
+            const uint64 bit = 1ull << (hash >> 26);
+            uint64& word = WORDS == 1 ? filter : filters[hash >> 16 & WORDS - 1][lane];
             bool linked = false;
-            if (filter & bit)
+            if (word & bit)
                 for (int earlier = 0; earlier < edge && !linked; ++earlier) linked = links[row + earlier] == candidate;
             if (linked) {
                 ++attempt;
                 continue;
             }
             shared_links[row + edge] = candidate;
-            filter |= bit;
+            word |= bit;
             attempt = 0;
             if (++edge == d) {
                 edge = 0;
                 filter = 0;
+                if (WORDS > 1)
+                    for (int each = 0; each < WORDS; ++each) filters[each][lane] = 0;
                 v += WARP;
                 row += (int64)WARP * d;
             }

@@ -181,7 +181,12 @@ _FILES: dict[str, tuple[str, ...]] = {
         "fill_holes",
         *(f"finish_rows<{outgoing}>" for outgoing in _FLAGS),
     ),
-    "generate": ("random_numbers", "preferential_attachment", "uniform_pairs"),
+    "generate": (
+        "random_numbers",
+        "preferential_attachment<1>",
+        "preferential_attachment<8>",
+        "uniform_pairs",
+    ),
     "rebuild": (
         "pack_rows",
         "copy_rows",

@@ -18,7 +18,7 @@ __device__ __forceinline__ float weight_of_group(
 
 // The first key of an edge reads the others, before its tile publishes its sum: no later tile writes before that.
 // order[at]: the place of a key before the sort; edges that the graph has already are those below `kept`.
-__global__ void __launch_bounds__(BLOCK) deduplicate_weighted(
+__global__ void __launch_bounds__(BLOCK, 4) deduplicate_weighted(
     int64* keys, float* weights, const int64* __restrict__ order, int64 total, uint64* scan, int adds, int64 kept_edges,
     float* __restrict__ loop, int64* __restrict__ counters) {
     const int64 tile = next_tile(scan);

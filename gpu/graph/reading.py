@@ -1,0 +1,197 @@
+"""Reading edges while the graph changes: a copy of all of them, and the lists of a few vertices.
+
+buffer = reader.buffer()             any thread: memory
+captured = reader.capture(buffer)    the owner, between two batches: a copy at the bandwidth of
+                                     memory, of the out-lists alone
+for edges in captured.blocks(): …    any thread
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.errors import InvalidValue
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.permutation import VertexPermutation
+from gpu.graph.staging import StagingBuffer
+from gpu.operations.backend import Backend
+from gpu.operations.csr import Csr
+from gpu.operations.device import Array
+
+BLOCK_EDGES = 1 << 17
+"""Edges of a block, and at least one row."""
+
+Direction = Literal["out", "in"]
+
+
+class EdgeBlock(NamedTuple):
+    """Edges on the host.
+
+    sources, targets  int64[k], ids
+    weights           float32[k]; None for an unweighted graph
+    """
+
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    weights: NDArray[np.float32] | None
+
+    def within(self, vertices: NDArray[np.int64]) -> EdgeBlock:
+        """The edges whose targets are in `vertices`."""
+        chosen = np.isin(self.targets, vertices)
+        weights = None if self.weights is None else self.weights[chosen]
+        return EdgeBlock(self.sources[chosen], self.targets[chosen], weights)
+
+
+class Neighbours(NamedTuple):
+    """Neighbours of a vertex, itself included if it has a loop.
+
+    degree   number of all of them
+    ids      int64[k]
+    weights  float32[k], of the edges; None for an unweighted graph
+    """
+
+    degree: int
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32] | None
+
+
+class CapturedEdges:
+    """The edges of one moment, which later batches do not change.
+
+    edges  their number
+    """
+
+    def __init__(self, graph: DynamicGraph, arrays: dict[str, Array]) -> None:
+        """arrays: copies of _captured_arrays."""
+        self.edges = graph.edges
+        self._backend = graph.backend
+        self._permutation = graph.permutation  # which never changes
+        self._loop = arrays.get("loop")
+        self._csr = Csr(
+            arrays["starts"], arrays["lengths"], arrays["column indices"], arrays.get("weights")
+        )
+        graph.backend.device.synchronize()
+
+    def blocks(self) -> Iterator[EdgeBlock]:
+        """All edges, in blocks of about BLOCK_EDGES, the edges of a source together."""
+        device = self._backend.device
+        with device.reading():
+            ends = np.cumsum(device.to_host(self._csr.row_lengths), dtype=np.int64)
+        first = 0
+        while first < len(ends):
+            before = ends[first - 1] if first else 0
+            fitting = int(np.searchsorted(ends, before + BLOCK_EDGES, "right"))
+            # rows without entries may have loops
+            last = min(max(first + 1, fitting), first + BLOCK_EDGES)
+            yield self._block(first, last)
+            first = last
+
+    def _block(self, first: int, last: int) -> EdgeBlock:
+        rows = slice(first, last)
+        starts, lengths, column_indices, weights = self._csr
+        loop = None if self._loop is None else self._loop[rows]
+        with self._backend.device.reading():
+            ids = self._permutation.ids_of(np.arange(first, last))
+            csr = Csr(starts[rows], lengths[rows], column_indices, weights)
+            return _listed(self._backend, self._permutation, csr, loop, ids)
+
+
+class EdgeReader:
+    """Reads the edges of a graph: only for its owner, between two batches, except `buffer`."""
+
+    def __init__(self, graph: DynamicGraph) -> None:
+        self._graph = graph
+
+    def buffer(self) -> StagingBuffer:
+        """Memory for a capture. Any thread may call this, concurrent with the owner.
+
+        Raises OutOfMemory.
+        """
+        sources = _captured_arrays(self._graph)
+        device = self._graph.backend.device
+        device.require("a copy of the edges", sum(array.nbytes for array in sources.values()))
+        return StagingBuffer(device, sources)
+
+    def capture(self, buffer: StagingBuffer) -> CapturedEdges:
+        """A copy of all edges."""
+        return CapturedEdges(self._graph, buffer.copies(_captured_arrays(self._graph)))
+
+    def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
+        """Up to `limit` neighbours of a vertex, in no particular order.
+
+        vertex     its id
+        direction  ``out``: targets of its edges; ``in``: sources
+        """
+        graph = self._graph
+        backend, permutation = graph.backend, graph.permutation
+        rows = graph.outgoing if direction == "out" else graph.incoming
+        starts, lengths, column_indices, weights = rows.csr
+        to_host = backend.device.to_host
+        position = permutation.positions_of(np.array([vertex]))
+        length = int(to_host(lengths[position])[0])
+        begin = int(to_host(starts[position])[0])
+        slots = slice(begin, begin + min(length, limit))
+        ids = permutation.ids_of(column_indices[slots])
+        amounts = None if weights is None else to_host(weights[slots])
+        loop = None if graph.fixed_loops else to_host(graph.loop[position])
+        if loop is not None and loop[0]:
+            length += 1
+            if len(ids) < limit:
+                ids = np.append(ids, vertex)
+                amounts = None if amounts is None else np.append(amounts, loop)
+        return Neighbours(length, ids, amounts)
+
+    def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
+        """The edges from these vertices: distinct ids.
+
+        Raises InvalidValue if there may be more than `limit`.
+        """
+        graph = self._graph
+        positions = graph.permutation.positions_of(vertices)
+        starts, lengths, column_indices, weights = graph.outgoing.csr
+        csr = Csr(starts[positions], lengths[positions], column_indices, weights)
+        found = len(vertices) + int(csr.row_lengths.sum(dtype=np.int64))
+        if found > limit:
+            raise InvalidValue(
+                "vertices",
+                len(vertices),
+                f"vertices with at most {limit:,} out-edges together, these have {found:,}; "
+                "export all edges instead",
+            )
+        loop = None if graph.fixed_loops else graph.loop[positions]
+        return _listed(graph.backend, graph.permutation, csr, loop, vertices)
+
+
+def _captured_arrays(graph: DynamicGraph) -> dict[str, Array]:
+    starts, lengths, column_indices, weights = graph.outgoing.csr
+    end = graph.outgoing.end
+    captured = {"starts": starts, "lengths": lengths, "column indices": column_indices[:end]}
+    if weights is not None:
+        captured["weights"] = weights[:end]
+    if not graph.fixed_loops:
+        captured["loop"] = graph.loop
+    return captured
+
+
+def _listed(
+    backend: Backend,
+    permutation: VertexPermutation,
+    csr: Csr,
+    loop: Array | None,
+    ids: NDArray[np.int64],
+) -> EdgeBlock:
+    """The edges of some rows. ids: int64[rows], of their vertices; loop: by row, or None."""
+    to_host = backend.device.to_host
+    rows, neighbours, weights = backend.rebuild.entries(csr)
+    sources, targets = ids[to_host(rows)], permutation.ids_of(neighbours)
+    amounts = None if weights is None else to_host(weights)
+    if loop is not None:
+        of_rows = to_host(loop)
+        loops = np.flatnonzero(of_rows)
+        sources, targets = (np.concatenate([column, ids[loops]]) for column in (sources, targets))
+        amounts = None if amounts is None else np.concatenate([amounts, of_rows[loops]])
+    return EdgeBlock(sources, targets, amounts)

@@ -1,0 +1,201 @@
+"""Tables that a server streams: the ranks of all vertices, and all edges."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing, closing, contextmanager
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from types import MethodType
+from typing import IO, TYPE_CHECKING, Any, Concatenate, Generic, Literal, overload
+
+import httpx
+import msgspec
+
+from liverank.client.call import Asynchronous, Call, P, Synchronous, given
+from liverank.client.connection import CONNECT_SECONDS, RESPONSE_SECONDS, unreachable
+from liverank.errors import InvalidInput, needs
+from liverank.tables import Tabular
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Format = Literal["csv", "ndjson", "arrow", "parquet"]
+
+MEDIA_TYPES: dict[str, str] = {
+    "csv": "text/csv",
+    "ndjson": "application/x-ndjson",
+    "arrow": "application/vnd.apache.arrow.stream",
+    "parquet": "application/vnd.apache.parquet",
+}
+
+TIMEOUT = httpx.Timeout(RESPONSE_SECONDS, connect=CONNECT_SECONDS)
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """What was exported.
+
+    revision, error_bound  of ranks; None for edges
+    """
+
+    version: int
+    revision: int | None
+    error_bound: float | None
+    bytes: int
+
+
+def export_call(path: str, format: str, **query: Any) -> Call[None]:  # noqa: A002
+    """Raises InvalidInput."""
+    if format not in MEDIA_TYPES:
+        raise InvalidInput("format", f"expected one of {', '.join(MEDIA_TYPES)}, got {format!r}")
+    # a connection to this machine is faster than compression
+    headers = {"Accept": MEDIA_TYPES[format], "Accept-Encoding": "identity"}
+    return Call(
+        method="GET",
+        path=path,
+        query=given(**query),
+        headers=headers,
+        parse=lambda _: None,
+        repeatable=True,
+    )
+
+
+class Export(Tabular):
+    """A table on the server. Each use requests it: iteration, `save`, and the conversions, which
+    need pyarrow.
+
+    client.export_ranks("default").to_arrow()
+    client.export_edges("default", format="parquet").save("edges.parquet")
+    """
+
+    def __init__(
+        self, call: Call[None], opened: Callable[[Call[None]], httpx.Response], url: str
+    ) -> None:
+        self._call = call
+        self._opened = opened
+        self._url = url
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Its bytes in pieces. Raises ServerError, and ServerUnreachable if it is incomplete."""
+        with closing(self._opened(self._call)) as response:
+            yield from self._pieces(response)
+
+    def save(self, file: str | Path | IO[bytes]) -> Exported:
+        """Writes it to a path, or to an open file. An incomplete file is removed."""
+        with closing(self._opened(self._call)) as response, _written(file) as write:
+            for piece in self._pieces(response):
+                write(piece)
+            return _exported(response.headers, response.num_bytes_downloaded)
+
+    def to_arrow(self) -> pa.Table:
+        """Columns `vertex` and `rank`, or `source`, `target` and, of a weighted graph, `weight`.
+        The schema's metadata has the version, of ranks also the revision and the error bound.
+        """
+        return _table(Export(_as_arrow(self._call), self._opened, self._url))
+
+    def _pieces(self, response: httpx.Response) -> Iterator[bytes]:
+        try:
+            yield from response.iter_bytes()
+        except httpx.TransportError as error:
+            raise unreachable(self._url, error) from error
+
+
+class AsyncExport:
+    """`Export` for asyncio: iterated by ``async for``; its methods are awaited."""
+
+    def __init__(
+        self,
+        call: Call[None],
+        opened: Callable[[Call[None]], Awaitable[httpx.Response]],
+        url: str,
+    ) -> None:
+        self._call = call
+        self._opened = opened
+        self._url = url
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async with aclosing(await self._opened(self._call)) as response:
+            async for piece in self._pieces(response):
+                yield piece
+
+    async def save(self, file: str | Path | IO[bytes]) -> Exported:
+        """`Export.save`."""
+        async with aclosing(await self._opened(self._call)) as response:
+            with _written(file) as write:
+                async for piece in self._pieces(response):
+                    write(piece)
+                return _exported(response.headers, response.num_bytes_downloaded)
+
+    async def to_arrow(self) -> pa.Table:
+        """`Export.to_arrow`."""
+        arrow = AsyncExport(_as_arrow(self._call), self._opened, self._url)
+        return _table([piece async for piece in arrow])
+
+    async def _pieces(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        try:
+            async for piece in response.aiter_bytes():
+                yield piece
+        except httpx.TransportError as error:
+            raise unreachable(self._url, error) from error
+
+
+class export(Generic[P]):  # noqa: N801
+    """A method that describes a call whose response is a streamed table becomes a method that
+    returns an Export, or an AsyncExport, without requesting it.
+    """
+
+    def __init__(self, describe: Callable[Concatenate[Any, P], Call[None]]) -> None:
+        @wraps(describe)
+        def make(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return client._export(describe(client, *args, **kwargs))
+
+        self._describe = describe
+        self._make = make
+
+    @overload
+    def __get__(self, client: Synchronous, kind: type | None = None) -> Callable[P, Export]: ...
+
+    @overload
+    def __get__(
+        self, client: Asynchronous, kind: type | None = None
+    ) -> Callable[P, AsyncExport]: ...
+
+    @overload
+    def __get__(
+        self, client: None, kind: type | None = None
+    ) -> Callable[Concatenate[Any, P], Call[None]]: ...
+
+    def __get__(self, client: Any, kind: type | None = None) -> Any:
+        return self._describe if client is None else MethodType(self._make, client)
+
+
+def _as_arrow(call: Call[None]) -> Call[None]:
+    return replace(call, headers={**call.headers, "Accept": MEDIA_TYPES["arrow"]})
+
+
+def _table(pieces: Iterable[bytes]) -> pa.Table:
+    with needs("pandas"):
+        import pyarrow as pa
+    return pa.ipc.open_stream(b"".join(pieces)).read_all()
+
+
+@contextmanager
+def _written(file: str | Path | IO[bytes]) -> Iterator[Callable[[bytes], object]]:
+    if not isinstance(file, str | Path):
+        yield file.write
+        return
+    path = Path(file)
+    try:
+        with path.open("wb") as stream:
+            yield stream.write
+    except BaseException:
+        if path.is_file():  # it would be read as a smaller graph; devices are not removed
+            path.unlink()
+        raise
+
+
+def _exported(headers: Mapping[str, str], size: int) -> Exported:
+    members = {name: headers.get(f"liverank-{name}") for name in ("version", "revision")}
+    members["error_bound"] = headers.get("liverank-error-bound")
+    return msgspec.convert({**members, "bytes": size}, Exported, strict=False)

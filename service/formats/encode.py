@@ -1,0 +1,150 @@
+"""Tables → streams of bytes: CSV, NDJSON, Arrow and Parquet, compressed or not.
+
+Only one record batch and its encoding are in memory at a time.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from service.formats.media_types import ARROW_STREAM, CSV, NDJSON, PARQUET
+
+_GZIP_LEVEL = 1
+"""Higher levels take three to ten times as long for a tenth less bytes."""
+
+_ESCAPED = r'["\\\x00-\x1f]'
+"""What JSON escapes in a text."""
+
+
+def encoded(
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    media_type: str,
+    coding: str | None = None,
+) -> Iterator[bytes]:
+    """The table in pieces of bytes, one or more a batch.
+
+    media_type  one of media_types.EXPORTED
+    coding      ``gzip``, ``zstd``, or None
+    """
+    collected = _Gzipped() if coding == "gzip" else _Collected()
+    stream = pa.PythonFile(collected, "w")
+    if coding == "zstd":
+        stream = pa.CompressedOutputStream(stream, coding)
+    with stream, _WRITERS[media_type](stream, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            if piece := collected.take():
+                yield piece
+    if piece := collected.take():
+        yield piece
+
+
+def json_lines(batch: pa.RecordBatch) -> bytes:
+    """An object a row, each on a line of its own. Columns of strings and numbers, without nulls."""
+    parts: list[Any] = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        parts += ["," if parts else "{", orjson.dumps(name).decode() + ":", _json_values(column)]
+    lines = pc.binary_join_element_wise(*parts, "}\n", "")
+    if not len(lines):
+        return b""
+    _, offsets, data = lines.buffers()
+    ends = memoryview(offsets).cast("i")
+    first, last = ends[lines.offset], ends[lines.offset + len(lines)]
+    return bytes(memoryview(data)[first:last])
+
+
+def _json_values(column: pa.Array) -> pa.Array:
+    """The values as JSON, in strings."""
+    if not pa.types.is_string(column.type):
+        return column.cast(pa.string())
+    if pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
+        return pa.array([orjson.dumps(text).decode() for text in column.to_pylist()], pa.string())
+    return pc.binary_join_element_wise('"', column, '"', "")
+
+
+class _Collected:
+    """A file that keeps what is written until it is taken."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, data: Any) -> int:
+        self._pieces.append(bytes(data))
+        return len(data)
+
+    def take(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+    def flush(self) -> None:
+        """Nothing is buffered elsewhere."""
+
+    def close(self) -> None:
+        """What is collected can still be taken."""
+
+
+class _Gzipped(_Collected):
+    """The same for compressed pieces. (Arrow's gzip stream has the highest level only.)"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compressor = zlib.compressobj(_GZIP_LEVEL, wbits=16 + zlib.MAX_WBITS)
+
+    def write(self, data: Any) -> int:
+        super().write(self._compressor.compress(data))
+        return len(data)
+
+    def close(self) -> None:
+        super().write(self._compressor.flush())
+
+
+class _JsonLines:
+    """The interface of Arrow's writers."""
+
+    def __init__(self, stream: Any, _: pa.Schema) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """The stream stays open."""
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self._stream.write(json_lines(batch))
+
+
+def _csv_writer(stream: Any, schema: pa.Schema) -> Any:
+    has_texts = any(pa.types.is_string(kind) for kind in schema.types)
+    quoting: Literal["needed", "none"] = "needed" if has_texts else "none"
+    options = pyarrow.csv.WriteOptions(quoting_style=quoting)
+    return pyarrow.csv.CSVWriter(stream, schema, write_options=options)
+
+
+def _parquet_writer(stream: Any, schema: pa.Schema) -> Any:
+    return pyarrow.parquet.ParquetWriter(stream, schema, compression="zstd")
+
+
+_WRITERS: dict[str, Callable[[Any, pa.Schema], Any]] = {
+    CSV: _csv_writer,
+    NDJSON: _JsonLines,
+    ARROW_STREAM: pa.ipc.new_stream,
+    PARQUET: _parquet_writer,
+}

@@ -1,0 +1,144 @@
+"""Reading edges while the graph changes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import get_args
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Engine, InvalidValue, Options, OutOfMemory
+from gpu.graph import reading
+from gpu.graph.reading import CapturedEdges
+from gpu.operations.backend import Backend
+from gpu.types import Dangling
+from tests.gpu.graphs import Model, random_batch
+
+Weighted = dict[tuple[int, int], float]
+
+
+def engine_of(backend: Backend, dangling: Dangling, weighted: bool) -> tuple[Engine, Weighted]:
+    """An engine after a few batches, and its edges with their weights."""
+    generator = np.random.default_rng(11)
+    engine, model = Engine(Options(dangling=dangling, weighted=weighted), backend), Model(dangling)
+    for _ in range(4):
+        batch = random_batch(generator, model, 300)
+        model.apply(batch)
+        engine.apply(batch)
+    pairs = np.array(sorted(model.edges))
+    weights = np.ones(len(pairs), np.float32)
+    if weighted:
+        weights = generator.uniform(0.5, 2.0, len(pairs)).astype(np.float32)
+        engine.apply(EdgeBatch(pairs[:, 0], pairs[:, 1], weights=weights))
+    # a reordered graph, and vertices without edges at the end
+    engine.apply(EdgeBatch.of(vertices=engine.vertices + 3))
+    edges = {(int(u), int(v)): float(w) for (u, v), w in zip(pairs, weights, strict=True)}
+    return engine, edges
+
+
+def edges_of(captured: CapturedEdges) -> Weighted:
+    found = {}
+    for block in captured.blocks():
+        weights = np.ones(len(block.sources)) if block.weights is None else block.weights
+        for u, v, w in zip(block.sources, block.targets, weights, strict=True):
+            assert (int(u), int(v)) not in found
+            found[int(u), int(v)] = float(w)
+    return found
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dangling", get_args(Dangling))
+@pytest.mark.parametrize("block", [1, 50, 1 << 17])
+def test_a_capture_has_the_edges_of_its_moment(
+    backend: Backend, dangling: Dangling, weighted: bool, block: int
+) -> None:
+    engine, edges = engine_of(backend, dangling, weighted)
+    buffer = engine.edge_reader.buffer()
+    captured = engine.edge_reader.capture(buffer)
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (2, 1), (400, 3)], delete=sorted(edges)[::2]))
+    with patch.object(reading, "BLOCK_EDGES", block):
+        assert edges_of(captured) == edges
+    assert captured.edges == len(edges)
+
+
+def test_a_buffer_may_be_older_than_many_batches(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    buffer = engine.edge_reader.buffer()
+    edges = [(u, (u * 7 + 1) % 500) for u in range(500)]
+    engine.apply(EdgeBatch.of(edges))
+    assert set(edges_of(engine.edge_reader.capture(buffer))) == set(edges)
+
+
+def test_an_empty_graph_has_no_edges(backend: Backend) -> None:
+    reader = Engine(Options(), backend).edge_reader
+    assert edges_of(reader.capture(reader.buffer())) == {}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dangling", get_args(Dangling))
+def test_neighbours_are_those_of_the_graph_in_both_directions(
+    backend: Backend, dangling: Dangling, weighted: bool
+) -> None:
+    engine, edges = engine_of(backend, dangling, weighted)
+    out: dict[int, Weighted] = defaultdict(dict)
+    for (source, target), weight in edges.items():
+        out[source][source, target] = weight
+    into: dict[int, Weighted] = defaultdict(dict)
+    for (source, target), weight in edges.items():
+        into[target][source, target] = weight
+    for vertex in range(engine.vertices):
+        for direction, expected in (("out", out[vertex]), ("in", into[vertex])):
+            found = engine.edge_reader.neighbours(vertex, direction, 10_000)  # type: ignore[arg-type]
+            ends = [
+                (vertex, each) if direction == "out" else (each, vertex)
+                for each in found.ids.tolist()
+            ]
+            weights = [1.0] * len(ends) if found.weights is None else found.weights.tolist()
+            assert dict(zip(ends, weights, strict=True)) == expected
+            assert found.degree == len(ends) == len(expected)
+            assert (found.weights is not None) == weighted
+            few = engine.edge_reader.neighbours(vertex, direction, 2)  # type: ignore[arg-type]
+            assert few.degree == len(expected)
+            assert len(few.ids) == min(2, len(expected))
+            assert set(few.ids) <= set(found.ids)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dangling", get_args(Dangling))
+def test_the_edges_among_vertices_are_those_of_the_graph(
+    backend: Backend, dangling: Dangling, weighted: bool
+) -> None:
+    engine, edges = engine_of(backend, dangling, weighted)
+    chosen = np.random.default_rng(3).permutation(engine.vertices)[: engine.vertices // 2]
+    block = engine.edge_reader.out_edges(chosen, 1 << 20).within(chosen)
+    weights = np.ones(len(block.sources)) if block.weights is None else block.weights
+    found = {
+        (u, v): w
+        for u, v, w in zip(
+            block.sources.tolist(), block.targets.tolist(), weights.tolist(), strict=True
+        )
+    }
+    members = set(chosen.tolist())
+    assert found == {edge: w for edge, w in edges.items() if set(edge) <= members}
+    assert len(block.sources) == len(found)
+
+
+def test_too_many_out_edges_are_refused(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of([(0, each) for each in range(1, 100)]))
+    with pytest.raises(InvalidValue, match="at most 50 out-edges together, these have 101"):
+        engine.edge_reader.out_edges(np.array([0, 1]), 50)
+
+
+def test_a_copy_that_does_not_fit_is_refused(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    sources = np.repeat(np.arange(1 << 20), 8)
+    engine.apply(EdgeBatch(sources, np.arange(len(sources)) % (1 << 20)))
+    device = type(engine.internals.backend.device)
+    with (
+        patch.object(device, "memory_available", lambda _: 1 << 20),
+        pytest.raises(OutOfMemory, match="a copy of the edges"),
+    ):
+        engine.edge_reader.buffer()
