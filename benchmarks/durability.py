@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from benchmarks import harness
 from benchmarks.server import Server
-from gpu import Options
+from gpu import Options, Solve
 from gpu.generate import rmat
 from service.errors import NotReady
 from service.formats.columns import EdgeColumns
@@ -213,7 +213,7 @@ def _batch(sources: Any, targets: Any) -> Batch:
     columns = EdgeColumns(
         pa.array(sources, pa.int64()), pa.array(targets, pa.int64()), nothing, nothing, nothing
     )
-    return Batch.of(columns, b"", "auto")
+    return Batch.of(columns, b"", Solve())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Plots of the two papers on generators and kernels: figures of docs/papers.md."""
+"""Plots of the figures of docs/papers.md."""
 
 from __future__ import annotations
 
@@ -128,4 +128,33 @@ def kim(document: Record) -> str:
         dashed = frozenset(name for name in lines if name.endswith("transfers"))
         labels = ("edges of a vertex", "milliseconds, ten iterations")
         shown.append(Panel(title, *labels, lines, dashed))
+    return panels(shown, _note(document))
+
+
+def sahu(document: Record) -> str:
+    """Figures 3 and 9 to 13, or 4 and 5: for each graph the time of a batch by its size, and its
+    error; for temporal networks the time of each batch of 1e-4 of the events too. `self-loop`.
+    """
+    rows = [row for row in document["figures"] if row["dangling"] == "self-loop"]
+    shown = []
+    for graph in dict.fromkeys(row["graph"] for row in rows):
+        own = [
+            row
+            for row in rows
+            if row["graph"] == graph and not row["contender"].endswith("accelerated")
+        ]
+        for field, label in (("median_ms", "milliseconds"), ("mean_error", "L1 error")):
+            lines: dict[str, Points] = {}
+            for row in own:
+                name = row["contender"].removesuffix(", published")
+                lines.setdefault(name, []).append((row["fraction"], row[field]))
+            shown.append(Panel(graph, "batch, part of the edges", label, lines))
+        series: dict[str, Points] = {}
+        for row in own:
+            if row["fraction"] == 1e-4 and row["figures"] == "3, 9-13":
+                times = map(float, row["ms_of_each"].split())
+                name = row["contender"].removesuffix(", published")
+                series[name] = [(float(place), ms) for place, ms in enumerate(times, 1)]
+        if series:
+            shown.append(Panel(f"{graph}, 1e-4", "batch", "milliseconds", series))
     return panels(shown, _note(document))

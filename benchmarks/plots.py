@@ -5,7 +5,8 @@
 docs/error-against-time-BACKEND.svg: what accuracy costs, from benchmarks.temporal.
 docs/switch.svg: when a personalized query should push and when it should pull, from the trace of
 benchmarks.personalized (Wang et al., figure 2(c)).
-docs/attachment-*.svg and docs/kim.svg: figures of two papers (benchmarks.paper_plots).
+docs/attachment-*.svg, docs/kim.svg and docs/sahu-BACKEND.svg: figures of three papers
+(benchmarks.paper_plots).
 A test compares them with benchmarks/results/.
 """
 
@@ -162,6 +163,9 @@ def plots() -> dict[Path, str]:
         if (RESULTS / f"temporal-{backend}.json").exists()
     }
     drawn[DOCUMENTS / "switch.svg"] = push_or_pull(load("personalized", "cuda"))
+    for backend in ("cpu", "cuda"):
+        if (RESULTS / f"sahu-{backend}.json").exists():
+            drawn[DOCUMENTS / f"sahu-{backend}.svg"] = paper_plots.sahu(load("sahu", backend))
     attachment = load("preferential-attachment", "cuda")
     return drawn | {
         DOCUMENTS / "attachment-degrees.svg": paper_plots.attachment_degrees(attachment),

@@ -15,7 +15,7 @@ from gpu.errors import (
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
 from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
-from gpu.pagerank.strategies import STRATEGIES
+from gpu.pagerank.strategies import STRATEGIES, Solve
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.resolve import METHODS, TARGETS
 from gpu.personalized.watched import Registration
@@ -28,12 +28,15 @@ from gpu.types import (
     Change,
     Dangling,
     EdgeBatch,
+    Form,
     OnConflict,
     Options,
     Personalized,
     PersonalizedQuery,
     Result,
     Storage,
+    Trace,
+    TraceStep,
 )
 
 __all__ = [
@@ -55,6 +58,7 @@ __all__ = [
     "EdgeReader",
     "Engine",
     "EngineError",
+    "Form",
     "InvalidValue",
     "Neighbours",
     "OnConflict",
@@ -69,7 +73,10 @@ __all__ = [
     "Registration",
     "Result",
     "Snapshot",
+    "Solve",
     "StagingBuffer",
     "Storage",
+    "Trace",
+    "TraceStep",
     "UnknownVertex",
 ]

@@ -30,10 +30,8 @@ from gpu.operations.update import GraphUpdate
 from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.ranks import Ranks
-from gpu.pagerank.schedule import SWEEP_KINDS
-from gpu.pagerank.solver import mark_affected, solve
-from gpu.pagerank.strategies import STRATEGIES, Strategy, strategy_named
-from gpu.pagerank.sweeps import sweep_to_target
+from gpu.pagerank.solver import solver_of, warm_up_acceleration
+from gpu.pagerank.strategies import STRATEGIES, Solve, forms_of, strategy_named
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.queries import Queries
 from gpu.personalized.query import QueryContext
@@ -46,6 +44,7 @@ from gpu.types import (
     BackendName,
     Change,
     EdgeBatch,
+    Form,
     Options,
     Personalized,
     PersonalizedQuery,
@@ -185,38 +184,44 @@ class Engine:
         self._graph.scale_rows()
         return update
 
-    def update(self, strategy: str = "auto") -> Result:
+    def update(
+        self, strategy: str = "auto", form: Form | None = None, trace: bool = False
+    ) -> Result:
         """Brings the ranks up to date with everything applied since the last update.
 
         strategy  a name in STRATEGIES. Raises InvalidValue for any other
+        form      default: the graph's. Raises InvalidValue for one that the strategy does not have.
+                  Where vertices were removed, which the published strategies do not know, it is
+                  ``accelerated``, as the result says
+        trace     whether the result says what each iteration did
         """
-        row = strategy_named(strategy)
+        form = Solve(strategy, form).checked(self.options).form or "accelerated"
+        if len(self._graph.ids.free()):
+            form = "accelerated"
         with self._device():
-            return self._update(strategy, row)
-
-    def _update(self, strategy: str, row: Strategy) -> Result:
-        self._timer.begin()
-        if self.vertices == 0:
-            self._touched = TouchedVertices()
-            self._record_ranked(0.0)
+            self._timer.begin()
+            if self.vertices == 0:
+                for stage in ("mark", "solve", "certify"):
+                    self._timer.end(stage)
+                return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0, form=form)
+            solver = solver_of(self._iterate, strategy_named(strategy), form, trace)
+            solver.mark(self._touched)
             self._timer.end("mark")
+            solved = solver.solve()
+            self._touched = TouchedVertices()
             self._timer.end("solve")
-            return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0)
-        affected = mark_affected(self._iterate, row, self._touched)
-        self._timer.end("mark")
-        solved = solve(self._iterate, row, affected)
-        self._touched = TouchedVertices()
-        self._record_ranked(min(2.0, self._iterate.error_bound))
-        self._timer.end("solve")
-        seconds = self._timer.seconds()
+            self._record_ranked(min(2.0, solver.certify()))
+            self._timer.end("certify")
+            seconds = self._timer.seconds()
         return Result(
             strategy=strategy,
             iterations=solved.iterations,
             touched_vertices=solved.touched_vertices,
             error_bound=self._error_bound,
             converged=solved.converged,
-            mark_seconds=seconds["mark"],
-            solve_seconds=seconds["solve"],
+            form=form,
+            trace=solver.trace(),
+            **{f"{stage}_seconds": time for stage, time in seconds.items()},
         )
 
     def _record_ranked(self, error_bound: float) -> None:
@@ -374,7 +379,8 @@ class Engine:
             for index, strategy in enumerate(STRATEGIES):
                 edges = [(0, 0), (0, 1)]
                 engine.apply(EdgeBatch.of(edges) if index % 2 else EdgeBatch.of(delete=edges))
-                engine.update(strategy)
+                for form in forms_of(strategy_named(strategy), self.options):
+                    engine.update(strategy, form)
             engine.publish().warm_up()
             snapshot = engine.capture(engine.staging_buffer()).snapshot()
             Engine(self.options, self._backend).restore(snapshot)
@@ -383,9 +389,5 @@ class Engine:
             # takes more sweeps than the first, which visits the seeds alone
             query = PersonalizedQuery(np.array([2]), k=1, method="pull")
             engine.personalized_many([query] * self._backend.multivector.min_columns)
-            if self.options.storage == "float64":
-                # what a slow solve tries
-                engine._iterate.reset()
-                accelerated = [kind for kind in SWEEP_KINDS if kind.accelerated]
-                sweep_to_target(engine._iterate, 4, accelerated)
+            warm_up_acceleration(engine._iterate)
         warm_up(self._backend, self.options.dangling, self.options.weighted)

@@ -21,6 +21,7 @@ Storage = Literal["float64", "float32"]
 BackendName = Literal["auto", "cpu", "cuda"]
 VertexOrder = Literal["auto", "degree", "given"]
 OnConflict = Literal["replace", "add"]
+Form = Literal["accelerated", "published"]
 
 Ids = NDArray[np.int32]
 Ranking = NDArray[np.float64]
@@ -60,6 +61,8 @@ class Options:
     directed            whether an edge leads from its source to its target only. False makes {a,b}
                         the same edge as {b,a}, which is followed either way and counts once
                         (``networkx.Graph``); a loop is followed and counted once
+    form                how the published strategies run: ``accelerated``, by our sweeps and steps,
+                        or as ``published`` (gpu.pagerank.published), for which storage is float64
     weighted            whether edges have weights: an edge of u is then followed with the
                         probability w(u,v) / Σw (``networkx.pagerank(weight=…)``). The loops of
                         ``self-loop`` have the weight 1
@@ -83,6 +86,7 @@ class Options:
     weighted: bool = False
     directed: bool = True
     half_life: float | None = None
+    form: Form = "accelerated"
 
     def __post_init__(self) -> None:
         for name, low, high, requirement in (
@@ -106,6 +110,10 @@ class Options:
                 self.target_error,
                 f"at least {LEAST_SINGLE_ERROR} where storage is 'float32'",
             )
+        if self.form not in get_args(Form):
+            raise InvalidValue("form", self.form, "'accelerated' or 'published'")
+        if self.storage == "float32" and self.form == "published":
+            raise InvalidValue("form", self.form, "'accelerated' where storage is 'float32'")
         if self.vertex_order not in get_args(VertexOrder):
             raise InvalidValue("vertex_order", self.vertex_order, "'auto', 'degree' or 'given'")
         for name in ("weighted", "directed"):
@@ -320,6 +328,58 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceStep:
+    """One step of a solve; None where a member does not apply.
+
+    kind            ``iteration`` over affected vertices, ``sweep`` over all, or ``push``: rounds of
+                    work-lists, traced together
+    rounds          1, or the rounds of a push
+    vertices        recomputed; of a push, those that the solve pushes for the first time
+    edges           edges read
+    joined, pruned  vertices that became affected after it, and that it pruned
+    largest_change  the largest relative change of a rank (published form)
+    threshold       θ at the end of a push
+    error_bound     after it (dense sweeps and pushes)
+    """
+
+    kind: Literal["iteration", "sweep", "push"]
+    rounds: int
+    vertices: int
+    edges: int
+    joined: int | None = None
+    pruned: int | None = None
+    largest_change: float | None = None
+    threshold: float | None = None
+    error_bound: float | None = None
+
+
+TRACED_STEPS = 1000
+"""The most steps of a trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a solve did, step by step.
+
+    affected        initially affected vertices; all of them for a strategy that starts from all
+    pushes, sweeps  rounds of work-lists, and iterations and sweeps: together the iterations
+    steps           the first TRACED_STEPS
+    """
+
+    affected: int
+    pushes: int
+    sweeps: int
+    steps: tuple[TraceStep, ...]
+
+    @classmethod
+    def of(cls, affected: int, steps: list[TraceStep]) -> Trace:
+        rounds = {"push": 0, "other": 0}
+        for step in steps:
+            rounds["push" if step.kind == "push" else "other"] += step.rounds
+        return cls(affected, rounds["push"], rounds["other"], tuple(steps[:TRACED_STEPS]))
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What one solve did and how wrong its ranks can be.
 
@@ -329,7 +389,10 @@ class Result:
     error_bound       proven upper bound on the L1 distance to the exact ranks, in [0, 2]
     converged         whether the strategy's own stop rule was met within max_iterations
     mark_seconds      time to find the affected vertices
-    solve_seconds     time of the iterations and of the certificate, from where marking ended
+    solve_seconds     time of the iterations; in the accelerated form of the certificate too
+    certify_seconds   time of the certificate in the published form
+    form              the form that ran
+    trace             what the solve did, if it was asked for and there are vertices
     """
 
     strategy: str
@@ -339,6 +402,9 @@ class Result:
     converged: bool
     mark_seconds: float
     solve_seconds: float
+    certify_seconds: float = 0.0
+    form: Form = "accelerated"
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 
-from gpu import STRATEGIES, BackendName, Dangling, Engine, InvalidValue, Options, Storage
+from gpu import BackendName, Dangling, Engine, Form, InvalidValue, Options, Solve, Storage
 from service.errors import (
     GraphExists,
     GraphStopped,
@@ -47,7 +47,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class GraphOptions:
     """What is fixed when a graph is created.
 
-    damping, dangling, target_error, storage, weighted, directed  as in gpu.Options
+    damping … storage, weighted, directed, form … max_iterations  as in gpu.Options
     strategy                                  of batches that do not name one
     keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
                                               64-bit
@@ -61,22 +61,29 @@ class GraphOptions:
     keys: KeyKind = "string"
     weighted: bool = False
     directed: bool = True
+    form: Form = "accelerated"
+    tolerance: float = 1e-10
+    frontier_tolerance: float = 1e-6
+    prune_tolerance: float = 1e-6
+    max_iterations: int = 500
 
     def __post_init__(self) -> None:
-        self.engine_options()
-        check_strategy(self.strategy)
+        self.solve(self.strategy)
         if self.keys not in get_args(KeyKind):
             raise InvalidValue("keys", self.keys, "'string' or 'integer'")
 
     def engine_options(self) -> Options:
+        given = asdict(self)
         return Options(
-            damping=self.damping,
-            dangling=self.dangling,
-            target_error=self.target_error,
-            storage=self.storage,
-            weighted=self.weighted,
-            directed=self.directed,
+            **{each.name: given[each.name] for each in fields(Options) if each.name in given}
         )
+
+    def solve(
+        self, strategy: str | None = None, form: Form | None = None, trace: bool = False
+    ) -> Solve:
+        """How to rank; None for what the graph does. Raises InvalidValue."""
+        strategy = self.strategy if strategy is None else strategy
+        return Solve(strategy, form, trace).checked(self.engine_options())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +93,6 @@ class Graph:
     name: str
     options: GraphOptions
     pipeline: Pipeline
-
-
-def check_strategy(strategy: str) -> None:
-    """Raises InvalidValue, which lists the strategies."""
-    if strategy not in STRATEGIES:
-        raise InvalidValue("strategy", strategy, "one of " + ", ".join(STRATEGIES))
 
 
 class Catalog:

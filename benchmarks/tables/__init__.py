@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 
 from benchmarks.harness import RESULTS, provenance
-from benchmarks.tables import engine, kernels, papers, service
+from benchmarks.tables import engine, kernels, papers, sahu, service
 from benchmarks.tables.common import Record, figures_and_values
 
 MARKS = re.compile(
@@ -42,6 +42,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "push-cost": figures_and_values,
     "residual": engine.residual,
     "rounds": kernels.rounds,
+    "sahu": sahu.sahu,
     "schema": service.schema,
     "solver": engine.solver,
     "storage": engine.storage,

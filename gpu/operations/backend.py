@@ -16,6 +16,7 @@ from gpu.operations.frontier import FrontierOperations
 from gpu.operations.generate import GenerateOperations
 from gpu.operations.graph import GraphOperations
 from gpu.operations.multivector import MultivectorOperations
+from gpu.operations.published import PublishedOperations
 from gpu.operations.rebuild import RebuildOperations
 from gpu.operations.residual import ResidualOperations
 from gpu.operations.select import SelectOperations
@@ -29,10 +30,13 @@ class Costs:
 
     pushed_edge     one edge of a push
     sweep_overhead  a sweep over hardly any edges
+    sparse_part     a set of fewer vertices than one in this many of all is cheaper as a list than
+                    as flags over all of them; 0 if none is
     """
 
     pushed_edge: float
     sweep_overhead: float
+    sparse_part: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class Backend:
     graph: GraphOperations
     rebuild: RebuildOperations
     frontier: FrontierOperations
+    published: PublishedOperations
     residual: ResidualOperations
     sweeps: SweepOperations
     multivector: MultivectorOperations

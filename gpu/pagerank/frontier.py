@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.csr import Rows
 from gpu.operations.device import Array
 from gpu.operations.frontier import Frontier
+from gpu.operations.published import AFFECTED, PRUNED, IterationTrace, Marks, Rule
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.strategies import Solved, Strategy
+from gpu.types import TraceStep
 
 _SPARSE_PART = 16
 """Fewer vertices than one in this many are processed as a list, more as flags over all."""
@@ -19,16 +22,19 @@ _BACKWARD_PART = 8
 
 
 class TouchedVertices:
-    """What batches touched since the last solve: all that marking needs, on the device."""
+    """What batches touched since the last solve: all that marking needs, on the device.
+
+    sources, removed_targets  integer[…] of each batch: see GraphUpdate
+    """
 
     def __init__(self) -> None:
-        self._sources: list[Array] = []
-        self._removed_targets: list[Array] = []
+        self.sources: list[Array] = []
+        self.removed_targets: list[Array] = []
 
     def add(self, update: GraphUpdate) -> None:
         """Records a batch."""
-        self._sources.append(update.sources)
-        self._removed_targets.append(update.removed_targets)
+        self.sources.append(update.sources)
+        self.removed_targets.append(update.removed_targets)
 
     def mark_affected(self, graph: DynamicGraph, strategy: Strategy, flags: Array) -> Array:
         """int32[k]: the initially affected vertices.
@@ -41,10 +47,10 @@ class TouchedVertices:
         targets.
         """
         xp = graph.backend.xp
-        if not self._sources:
+        if not self.sources:
             return xp.zeros(0, np.int32)
-        sources = xp.unique(xp.concatenate(self._sources))
-        targets = xp.unique(xp.concatenate(self._removed_targets)).astype(np.int32)
+        sources = xp.unique(xp.concatenate(self.sources))
+        targets = xp.unique(xp.concatenate(self.removed_targets)).astype(np.int32)
         if len(graph.free):
             # removed vertices, which have no out-neighbours now but a loop of the policy
             sources, targets = (each[~xp.isin(each, graph.free)] for each in (sources, targets))
@@ -93,11 +99,16 @@ def solve_affected(
     """Jacobi steps over the affected vertices at a fixed β, since changing β would change every
     vertex. Then the residual follows what changed. (Sahu, algorithm 2.)
 
+    By lists while few vertices are affected, where that pays; else by states of all of them, in one
+    operation.
+
     affected  int32[k], the initially affected vertices
     flags     int32[n], set for them; all 0 afterwards
     """
     graph, options, operations = iterate.graph, iterate.options, iterate.graph.backend.frontier
     xp, values = graph.backend.xp, iterate.values
+    if len(affected) and _by_states(iterate, len(affected)):
+        return _solve_by_states(iterate, strategy, affected, flags, _ValuesBefore(iterate), 0)
     frontier = Frontier(
         flags,
         iterate.scratch("expanding", np.uint8),
@@ -126,17 +137,101 @@ def solve_affected(
             frontier,
         )
         converged = result.largest_change <= options.tolerance * float(iterate.certificate.mass)
+        joined, recomputed = 0, rows
         if strategy.expands and not converged:
             joining = _expand(graph, result.expanding, flags, frontier.expanding)
             before.save(joining)
+            joined = len(joining)
             count = len(result.remaining) + len(joining)
+            if _by_states(iterate, count):
+                flags[recomputed.order] = 0
+                remaining = xp.concatenate([result.remaining, joining])
+                _trace(iterate, recomputed, len(result.remaining), joined)
+                return _solve_by_states(iterate, strategy, remaining, flags, before, iterations)
             if count * _SPARSE_PART > graph.vertices:
                 rows = operations.compact_rows(flags, graph.in_rows(), in_lengths)
             else:
                 rows = operations.rows_of(xp.concatenate([result.remaining, joining]), in_lengths)
             converged = count == 0
+        _trace(iterate, recomputed, len(result.remaining), joined)
     flags[rows.order] = 0
     return Solved(iterations, before.update_residual(), converged)
+
+
+def _by_states(iterate: GlobalIterate, count: int) -> bool:
+    """Whether this many affected vertices are kept as states of all vertices."""
+    part = iterate.graph.backend.costs.sparse_part
+    return iterate.dtype is np.float64 and (part == 0 or count * part > iterate.graph.vertices)
+
+
+def _solve_by_states(
+    iterate: GlobalIterate,
+    strategy: Strategy,
+    affected: Array,
+    flags: Array,
+    before: _ValuesBefore,
+    iterations: int,
+) -> Solved:
+    """`solve_affected` from some affected vertices on, by gpu.operations.published.
+
+    iterations  those made before
+    """
+    graph, options = iterate.graph, iterate.options
+    marks = Marks(iterate.scratch("states", np.uint8), iterate.scratch("expanding", np.uint8))
+    marks.states.fill(0)
+    marks.expanding.fill(0)
+    before.save_all(marks.states)
+    marks.states[affected] = AFFECTED
+    flags[affected] = 0
+    rule = Rule(
+        damping=options.damping,
+        closed_form=True,
+        dangling_mass=0.0,
+        tolerance=options.tolerance * float(iterate.certificate.mass),
+        frontier_tolerance=options.frontier_tolerance if strategy.expands else np.inf,
+        prune_tolerance=options.prune_tolerance if strategy.prunes else -1.0,
+        max_iterations=max(1, options.max_iterations - iterations),
+        by_bins=True,
+    )
+    result = graph.backend.published.iterate(
+        graph.view,
+        graph.in_rows(),
+        graph.outgoing.partition() if strategy.expands else None,
+        iterate.values,
+        iterate.scratch("contributions"),
+        iterate.rhs_scale,
+        marks,
+        rule,
+        iterate.trace is not None,
+    )
+    if iterate.trace is not None and result.trace is not None:
+        iterate.trace += steps_of(result.trace)
+    touched = graph.backend.xp.flatnonzero(marks.states).astype(np.int32)
+    before.update_residual_at(touched)
+    return Solved(iterations + result.iterations, len(touched), result.converged)
+
+
+def _trace(iterate: GlobalIterate, rows: Rows, remaining: int, joined: int) -> None:
+    """Adds an iteration over these rows to the trace, if there is one."""
+    if iterate.trace is not None:
+        in_lengths = iterate.graph.incoming.csr.row_lengths
+        edges = int(in_lengths[rows.order].sum(dtype=np.int64))
+        pruned = rows.count - remaining
+        iterate.trace.append(TraceStep("iteration", 1, rows.count, edges, joined, pruned))
+
+
+def steps_of(trace: IterationTrace) -> list[TraceStep]:
+    """The same as steps of a gpu.types.Trace."""
+    vertices, edges, pruned, largest = (column.tolist() for column in trace)
+    following = [*vertices[1:], None]
+    joined = [
+        0 if after is None else after - before + left
+        for before, left, after in zip(vertices, pruned, following, strict=True)
+    ]
+    return [
+        TraceStep("iteration", 1, *columns)
+        for columns in zip(vertices, edges, joined, pruned, largest, strict=True)
+    ]
 
 
 class _ValuesBefore:
@@ -155,10 +250,23 @@ class _ValuesBefore:
         self._values[new] = self._iterate.values[new]
         self._lists.append(new)
 
+    def save_all(self, states: Array) -> None:
+        """Saves the values of all other vertices; marks those saved so far as pruned."""
+        for saved in self._lists:
+            states[saved] = PRUNED
+        unsaved = self._saved == 0
+        self._values[unsaved] = self._iterate.values[unsaved]
+
     def update_residual(self) -> int:
         """Makes r the residual of the values now; returns how many vertices were touched."""
         touched = self._iterate.graph.backend.xp.concatenate(self._lists)
+        self.update_residual_at(touched)
+        return len(touched)
+
+    def update_residual_at(self, touched: Array) -> None:
+        """The same where the values of these vertices changed, int32[k]; all that are saved are
+        among them.
+        """
         self._saved[touched] = 0
         after = self._iterate.values[touched].astype(np.float64)
         self._iterate.follow(touched, after - self._values[touched])
-        return len(touched)

@@ -13,7 +13,7 @@ from gpu.pagerank.certificate import STORAGE_ROUNDOFF, UNIT_ROUNDOFF, Certificat
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.iterate import Iterate, transition_error
 from gpu.pagerank.workspace import ContributionBuffers, Workspace, workspace_bytes
-from gpu.types import Options, Ranking
+from gpu.types import Options, Ranking, TraceStep
 
 _RECOMPUTE_EVERY = 8
 _RECOMPUTED_ROWS, _RECOMPUTED_EDGES = 8192, 1 << 18
@@ -41,6 +41,8 @@ class GlobalIterate(Iterate):
 
     y and r are stored as `Options.storage` says. Maintaining r stops (`stale`) after a batch so
     large that a sweep costs less.
+
+    trace  where a solve adds its steps; None if they are not asked for
     """
 
     def __init__(self, graph: DynamicGraph, options: Options) -> None:
@@ -49,6 +51,7 @@ class GlobalIterate(Iterate):
         )
         self.dtype = np.dtype(options.storage).type
         self.workspace = Workspace(graph.backend, "ranks", self.dtype)
+        self.trace: list[TraceStep] | None = None
         self._cursor = self._updates = 0
         # free ids that Σy does not contain; and Σy when it was last summed, or more
         self._free = graph.free

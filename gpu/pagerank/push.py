@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.types import TraceStep
 
 _FIRST_THRESHOLD = 1e3
 """θ at the start, in units of the θ at which the target is certainly met."""
@@ -53,6 +54,17 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
             int(budget / costs.pushed_edge),
             options.max_iterations - rounds,
         )
+        if iterate.trace is not None:
+            iterate.trace.append(
+                TraceStep(
+                    "push",
+                    pushed.rounds,
+                    pushed.vertices,
+                    pushed.delta.additions,
+                    threshold=pushed.threshold,
+                    error_bound=iterate.error_bound,
+                )
+            )
         rounds += pushed.rounds
         vertices += pushed.vertices
         threshold = pushed.threshold

@@ -1,5 +1,5 @@
-"""Runs a strategy: push and dense sweeps for ``residual``, sweeps for strategies over all vertices,
-Jacobi steps for those that follow a frontier.
+"""Runs a strategy in one of its forms. Accelerated: push and dense sweeps for ``residual``, sweeps
+for strategies over all vertices, Jacobi steps for those that follow a frontier.
 """
 
 from __future__ import annotations
@@ -9,34 +9,73 @@ import numpy as np
 from gpu.operations.device import Array
 from gpu.pagerank.frontier import TouchedVertices, solve_affected
 from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.published import PublishedSolver
 from gpu.pagerank.push import push_to_target
+from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.strategies import Solved, Strategy
 from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
+from gpu.types import Form, Trace
 
 _USELESS_BOUND = 0.5
 """An error bound above it means that the old ranks are no better than none."""
 
 
-def mark_affected(
-    iterate: GlobalIterate, strategy: Strategy, touched: TouchedVertices
-) -> Array | None:
-    """int32[k]: the vertices that the strategy starts from, flagged; None if it needs none."""
-    if strategy.affected not in ("reachable", "frontier"):
-        return None
-    return touched.mark_affected(iterate.graph, strategy, _affected_flags(iterate))
+class AcceleratedSolver:
+    """One solve: `mark`, then `solve`; then the residual is that of the new ranks."""
+
+    def __init__(self, iterate: GlobalIterate, strategy: Strategy) -> None:
+        self._iterate, self._strategy = iterate, strategy
+        self._affected: Array | None = None
+
+    def mark(self, touched: TouchedVertices) -> None:
+        """Marks the vertices that the strategy starts from, if it does not start from all."""
+        iterate, strategy = self._iterate, self._strategy
+        if strategy.affected in ("reachable", "frontier"):
+            flags = _affected_flags(iterate)
+            self._affected = touched.mark_affected(iterate.graph, strategy, flags)
+
+    def solve(self) -> Solved:
+        """Brings the iterate up to date with the graph, which has at least one vertex."""
+        iterate, strategy = self._iterate, self._strategy
+        iterate.exclude_free()
+        if strategy.affected == "residual":
+            return _solve_residual(iterate)
+        if self._affected is None:
+            return _solve_all(iterate, strategy)
+        return solve_affected(iterate, strategy, self._affected, _affected_flags(iterate))
+
+    def certify(self) -> float:
+        """The error bound."""
+        return self._iterate.error_bound
+
+    def trace(self) -> Trace | None:
+        """What was done, if that is traced."""
+        iterate, affected = self._iterate, self._affected
+        if iterate.trace is None:
+            return None
+        return Trace.of(
+            iterate.graph.vertices if affected is None else len(affected), iterate.trace
+        )
 
 
-def solve(iterate: GlobalIterate, strategy: Strategy, affected: Array | None) -> Solved:
-    """Brings the iterate up to date with the graph, which has at least one vertex.
+def solver_of(
+    iterate: GlobalIterate, strategy: Strategy, form: Form, traced: bool
+) -> AcceleratedSolver | PublishedSolver:
+    """What runs a strategy in a form that it has.
 
-    affected  from `mark_affected`
+    traced  whether its `trace` says what it did
     """
-    iterate.exclude_free()
-    if strategy.affected == "residual":
-        return _solve_residual(iterate)
-    if affected is None:
-        return _solve_all(iterate, strategy)
-    return solve_affected(iterate, strategy, affected, _affected_flags(iterate))
+    iterate.trace = [] if traced else None
+    if form == "published":
+        return PublishedSolver(iterate, strategy)
+    return AcceleratedSolver(iterate, strategy)
+
+
+def warm_up_acceleration(iterate: GlobalIterate) -> None:
+    """Compiles what only a slow solve runs."""
+    if iterate.options.storage == "float64":
+        iterate.reset()
+        sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
 
 
 def _affected_flags(iterate: GlobalIterate) -> Array:

@@ -8,9 +8,10 @@ Incrementally Expanding DF-P PageRank" (2024), algorithms 1 and 2; dynamic-trave
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 
 from gpu.errors import InvalidValue
+from gpu.types import Form, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +62,32 @@ def strategy_named(name: str) -> Strategy:
     if name not in TABLE:
         raise InvalidValue("strategy", name, "one of " + ", ".join(STRATEGIES))
     return TABLE[name]
+
+
+def forms_of(strategy: Strategy, options: Options) -> tuple[Form, ...]:
+    """The forms in which a strategy can run on a graph, the default first."""
+    if strategy.affected == "residual" or options.storage == "float32":
+        return ("accelerated",)
+    first: Form = options.form
+    return (first, "accelerated" if first == "published" else "published")
+
+
+class Solve(NamedTuple):
+    """How to rank: the arguments of Engine.update."""
+
+    strategy: str = "auto"
+    form: Form | None = None
+    trace: bool = False
+
+    def checked(self, options: Options) -> Solve:
+        """The same with the form that runs on a graph with these options. Raises InvalidValue for
+        an unknown strategy, and for a form that the strategy does not have.
+        """
+        forms = forms_of(strategy_named(self.strategy), options)
+        if self.form not in (None, *get_args(Form)):
+            raise InvalidValue("form", self.form, "one of " + ", ".join(get_args(Form)))
+        if self.form is not None and self.form not in forms:
+            single = options.storage == "float32"
+            reason = "storage is 'float32'" if single else f"strategy is {self.strategy!r}"
+            raise InvalidValue("form", self.form, f"'accelerated' where {reason}")
+        return self._replace(form=self.form or forms[0])

@@ -28,6 +28,7 @@ from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.orthomin import Orthomin
 from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind, SweepSchedule
 from gpu.pagerank.workspace import ContributionBuffers
+from gpu.types import TraceStep
 
 _ROUNDING_PART = 0.1
 """The part of a bound that may be accumulated rounding before the residual is computed from y, at
@@ -100,6 +101,10 @@ def _sweep(
         sweeps += 1
         bound = iterate.error_bound
         converged = met(result, bound)
+        if iterate.trace is not None:
+            graph = iterate.graph
+            step = TraceStep("sweep", 1, graph.vertices, graph.edges, error_bound=bound)
+            iterate.trace.append(step)
         rounding = iterate.certificate.rounding_error
         if not converged and rounding > _ROUNDING_PART * bound and sweeps < most_sweeps:
             sweeps += 1

@@ -22,6 +22,7 @@ from liverank.client.call import (
 )
 from liverank.client.responses import (
     Accepted,
+    Form,
     Key,
     OnConflict,
     Outcome,
@@ -59,6 +60,8 @@ class Batch:
     vertices: Iterable[Key] = ()
     strategy: Strategy | None = None
     on_conflict: OnConflict | None = None
+    form: Form | None = None
+    trace: bool | None = None
     sets: Mapping[str, SetChange] = field(default_factory=dict)
 
 
@@ -80,7 +83,13 @@ def batch_call(
     return Call(
         method="POST",
         path=path_of("graphs", graph, "batches"),
-        query=given(wait=wait, strategy=batch.strategy, on_conflict=batch.on_conflict),
+        query=given(
+            wait=wait,
+            strategy=batch.strategy,
+            on_conflict=batch.on_conflict,
+            form=batch.form,
+            trace=batch.trace,
+        ),
         body=body,
         headers={"Content-Type": content_type, "Idempotency-Key": key or new_key()},
         parse=decoder(result),
@@ -157,6 +166,8 @@ class BatchCalls:
         on_conflict: OnConflict | None = None,
         sets: Mapping[str, SetChange] | None = None,
         strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch and waits for its ranks. The server deletes, then inserts, then adds the
@@ -170,11 +181,12 @@ class BatchCalls:
         on_conflict     `replace` the weight of an edge that is present or repeated, or `add` to it;
                         None: replace
         sets            changes of sets of vertices by their names: see `put_set`
-        strategy        None: the graph's
+        strategy, form  None: the graph's
+        trace           whether the receipt says what each iteration did
         key             the idempotency key: a batch that is sent twice with it is applied once;
                         None: a new one
         """
-        batch = Batch(insert, delete, vertices, strategy, on_conflict, sets or {})
+        batch = Batch(insert, delete, vertices, strategy, on_conflict, form, trace, sets or {})
         return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
 
     @operation
@@ -191,10 +203,12 @@ class BatchCalls:
         on_conflict: OnConflict | None = None,
         sets: Mapping[str, SetChange] | None = None,
         strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
         key: str | None = None,
     ) -> Call[Accepted]:
         """Like `send`, but returns once the batch is on disk. `batch` has the receipt later."""
-        batch = Batch(insert, delete, vertices, strategy, on_conflict, sets or {})
+        batch = Batch(insert, delete, vertices, strategy, on_conflict, form, trace, sets or {})
         return batch_call(graph, batch, Columns(source, target, weight), "durable", key, Accepted)
 
     @operation
@@ -208,10 +222,12 @@ class BatchCalls:
         weight: str | None = None,
         on_conflict: OnConflict | None = None,
         strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch that inserts the edges, and waits for its ranks: see `send`."""
-        batch = Batch(edges, strategy=strategy, on_conflict=on_conflict)
+        batch = Batch(edges, strategy=strategy, on_conflict=on_conflict, form=form, trace=trace)
         return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
 
     @operation
@@ -223,10 +239,12 @@ class BatchCalls:
         source: str | None = None,
         target: str | None = None,
         strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch that deletes the edges, and waits for its ranks: see `send`."""
-        batch = Batch(delete=edges, strategy=strategy)
+        batch = Batch(delete=edges, strategy=strategy, form=form, trace=trace)
         return batch_call(graph, batch, Columns(source, target), "ranked", key, Receipt)
 
     @operation
@@ -235,12 +253,19 @@ class BatchCalls:
         return read(path_of("graphs", graph, "batches", version), _outcome)
 
     @operation
-    def recompute(self, graph: str, *, strategy: Strategy | None = None) -> Call[Receipt]:
+    def recompute(
+        self,
+        graph: str,
+        *,
+        strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
+    ) -> Call[Receipt]:
         """Ranks the graph again, with `static` unless another strategy is given; its version does
         not change.
         """
         path = path_of("graphs", graph, "recompute")
-        query = given(strategy=strategy)
+        query = given(strategy=strategy, form=form, trace=trace)
         return Call(method="POST", path=path, query=query, parse=decoder(Receipt))
 
 

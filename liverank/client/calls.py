@@ -30,6 +30,7 @@ from liverank.client.responses import (
     ChangeEvent,
     CheckpointTaken,
     Dangling,
+    Form,
     GraphInfo,
     Key,
     KeyKind,
@@ -70,6 +71,11 @@ class Calls(BatchCalls, GraphCalls, QueryCalls):
         keys: KeyKind | None = None,
         weighted: bool | None = None,
         directed: bool | None = None,
+        form: Form | None = None,
+        tolerance: float | None = None,
+        frontier_tolerance: float | None = None,
+        prune_tolerance: float | None = None,
+        max_iterations: int | None = None,
     ) -> Call[GraphInfo]:
         """Creates the graph, or finds it with the same options. Options that are None have their
         defaults in a new graph, and are not compared with those of an existing one.
@@ -83,6 +89,11 @@ class Calls(BatchCalls, GraphCalls, QueryCalls):
             keys=keys,
             weighted=weighted,
             directed=directed,
+            form=form,
+            tolerance=tolerance,
+            frontier_tolerance=frontier_tolerance,
+            prune_tolerance=prune_tolerance,
+            max_iterations=max_iterations,
         )
         return write("PUT", path_of("graphs", graph), options, GraphInfo, repeatable=True)
 

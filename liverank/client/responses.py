@@ -30,6 +30,7 @@ Strategy = Literal[
 ]
 Dangling = Literal["uniform", "self-loop"]
 Storage = Literal["float64", "float32"]
+Form = Literal["accelerated", "published"]
 KeyKind = Literal["string", "integer"]
 Method = Literal["hybrid", "push", "pull"]
 Target = Literal["error", "settled-top-k"]
@@ -49,6 +50,11 @@ class GraphOptions(msgspec.Struct, frozen=True):
     target_error: float
     storage: Storage
     keys: KeyKind
+    form: Form = "accelerated"
+    tolerance: float = 1e-10
+    frontier_tolerance: float = 1e-6
+    prune_tolerance: float = 1e-6
+    max_iterations: int = 500
     weighted: bool = False
     directed: bool = True
 
@@ -99,6 +105,29 @@ class NewApiKey(ApiKeyInfo, frozen=True):
 # Batches
 
 
+class TraceStep(msgspec.Struct, frozen=True):
+    """One step of a solve; None where a member does not apply."""
+
+    kind: Literal["iteration", "sweep", "push"]
+    rounds: int
+    vertices: int
+    edges: int
+    joined: int | None
+    pruned: int | None
+    largest_change: float | None
+    threshold: float | None
+    error_bound: float | None
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """What a solve did. affected: initially; pushes: rounds of work-lists."""
+
+    affected: int
+    pushes: int
+    sweeps: int
+    steps: list[TraceStep]
+
+
 class Receipt(msgspec.Struct, frozen=True):
     """The result of a batch. seconds: by stage; reweighted: edges with another weight."""
 
@@ -117,6 +146,8 @@ class Receipt(msgspec.Struct, frozen=True):
     converged: bool
     seconds: dict[str, float]
     reweighted: int = 0
+    form: Form = "accelerated"
+    trace: Trace | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True):

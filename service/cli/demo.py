@@ -79,7 +79,7 @@ def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -
         )
         later = [ingest.with_keys(batch, kind) for batch in plan.batches]
         with Board(len(later), client.top(GRAPH, PLACES).ranks) as board:
-            for batch in ingest.replay(client, GRAPH, later, None):
+            for batch in ingest.replay(client, GRAPH, later, {}):
                 board.add(batch, client.top(GRAPH, PLACES).ranks)
         board.print_summary()
         if stay:

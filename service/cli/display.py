@@ -124,6 +124,23 @@ def graph_table(graphs: Iterable[GraphInfo]) -> Table:
     return table
 
 
+def trace_table(trace: Any) -> Table:
+    """The steps of a gpu.Trace, or of one in a response."""
+    table = Table(title=f"{trace.affected:,} initially affected vertices", title_justify="left")
+    table.add_column("step")
+    for column in ("rounds", "vertices", "edges", "joined", "pruned", "change", "θ", "error bound"):
+        table.add_column(column, justify="right")
+    for step in trace.steps:
+        counts = (step.rounds, step.vertices, step.edges, step.joined, step.pruned)
+        sizes = (step.largest_change, step.threshold, step.error_bound)
+        table.add_row(
+            step.kind,
+            *("" if each is None else f"{each:,}" for each in counts),
+            *("" if each is None else f"{each:.1e}" for each in sizes),
+        )
+    return table
+
+
 def output() -> Console:
     """The console for results. Nothing is truncated in a pipe or a file, which has no width."""
     console = Console(highlight=False, markup=False, soft_wrap=True)

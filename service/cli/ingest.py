@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -142,11 +142,14 @@ def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay
     return Replay(initial, windows)
 
 
-def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
-    """The kind of the graph's keys. A new graph is created with the file's kind, and weighted if
-    the edges are.
+def prepare_graph(
+    client: Client, graph: str, edges: EdgeList, options: Mapping[str, Any] | None = None
+) -> KeyKind:
+    """The kind of the graph's keys. A new graph is created with the file's kind and the options,
+    and weighted if the edges are.
 
-    Raises CommandError if the graph does not accept the keys or the weights of the edges.
+    Raises ServerError if the graph has other options, CommandError if it does not accept the keys
+    or the weights of the edges.
     """
     integers = pa.types.is_integer(edges.sources.type)
     try:
@@ -155,7 +158,12 @@ def prepare_graph(client: Client, graph: str, edges: EdgeList) -> KeyKind:
         if error.status != 404:
             raise
         keys: KeyKind = "integer" if integers else "string"
-        information = client.create(graph, keys=keys, weighted=edges.weights is not None)
+        information = client.create(
+            graph, keys=keys, weighted=edges.weights is not None, **(options or {})
+        )
+    else:
+        if options:
+            client.create(graph, **options)
     if edges.weights is not None and not information.options.weighted:
         raise CommandError(
             f"graph {graph!r} is unweighted; --graph NAME creates a weighted graph, without "
@@ -259,20 +267,23 @@ def load(
 
 
 def replay(
-    client: Client, graph: str, batches: Iterable[EdgeList], strategy: Strategy | None
+    client: Client, graph: str, batches: Iterable[EdgeList], solve: Mapping[str, Any]
 ) -> Iterator[ReplayedBatch]:
-    """Sends batches in sequence, each after the ranks of the previous one are published."""
+    """Sends batches in sequence, each after the ranks of the previous one are published.
+
+    solve  strategy, form and trace, as Client.send takes them
+    """
     for number, part in enumerate(batches, start=1):
-        batch = batch_of(part, strategy)
+        batch = batch_of(part)
         started = time.perf_counter()
         weight = None if part.weights is None else WEIGHT
-        receipt = client.send(graph, batch.insert, batch.delete, weight=weight, strategy=strategy)
+        receipt = client.send(graph, batch.insert, batch.delete, weight=weight, **solve)
         latency = time.perf_counter() - started
         superseded = len(part) - len(last_operations(part))
         yield ReplayedBatch(number, latency, receipt, superseded)
 
 
-def batch_of(edges: EdgeList, strategy: Strategy | None) -> Batch:
+def batch_of(edges: EdgeList, strategy: Strategy | None = None) -> Batch:
     """A batch with the last operation on each edge."""
     reduced = last_operations(edges)
     columns = pa.table({"source": reduced.sources, "target": reduced.targets})

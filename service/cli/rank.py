@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu import BackendName, EdgeBatch, Engine, Options
+from gpu import BackendName, EdgeBatch, Engine, Options, Solve, Trace
 from liverank.client import RankedVertex
 from liverank.tables import Tabular
 from service.cli.ingest import final_graph, unused_columns
@@ -26,7 +26,8 @@ class Ranking(Tabular):
     superseded      events that a later one on the same edge replaces, and deletions
     unused_columns  columns of the file that did not count
     build_seconds   time for keys and graph
-    solve_seconds   time of the solve and its certificate, with compiled kernels
+    solve_seconds   time of the solve, with compiled kernels; the certificate is part of it, or in
+                    the published form timed as certify_seconds
     """
 
     table: pa.Table
@@ -41,6 +42,9 @@ class Ranking(Tabular):
     backend: str
     build_seconds: float
     solve_seconds: float
+    certify_seconds: float
+    form: str
+    trace: Trace | None
 
     def to_arrow(self) -> pa.Table:
         return self.table
@@ -56,7 +60,7 @@ class Ranking(Tabular):
 
 
 def rank_edges(
-    edges: EdgeList, options: Options, strategy: str, backend: BackendName, top: int | None
+    edges: EdgeList, options: Options, solve: Solve, backend: BackendName, top: int | None
 ) -> Ranking:
     """Ranks the graph of the edge list, after all its operations. Raises EngineError.
 
@@ -74,7 +78,7 @@ def rank_edges(
     batch = EdgeBatch(sources, targets, vertices=len(keys), weights=weights)
     change = engine.apply(batch)
     built = time.perf_counter()
-    result = engine.update(strategy)
+    result = engine.update(*solve)
     ids, ranks = engine.publish().top(engine.vertices if top is None else top)
     return Ranking(
         table=pa.table({"vertex": keys.keys(ids), "rank": ranks}),
@@ -89,4 +93,7 @@ def rank_edges(
         backend=engine.backend,
         build_seconds=built - started,
         solve_seconds=result.mark_seconds + result.solve_seconds,
+        certify_seconds=result.certify_seconds,
+        form=result.form,
+        trace=result.trace,
     )

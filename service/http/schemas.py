@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpu import LARGEST_WEIGHT, LEAST_WEIGHT, STRATEGIES, Dangling, Storage
+from gpu import LARGEST_WEIGHT, LEAST_WEIGHT, STRATEGIES, Dangling, Form, Storage
 from service.queries.model import L1_ERROR, KeyedQuery
 from service.storage.api_keys import Scope
 
@@ -27,6 +27,9 @@ MAX_QUERIES = 10_000
 ONE_OF_STRATEGIES: dict[str, Any] = {"enum": list(STRATEGIES)}
 
 
+_BELOW_ONE: dict[str, Any] = {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
+
+
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -37,7 +40,7 @@ class GraphRequest(_Body):
     damping: float = Field(
         0.85,
         description="probability of following an edge; above 0, below 1",
-        json_schema_extra={"exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        json_schema_extra=_BELOW_ONE,
     )
     dangling: Dangling = Field(
         "uniform", description="what a vertex without out-edges does with its rank"
@@ -60,6 +63,30 @@ class GraphRequest(_Body):
         False, description="whether edges have weights, in proportion to which they are followed"
     )
     directed: bool = Field(True, description="false: an edge is followed either way")
+    form: Form = Field(
+        "accelerated",
+        description="how the published strategies run; `published` needs `storage` `float64`",
+    )
+    tolerance: float = Field(
+        1e-10,
+        description="L∞: a published strategy stops when no rank moves by more",
+        json_schema_extra=_BELOW_ONE,
+    )
+    frontier_tolerance: float = Field(
+        1e-6,
+        description="relative change of a rank above which the out-neighbours become affected",
+        json_schema_extra=_BELOW_ONE,
+    )
+    prune_tolerance: float = Field(
+        1e-6,
+        description="relative change of a rank up to which a vertex leaves the affected set",
+        json_schema_extra=_BELOW_ONE,
+    )
+    max_iterations: int = Field(
+        500,
+        description="of one solve",
+        json_schema_extra={"minimum": 1, "maximum": 1_000_000},
+    )
 
 
 class GraphInfo(_Body):
@@ -147,10 +174,32 @@ class Seconds(_Body):
     mutate: float
     mark: float
     solve: float
+    certify: float = Field(0.0, description=_ABSENT_IN_OLD)
     watched: float = Field(0.0, description=_ABSENT_IN_OLD)
     publish: float
     others: float = Field(0.0, description=_ABSENT_IN_OLD)
     total: float
+
+
+class TraceStep(_Body):
+    """One step of a solve; null where a member does not apply."""
+
+    kind: Literal["iteration", "sweep", "push"]
+    rounds: int = Field(description="1, or the rounds of work-lists that a push traces together")
+    vertices: int = Field(description="recomputed, or pushed for the first time")
+    edges: int = Field(description="edges read")
+    joined: int | None = Field(description="vertices that became affected after it")
+    pruned: int | None = Field(description="vertices that it removed from the affected set")
+    largest_change: float | None = Field(description="the largest relative change of a rank")
+    threshold: float | None = Field(description="of the residual, at the end of a push")
+    error_bound: float | None = Field(description="after it")
+
+
+class Trace(_Body):
+    affected: int = Field(description="initially affected vertices")
+    pushes: int = Field(description="rounds of work-lists")
+    sweeps: int = Field(description="iterations and sweeps")
+    steps: list[TraceStep] = Field(description="the first 1,000")
 
 
 class Receipt(_Body):
@@ -166,11 +215,13 @@ class Receipt(_Body):
     not_found: int
     new_vertices: int
     strategy: str
+    form: Form = Field("accelerated", description=_ABSENT_IN_OLD)
     iterations: int = Field(description="dense sweeps plus work-list rounds")
     touched_vertices: int = Field(description="distinct vertices recomputed")
     error_bound: float = Field(description="proven upper bound on the L1 error of the ranks")
     converged: bool
     seconds: Seconds
+    trace: Trace | None = Field(None, description="what the solve did, if it was asked for")
 
 
 class Durable(_Body):

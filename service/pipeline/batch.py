@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from gpu import Solve
 from service.errors import BodyTooLarge
 from service.formats.columns import EdgeColumns
 from service.formats.payload import encode_batch
@@ -18,21 +19,24 @@ from service.storage.layout import Record
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as the journal stores it, and as columns of keys."""
+    """A batch as the journal stores it, and as columns of keys. The journal keeps the strategy
+    alone: after a restart batches are ranked together, by ``auto``.
+    """
 
     record: Record
     columns: EdgeColumns
+    solve: Solve
 
     @classmethod
     def of(
-        cls, columns: EdgeColumns, body: bytes, strategy: str, idempotency_key: str | None = None
+        cls, columns: EdgeColumns, body: bytes, solve: Solve, idempotency_key: str | None = None
     ) -> Batch:
         """The batch of a request; the time grows with `body`. Raises BodyTooLarge."""
         payload = encode_batch(columns)
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise BodyTooLarge(MAX_PAYLOAD_BYTES)
         digest = hashlib.sha256(body).digest()
-        return cls(Record(payload, strategy, idempotency_key, digest), columns)
+        return cls(Record(payload, solve.strategy, idempotency_key, digest), columns, solve)
 
     @property
     def nbytes(self) -> int:

@@ -12,6 +12,7 @@ from time import perf_counter
 
 import orjson
 
+from gpu import Solve
 from service.errors import BatchRejected, IdempotencyConflict, OutcomeDelayed
 from service.pipeline.batch import PendingBatch
 from service.pipeline.checkpointer import Checkpointer
@@ -26,7 +27,7 @@ log = logging.getLogger("liverank.pipeline")
 
 @dataclass(frozen=True, slots=True)
 class CommittedGroup:
-    """Batches of one strategy, with their versions, that were committed together.
+    """Batches to be ranked in the same way, with their versions, that were committed together.
 
     began, seconds  of the commit, by `perf_counter`; includes completing the futures
     """
@@ -36,8 +37,8 @@ class CommittedGroup:
     seconds: float
 
     @property
-    def strategy(self) -> str:
-        return self.batches[0][1].record.strategy
+    def solve(self) -> Solve:
+        return self.batches[0][1].batch.solve
 
     @property
     def version(self) -> int:
@@ -75,7 +76,7 @@ class Committer:
             new = self._fitting(self._without_repeats(batches, completions), completions)
             self._ranking.store_rejections()
             began = perf_counter()
-            groups = [list(group) for _, group in groupby(new, lambda one: one.record.strategy)]
+            groups = [list(group) for _, group in groupby(new, lambda one: one.batch.solve)]
             if new:
                 versions = self._journal.append([one.record for one in new], len(groups))
         except Exception as error:
@@ -150,7 +151,7 @@ class Committer:
                     applied.pending = batch
                     if self._ranking.group is None:
                         newest = self._journal.version
-                        self._ranking.add_group(batch.record.strategy, newest, perf_counter())
+                        self._ranking.add_group(batch.batch.solve, newest, perf_counter())
                 return
         # a rejection that could not be stored: the next attempt finds it
         batch.fail(OutcomeDelayed(version, "the disk refused it"), completions)

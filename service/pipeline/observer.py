@@ -22,6 +22,7 @@ class StageSeconds:
     mutate: float = 0.0
     mark: float = 0.0
     solve: float = 0.0
+    certify: float = 0.0
     watched: float = 0.0
     publish: float = 0.0
     others: float = 0.0
@@ -33,7 +34,7 @@ class StageSeconds:
         total  seconds from submission to ranks; None if nobody waits: `others` is then 0
         """
         spent = self.queue + self.journal + self.keys + self.mutate
-        spent += self.mark + self.solve + self.watched + self.publish
+        spent += self.mark + self.solve + self.certify + self.watched + self.publish
         self.total = spent if total is None else total
         # not below 0: the clock of a device can differ slightly
         self.others = max(0.0, self.total - spent)

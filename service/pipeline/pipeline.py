@@ -24,7 +24,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
-from gpu import BackendName, DeviceLost, Engine, InvalidValue, Options
+from gpu import BackendName, DeviceLost, Engine, InvalidValue, Options, Solve
 from service.errors import (
     FileDamaged,
     GraphStopped,
@@ -48,7 +48,7 @@ from service.pipeline.edge_reading import EdgeReading
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer
 from service.pipeline.published import PublishedViews
-from service.pipeline.ranking import RECOVERY_STRATEGY, Ranking
+from service.pipeline.ranking import RECOVERY, Ranking
 from service.pipeline.recovery import MappedGraph, map_checkpoint, replayed, restored_journal
 from service.pipeline.vertex_sets import VertexSets
 from service.pipeline.work_queue import Task, WorkQueue
@@ -161,10 +161,10 @@ class Pipeline:
             release()
             raise
 
-    def recompute(self, strategy: str) -> Future[bytes]:
+    def recompute(self, solve: Solve) -> Future[bytes]:
         """Ranks the same version again; the future holds the receipt. Raises QueueFull."""
         submitted = perf_counter()
-        return self.call(lambda writer: writer.ranking.recompute(strategy, submitted))
+        return self.call(lambda writer: writer.ranking.recompute(solve, submitted))
 
     def submit_query(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
         """Queues personalized queries, or one to be watched. Raises QueueFull."""
@@ -296,7 +296,7 @@ class Pipeline:
             checkpoint.revision if checkpoint is not None else 0,
         )
         if checkpoint is None or version < journal.version:
-            ranking.rank(RECOVERY_STRATEGY, journal.version)
+            ranking.rank(RECOVERY, journal.version)
         else:
             ranking.publish_watched()
         mark.end()

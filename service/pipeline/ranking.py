@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from gpu import Change, DeviceLost, Engine, Registration, Result, StagingBuffer
+from gpu import Change, DeviceLost, Engine, Registration, Result, Solve, StagingBuffer
 from service.errors import OutcomeDelayed, RankingFailed, StorageFailed
 from service.pipeline.capture import Captured
 from service.pipeline.completions import Completions
@@ -24,15 +24,15 @@ from service.storage.watched_file import write_watched
 
 log = logging.getLogger("liverank.pipeline")
 
-RECOVERY_STRATEGY = "auto"
-"""The strategy without earlier ranks: only `auto` then guarantees the target error."""
+RECOVERY = Solve("auto")
+"""How to rank without earlier ranks: only `auto` then guarantees the target error."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnrankedGroup:
     """Applied but unranked batches up to `version`, the first since `since` (`perf_counter`)."""
 
-    strategy: str
+    solve: Solve
     version: int
     since: float
 
@@ -78,10 +78,10 @@ class Ranking:
         """The newest version, ranked or not, and the newest revision."""
         return self._journal.version, self._revision
 
-    def add_group(self, strategy: str, version: int, since: float) -> None:
-        """Adds applied batches up to `version` to the group, which has the same strategy."""
+    def add_group(self, solve: Solve, version: int, since: float) -> None:
+        """Adds applied batches up to `version` to the group, which are ranked in the same way."""
         since = since if self.group is None else self.group.since
-        self.group = UnrankedGroup(strategy, version, since)
+        self.group = UnrankedGroup(solve, version, since)
 
     def rank_group(self) -> None:
         """Ranks the group, if there is one."""
@@ -93,19 +93,19 @@ class Ranking:
                 self.store_rejections()
                 self._views.publish(replace(self._views.newest, version=group.version))
                 return
-            self.rank(group.strategy, group.version)
+            self.rank(group.solve, group.version)
         except Exception as error:
             log.exception("graph %s: version %d is not ranked", self._graph, group.version)
             self._fail_unranked(error)
 
-    def rank(self, strategy: str, version: int) -> RankedView:
+    def rank(self, solve: Solve, version: int) -> RankedView:
         """Ranks, writes all receipts, then publishes the view and completes the futures.
 
         Raises StorageFailed; nothing is then published, and the batches remain unranked.
         """
         self.store_rejections()
         revision = self._next_revision()
-        ranked = self._solve(strategy, version, revision)
+        ranked = self._solve(solve, version, revision)
         receipts = [receipt_of(one, ranked, one.submitted) for one in self.unranked]
         self._journal.add_receipts(
             (applied.version, receipt)
@@ -129,13 +129,13 @@ class Ranking:
         )
         return ranked
 
-    def recompute(self, strategy: str, submitted: float) -> bytes:
+    def recompute(self, solve: Solve, submitted: float) -> bytes:
         """Ranks again; returns the receipt, with the same version and the next revision."""
         began = perf_counter()
         self._journal.reserve(1)  # here, so that its time counts as that of the journal
         seconds = StageSeconds(queue=began - submitted, journal=perf_counter() - began)
         version = self._journal.version
-        ranked = self.rank(strategy, version)
+        ranked = self.rank(solve, version)
         nothing = Change(0, 0, 0, 0, 0, 0.0)
         return receipt_of(AppliedBatch(version, nothing, seconds), ranked, submitted)
 
@@ -144,7 +144,7 @@ class Ranking:
         begin = perf_counter()
         if self.unranked or self.rejected:
             # A ranking failed; a checkpoint cannot hold unranked batches.
-            self.rank(RECOVERY_STRATEGY, self._journal.version)
+            self.rank(RECOVERY, self._journal.version)
         captured = self._engine.capture(buffer)
         seconds = perf_counter() - begin
         return Captured(
@@ -199,9 +199,9 @@ class Ranking:
         self._revision = revision
         return revision
 
-    def _solve(self, strategy: str, version: int, revision: int) -> RankedView:
+    def _solve(self, solve: Solve, version: int, revision: int) -> RankedView:
         try:
-            result = self._engine.update(strategy)
+            result = self._engine.update(*solve)
             self._watched.refresh()
             self._engine.end_stage("watched")
             view = self._view(version, revision, result)

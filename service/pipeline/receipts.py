@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -37,7 +38,7 @@ class AppliedBatch:
 class RankedView:
     """Ranks that are ready to be published.
 
-    seconds  time of the stages mark, solve, watched and publish
+    seconds  time of the stages mark, solve, certify, watched and publish
     ended    when the last of them ended, by `perf_counter`
     """
 
@@ -64,25 +65,27 @@ def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | Non
     """
     change, seconds = applied.change, applied.seconds
     result, view = ranked.result, ranked.view
-    seconds.mark, seconds.solve = ranked.seconds["mark"], ranked.seconds["solve"]
-    seconds.watched, seconds.publish = ranked.seconds["watched"], ranked.seconds["publish"]
+    for stage, spent in ranked.seconds.items():
+        setattr(seconds, stage, spent)
     seconds.close(None if submitted is None else ranked.ended - submitted)
-    return orjson.dumps(
-        {
-            "version": applied.version,
-            "ranked_version": view.version,
-            "revision": view.revision,
-            "inserted": change.inserted,
-            "already_present": change.already_present,
-            "reweighted": change.reweighted,
-            "deleted": change.deleted,
-            "not_found": change.not_found,
-            "new_vertices": change.new_vertices,
-            "strategy": result.strategy,
-            "iterations": result.iterations,
-            "touched_vertices": result.touched_vertices,
-            "error_bound": result.error_bound,
-            "converged": result.converged,
-            "seconds": seconds,
-        }
-    )
+    document: dict[str, Any] = {
+        "version": applied.version,
+        "ranked_version": view.version,
+        "revision": view.revision,
+        "inserted": change.inserted,
+        "already_present": change.already_present,
+        "reweighted": change.reweighted,
+        "deleted": change.deleted,
+        "not_found": change.not_found,
+        "new_vertices": change.new_vertices,
+        "strategy": result.strategy,
+        "form": result.form,
+        "iterations": result.iterations,
+        "touched_vertices": result.touched_vertices,
+        "error_bound": result.error_bound,
+        "converged": result.converged,
+        "seconds": seconds,
+    }
+    if result.trace is not None:
+        document["trace"] = result.trace
+    return orjson.dumps(document)

@@ -25,7 +25,7 @@ from service.formats.payload import decode_payload
 from service.pipeline.capture import keys_of, snapshot_of, view_of
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import StageSeconds
-from service.pipeline.ranking import RECOVERY_STRATEGY
+from service.pipeline.ranking import RECOVERY
 from service.pipeline.receipts import AppliedBatch
 from service.pipeline.vertex_sets import Members
 from service.problems import encode_problem, problem_of
@@ -95,7 +95,7 @@ def replayed(
         journal,
         after,
         lambda columns: keyed.apply(columns)[0],
-        lambda: engine.update(RECOVERY_STRATEGY),
+        lambda: engine.update(*RECOVERY),
         keyed.memory_risk,
         mark,
     )

@@ -29,8 +29,9 @@ MAX_JOINING_SECONDS = 0.05
 
 class Writer:
     """Batches that wait together are committed together (one fsync), applied one by one, deletions
-    first, and ranked once; a different strategy ends such a group. For a short time, batches that
-    arrive in between are committed and join the group. Queries are solved between groups.
+    first, and ranked once; a batch that is to be ranked in another way ends such a group. For a
+    short time, batches that arrive in between are committed and join the group. Queries are solved
+    between groups.
     """
 
     def __init__(
@@ -89,10 +90,10 @@ class Writer:
             began = perf_counter()
             for group in self._committer.commit(batches):
                 unranked = self.ranking.group
-                if unranked is not None and unranked.strategy != group.strategy:
+                if unranked is not None and unranked.solve != group.solve:
                     self.ranking.rank_group()
                 self._apply(group)
-                self.ranking.add_group(group.strategy, group.version, began)
+                self.ranking.add_group(group.solve, group.version, began)
             if not self._more_can_join():
                 self.ranking.rank_group()
         except DeviceLost:

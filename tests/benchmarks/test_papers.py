@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import kim
+from benchmarks import kim, paper_plots, sahu, tables
 from benchmarks import preferential_attachment as attachment
 from gpu.backends import backend_named
 from gpu.generate import grid, preferential_attachment, uniform
@@ -126,3 +127,29 @@ def test_ten_of_our_sweeps_are_timed_on_the_same_graph(emulated: Backend) -> Non
     (edges, nodes) = kim.by_kim(emulated, load("forward"), graph)
     assert edges["method"] == "edge-centric"
     assert nodes["error"] < 1e-5
+
+
+def test_the_figures_of_the_paper_are_measured_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVERANK_COMMIT", "test")
+    arguments = ["--small", "--scale", "6", "--networks", "--graphs", "R-MAT", "grid", "chains"]
+    command = [str(Path(sahu.__file__)), str(tmp_path), *arguments, "--results", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", command)
+    sahu.main()
+    document = json.loads((tmp_path / "sahu-cpu.json").read_text())
+    rows = document["figures"]
+    # three graphs, two sizes
+    assert len(rows) == 3 * 2 * len(sahu.CONTENDERS)
+    assert all(len(row["error_of_each"].split()) == row["batches"] for row in rows)
+    assert "| 0.0001 | published |" in tables.sahu.sahu(document)
+    assert "<polyline" in paper_plots.sahu(document)
+    assert not list(tmp_path.glob(".sahu*"))
+
+
+def test_an_interrupted_run_continues(tmp_path: Path) -> None:
+    kept = sahu.Kept(tmp_path / "partial", "a commit and sizes")
+    kept.add("R-MAT, self-loop", [{"fraction": 1e-4}])
+    again = sahu.Kept(tmp_path / "partial", "a commit and sizes")
+    assert again.rows == kept.rows
+    assert sahu.Kept(tmp_path / "partial", "another commit").rows == {}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gpu import Solve
 from gpu.backends.cpu.device import CpuDevice
 from gpu.errors import OutOfMemory
 from service.errors import ServiceError, StorageFailed, StorageFull
@@ -144,7 +145,7 @@ def _applied(pipeline: Pipeline, edges: Pairs) -> bool:
     version = writer_of(pipeline).journal.version
     if version == before:  # refused before it was journalled
         return False
-    pipeline.recompute("static").result(60)
+    pipeline.recompute(Solve("static")).result(60)
     outcome = pipeline.outcome(version)
     assert outcome is not None
     assert outcome.status in ("ranked", "rejected")

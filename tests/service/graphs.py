@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from gpu import Engine, OnConflict, Options
+from gpu import Engine, OnConflict, Options, Solve
 from service.errors import NotReady
 from service.formats.columns import EdgeColumns
 from service.formats.edge_list import EdgeList
@@ -61,7 +61,7 @@ def batch(
     key: str | None = None,
 ) -> Sent:
     body = repr((insert, delete)).encode()
-    return Sent(Batch.of(columns(insert, delete), body, strategy, key))
+    return Sent(Batch.of(columns(insert, delete), body, Solve(strategy), key))
 
 
 def weighted_batch(
@@ -73,7 +73,7 @@ def weighted_batch(
     pairs = columns([(source, target) for source, target, _ in insert], delete)
     weights = pa.array([weight for *_, weight in insert], pa.float32())
     body = repr((insert, delete, on_conflict)).encode()
-    return Sent(Batch.of(replace(pairs, weights=weights, on_conflict=on_conflict), body, "auto"))
+    return Sent(Batch.of(replace(pairs, weights=weights, on_conflict=on_conflict), body, Solve()))
 
 
 def submit(pipeline: Pipeline, *batches: Sent) -> None:

@@ -11,6 +11,7 @@ from gpu.backends.cpu.frontier import CpuFrontier
 from gpu.backends.cpu.generate import CpuGenerate
 from gpu.backends.cpu.graph import CpuGraph
 from gpu.backends.cpu.multivector import CpuMultivector
+from gpu.backends.cpu.published import CpuPublished
 from gpu.backends.cpu.rebuild import CpuRebuild
 from gpu.backends.cpu.residual import CpuResidual
 from gpu.backends.cpu.select import CpuSelect
@@ -24,11 +25,12 @@ def cpu_backend() -> Backend:
     graph = CpuGraph(device)
     return Backend(
         name="cpu",
-        costs=Costs(pushed_edge=8.0, sweep_overhead=1e4),
+        costs=Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16),
         device=device,
         graph=graph,
         rebuild=CpuRebuild(device, graph),
         frontier=CpuFrontier(),
+        published=CpuPublished(),
         residual=CpuResidual(),
         sweeps=CpuSweeps(),
         multivector=CpuMultivector(),

@@ -14,6 +14,7 @@ from gpu.backends.cuda.graph import CudaGraph
 from gpu.backends.cuda.kernels.loader import COMPILE_OPTIONS, COOPERATIVE, NAMES, file_of, source
 from gpu.backends.cuda.launcher import Launcher
 from gpu.backends.cuda.multivector import CudaMultivector
+from gpu.backends.cuda.published import CudaPublished
 from gpu.backends.cuda.rebuild import CudaRebuild
 from gpu.backends.cuda.residual import CudaResidual
 from gpu.backends.cuda.select import CudaSelect
@@ -29,11 +30,12 @@ def make_backend(device: Device) -> Backend:
     graph = CudaGraph(launcher)
     return Backend(
         name="cuda",
-        costs=Costs(pushed_edge=12.0, sweep_overhead=1.2e7),
+        costs=Costs(pushed_edge=12.0, sweep_overhead=1.2e7, sparse_part=0),
         device=cuda_device,
         graph=graph,
         rebuild=CudaRebuild(launcher, graph),
         frontier=CudaFrontier(launcher),
+        published=CudaPublished(launcher),
         residual=CudaResidual(launcher),
         sweeps=CudaSweeps(launcher),
         multivector=CudaMultivector(launcher),

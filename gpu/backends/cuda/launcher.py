@@ -74,15 +74,19 @@ class Launcher:
 
         sums  float64[SWEEP_SUMS], written
         """
+        blocks, common = self.row_arguments(csr, rows)
+        partial_sums = self.xp.empty((blocks, SWEEP_SUMS))
+        weighted = csr.weights is not None
+        self(file, kernel, blocks, *common, *arguments, partial_sums, weighted=weighted)
+        return self._add_partial_sums(file, kernel, partial_sums, sums, weighted)
+
+    def row_arguments(self, csr: Csr, rows: Rows) -> tuple[int, tuple[Any, ...]]:
+        """Blocks of a kernel of rows.cuh, and the arguments before its own."""
         plan, blocks, long_rows, parts = _plan(tuple(rows.groups.tolist()))
         if long_rows > len(self._arrived):
             self._arrived = self.xp.zeros(2 * long_rows, np.int32)
         parts_memory = self.xp.empty(max(1, parts))
-        partial_sums = self.xp.empty((blocks, SWEEP_SUMS))
-        common = (rows.order, *pointers(*csr), parts_memory, self._arrived, plan)
-        weighted = csr.weights is not None
-        self(file, kernel, blocks, *common, *arguments, partial_sums, weighted=weighted)
-        return self._add_partial_sums(file, kernel, partial_sums, sums, weighted)
+        return blocks, (rows.order, *pointers(*csr), parts_memory, self._arrived, plan)
 
     def over_vertices(
         self, file: str, kernel: str, graph: GraphView, *arguments: Any, sums: Array

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from service.cli.commands.options import (
     DEFAULT_URL,
     Backend,
+    Damping,
+    Dangling,
     File,
+    Form,
     Format,
+    FrontierTolerance,
     Graph,
     Json,
+    MaxIterations,
     Plot,
+    PruneTolerance,
     RanksOut,
+    Storage,
     Strategy,
+    TargetError,
+    Tolerance,
+    Trace,
     Url,
     Weights,
     check_plot_out,
     check_ranks_out,
     client_of,
+    given,
     read_edges,
     send_batches,
     write_ranks,
@@ -38,12 +49,22 @@ def load(
     file: File,
     weights: Weights = None,
     graph: Graph = "default",
+    damping: Damping = None,
+    dangling: Dangling = None,
+    target_error: TargetError = None,
+    storage: Storage = None,
+    tolerance: Tolerance = None,
+    frontier_tolerance: FrontierTolerance = None,
+    prune_tolerance: PruneTolerance = None,
+    max_iterations: MaxIterations = None,
+    form: Form = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Sends an edge list to a server and waits until it is ranked.
 
-    The graph is created if there is none, with the kind of the file's keys.
+    The graph is created if there is none, with the kind of the file's keys and these options; one
+    that exists must have them.
 
     \b
     Examples:
@@ -52,9 +73,20 @@ def load(
     """
     from service.cli import display, ingest
 
+    options = given(
+        damping=damping,
+        dangling=dangling,
+        target_error=target_error,
+        storage=storage,
+        tolerance=tolerance,
+        frontier_tolerance=frontier_tolerance,
+        prune_tolerance=prune_tolerance,
+        max_iterations=max_iterations,
+        form=form,
+    )
     edges = read_edges(file, weights=weights)
     with client_of(url) as client:
-        edges = ingest.with_keys(edges, ingest.prepare_graph(client, graph, edges))
+        edges = ingest.with_keys(edges, ingest.prepare_graph(client, graph, edges, options))
         receipt, loaded = _load(client, graph, edges)
     display.notice_left_out(loaded.unused_columns, **loaded.not_new)
     if as_json:
@@ -92,6 +124,16 @@ def replay(
     ] = None,
     weights: Weights = None,
     strategy: Annotated[Strategy | None, typer.Option(help="Default: the graph's.")] = None,
+    form: Form = None,
+    trace: Trace = False,
+    damping: Damping = None,
+    dangling: Dangling = None,
+    target_error: TargetError = None,
+    storage: Storage = None,
+    tolerance: Tolerance = None,
+    frontier_tolerance: FrontierTolerance = None,
+    prune_tolerance: PruneTolerance = None,
+    max_iterations: MaxIterations = None,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
     plot: Plot = None,
@@ -109,12 +151,23 @@ def replay(
     """
     from service.cli import display, ingest
 
+    options = given(
+        damping=damping,
+        dangling=dangling,
+        target_error=target_error,
+        storage=storage,
+        tolerance=tolerance,
+        frontier_tolerance=frontier_tolerance,
+        prune_tolerance=prune_tolerance,
+        max_iterations=max_iterations,
+    )
+    solve = given(strategy=strategy, form=form, trace=trace or None)
     check_plot_out(plot)
     edges = read_edges(file, time_column, weights)
     display.notice_left_out(edges.unread)
     plan = ingest.plan_replay(edges, batch_size, batches)
     with client_of(url) as client:
-        kind = ingest.prepare_graph(client, graph, plan.initial)
+        kind = ingest.prepare_graph(client, graph, plan.initial, options)
         later = [ingest.with_keys(batch, kind) for batch in plan.batches]
         present = client.graph(graph).edges
         if present:
@@ -123,7 +176,7 @@ def replay(
             )
         _, loaded = _load(client, graph, ingest.with_keys(plan.initial, kind))
         display.notice_left_out((), **loaded.not_new)
-        sent = send_batches(client, graph, later, len(later), strategy, as_json)
+        sent = send_batches(client, graph, later, len(later), solve, as_json)
     if plot is not None:
         from service.cli.plots import plot_replay
 
@@ -136,14 +189,16 @@ def rank(
     weights: Weights = None,
     top: Annotated[int, typer.Option(min=1, help="Number of places to print.")] = 10,
     strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
-    damping: Annotated[float, typer.Option(help="Probability of following an edge.")] = 0.85,
-    dangling: Annotated[
-        Literal["uniform", "self-loop"], typer.Option(help="Where vertices without out-edges lead.")
-    ] = "uniform",
-    target_error: Annotated[float, typer.Option(help="L1 error at which `auto` stops.")] = 1e-6,
-    storage: Annotated[
-        Literal["float64", "float32"], typer.Option(help="float32: half the memory per vertex.")
-    ] = "float64",
+    form: Form = None,
+    trace: Trace = False,
+    damping: Damping = None,
+    dangling: Dangling = None,
+    target_error: TargetError = None,
+    storage: Storage = None,
+    tolerance: Tolerance = None,
+    frontier_tolerance: FrontierTolerance = None,
+    prune_tolerance: PruneTolerance = None,
+    max_iterations: MaxIterations = None,
     backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
     out: RanksOut = None,
     format: Format = None,  # noqa: A002
@@ -160,18 +215,27 @@ def rank(
       liverank rank edges.parquet --out ranks.parquet --plot ranks.svg
       zcat edges.gz | liverank rank - --out - | head
     """
-    from gpu import Options
+    from gpu import Options, Solve
     from service.cli import display
     from service.cli.rank import rank_edges
 
     options = Options(
-        damping=damping, dangling=dangling, target_error=target_error, storage=storage
+        **given(
+            damping=damping,
+            dangling=dangling,
+            target_error=target_error,
+            storage=storage,
+            tolerance=tolerance,
+            frontier_tolerance=frontier_tolerance,
+            prune_tolerance=prune_tolerance,
+            max_iterations=max_iterations,
+        )
     )
     check_ranks_out(out, format)
     check_plot_out(plot)
-    edges = read_edges(file, weights=weights)
+    edges, solve = read_edges(file, weights=weights), Solve(strategy, form, trace)
     with display.working("ranking"):
-        ranking = rank_edges(edges, options, strategy, backend, None if out or plot else top)
+        ranking = rank_edges(edges, options, solve, backend, None if out or plot else top)
     left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
     display.notice_left_out(ranking.unused_columns, **left_out)
     if plot is not None:
@@ -201,6 +265,9 @@ def rank(
             ]
         )
     )
+    if ranking.trace is not None:
+        console.print()
+        console.print(display.trace_table(ranking.trace))
 
 
 def _load(client: Client, graph: str, edges: EdgeList) -> Any:

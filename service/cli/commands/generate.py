@@ -16,6 +16,7 @@ from service.cli.commands.options import (
     Strategy,
     Url,
     client_of,
+    given,
     send_batches,
 )
 
@@ -226,4 +227,4 @@ def _send(
     with client_of(url) as client:
         kind = ingest.prepare_graph(client, graph, EdgeList(nothing, nothing))
         keyed = (ingest.with_keys(batch, kind) for batch in batches)
-        send_batches(client, graph, keyed, total, strategy, as_json)
+        send_batches(client, graph, keyed, total, given(strategy=strategy), as_json)

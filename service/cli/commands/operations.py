@@ -12,9 +12,11 @@ from service.cli.commands.options import (
     DEFAULT_URL,
     Backend,
     Data,
+    Form,
     Graph,
     Json,
     Strategy,
+    Trace,
     Url,
     client_of,
 )
@@ -119,6 +121,8 @@ def checkpoint(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json =
 def recompute(
     graph: Graph = "default",
     strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
+    form: Form = None,
+    trace: Trace = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -126,7 +130,7 @@ def recompute(
     from service.cli import display
 
     with client_of(url) as client:
-        receipt = client.recompute(graph, strategy=strategy)
+        receipt = client.recompute(graph, strategy=strategy, form=form, trace=trace or None)
     if as_json:
         display.print_json(receipt)
         return
@@ -141,6 +145,8 @@ def recompute(
             ]
         )
     )
+    if receipt.trace is not None:
+        display.output().print(display.trace_table(receipt.trace))
 
 
 @app.command()

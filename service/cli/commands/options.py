@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,6 +27,7 @@ Strategy = Literal[
     "residual",
 ]
 Backend = Literal["auto", "cpu", "cuda"]
+FormName = Literal["accelerated", "published"]
 
 File = Annotated[
     Path,
@@ -47,6 +48,34 @@ Weights = Annotated[
 ]
 Url = Annotated[str, typer.Option(envvar="LIVERANK_URL", help="The server.")]
 Graph = Annotated[str, typer.Option(help="The graph's name.")]
+Form = Annotated[
+    FormName | None,
+    typer.Option(help="How a published strategy runs. Default: the graph's, or accelerated."),
+]
+Trace = Annotated[bool, typer.Option("--trace", help="What each iteration did.")]
+Damping = Annotated[float | None, typer.Option(help="Probability of following an edge [0.85].")]
+Dangling = Annotated[
+    Literal["uniform", "self-loop"] | None,
+    typer.Option(help="Where vertices without out-edges lead [uniform]."),
+]
+TargetError = Annotated[float | None, typer.Option(help="L1 error at which `auto` stops [1e-6].")]
+Storage = Annotated[
+    Literal["float64", "float32"] | None,
+    typer.Option(help="float32: half the memory per vertex [float64]."),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(help="A published strategy stops when no rank moves by more [1e-10]."),
+]
+FrontierTolerance = Annotated[
+    float | None,
+    typer.Option(help="Relative change that makes the out-neighbours affected [1e-6]."),
+]
+PruneTolerance = Annotated[
+    float | None,
+    typer.Option(help="Relative change up to which a vertex is no longer affected [1e-6]."),
+]
+MaxIterations = Annotated[int | None, typer.Option(help="Of one solve [500].")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 Data = Annotated[str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")]
 
@@ -103,6 +132,11 @@ def check_plot_out(plot: Path | None) -> None:
         check_plot(plot)
 
 
+def given(**options: Any) -> dict[str, Any]:
+    """The options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def client_of(url: str) -> Client:
     from liverank import Client
 
@@ -128,12 +162,13 @@ def send_batches(
     graph: str,
     batches: Iterable[EdgeList],
     total: int,
-    strategy: Strategy | None,
+    solve: Mapping[str, Any],
     as_json: bool,
 ) -> list[ReplayedBatch]:
     """Sends batches in sequence, prints a row or a JSON line for each, and returns them.
 
     total  the number of batches
+    solve  strategy, form and trace, as Client.send takes them
     """
     from service.cli import display, ingest
 
@@ -141,7 +176,7 @@ def send_batches(
     sent = []
 
     def stream() -> Iterator[ingest.ReplayedBatch]:
-        for batch in ingest.replay(client, graph, batches, strategy):
+        for batch in ingest.replay(client, graph, batches, solve):
             left_out.update(batch.not_new)
             sent.append(batch)
             yield batch

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from gpu import STRATEGIES, InvalidValue, OnConflict
-from service.catalog import GraphOptions, check_strategy
+from gpu import STRATEGIES, Form, InvalidValue, OnConflict, Solve
+from service.catalog import GraphOptions
 from service.formats.decode import decode_batch
 from service.formats.weights import UNWEIGHTED
 from service.http.body import announced_length, read_body, release_body
@@ -40,6 +40,9 @@ Strategy = Annotated[
     Query(description="one of " + ", ".join(STRATEGIES), json_schema_extra=ONE_OF_STRATEGIES),
 ]
 
+FormQuery = Annotated[Form | None, Query(description="how a published strategy runs; the graph's")]
+Traced = Annotated[bool, Query(description="whether the receipt has a `trace`")]
+
 SMALL_BODY = 4096
 """Bodies up to this size are decoded on the event loop: passing them to a thread takes longer."""
 
@@ -53,14 +56,14 @@ def _decode(
     body: bytes,
     options: GraphOptions,
     on_conflict: OnConflict,
-    strategy: str,
+    solve: Solve,
     key: str | None,
 ) -> Batch:
     limit = settings.max_body_bytes
     columns = decode_batch(content_type, body, options.keys, limit, options.weighted)
     columns = replace(columns, on_conflict=on_conflict)
     check_size(columns, settings.max_batch_edges, settings.max_key_bytes)
-    return Batch.of(columns, body, strategy, key)
+    return Batch.of(columns, body, solve, key)
 
 
 @router.post(
@@ -76,6 +79,8 @@ async def send_batch(
     request: Request,
     graph: OpenGraph,
     strategy: Strategy = None,
+    form: FormQuery = None,
+    trace: Traced = False,
     wait: Annotated[Literal["ranked", "durable"], Query(description="when to respond")] = "ranked",
     on_conflict: Annotated[
         OnConflict,
@@ -92,8 +97,7 @@ async def send_batch(
     ] = None,
 ) -> Response:
     """Deletes, then inserts; all or nothing. After the response, the batch survives a crash."""
-    chosen = graph.options.strategy if strategy is None else strategy
-    check_strategy(chosen)
+    chosen = graph.options.solve(strategy, form, trace)
     if on_conflict != "replace" and not graph.options.weighted:
         raise InvalidValue("on_conflict", on_conflict, f"left out, because {UNWEIGHTED}")
     graph.pipeline.batches.check(announced_length(request))
@@ -146,8 +150,12 @@ async def describe_batch(graph: OpenGraph, version: int) -> Response:
 @router.post(
     "/graphs/{graph}/recompute", response_model=Receipt, responses=problems(404, 422, 429, 507)
 )
-async def recompute(graph: OpenGraph, strategy: Strategy = "static") -> Response:
+async def recompute(
+    graph: OpenGraph,
+    strategy: Strategy = "static",
+    form: FormQuery = None,
+    trace: Traced = False,
+) -> Response:
     """Ranks again: same version, next revision."""
-    chosen = graph.options.strategy if strategy is None else strategy
-    check_strategy(chosen)
+    chosen = graph.options.solve(strategy, form, trace)
     return encoded_response(await asyncio.wrap_future(graph.pipeline.recompute(chosen)))

@@ -83,7 +83,7 @@ async def _change(graph: Graph, settings: Settings, name: str, change: SetChange
     columns = EdgeColumns(no, no, no, no, no, sets={name: change})
     check_size(columns, settings.max_batch_edges, settings.max_key_bytes)
     ranked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    batch = await asyncio.to_thread(Batch.of, columns, b"", graph.options.strategy)
+    batch = await asyncio.to_thread(Batch.of, columns, b"", graph.options.solve())
     graph.pipeline.submit(batch, ranked=ranked)
     receipt: dict[str, Any] = orjson.loads(await ranked)
     return receipt

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from gpu import Options
+from gpu import Options, Solve
 from service.cli import table_files
 from service.cli.rank import rank_edges
 from service.formats.edge_files import read_edge_list
@@ -308,7 +308,7 @@ def test_rank_reads_real_files_unchanged(
 
 def test_a_vertex_that_lost_all_edges_is_still_ranked() -> None:
     edges = edge_list(["a", "a", "a"], ["b", "c", "c"], [0, 1, 2], [True, True, False])
-    ranking = rank_edges(edges, Options(), "static", "cpu", top=3)
+    ranking = rank_edges(edges, Options(), Solve("static"), "cpu", top=3)
     assert (ranking.vertices, ranking.edges) == (3, 1)
 
 
@@ -412,3 +412,21 @@ def test_columns_of_a_table_that_are_not_used_are_named(run: Any, tmp_path: Path
     columns = {"w": [1.0, 2.0], "src": ["a", "b"], "dst": ["b", "a"], "time": [1, 2]}
     pl.DataFrame(columns).write_parquet(file)
     assert json.loads(run("rank", file, "--json")[1])["unused_columns"] == ["w", "times"]
+
+
+def test_a_file_is_ranked_in_the_published_form_with_a_trace(run: Any, triangle: Path) -> None:
+    options = ("--form", "published", "--trace", "--tolerance", "1e-3", "--dangling", "self-loop")
+    code, out, error = run("rank", triangle, *options, "--json")
+    assert (code, error) == (0, "")
+    ranking = json.loads(out)
+    assert ranking["form"] == "published"
+    assert ranking["certify_seconds"] > 0.0
+    trace = ranking["trace"]
+    assert trace["affected"] == ranking["vertices"] == 4
+    assert len(trace["steps"]) == ranking["iterations"]
+    assert run("rank", triangle, "--max-iterations", "1", "--json")[1].count('"trace": null') == 1
+    table = run("rank", triangle, *options)[1]
+    assert "4 initially affected vertices" in table
+    code, _, error = run("rank", triangle, "--strategy", "auto", "--form", "published")
+    assert code == 1
+    assert "form" in error

@@ -430,6 +430,25 @@ def test_any_key_survives_the_path(url: str) -> None:
         assert None not in ranks[:-1]
 
 
+def test_options_of_a_new_graph_and_of_a_solve_are_given_to_the_command(
+    run: Any, url: str, triangle: Path
+) -> None:
+    at = ("--url", url, "--graph", "published")
+    given = ("--form", "published", "--prune-tolerance", "1e-3", "--max-iterations", "7")
+    assert run("load", triangle, *at, *given, "--json")[0] == 0
+    with Client(url) as client:
+        options = client.graph("published").options
+    assert (options.form, options.prune_tolerance, options.max_iterations) == ("published", 1e-3, 7)
+    code, _, error = run("load", triangle, *at, "--max-iterations", "8")
+    assert code == 1
+    assert "max_iterations" in error
+    again = json.loads(run("recompute", *at, "--trace", "--json")[1])
+    assert (again["form"], again["iterations"]) == ("published", 7)
+    assert len(again["trace"]["steps"]) == 7
+    _, table, _ = run("recompute", *at, "--form", "accelerated", "--trace")
+    assert "sweep" in table
+
+
 def test_the_client_speaks_to_every_route(url: str) -> None:
     with Client(url) as client:
         client.create("routes", damping=0.5)

@@ -28,6 +28,11 @@ def test_a_graph_named_default_exists_from_the_start(server: Server) -> None:
         "keys": "string",
         "weighted": False,
         "directed": True,
+        "form": "accelerated",
+        "tolerance": 1e-10,
+        "frontier_tolerance": 1e-6,
+        "prune_tolerance": 1e-6,
+        "max_iterations": 500,
     }
 
 
@@ -121,7 +126,7 @@ def test_what_a_crash_left_half_done_is_removed(tmp_path: Path) -> None:
 def test_a_graph_that_cannot_be_opened_is_not_created_and_its_name_stays_free(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_engine: Engine, _strategy: str) -> None:
+    def fail(*_: object) -> None:
         raise OutOfMemory("the ranks", 1000, 10)
 
     with monkeypatch.context() as patched:

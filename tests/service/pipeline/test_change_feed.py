@@ -13,7 +13,7 @@ from unittest.mock import patch
 import orjson
 import pytest
 
-from gpu import OutOfMemory
+from gpu import OutOfMemory, Solve
 from service.errors import NotReady, SlowSubscriber, TooBusy
 from service.pipeline import change_feed
 from service.pipeline.change_feed import Event, EventRing, Joined
@@ -77,7 +77,7 @@ def test_each_revision_has_an_event_with_its_figures(pipeline: Pipeline) -> None
     assert joined.first.name == "snapshot"
     assert [one["vertex"] for one in members(joined.first)["top"]] == ["hub", "a"]
     receipts = [insert(pipeline, "b"), insert(pipeline, "c", "d")]
-    receipts.append(orjson.loads(pipeline.recompute("static").result(60)))
+    receipts.append(orjson.loads(pipeline.recompute(Solve("static")).result(60)))
     found = events(joined, joined.after, 3)
     epoch = joined.first.id.rpartition("-")[0]
     for event, receipt in zip(found, receipts, strict=True):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from gpu import Engine, Options, OutOfMemory
+from gpu import Engine, Options, OutOfMemory, Solve
 from service.errors import FileDamaged, NotReady, RetiredVersion, StorageFailed
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.pipeline import Pipeline
@@ -280,7 +280,7 @@ def test_an_idempotency_key_is_removed_seven_days_after_its_batch(
     with working(tmp_path) as pipeline:
         send(pipeline, batch([("a", "b")], key="k"))
         taken(pipeline)
-        pipeline.recompute("static").result(60)
+        pipeline.recompute(Solve("static")).result(60)
         taken(pipeline)
         journal = writer_of(pipeline).journal
         assert journal.retired == 1
@@ -298,7 +298,7 @@ def test_versions_go_on_where_no_batch_is_left(tmp_path: Path) -> None:
     with working(tmp_path) as pipeline:
         send(pipeline, batch([("a", "b")]))
         taken(pipeline)
-        pipeline.recompute("static").result(60)
+        pipeline.recompute(Solve("static")).result(60)
         taken(pipeline)
         assert writer_of(pipeline).journal.retired == 1
     with working(tmp_path) as again:
@@ -333,7 +333,7 @@ def test_a_checkpoint_where_nothing_changed_is_the_one_there_is(tmp_path: Path) 
 def test_batches_that_a_failed_solve_left_are_ranked_before_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_engine: Engine, _strategy: str) -> Any:
+    def fail(*_: object) -> Any:
         raise OutOfMemory("a solve", 10, 1)
 
     with working(tmp_path) as pipeline:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu import Engine, OutOfMemory
+from gpu import Engine, OutOfMemory, Solve
 from service.errors import NotReady, OutcomeDelayed, StorageFull
 from service.pipeline.pipeline import Pipeline
 from service.problems import problem_of
@@ -152,7 +152,7 @@ def test_a_revision_that_cannot_be_reserved_is_not_published(
 def test_a_restart_begins_above_the_revision_of_the_checkpoint(path: Path) -> None:
     pipeline = opened(path.parent)
     send(pipeline, batch([("x", "y")]))
-    pipeline.recompute("static").result(60)
+    pipeline.recompute(Solve("static")).result(60)
     assert pipeline.checkpoint().result(60).revision == 3
     pipeline.close(NotReady("the test ends"))
     journal = Journal(path)

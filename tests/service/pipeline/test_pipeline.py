@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from gpu import EdgeBatch, Engine, OutOfMemory
+from gpu import EdgeBatch, Engine, OutOfMemory, Solve
 from service.errors import (
     BatchRejected,
     IdempotencyConflict,
@@ -196,7 +196,7 @@ def test_a_solve_that_fails_keeps_the_batch_and_the_next_solve_writes_its_receip
 ) -> None:
     pipeline = opened(path.parent)
 
-    def fail(_engine: Engine, _strategy: str) -> Any:
+    def fail(*_: object) -> Any:
         raise RuntimeError("the device is gone")
 
     monkeypatch.setattr(Engine, "update", fail)
@@ -208,7 +208,7 @@ def test_a_solve_that_fails_keeps_the_batch_and_the_next_solve_writes_its_receip
     assert pipeline.outcome(1) is None
     assert pipeline.view.version == 0
     monkeypatch.undo()
-    receipt_of_recompute = orjson.loads(pipeline.recompute("static").result(60))
+    receipt_of_recompute = orjson.loads(pipeline.recompute(Solve("static")).result(60))
     assert receipt_of_recompute["version"] == 1
     repeat = batch([("a", "b")], key="k")
     submit(pipeline, repeat)

@@ -7,6 +7,7 @@ from time import perf_counter, sleep
 
 import orjson
 
+from gpu import Solve
 from service.pipeline.pipeline import Pipeline
 from tests.service.graphs import batch, receipt, send, stages_of, together
 
@@ -51,7 +52,7 @@ def test_the_stages_of_a_recomputation_add_up_too(pipeline: Pipeline) -> None:
     send(pipeline, batch([("a", "b")]))
     gate = threading.Event()
     pipeline.call(lambda _: gate.wait(60))
-    asked = pipeline.recompute("static")
+    asked = pipeline.recompute(Solve("static"))
     sleep(0.02)
     gate.set()
     seconds = stages_of(orjson.loads(asked.result(60)))

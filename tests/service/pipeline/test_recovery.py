@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import Engine, Options, Storage
+from gpu import Engine, Options, Solve, Storage
 from service.errors import FileDamaged, NotReady, QueueFull, StorageFailed, UnknownVertex
 from service.pipeline.admission import QueueLimits
 from service.pipeline.checkpointer import CheckpointLimits
@@ -130,7 +130,7 @@ def test_a_checkpoint_needs_no_place_among_the_computations(tmp_path: Path) -> N
     gate = threading.Event()
     held = pipeline.call(lambda _: gate.wait(60))
     with pytest.raises(QueueFull):
-        pipeline.recompute("auto")
+        pipeline.recompute(Solve("auto"))
     asked = pipeline.checkpoint()
     gate.set()
     assert held.result(60)

@@ -12,8 +12,10 @@ from itertools import accumulate
 
 from gpu.operations.csr import ALIGNMENT
 from gpu.operations.generate import FEISTEL_ROUNDS
+from gpu.operations.published import AFFECTED, PRUNED
 from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT, SPARED_GROWTH
 from gpu.operations.update import COUNTERS, DELETE, INSERT, LOOP_REWEIGHTED, SCAN_TILE
+from gpu.types import TRACED_STEPS
 
 BLOCK, WARP = 256, 32
 """Threads of a block, unless a kernel says otherwise, and of a warp."""
@@ -88,6 +90,20 @@ TALLY = dict(zip(_TALLY_WIDTHS, accumulate(_TALLY_WIDTHS.values(), initial=0), s
 was counted, then the SUMS as float64, and the last θ. Counts with three positions use them in turn.
 """
 
+PUBLISHED_COUNTS = (
+    "LARGEST",
+    "LARGEST_RELATIVE",
+    "RECOMPUTED",
+    "EDGES",
+    "PRUNED",
+    "EXPANDING_EDGES",
+    "ITERATIONS",
+    "CONVERGED",
+    "BACKWARD",
+    "DONE",
+)
+"""What published.cu counts, by position in a uint64 array; the first two are bits of a float64."""
+
 VALUES = {"float64": "double", "float32": "float"}
 """The C++ type of a vector over the vertices, by dtype."""
 
@@ -141,6 +157,14 @@ _FILES: dict[str, tuple[str, ...]] = {
         "highest_bound",
     ),
     "frontier": ("expand_forward", "expand_backward"),
+    "published": (
+        *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),
+        "update_ranks_by_bins",
+        "expand_backward",
+        "clear_expanding",
+        "send",
+        "end_iteration",
+    ),
     "resolve_update": (
         *(f"pack_keys<{ids}>" for ids in _IDS),
         "permute_keys",
@@ -192,7 +216,7 @@ once, as another unit, for weighted ones: with WEIGHTED set, and other types of 
 """
 
 HEADERS: dict[str, tuple[str, ...]] = {
-    "residual": ("common.cuh", "rows.cuh"),
+    **dict.fromkeys(("residual", "published"), ("common.cuh", "rows.cuh")),
     **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
     **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
@@ -268,10 +292,14 @@ def _constants(weighted: bool) -> str:
         "QUEUED": QUEUED,
         "SOLVE_SHIFT": SOLVE_SHIFT,
         "FEISTEL_ROUNDS": FEISTEL_ROUNDS,
+        "AFFECTED": AFFECTED,
+        "PRUNED": PRUNED,
+        "TRACED": TRACED_STEPS,
         "LOOP_REWEIGHTED": LOOP_REWEIGHTED,
     }
     ends = {end.upper(): place for place, end in enumerate(PUSH_ENDS)}
     counters = {counter: place for place, counter in enumerate(COUNTERS)}
+    published = {count: place for place, count in enumerate(PUBLISHED_COUNTS)}
     return "\n".join(
         [
             f"inline constexpr bool WEIGHTED = {str(weighted).lower()};",
@@ -281,7 +309,12 @@ def _constants(weighted: bool) -> str:
             *(f"inline constexpr int {name} = {number};" for name, number in numbers.items()),
             *(
                 f"struct {name} {{ enum {{ {_listed(members)} }}; }};"
-                for name, members in (("Counter", counters), ("Tally", TALLY), ("PushEnd", ends))
+                for name, members in (
+                    ("Counter", counters),
+                    ("Tally", TALLY),
+                    ("PushEnd", ends),
+                    ("PublishedCount", published),
+                )
             ),
             f"#define LANES_OF_GROUPS {str(BIN_LANES[::-1])[1:-1]}",
         ]

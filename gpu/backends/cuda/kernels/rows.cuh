@@ -70,18 +70,26 @@ __device__ __forceinline__ double quads_sum(const int* entries, const float* wei
     return sum;
 }
 
-// One unit of work. One thread for each row calls finish(v, read(v), sum); the loads of `read` are issued before the sum.
-template <int GROUP, class Load, class Read, class Finish>
+struct EveryRow {
+    __device__ __forceinline__ bool operator()(int) const { return true; }
+};
+
+// One unit of work. One thread for each wanted row calls finish(v, read(v), sum); the loads of `read` are issued before the sum.
+// wanted(v) stays the same until then.
+template <int GROUP, class Load, class Read, class Finish, class Wanted>
 __device__ __forceinline__ void sum_unit(
-    const RowSums& rows, const RowPlan& plan, int64 unit, const Load& load, const Read& read, const Finish& finish) {
+    const RowSums& rows, const RowPlan& plan, int64 unit, const Load& load, const Read& read, const Finish& finish,
+    const Wanted& wanted) {
     if constexpr (GROUP + 1 < BINS)
-        if (unit >= plan.first_unit[GROUP + 1]) return sum_unit<GROUP + 1>(rows, plan, unit, load, read, finish);
+        if (unit >= plan.first_unit[GROUP + 1])
+            return sum_unit<GROUP + 1>(rows, plan, unit, load, read, finish, wanted);
     constexpr int LANES = GROUP_LANES[GROUP];
     const int64 index = unit - plan.first_unit[GROUP];
     if constexpr (LANES <= WARP) {
         const int64 at = plan.first_row[GROUP] + index * (WARP / LANES) + threadIdx.x % WARP / LANES;
-        const bool inside = at < plan.first_row[GROUP + 1];
-        const int v = inside ? rows.order[at] : 0;
+        int v = 0;
+        bool inside = at < plan.first_row[GROUP + 1];
+        if (inside) v = rows.order[at], inside = wanted(v);
         const int count = inside ? rows.row_lengths[v] : 0;
         const int64 begin = inside ? rows.row_starts[v] : 0;
         const int* entries = rows.column_indices + begin;
@@ -98,6 +106,7 @@ __device__ __forceinline__ void sum_unit(
         const int64 at = plan.first_row[GROUP] + index / PARTS;
         const int part = (int)(index % PARTS);
         const int v = rows.order[at], length = rows.row_lengths[v];
+        if (!wanted(v)) return;
         const int share = ((length + PARTS - 1) / PARTS + WARP - 1) / WARP * WARP;
         const int64 first = (int64)part * share;
         const int count = first < length ? (int)(length - first < share ? length - first : share) : 0;
@@ -123,12 +132,14 @@ __device__ __forceinline__ void sum_unit(
 }
 
 // All units of this warp.
-template <class Load, class Read, class Finish>
+template <class Load, class Read, class Finish, class Wanted = EveryRow>
 __device__ __forceinline__ void sum_rows(
-    const RowSums& rows, const RowPlan& plan, const Load& load, const Read& read, const Finish& finish) {
+    const RowSums& rows, const RowPlan& plan, const Load& load, const Read& read, const Finish& finish,
+    const Wanted& wanted = {}) {
     const int64 warp = (int64)blockIdx.x * WARPS + threadIdx.x / WARP, end = (warp + 1) * plan.units_per_warp;
     const int64 last = end < plan.first_unit[BINS] ? end : plan.first_unit[BINS];
-    for (int64 unit = warp * plan.units_per_warp; unit < last; ++unit) sum_unit<0>(rows, plan, unit, load, read, finish);
+    for (int64 unit = warp * plan.units_per_warp; unit < last; ++unit) 
+        sum_unit<0>(rows, plan, unit, load, read, finish, wanted);
 }
 
 constexpr double FLOAT32_NOISE = 1.0 / (1 << 21);  // four units in the last place of a float are at most this, relative to it

@@ -1,0 +1,252 @@
+"""Figures 3 to 5 and 9 to 13 of the DF-P paper (Sahu, 2024), in both forms of each strategy.
+
+    python -m benchmarks.sahu ../shared/data --small
+    python -m benchmarks.sahu ../shared/data --backend cuda
+
+Figures 3 and 9 to 13: real temporal networks. 90 % of the events are loaded, then come batches of
+1e-5, 1e-4 and 1e-3 of them. Figures 4 and 5: graphs with random batches of 1e-7 to 0.1 of the
+edges, 80 % insertions between vertices drawn uniformly and 20 % deletions of edges. Each strategy
+keeps a graph and ranks of its own; it begins each batch size with converged ranks, and they take
+turns at each batch. The error of a batch is the L1 distance to ranks of `static` with a tolerance
+that nothing meets and 500 iterations, as in the paper. Times are of marking and solving; the
+certificate is timed beside them.
+
+Resumable: what is done is kept beside the record until all is, and read again by the next run of
+the same commit and command.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, get_args
+
+import numpy as np
+from rich.progress import Progress, TimeElapsedColumn
+
+from benchmarks import harness
+from benchmarks.networks import NETWORKS, read_graph, read_network
+from gpu import STRATEGIES, BackendName, EdgeBatch, Engine, Form, Options, generate
+from gpu.types import Dangling, Ranking
+
+TEMPORAL = ("sx-mathoverflow", "sx-askubuntu-a2q", "wikipedia", "npm", "rubygems")
+FRACTIONS = (1e-5, 1e-4, 1e-3)
+RANDOM_FRACTIONS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+REAL = {
+    "cnr-2000": "cnr-2000/cnr-2000.txt.zst",
+    "dblp-2010": "dblp-2010/dblp-2010.txt.zst",
+    "seattle": "osm-roads/seattle-roads.gr.bin.zst",
+}
+GRAPHS = ("R-MAT", "grid", "chains", "preferential attachment", *REAL)
+"""Graphs that get random batches."""
+
+REFERENCE = {"form": "published", "tolerance": 1e-300, "max_iterations": 500}
+PUBLISHED = [name for name in STRATEGIES if name not in ("auto", "residual")]
+
+Contender = tuple[str, Form]
+CONTENDERS: dict[str, Contender] = {
+    **{f"{name}, published": (name, "published") for name in PUBLISHED},
+    **{f"{name}, accelerated": (name, "accelerated") for name in PUBLISHED},
+    "auto": ("auto", "accelerated"),
+}
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A first graph, and the batches of each size."""
+
+    figures: str
+    graph: str
+    first: EdgeBatch
+    batches: dict[float, list[EdgeBatch]]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a run measures."""
+
+    temporal: Sequence[str]
+    temporal_batches: int
+    fractions: Sequence[float]
+    random_fractions: Sequence[float]
+    random_batches: int
+    scale: int
+    graphs: Sequence[str]
+    policies: Sequence[Dangling]
+
+
+FULL = Sizes(TEMPORAL, 100, FRACTIONS, RANDOM_FRACTIONS, 3, 24, GRAPHS, get_args(Dangling))
+SMALL = Sizes(
+    ("sx-mathoverflow",), 5, (1e-4, 1e-3), (1e-4, 1e-2), 2, 12, ("R-MAT", "grid"), ("self-loop",)
+)
+
+
+def temporal_stream(folder: Path, sizes: Sizes, name: str) -> Stream:
+    """A network, all of whose vertices are there from the beginning, as in the paper."""
+    network = read_network(folder / NETWORKS[name])
+    vertices = 1 + int(max(network.sources.max(), network.targets.max()))
+    batches = {
+        fraction: network.batches(max(1, round(fraction * len(network))), sizes.temporal_batches)
+        for fraction in sizes.fractions
+    }
+    return Stream("3, 9-13", name, replace(network.initial, vertices=vertices), batches)
+
+
+def random_stream(folder: Path, sizes: Sizes, backend: BackendName, name: str) -> Stream:
+    """A generated or real graph with random batches."""
+    if name in REAL:
+        first = read_graph(folder / REAL[name])
+    else:
+        vertices = 1 << sizes.scale
+        columns = {
+            "R-MAT": lambda: generate.rmat(sizes.scale, 16, seed=1),
+            "grid": lambda: generate.grid(vertices >> sizes.scale // 2, 1 << sizes.scale // 2),
+            "chains": lambda: generate.edge_list(generate.chains(vertices, seed=1), "cpu"),
+            "preferential attachment": lambda: generate.edge_list(
+                generate.preferential_attachment(vertices, 8, seed=1, backend=backend).columns(),
+                backend,
+            ),
+        }[name]()
+        first = EdgeBatch(*columns, vertices=vertices)
+    return Stream("4, 5", name, first, _random_batches(first, sizes))
+
+
+def _random_batches(first: EdgeBatch, sizes: Sizes) -> dict[float, list[EdgeBatch]]:
+    generator = np.random.default_rng(1)
+    edges = len(first.insert_sources)
+    batches: dict[float, list[EdgeBatch]] = {}
+    for fraction in sizes.random_fractions:
+        size = max(5, round(fraction * edges))
+        batches[fraction] = []
+        for _ in range(sizes.random_batches):
+            sources, targets = generator.integers(0, first.vertices, (2, size * 4 // 5))
+            gone = generator.integers(0, edges, size - size * 4 // 5)
+            deleted = first.insert_sources[gone], first.insert_targets[gone]
+            batches[fraction].append(EdgeBatch(sources, targets, *deleted))
+    return batches
+
+
+def _replay(
+    stream: Stream, dangling: Dangling, contender: Contender, backend: BackendName, options: Any
+) -> Iterator[tuple[float, Ranking, dict[str, float]]]:
+    """For each batch its fraction, the ranks after it and its times in milliseconds."""
+    engine = Engine(Options(dangling=dangling, **options), backend)
+    engine.apply(stream.first)
+    for fraction, batches in stream.batches.items():
+        engine.update("static", "published")
+        for batch in batches:
+            engine.apply(batch)
+            result = engine.update(*contender)
+            times = {
+                "ms": 1e3 * (result.mark_seconds + result.solve_seconds),
+                "certify_ms": 1e3 * result.certify_seconds,
+                "iterations": result.iterations,
+                "touched": result.touched_vertices,
+                "error_bound": result.error_bound,
+            }
+            yield fraction, engine.publish().to_numpy(), times
+
+
+def measure(stream: Stream, dangling: Dangling, backend: BackendName) -> list[dict[str, Any]]:
+    """A row for each contender and size of a batch."""
+    reference = _replay(stream, dangling, ("static", "published"), backend, REFERENCE)
+    replays = [_replay(stream, dangling, one, backend, {}) for one in CONTENDERS.values()]
+    rows: dict[tuple[str, float], list[dict[str, float]]] = {}
+    # the contenders take turns at each batch
+    for (fraction, exact, _), *found in zip(reference, *replays, strict=True):
+        for name, (_, ranks, times) in zip(CONTENDERS, found, strict=True):
+            error = float(np.abs(ranks - exact).sum())
+            # the reference is as good as rounding lets it be
+            assert error <= times["error_bound"] + 1e-9, (name, fraction, error, times)
+            rows.setdefault((name, fraction), []).append(times | {"error": error})
+    return [
+        {
+            "figures": stream.figures,
+            "graph": stream.graph,
+            "dangling": dangling,
+            "fraction": fraction,
+            "contender": name,
+            "batches": len(series),
+            "median_ms": float(f"{median(one['ms'] for one in series):.4g}"),
+            **{
+                f"mean_{key}": float(f"{fmean(one[key] for one in series):.4g}")
+                for key in series[0]
+            },
+            # of each batch, in order
+            "ms_of_each": " ".join(f"{one['ms']:.4g}" for one in series),
+            "error_of_each": " ".join(f"{one['error']:.3g}" for one in series),
+        }
+        for (name, fraction), series in rows.items()
+    ]
+
+
+class Kept:
+    """The rows of finished streams, in a file beside the record."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self._path, self._run = path, run
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        if path.exists():
+            document = json.loads(path.read_text())
+            if document["run"] == run:
+                self.rows = document["rows"]
+
+    def add(self, name: str, rows: list[dict[str, Any]]) -> None:
+        self.rows[name] = rows
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps({"run": self._run, "rows": self.rows}))
+
+
+def main() -> None:
+    parser = harness.parser("the figures of the DF-P paper", backends=True)
+    parser.add_argument("folder", type=Path, help="the folder of real graphs")
+    parser.add_argument("--small", action="store_true", help="minutes on a small machine")
+    parser.add_argument("--scale", type=int, help="of the generated graphs")
+    parser.add_argument("--batches", type=int, help="of each size, of temporal networks")
+    parser.add_argument("--fractions", type=float, nargs="*", help="sizes of the batches")
+    parser.add_argument("--networks", nargs="*", choices=TEMPORAL)
+    parser.add_argument("--graphs", nargs="*", choices=GRAPHS)
+    parser.add_argument("--policies", nargs="*", choices=get_args(Dangling))
+    arguments = parser.parse_args()
+    given = {
+        "temporal": arguments.networks,
+        "temporal_batches": arguments.batches,
+        "fractions": arguments.fractions,
+        "random_fractions": arguments.fractions,
+        "scale": arguments.scale,
+        "graphs": arguments.graphs,
+        "policies": arguments.policies,
+    }
+    sizes = replace(
+        SMALL if arguments.small else FULL,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    folder, backend = arguments.folder, arguments.backend
+    Engine(backend=backend).warm_up()
+    streams = {
+        **{name: partial(temporal_stream, folder, sizes, name) for name in sizes.temporal},
+        **{name: partial(random_stream, folder, sizes, backend, name) for name in sizes.graphs},
+    }
+    path = arguments.results / f".sahu-{backend}.partial"
+    kept = Kept(path, f"{harness.commit()} {sizes}")
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn()) as progress:
+        task = progress.add_task("graphs", total=len(streams) * len(sizes.policies))
+        for name, read in streams.items():
+            stream: Stream | None = None
+            for dangling in sizes.policies:
+                progress.update(task, description=f"{name}, {dangling}")
+                if f"{name}, {dangling}" not in kept.rows:
+                    stream = stream or read()
+                    kept.add(f"{name}, {dangling}", measure(stream, dangling, backend))
+                progress.advance(task)
+    rows = [row for own in kept.rows.values() for row in own]
+    print(harness.record("sahu", backend, rows, arguments.results))
+    path.unlink()
+
+
+if __name__ == "__main__":
+    main()

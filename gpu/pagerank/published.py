@@ -1,0 +1,101 @@
+"""The published form of the strategies (Sahu, algorithms 1 and 2): power iteration.
+
+Every vertex, or every affected one, is recomputed in each iteration from the ranks of the one
+before, at a fixed β: no correction of the mean, no acceleration, float64 contributions. Iteration
+ends when no rank moved by more than the tolerance (L∞). Only dynamic-frontier-prune solves for
+loops (equation 2). The paper has no dangling vertices: under ``uniform``, strategies over all
+vertices add their rank to β in each iteration (the classic power iteration), and those over an
+affected set keep the β of the solve before, since another one would change every vertex.
+
+The residual is not used, and computed afterwards for the certificate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu.operations.published import AFFECTED, IterationTrace, Marks, Rule
+from gpu.pagerank.frontier import TouchedVertices, steps_of
+from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.strategies import Solved, Strategy
+from gpu.types import Trace
+
+
+class PublishedSolver:
+    """One solve: `mark`, then `solve`, then `certify`, each timed as a stage of its own."""
+
+    def __init__(self, iterate: GlobalIterate, strategy: Strategy) -> None:
+        self._iterate, self._strategy = iterate, strategy
+        self._traced = iterate.trace is not None
+        self._marks: Marks | None = None
+        self._affected = iterate.graph.vertices
+        self._steps: IterationTrace | None = None
+
+    def mark(self, touched: TouchedVertices) -> None:
+        """Marks the initially affected vertices (algorithm 5)."""
+        if self._strategy.affected == "all":
+            return
+        iterate, graph = self._iterate, self._iterate.graph
+        marks = Marks(iterate.scratch("states", np.uint8), iterate.scratch("expanding", np.uint8))
+        marks.states.fill(0)
+        marks.expanding.fill(0)
+        if self._strategy.affected == "reachable":
+            flags = iterate.scratch("affected", np.int32)
+            affected = touched.mark_affected(graph, self._strategy, flags)
+            flags[affected] = 0
+            marks.states[affected] = AFFECTED
+        else:
+            for targets in touched.removed_targets:
+                marks.states[targets] = AFFECTED
+            for sources in touched.sources:
+                marks.expanding[sources] = 1
+            graph.backend.published.expand(graph.view, graph.outgoing.partition(), marks)
+        self._marks = marks
+        if self._traced:
+            self._affected = int((marks.states != 0).sum())
+
+    def solve(self) -> Solved:
+        """Iterates until the stop rule is met."""
+        iterate, graph, strategy = self._iterate, self._iterate.graph, self._strategy
+        options, marks = iterate.options, self._marks
+        # y is about to change and r does not follow
+        iterate.invalidate()
+        mass = float(iterate.certificate.mass)
+        if strategy.start == "uniform":
+            iterate.values.fill(1.0)
+            iterate.rhs_scale, mass = 1.0 - options.damping, float(graph.vertices)
+        classic = marks is None and not graph.fixed_loops
+        rule = Rule(
+            damping=options.damping,
+            closed_form=strategy.prunes,
+            dangling_mass=mass if classic else 0.0,
+            tolerance=options.tolerance * mass,
+            frontier_tolerance=options.frontier_tolerance if strategy.expands else np.inf,
+            prune_tolerance=options.prune_tolerance if strategy.prunes else -1.0,
+            max_iterations=options.max_iterations,
+        )
+        result = graph.backend.published.iterate(
+            graph.view,
+            graph.in_rows(),
+            graph.outgoing.partition() if strategy.expands else None,
+            iterate.values,
+            iterate.scratch("contributions"),
+            iterate.rhs_scale,
+            marks,
+            rule,
+            self._traced,
+        )
+        iterate.rhs_scale, self._steps = result.rhs_scale, result.trace
+        touched = graph.vertices if marks is None else int((marks.states != 0).sum())
+        return Solved(result.iterations, touched, result.converged)
+
+    def certify(self) -> float:
+        """Computes the residual; returns the bound that it proves, without changing y or β."""
+        self._iterate.recompute_residual()
+        return self._iterate.mean_corrected_bound(np.inf)
+
+    def trace(self) -> Trace | None:
+        """What was done, if that is traced."""
+        if self._steps is None:
+            return None
+        return Trace.of(self._affected, steps_of(self._steps))

@@ -1,0 +1,235 @@
+"""The published form: every iteration against the paper's pseudocode, and the certificate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, verify
+from gpu.operations.backend import Backend
+from gpu.pagerank.strategies import TABLE, forms_of
+from gpu.types import Dangling, Form
+from tests.gpu.graphs import FAMILIES, WeightedModel, random_graph, some_weights, weighted_batch
+from tests.gpu.pagerank.published_reference import PublishedReference
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+PUBLISHED = [name for name in STRATEGIES if "published" in forms_of(TABLE[name], Options())]
+BATCHES = ("insert", "delete", "both", "none")
+
+Edges = list[tuple[int, int]]
+
+
+def _batch(
+    generator: np.random.Generator, reference: PublishedReference, kind: str
+) -> tuple[Edges, Edges]:
+    """Insertions and deletions, some without effect, that add no vertices."""
+    n = reference.vertices
+    size = max(1, len(reference.edges) // 20)
+    insert = generator.integers(0, n, (size, 2)).tolist() if kind in ("insert", "both") else []
+    present = sorted(reference.edges)
+    chosen = generator.integers(0, max(1, len(present)), size).tolist()
+    deletes = kind in ("delete", "both") and present
+    delete = [present[at] for at in chosen] if deletes else []
+    return [(u, v) for u, v in insert], [*delete, (0, n - 1)] if delete else []
+
+
+def _started(
+    options: Options, backend: Backend, seed: int
+) -> tuple[Engine, PublishedReference, np.random.Generator]:
+    vertices, edges = random_graph(seed)
+    pairs = [(u, v) for u, v in edges.tolist()]
+    engine, reference = Engine(options, backend), PublishedReference(options, vertices)
+    engine.apply(EdgeBatch.of(pairs, vertices=vertices))
+    reference.apply(pairs, [])
+    return engine, reference, np.random.default_rng(seed)
+
+
+def _assert_equal(engine: Engine, reference: PublishedReference, strategy: str) -> float:
+    """Returns the error bound."""
+    result = engine.update(strategy)
+    iterations, converged, touched = reference.update(strategy)
+    assert (result.iterations, result.converged) == (iterations, converged)
+    assert result.touched_vertices == touched
+    assert result.form == "published"
+    ranks = engine.publish().to_numpy()
+    assert np.abs(ranks - reference.normalised).max() <= 1e-12
+    return result.error_bound
+
+
+def _assert_certified(engine: Engine, error_bound: float) -> None:
+    options = engine.options
+    exact, oracle_bound = verify.pagerank(
+        *engine.edge_list(),
+        engine.vertices,
+        options.damping,
+        options.dangling,
+        weights=engine.edge_weights(),
+    )
+    error = np.abs(engine.publish().to_numpy() - exact).sum()
+    assert error <= error_bound + oracle_bound
+
+
+@pytest.mark.any_thread_order
+@pytest.mark.parametrize("kind", BATCHES)
+@pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize("strategy", PUBLISHED)
+def test_published_strategies_are_the_pseudocode(
+    strategy: str, dangling: Dangling, kind: str, backend: Backend
+) -> None:
+    options = Options(dangling=dangling, form="published")
+    for seed in range(3 if backend.name == "cpu" else 1):
+        engine, reference, generator = _started(options, backend, seed)
+        _assert_equal(engine, reference, "static")
+        for _ in range(3):
+            insert, delete = _batch(generator, reference, kind)
+            engine.apply(EdgeBatch.of(insert, delete))
+            reference.apply(insert, delete)
+            error_bound = _assert_equal(engine, reference, strategy)
+        _assert_certified(engine, error_bound)
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize("strategy", PUBLISHED)
+@pytest.mark.parametrize("iterations", [1, 2, 3, 5, 9])
+def test_each_iteration_is_that_of_the_pseudocode(
+    iterations: int, strategy: str, dangling: Dangling, backend: Backend
+) -> None:
+    options = Options(
+        dangling=dangling, form="published", max_iterations=iterations, frontier_tolerance=1e-3
+    )
+    engine, reference, generator = _started(options, backend, seed=5)
+    _assert_equal(engine, reference, "static")
+    for _ in range(2):
+        insert, delete = _batch(generator, reference, "both")
+        engine.apply(EdgeBatch.of(insert, delete))
+        reference.apply(insert, delete)
+        _assert_equal(engine, reference, strategy)
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_published_static_of_every_family_is_certified(
+    family: str, dangling: Dangling, backend: Backend
+) -> None:
+    vertices, edges = FAMILIES[family]()
+    engine = Engine(Options(dangling=dangling, form="published"), backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+    assert engine.update("static").converged
+    _assert_certified(engine, engine.update("naive-dynamic").error_bound)
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize("strategy", PUBLISHED)
+def test_published_strategies_rank_weighted_graphs(
+    strategy: str, dangling: Dangling, backend: Backend
+) -> None:
+    generator = np.random.default_rng(PUBLISHED.index(strategy))
+    options = Options(dangling=dangling, form="published", weighted=True)
+    engine, model = Engine(options, backend), WeightedModel(dangling)
+    vertices, edges = random_graph(3)
+    weights = some_weights(generator, len(edges))
+    first = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights)
+    engine.apply(first)
+    model.apply(first)
+    engine.update("static")
+    for _ in range(4):
+        batch = weighted_batch(generator, model, 6)
+        engine.apply(batch)
+        model.apply(batch)
+        result = engine.update(strategy)
+        assert result.converged
+        assert result.error_bound < 1e-3
+        _assert_certified(engine, result.error_bound)
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_forms_and_strategies_alternate(dangling: Dangling, backend: Backend) -> None:
+    """Whatever ran before, the residual is known afterwards and the next bound is true."""
+    generator = np.random.default_rng(1)
+    engine, reference, _ = _started(Options(dangling=dangling), backend, seed=9)
+    for turn in range(24):
+        insert, delete = _batch(generator, reference, "both")
+        vertices = engine.vertices + turn % 2
+        engine.apply(EdgeBatch.of(insert, delete, vertices=vertices))
+        strategy = STRATEGIES[int(generator.integers(0, len(STRATEGIES)))]
+        forms = forms_of(TABLE[strategy], engine.options)
+        form = forms[int(generator.integers(0, len(forms)))]
+        result = engine.update(strategy, form)
+        assert result.form == form
+        _assert_certified(engine, result.error_bound)
+        if strategy in ("auto", "residual"):
+            assert result.error_bound <= engine.options.target_error
+
+
+def test_the_certificate_is_a_stage_of_its_own(backend: Backend) -> None:
+    engine, _, _ = _started(Options(), backend, seed=9)
+    published = engine.update("static", "published")
+    assert published.certify_seconds > 0.0
+    assert set(engine.stage_seconds()) == {"mark", "solve", "certify"}
+
+
+def test_a_vertex_of_high_degree_is_summed_by_a_block(backend: Backend) -> None:
+    vertices, edges = FAMILIES["star inwards"]()
+    options = Options(form="published", dangling="self-loop")
+    engine, reference = Engine(options, backend), PublishedReference(options, vertices)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+    reference.apply([(u, v) for u, v in edges.tolist()], [])
+    _assert_equal(engine, reference, "static")
+    engine.apply(EdgeBatch.of([(0, v) for v in range(1, 9000)]))
+    reference.apply([(0, v) for v in range(1, 9000)], [])
+    _assert_equal(engine, reference, "dynamic-frontier-prune")
+
+
+def test_forms_that_cannot_run_are_refused(backend: Backend) -> None:
+    with pytest.raises(InvalidValue, match="form"):
+        Options(storage="float32", target_error=1e-5, form="published")
+    with pytest.raises(InvalidValue, match="form"):
+        replace(Options(), form="fast")  # type: ignore[arg-type]
+    single = Engine(Options(storage="float32", target_error=1e-5), backend)
+    for engine, strategy in ((single, "static"), (Engine(Options(), backend), "auto")):
+        with pytest.raises(InvalidValue, match="accelerated"):
+            engine.update(strategy, "published")
+    # the graph's form is that of the strategies which have it
+    assert Engine(Options(form="published"), backend).update("auto").form == "accelerated"
+
+
+@pytest.mark.parametrize("form", get_args(Form))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_trace_accounts_for_what_the_solve_did(
+    strategy: str, form: Form, backend: Backend
+) -> None:
+    if form not in forms_of(TABLE[strategy], Options()):
+        pytest.skip(f"{strategy} has no {form} form")
+    engine, reference, generator = _started(Options(dangling="self-loop"), backend, seed=9)
+    engine.update("static")
+    insert, delete = _batch(generator, reference, "both")
+    engine.apply(EdgeBatch.of(insert, delete))
+    untraced = engine.update("residual") if strategy == "auto" else None
+    engine.apply(EdgeBatch.of([(0, 1), (1, 2)], [(1, 2), (2, 0)]))
+    result = engine.update(strategy, form, trace=True)
+    trace = result.trace
+    assert trace is not None
+    assert untraced is None or untraced.trace is None
+    assert trace.pushes + trace.sweeps == result.iterations
+    assert sum(step.rounds for step in trace.steps) == result.iterations
+    for step, following in pairwise(trace.steps):
+        if step.kind == "iteration":
+            assert step.joined is not None
+            assert step.pruned is not None
+            assert following.vertices == step.vertices - step.pruned + step.joined
+        assert 0 <= step.edges <= engine.edges + engine.vertices or step.kind == "push"
+    if strategy in ("dynamic-frontier", "dynamic-frontier-prune"):
+        assert trace.steps[0].vertices == trace.affected
+        assert sum(step.joined or 0 for step in trace.steps) > 0
+        pruned = sum(step.pruned or 0 for step in trace.steps)
+        assert (pruned > 0) == (strategy == "dynamic-frontier-prune")
+    if form == "published":
+        largest = [step.largest_change for step in trace.steps]
+        assert largest[0] is not None
+        assert largest[-1] is not None
+        assert largest[0] > 1e-3 > largest[-1]
+    assert engine.update(strategy, form).trace is None
