@@ -20,6 +20,7 @@ from gpu.personalized.batch import QueryBatch
 from gpu.personalized.resolve import METHODS, TARGETS
 from gpu.personalized.watched import Registration
 from gpu.snapshot import Capture, Snapshot
+from gpu.trace import Trace, TraceStep
 from gpu.types import (
     LARGEST_WEIGHT,
     LEAST_WEIGHT,
@@ -35,8 +36,6 @@ from gpu.types import (
     PersonalizedQuery,
     Result,
     Storage,
-    Trace,
-    TraceStep,
 )
 
 __all__ = [

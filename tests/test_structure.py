@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "llvmlite", "cupy"}
 
 ENGINE_ORDER = [
-    {"errors"},
+    {"errors", "trace"},
     {"types", "jit"},
     {"operations", "verify"},
     {"graph", "backends", "stage_timer"},

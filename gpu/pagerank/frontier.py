@@ -12,7 +12,7 @@ from gpu.operations.published import AFFECTED, PRUNED, IterationTrace, Marks, Ru
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.strategies import Solved, Strategy
-from gpu.types import TraceStep
+from gpu.trace import TraceStep
 
 _SPARSE_PART = 16
 """Fewer vertices than one in this many are processed as a list, more as flags over all."""

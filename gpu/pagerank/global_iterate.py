@@ -13,7 +13,8 @@ from gpu.pagerank.certificate import STORAGE_ROUNDOFF, UNIT_ROUNDOFF, Certificat
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.iterate import Iterate, transition_error
 from gpu.pagerank.workspace import ContributionBuffers, Workspace, workspace_bytes
-from gpu.types import Options, Ranking, TraceStep
+from gpu.trace import TraceStep
+from gpu.types import Options, Ranking
 
 _RECOMPUTE_EVERY = 8
 _RECOMPUTED_ROWS, _RECOMPUTED_EDGES = 8192, 1 << 18

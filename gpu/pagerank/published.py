@@ -18,7 +18,7 @@ from gpu.operations.published import AFFECTED, IterationTrace, Marks, Rule
 from gpu.pagerank.frontier import TouchedVertices, steps_of
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.strategies import Solved, Strategy
-from gpu.types import Trace
+from gpu.trace import Trace
 
 
 class PublishedSolver:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.pagerank.global_iterate import GlobalIterate
-from gpu.types import TraceStep
+from gpu.trace import TraceStep
 
 _FIRST_THRESHOLD = 1e3
 """θ at the start, in units of the θ at which the target is certainly met."""

@@ -14,7 +14,8 @@ from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.strategies import Solved, Strategy
 from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
-from gpu.types import Form, Trace
+from gpu.trace import Trace
+from gpu.types import Form
 
 _USELESS_BOUND = 0.5
 """An error bound above it means that the old ranks are no better than none."""

@@ -28,7 +28,7 @@ from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.orthomin import Orthomin
 from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind, SweepSchedule
 from gpu.pagerank.workspace import ContributionBuffers
-from gpu.types import TraceStep
+from gpu.trace import TraceStep
 
 _ROUNDING_PART = 0.1
 """The part of a bound that may be accumulated rounding before the residual is computed from y, at

@@ -93,6 +93,7 @@ GUARDS = [
         requires="_create _recover _warm_up _open_graph",
         alone="close",
     ),
+    Guard("pipeline/edge_reading.py", "EdgeReading", "_copying", "_last"),
     Guard("queries/view.py", "_TopCache", "_growing", writes="_cached"),
 ]
 

@@ -19,7 +19,7 @@ from gpu.operations.published import (
     PublishedResult,
     Rule,
 )
-from gpu.types import TRACED_STEPS
+from gpu.trace import TRACED_STEPS
 
 _LARGEST, _LARGEST_RELATIVE, _RECOMPUTED, _EDGES, _PRUNED, _SUMS = range(6)
 

@@ -27,7 +27,7 @@ from gpu.operations.published import (
     PublishedResult,
     Rule,
 )
-from gpu.types import TRACED_STEPS
+from gpu.trace import TRACED_STEPS
 
 _AHEAD = 8
 """Iterations that are issued before the host reads whether they have ended."""

@@ -15,7 +15,7 @@ from gpu.operations.generate import FEISTEL_ROUNDS
 from gpu.operations.published import AFFECTED, PRUNED
 from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT, SPARED_GROWTH
 from gpu.operations.update import COUNTERS, DELETE, INSERT, LOOP_REWEIGHTED, SCAN_TILE
-from gpu.types import TRACED_STEPS
+from gpu.trace import TRACED_STEPS
 
 BLOCK, WARP = 256, 32
 """Threads of a block, unless a kernel says otherwise, and of a warp."""

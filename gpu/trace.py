@@ -1,0 +1,58 @@
+"""What a solve did, on request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStep:
+    """One step of a solve; None where a member does not apply.
+
+    kind            ``iteration`` over affected vertices, ``sweep`` over all, or ``push``: rounds of
+                    work-lists, traced together
+    rounds          1, or the rounds of a push
+    vertices        recomputed; of a push, those that the solve pushes for the first time
+    edges           edges read
+    joined, pruned  vertices that became affected after it, and that it pruned
+    largest_change  the largest relative change of a rank (published form)
+    threshold       θ at the end of a push
+    error_bound     after it (dense sweeps and pushes)
+    """
+
+    kind: Literal["iteration", "sweep", "push"]
+    rounds: int
+    vertices: int
+    edges: int
+    joined: int | None = None
+    pruned: int | None = None
+    largest_change: float | None = None
+    threshold: float | None = None
+    error_bound: float | None = None
+
+
+TRACED_STEPS = 1000
+"""The most steps of a trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a solve did, step by step.
+
+    affected        initially affected vertices; all of them for a strategy that starts from all
+    pushes, sweeps  rounds of work-lists, and iterations and sweeps: together the iterations
+    steps           the first TRACED_STEPS
+    """
+
+    affected: int
+    pushes: int
+    sweeps: int
+    steps: tuple[TraceStep, ...]
+
+    @classmethod
+    def of(cls, affected: int, steps: list[TraceStep]) -> Trace:
+        rounds = {"push": 0, "other": 0}
+        for step in steps:
+            rounds["push" if step.kind == "push" else "other"] += step.rounds
+        return cls(affected, rounds["push"], rounds["other"], tuple(steps[:TRACED_STEPS]))
