@@ -242,8 +242,8 @@ def _is_meant(query: WatchedQuery) -> bool:
 
 @dataclass(eq=False, slots=True)
 class QueryRequest(PendingQuery[QueryResponse]):
-    """Queries that are answered once, from a body. One has no ranks if all its seeds are ignored, or
-    if it is among no vertices.
+    """Queries that are answered once, from a body. One whose seeds are all ignored has no ranks, nor
+    has one that is among no vertices.
     """
 
     def by_ids(
