@@ -242,8 +242,8 @@ def _is_meant(query: WatchedQuery) -> bool:
 
 @dataclass(eq=False, slots=True)
 class QueryRequest(PendingQuery[QueryResponse]):
-    """Queries that are answered once, from a body. One whose seeds are all ignored has no ranks, nor
-    has one that is among no vertices.
+    """Queries that are answered once, from a body. There are no ranks for one whose seeds are all
+    ignored, or that is among no vertices.
     """
 
     def by_ids(
