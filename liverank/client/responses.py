@@ -333,6 +333,8 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
     target_error  None: the graph's
     unknown       `ignore`: unknown seeds are left out, and named in the answer; must be `error`
                   for a query to watch
+    damping       None: the graph's; this and `among` are not for a query to watch
+    among         keys, or the name of a set: only these vertices are in the answer; None: all
     """
 
     seeds: dict[Key, float]
@@ -341,6 +343,8 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
     target_error: float | None = None
     target: Target = "error"
     unknown: Unknown = "error"
+    damping: float | None = None
+    among: str | list[Key] | None = None
 
 
 class PersonalizedAnswer(_Places, msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpu import Capture, Engine, Snapshot
 from service.errors import StorageFailed
-from service.pipeline.vertex_sets import Members
+from service.queries.model import Members
 from service.queries.view import View
 from service.storage.checkpoint import Checkpoint
 from service.vertex_keys import KeyCapture, KeyKind, KeyTable

@@ -310,6 +310,7 @@ class Pipeline:
             newest=ranking.newest,
             keep=ranking.watch,
             closing=lambda: self._queue.closed is not None,
+            sets=lambda: keyed.sets.members,
         )
 
         def capture() -> Captured:

@@ -27,8 +27,8 @@ from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import StageSeconds
 from service.pipeline.ranking import RECOVERY
 from service.pipeline.receipts import AppliedBatch
-from service.pipeline.vertex_sets import Members
 from service.problems import encode_problem, problem_of
+from service.queries.model import Members
 from service.queries.view import View
 from service.storage import checkpoint as checkpoints
 from service.storage import journal as journal_file

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from service.errors import UnknownSet, UnknownVertex
 from service.formats.columns import SetChange
-
-Members = Mapping[str, NDArray[np.int64]]
-"""The ids of each set's vertices by its name, ascending. Never changed, only replaced."""
+from service.queries.model import Members
 
 
 class VertexSets:

@@ -6,7 +6,7 @@ A query has three shapes: by keys (here), by ids (gpu.PersonalizedQuery), and ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -15,13 +15,20 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from gpu import METHODS, TARGETS, InvalidValue, Personalized, PersonalizedQuery
-from service.errors import NotAnsweredInTime, UnknownVertex
+from service.errors import NotAnsweredInTime, UnknownSet, UnknownVertex
+from service.formats.values import key_column
 from service.vertex_keys import ARROW_TYPES, KeyTable, key_from_text
 
 Answer = TypeVar("Answer")
+
+Members = Mapping[str, NDArray[np.int64]]
+"""The ids of each set's vertices by its name, ascending. Never changed, only replaced."""
+
+NO_SETS: Members = {}
 
 MAX_K = 100_000
 
@@ -61,7 +68,14 @@ class WatchedQuery(BaseModel):
         json_schema_extra=L1_ERROR,
     )
 
-    def by_ids(self, graph: str, keys: KeyTable, vertices: int, field: str) -> PersonalizedQuery:
+    def by_ids(
+        self,
+        graph: str,
+        keys: KeyTable,
+        vertices: int,
+        field: str,
+        sets: Members = NO_SETS,  # noqa: ARG002
+    ) -> PersonalizedQuery:
         """The query by ids. Raises UnknownVertex and InvalidValue, which name the seeds `field`."""
         if not self.seeds:
             raise InvalidValue(field, {}, "at least one vertex with its weight")
@@ -96,9 +110,45 @@ class KeyedQuery(WatchedQuery):
         default="error",
         description="`ignore`: a seed that is no vertex is left out, and named in the answer",
     )
+    damping: float | None = Field(
+        default=None,
+        description="the graph's if omitted",
+        json_schema_extra={"exclusiveMinimum": 0, "exclusiveMaximum": 1},
+    )
+    among: str | list[str | int] | None = Field(
+        default=None,
+        description="keys, or the name of a set: only these vertices are in the answer, with their "
+        "ranks in the whole graph. `unknown` is for keys too",
+    )
 
-    def by_ids(self, graph: str, keys: KeyTable, vertices: int, field: str) -> PersonalizedQuery:
-        return replace(super().by_ids(graph, keys, vertices, field), target=self.target)
+    def by_ids(
+        self,
+        graph: str,
+        keys: KeyTable,
+        vertices: int,
+        field: str,
+        sets: Members = NO_SETS,
+    ) -> PersonalizedQuery:
+        query = super().by_ids(graph, keys, vertices, field, sets)
+        among = self._among(graph, keys, vertices, f"{field.removesuffix('seeds')}among", sets)
+        return replace(query, target=self.target, damping=self.damping, among=among)
+
+    def _among(
+        self, graph: str, keys: KeyTable, vertices: int, field: str, sets: Members
+    ) -> NDArray[np.int64] | None:
+        """Raises UnknownSet, UnknownVertex, FormatError."""
+        if self.among is None:
+            return None
+        if isinstance(self.among, str):
+            if self.among not in sets:
+                raise UnknownSet(graph, self.among, field)
+            return sets[self.among]
+        ids = keys.lookup(key_column(self.among, keys.kind, field))
+        known = (ids >= 0) & (ids < vertices)
+        if self.unknown == "error" and not known.all():
+            index = int(np.flatnonzero(~known)[0])
+            raise UnknownVertex(graph, self.among[index], field, index)
+        return np.unique(ids[known])
 
     def known(self, keys: KeyTable, vertices: int) -> tuple[WatchedQuery, list[Any]]:
         if self.unknown == "error" or not self.seeds:
@@ -131,13 +181,16 @@ class PendingQuery(Generic[Answer]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the seeds."""
-        return sum(len(seed) + 8 for query in self.queries for seed in query.seeds)
+        """Bytes of the seeds, and about those of `among`."""
+        seeds = sum(len(seed) + 8 for query in self.queries for seed in query.seeds)
+        return seeds + sum(16 * len(getattr(query, "among", None) or ()) for query in self.queries)
 
-    def by_ids(self, graph: str, keys: KeyTable, vertices: int) -> list[PersonalizedQuery]:
-        """The queries to solve, by ids. Raises UnknownVertex, InvalidValue."""
+    def by_ids(
+        self, graph: str, keys: KeyTable, vertices: int, sets: Members
+    ) -> list[PersonalizedQuery]:
+        """The queries to solve, by ids. Raises UnknownVertex, UnknownSet, InvalidValue."""
         return [
-            query.by_ids(graph, keys, vertices, f"{self.prefix(index)}seeds")
+            query.by_ids(graph, keys, vertices, f"{self.prefix(index)}seeds", sets)
             for index, query in enumerate(self.queries)
         ]
 
@@ -182,18 +235,31 @@ class QueryResponse:
     ignored: list[list[Any]]
 
 
+def _is_meant(query: WatchedQuery) -> bool:
+    """Whether the query is among vertices that may be none: a set, or keys that may be unknown."""
+    return isinstance(query, KeyedQuery) and query.among != []
+
+
 @dataclass(eq=False, slots=True)
 class QueryRequest(PendingQuery[QueryResponse]):
-    """Queries that are answered once, from a body. One whose seeds are all ignored has no ranks."""
+    """Queries that are answered once, from a body. There are no ranks for one whose seeds are all
+    ignored, or that is among no vertices.
+    """
 
-    def by_ids(self, graph: str, keys: KeyTable, vertices: int) -> list[PersonalizedQuery]:
+    def by_ids(
+        self, graph: str, keys: KeyTable, vertices: int, sets: Members
+    ) -> list[PersonalizedQuery]:
         by_ids = []
         for index, query in enumerate(self.queries):
             known, ignored = query.known(keys, vertices)
             self.ignored.append(ignored)
-            if known.seeds or not ignored:
-                self.solved.append(index)
-                by_ids.append(known.by_ids(graph, keys, vertices, f"{self.prefix(index)}seeds"))
+            if ignored and not known.seeds:
+                continue
+            by_id = known.by_ids(graph, keys, vertices, f"{self.prefix(index)}seeds", sets)
+            if by_id.among is not None and not len(by_id.among) and _is_meant(query):
+                continue
+            self.solved.append(index)
+            by_ids.append(by_id)
         return by_ids
 
     def arranged(self, answers: list[Personalized]) -> list[Personalized]:
@@ -212,5 +278,7 @@ class QueryRequest(PendingQuery[QueryResponse]):
 class VertexQueryRequest(PendingQuery[QueryResponse]):
     """A query that is answered once, for the vertex in a path."""
 
-    def by_ids(self, graph: str, keys: KeyTable, vertices: int) -> list[PersonalizedQuery]:
-        return [self.queries[0].by_ids(graph, keys, vertices, "vertex")]
+    def by_ids(
+        self, graph: str, keys: KeyTable, vertices: int, sets: Members
+    ) -> list[PersonalizedQuery]:
+        return [self.queries[0].by_ids(graph, keys, vertices, "vertex", sets)]

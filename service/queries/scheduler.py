@@ -29,7 +29,7 @@ from gpu import (
     QueryBatch,
     Registration,
 )
-from service.queries.model import PendingQuery, QueryResponse
+from service.queries.model import Members, PendingQuery, QueryResponse
 from service.queries.view import View
 from service.vertex_keys import KeyTable
 
@@ -127,10 +127,12 @@ class QueryScheduler:
         newest: Callable[[], tuple[int, int]],
         keep: Callable[[WatchRequest, Registration], tuple[bool, View]],
         closing: Callable[[], bool],
+        sets: Callable[[], Members],
     ) -> None:
         """newest  the version and the revision of an answer
         keep     stores a watched query that is solved
         closing  whether the graph is being closed, so that no solve is completed any more
+        sets     the named sets of vertices
         """
         self._graph = graph
         self._queue = queue
@@ -139,6 +141,7 @@ class QueryScheduler:
         self._newest = newest
         self._keep = keep
         self._closing = closing
+        self._sets = sets
         self._running: deque[_Solve | _FirstSolve] = deque()
         self._expected = 0
 
@@ -225,7 +228,7 @@ class QueryScheduler:
     def _by_ids(
         self, request: PendingQuery[QueryResponse] | WatchRequest
     ) -> list[PersonalizedQuery]:
-        return request.by_ids(self._graph, self._keys, self._engine.vertices)
+        return request.by_ids(self._graph, self._keys, self._engine.vertices, self._sets())
 
     def _step(self) -> None:
         solve = self._running[0]

@@ -32,7 +32,7 @@ ARGUMENTS: dict[str, Any] = {
     "edges": [("a", "b")],
     "insert": [("a", "b")],
     "delete": [("a", "b")],
-    "queries": [PersonalizedQuery({"a": 1.0}, 3, "push", 0.1, "settled-top-k", "ignore")],
+    "queries": [PersonalizedQuery({"a": 1.0}, 3, "push", 0.1, "settled-top-k", "ignore", 0.5, "s")],
     "query": PersonalizedQuery({"a": 1.0}, 3, "push", 0.1),
     "damping": 0.5,
     "dangling": "self-loop",
@@ -248,7 +248,7 @@ def test_the_choices_are_those_of_the_api(literal: Any, place: tuple[str, str]) 
 
 def test_defaults_of_a_query_are_those_of_the_api() -> None:
     assert msgspec.json.encode(PersonalizedQuery({"a": 1.0})) == b'{"seeds":{"a":1.0}}'
-    for name in ("k", "method", "target_error", "target", "unknown"):
+    for name in ("k", "method", "target_error", "target", "unknown", "damping", "among"):
         declared = SCHEMAS["KeyedQuery"]["properties"][name].get("default")
         assert getattr(PersonalizedQuery({"a": 1.0}), name) == declared
 

@@ -403,3 +403,66 @@ def test_the_rank_of_one_vertex_of_a_watched_query(server: Server) -> None:
         assert answer.json() == {**place, **expected}
     for url in ("watched/w/ranks/e", "watched/w/ranks/nobody", "watched/none/ranks/a"):
         assert server.http.get(f"{path}/{url}").status_code == 404
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_queries_with_a_damping_of_their_own_among_some_vertices(
+    server: Server, weighted: bool
+) -> None:
+    path = server.new_graph(weighted=weighted, directed=False, target_error=1e-9)
+    random = np.random.default_rng(7)
+    rows = [
+        (f"v{one}", f"v{two}", float(weight))
+        for one, two, weight in random.integers(1, 80, (400, 3)).tolist()
+    ]
+    graph = nx.Graph()
+    graph.add_weighted_edges_from(rows)
+    insert = [row if weighted else row[:2] for row in rows]
+    server.http.post(f"{path}/batches", json={"insert": insert}).raise_for_status()
+    chosen = ["v3", "v5", "v7", "v11", "v13"]
+    server.http.put(f"{path}/sets/chosen", json={"vertices": chosen}).raise_for_status()
+    server.http.put(f"{path}/sets/empty", json={"vertices": []}).raise_for_status()
+    seeds = {"v1": 2.0, "v2": 1.0}
+    exact = nx.pagerank(
+        graph,
+        alpha=0.5,
+        personalization=seeds,
+        weight="weight" if weighted else None,
+        tol=1e-12,
+        max_iter=1000,
+    )
+    expected = sorted(((exact[key], key) for key in chosen), reverse=True)
+    query = {"seeds": seeds, "damping": 0.5, "k": 3}
+    many = [*chosen, "nobody", "v3"]
+    response = server.http.post(
+        f"{path}/personalized",
+        json={
+            "queries": [
+                {**query, "among": "chosen"},
+                {**query, "among": chosen},
+                {**query, "among": many, "unknown": "ignore"},
+                {**query, "among": "empty"},
+                {**query, "among": ["nobody"], "unknown": "ignore"},
+            ]
+        },
+    )
+    assert response.status_code == 200, response.text
+    answers = response.json()["answers"]
+    for answer in answers[:3]:
+        assert [place["vertex"] for place in answer["ranks"]] == [key for _, key in expected[:3]]
+        for place in answer["ranks"]:
+            assert place["rank"] == pytest.approx(exact[place["vertex"]], abs=1e-7)
+        assert answer["settled"] <= 3
+    assert [answer["ranks"] for answer in answers[3:]] == [[], []]
+    for changes, status, field in (
+        ({"among": "none"}, 404, "queries[0].among"),
+        ({"among": many}, 404, "queries[0].among"),
+        ({"among": ["v3", ""]}, 422, "queries[0].among"),
+        ({"among": []}, 422, "queries[0].among"),
+        ({"damping": 1.0}, 422, "queries[0].damping"),
+        ({"damping": "0.5"}, 422, "queries.damping"),
+    ):
+        refused = server.http.post(
+            f"{path}/personalized", json={"queries": [{**query, **changes}]}
+        ).json()
+        assert (refused["status"], refused["field"]) == (status, field)

@@ -45,6 +45,7 @@ class Graph:
             lambda: (self.version, 0),
             self._keep,
             lambda: self.closing,
+            dict,
         )
         self.batch(3000)
 
