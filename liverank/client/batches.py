@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from liverank.client.call import JSON, Call, T, decoder, given, json_body, path_of
-from liverank.client.responses import Key, Pair, Strategy
+from liverank.client.responses import Key, Pair, Rank, Strategy
 from liverank.edges import EdgeColumns, read_edges
 from liverank.errors import InvalidInput
 
@@ -44,13 +44,14 @@ def batch_call(
     wait: str,
     key: str | None,
     result: type[T],
+    rank: Rank = "now",
 ) -> Call[T]:
     """Sends the batch; `wait` is `ranked` or `durable`."""
     body, content_type = batch_body(batch, source, target)
     return Call(
         method="POST",
         path=path_of("graphs", graph, "batches"),
-        query=given(wait=wait, strategy=batch.strategy),
+        query=given(wait=wait, rank=None if rank == "now" else rank, strategy=batch.strategy),
         body=body,
         headers={"Content-Type": content_type, "Idempotency-Key": key or new_key()},
         parse=decoder(result),

@@ -21,12 +21,11 @@ from liverank.client.call import (
     path_of,
     read,
     write,
-    yes,
 )
 from liverank.client.graph_calls import GraphCalls
+from liverank.client.operation_calls import OperationCalls
 from liverank.client.responses import (
     Accepted,
-    ApiKeyInfo,
     ChangeEvent,
     CheckpointTaken,
     Dangling,
@@ -34,16 +33,15 @@ from liverank.client.responses import (
     Key,
     KeyKind,
     Method,
-    NewApiKey,
     Outcome,
     Pending,
     PersonalizedAnswers,
     PersonalizedQuery,
     PersonalizedRanks,
+    Rank,
     RankList,
     Receipt,
     Rejected,
-    Scope,
     Storage,
     Strategy,
     Target,
@@ -56,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Calls(GraphCalls):
+class Calls(GraphCalls, OperationCalls):
     """Every call raises ServerError if the server refuses, and ServerUnreachable if it does not
     respond. Reads, and batches, which have idempotency keys, are retried first.
 
@@ -152,11 +150,14 @@ class Calls(GraphCalls):
         source: str | None = None,
         target: str | None = None,
         strategy: Strategy | None = None,
+        rank: Rank = "now",
         key: str | None = None,
     ) -> Call[Accepted]:
-        """Like `send`, but returns once the batch is on disk. `batch` has the receipt later."""
+        """Like `send`, but returns once the batch is on disk. `batch` has the receipt later. With
+        `rank="later"`, the next batch without it ranks this one too.
+        """
         batch = Batch(insert, delete, vertices, strategy)
-        return batch_call(graph, batch, source, target, "durable", key, Accepted)
+        return batch_call(graph, batch, source, target, "durable", key, Accepted, rank)
 
     @operation
     def insert(
@@ -357,41 +358,6 @@ class Calls(GraphCalls):
         """Removes a watched query."""
         path = path_of("graphs", graph, "watched", name)
         return Call(method="DELETE", path=path, parse=nothing)
-
-    # API keys and operations
-
-    @operation
-    def keys(self) -> Call[list[ApiKeyInfo]]:
-        """All API keys, without their texts."""
-        return read("/keys", member("keys", list[ApiKeyInfo]))
-
-    @operation
-    def create_key(
-        self, name: str, scope: Scope, graphs: Sequence[str] | None = None
-    ) -> Call[NewApiKey]:
-        """Creates an API key for the graphs (None: all); its text, `key`, is shown only now."""
-        body = {"name": name, "scope": scope, "graphs": graphs}
-        return write("POST", "/keys", body, NewApiKey)
-
-    @operation
-    def revoke_key(self, identity: str) -> Call[None]:
-        """Removes the API key with this id."""
-        return Call(method="DELETE", path=path_of("keys", identity), parse=nothing)
-
-    @operation
-    def alive(self) -> Call[bool]:
-        """Whether the server's process responds; one attempt, and no error."""
-        return Call(method="GET", path="/livez", parse=yes, otherwise=False)
-
-    @operation
-    def ready(self) -> Call[bool]:
-        """Whether the server is ready; one attempt, and no error."""
-        return Call(method="GET", path="/readyz", parse=yes, otherwise=False)
-
-    @operation
-    def metrics(self) -> Call[str]:
-        """Counters and gauges in the text format of Prometheus."""
-        return read("/metrics", bytes.decode)
 
 
 def _outcome(body: bytes) -> Outcome:

@@ -33,6 +33,7 @@ Storage = Literal["float64", "float32"]
 KeyKind = Literal["string", "integer"]
 Method = Literal["hybrid", "push", "pull"]
 Target = Literal["error", "settled-top-k"]
+Rank = Literal["now", "later"]
 Direction = Literal["out", "in"]
 Scope = Literal["read", "write", "admin"]
 

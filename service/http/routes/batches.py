@@ -53,10 +53,11 @@ def _decode(
     kind: KeyKind,
     strategy: str,
     key: str | None,
+    rank_later: bool,
 ) -> Batch:
     columns = decode_batch(content_type, body, kind, settings.max_body_bytes)
     check_size(columns, settings.max_batch_edges, settings.max_key_bytes)
-    return Batch.of(columns, body, strategy, key)
+    return Batch.of(columns, body, strategy, key, rank_later)
 
 
 @router.post(
@@ -73,6 +74,10 @@ async def send_batch(
     graph: OpenGraph,
     strategy: Strategy = None,
     wait: Annotated[Literal["ranked", "durable"], Query(description="when to respond")] = "ranked",
+    rank: Annotated[
+        Literal["now", "later"],
+        Query(description="later: only apply it, and respond as for wait=durable"),
+    ] = "now",
     idempotency_key: Annotated[
         str | None,
         Header(
@@ -96,6 +101,7 @@ async def send_batch(
         graph.options.keys,
         chosen,
         idempotency_key,
+        rank == "later",
     )
     if len(body) <= SMALL_BODY:
         batch = decode()
@@ -107,7 +113,7 @@ async def send_batch(
     del body, decode  # not needed while the batch waits
     release_body(request)
     loop = asyncio.get_running_loop()
-    if wait == "durable":
+    if wait == "durable" or rank == "later":
         durable: asyncio.Future[int] = loop.create_future()
         graph.pipeline.submit(batch, durable=durable)
         return json_response({"version": await durable, "status": "durable"}, 202)
