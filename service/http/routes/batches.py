@@ -67,7 +67,7 @@ def _decode(
         202: {"model": Durable, "description": "Committed; ranks follow"},
         **problems(404, 408, 413, 415, 422, 429, 500, 507),
     },
-    openapi_extra=body_of(BatchRequest),
+    openapi_extra=body_of(BatchRequest, edges=True),
 )
 async def send_batch(
     request: Request,
