@@ -75,7 +75,7 @@ def test_a_python_client_is_generated_without_a_warning(document: Path) -> None:
     folder = document.parent
     run(sys.executable, "-m", "venv", "generator", cwd=folder)
     installed(run("generator/bin/pip", "install", "--quiet", GENERATOR, cwd=folder))
-    overrides = {kind: "application/octet-stream" for kind in EXPORTED}
+    overrides = dict.fromkeys(EXPORTED, "application/octet-stream")
     config = folder / "config.json"
     config.write_text(json.dumps({"post_hooks": [], "content_type_overrides": overrides}))
     done = run(
