@@ -84,7 +84,7 @@ def test_a_python_client_is_generated_without_a_warning(document: Path) -> None:
         cwd=folder,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines() == [f"Generating {folder / 'generated'}"]
+    assert done.stdout == "Generating generated\n"
     made = {path.stem for path in folder.glob("generated/liverank_client/api/*/*.py")}
     assert made - {"__init__"} == set(CALLS)
     assert compileall.compile_dir(folder / "generated", quiet=1)
