@@ -49,6 +49,19 @@ def personalized_http(document: Record) -> str:
     return "\n".join(lines) + "\n"
 
 
+def load(document: Record) -> str:
+    """Loads of a file, a row for each kind of keys and each checkout."""
+    figures = document["figures"]
+    lines = heading("| keys | checkout | s | processor s | edges/s |")
+    lines += [
+        f"| {kind} | {name} | {', '.join(map(str, row['seconds']))}"
+        f" | {', '.join(map(str, row['cpu_seconds']))} | {row['edges_per_second']:,} |"
+        for kind in ("integer", "string")
+        for name, row in figures[kind].items()
+    ]
+    return f"{figures['edges']:,} edges.\n\n" + "\n".join(lines)
+
+
 def overload(document: Record) -> str:
     """Reads, batches and memory without writers, beside a stream, and under overload."""
     figures = document["figures"]

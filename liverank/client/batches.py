@@ -28,6 +28,7 @@ from liverank.client.responses import (
     Outcome,
     Pair,
     Pending,
+    Rank,
     Receipt,
     Rejected,
     Strategy,
@@ -77,6 +78,7 @@ def batch_call(
     wait: str,
     key: str | None,
     result: type[T],
+    rank: Rank = "now",
 ) -> Call[T]:
     """Sends the batch; `wait` is `ranked` or `durable`."""
     body, content_type = batch_body(batch, columns)
@@ -85,6 +87,7 @@ def batch_call(
         path=path_of("graphs", graph, "batches"),
         query=given(
             wait=wait,
+            rank=None if rank == "now" else rank,
             strategy=batch.strategy,
             on_conflict=batch.on_conflict,
             form=batch.form,
@@ -205,11 +208,15 @@ class BatchCalls:
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
+        rank: Rank = "now",
         key: str | None = None,
     ) -> Call[Accepted]:
-        """Like `send`, but returns once the batch is on disk. `batch` has the receipt later."""
+        """Like `send`, but returns once the batch is on disk. `batch` has the receipt later. With
+        `rank="later"`, the next batch without it ranks this one too.
+        """
         batch = Batch(insert, delete, vertices, strategy, on_conflict, form, trace, sets or {})
-        return batch_call(graph, batch, Columns(source, target, weight), "durable", key, Accepted)
+        columns = Columns(source, target, weight)
+        return batch_call(graph, batch, columns, "durable", key, Accepted, rank)
 
     @operation
     def insert(

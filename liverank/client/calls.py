@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,12 +20,11 @@ from liverank.client.call import (
     path_of,
     read,
     write,
-    yes,
 )
 from liverank.client.graph_calls import GraphCalls
+from liverank.client.operation_calls import OperationCalls
 from liverank.client.queries import QueryCalls
 from liverank.client.responses import (
-    ApiKeyInfo,
     ChangeEvent,
     CheckpointTaken,
     Dangling,
@@ -34,9 +32,7 @@ from liverank.client.responses import (
     GraphInfo,
     Key,
     KeyKind,
-    NewApiKey,
     RankList,
-    Scope,
     Storage,
     Strategy,
     TopRanks,
@@ -47,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Calls(BatchCalls, GraphCalls, QueryCalls):
+class Calls(BatchCalls, GraphCalls, QueryCalls, OperationCalls):
     """Every call raises ServerError if the server refuses, and ServerUnreachable if it does not
     respond. Reads, and batches, which have idempotency keys, are retried first.
 
@@ -206,38 +202,3 @@ class Calls(BatchCalls, GraphCalls, QueryCalls):
             parse=msgspec.json.Decoder(ChangeEvent).decode,
             repeatable=True,
         )
-
-    # API keys and operations
-
-    @operation
-    def keys(self) -> Call[list[ApiKeyInfo]]:
-        """All API keys, without their texts."""
-        return read("/keys", member("keys", list[ApiKeyInfo]))
-
-    @operation
-    def create_key(
-        self, name: str, scope: Scope, graphs: Sequence[str] | None = None
-    ) -> Call[NewApiKey]:
-        """Creates an API key for the graphs (None: all); its text, `key`, is shown only now."""
-        body = {"name": name, "scope": scope, "graphs": graphs}
-        return write("POST", "/keys", body, NewApiKey)
-
-    @operation
-    def revoke_key(self, identity: str) -> Call[None]:
-        """Removes the API key with this id."""
-        return Call(method="DELETE", path=path_of("keys", identity), parse=nothing)
-
-    @operation
-    def alive(self) -> Call[bool]:
-        """Whether the server's process responds; one attempt, and no error."""
-        return Call(method="GET", path="/livez", parse=yes, otherwise=False)
-
-    @operation
-    def ready(self) -> Call[bool]:
-        """Whether the server is ready; one attempt, and no error."""
-        return Call(method="GET", path="/readyz", parse=yes, otherwise=False)
-
-    @operation
-    def metrics(self) -> Call[str]:
-        """Counters and gauges in the text format of Prometheus."""
-        return read("/metrics", bytes.decode)

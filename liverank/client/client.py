@@ -30,7 +30,7 @@ from liverank.client.connection import (
 )
 from liverank.client.events import TIMEOUT, Position
 from liverank.client.exports import AsyncExport, Export
-from liverank.client.responses import Accepted, Outcome, Receipt, Rejected
+from liverank.client.responses import Accepted, Outcome, Rank, Receipt, Rejected
 from liverank.edges import Columns
 from liverank.errors import InvalidInput, ServerError, ServerUnreachable
 
@@ -130,8 +130,8 @@ class Client(Synchronous, Calls):
         weight: str | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
-        """Sends batches one after the other, each as the iterator yields it, and waits only for the
-        ranks of the last, which are those of all; returns the receipts of all.
+        """Sends batches one after the other, each as the iterator yields it. Only the last is
+        ranked, which ranks all; returns the receipts of all.
 
         batches  each a Batch, or edges to insert as `insert` takes them
         key      the start of their idempotency keys: a stream that is sent again with it is
@@ -297,7 +297,7 @@ class _Stream:
 
     def accepted(self) -> Call[Accepted]:
         """Sends the batch that waits, which is not the last."""
-        return self._call("durable", Accepted)
+        return self._call("durable", Accepted, "later")
 
     def last(self) -> Call[Receipt]:
         """Sends the batch that waits, which is the last. Raises InvalidInput if there is none."""
@@ -305,10 +305,10 @@ class _Stream:
             raise InvalidInput("batches", "expected at least one batch, got none")
         return self._call("ranked", Receipt)
 
-    def _call(self, wait: str, result: type[T]) -> Call[T]:
+    def _call(self, wait: str, result: type[T], rank: Rank = "now") -> Call[T]:
         assert self._batch is not None
         key = f"{self._key}-{self._number}"
-        return batch_call(self._graph, self._batch, self._columns, wait, key, result)
+        return batch_call(self._graph, self._batch, self._columns, wait, key, result, rank)
 
 
 async def _iterated(batches: Any) -> AsyncIterator[Any]:

@@ -19,11 +19,8 @@ from service.formats.edge_list import EdgeList
 if TYPE_CHECKING:
     from service.vertex_keys import KeyKind
 
-LOAD_BATCH_EDGES = 200_000
-"""Far below the server's body limit, but enough for fixed costs not to matter."""
-
-LOAD_STRATEGY: Strategy = "dynamic-frontier-prune"
-"""For all batches of a load but the last, whose ranks replace theirs."""
+LOAD_BATCH_EDGES = 1_000_000
+"""16 MB of integer keys: below the server's limits, but enough for fixed costs not to matter."""
 
 WEIGHT = "weight"
 """The column of weights in batches."""
@@ -248,18 +245,18 @@ def load(
     """Sends the whole list; returns the receipt of the last batch, whose ranks are for all of it,
     and the counts of all batches.
 
-    All other batches wait only for the journal. `sent` is called with the number of edges of each
-    batch when the next one is to be sent. Raises ServerError if a batch is rejected.
+    All other batches are only applied, each while the next one is sent. `sent` is called with the
+    number of edges of each batch when the next one is to be sent. Raises ServerError if a batch is
+    rejected.
     """
 
     def batches() -> Iterator[Batch]:
         names = edges.vertices if edges.vertices is not None else edges.sources[:0]
         for start in range(0, len(names), LOAD_BATCH_EDGES):
-            yield Batch(vertices=names[start : start + LOAD_BATCH_EDGES], strategy=LOAD_STRATEGY)
+            yield Batch(vertices=names[start : start + LOAD_BATCH_EDGES])
         for start in range(0, len(edges), LOAD_BATCH_EDGES):
             part = window(edges, start, start + LOAD_BATCH_EDGES)
-            is_last = start + LOAD_BATCH_EDGES >= len(edges)
-            yield batch_of(part, None if is_last else LOAD_STRATEGY)
+            yield batch_of(part, None)
             sent(len(part))
 
     receipts = client.send_all(graph, batches(), weight=None if edges.weights is None else WEIGHT)

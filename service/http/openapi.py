@@ -1,5 +1,6 @@
 """The OpenAPI document: adds what FastAPI cannot see, because endpoints read their bodies
-themselves and respond with problem documents.
+themselves and respond with problem documents. An operation id is the name of its endpoint, since
+client generators make names of them.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from service.formats.media_types import CSV, EXPORTED, NDJSON
+from service.formats.media_types import CSV, EXPORTED, JSON, NDJSON
 from service.http.access import REQUIRED_SCOPE
 from service.http.schemas import (
     ApiKeyRequest,
@@ -64,19 +66,29 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """The JSON body of an endpoint that reads the request itself."""
+def body_of(
+    model: type[BaseModel], *, required: bool = True, edges: bool = False
+) -> dict[str, Any]:
+    """The JSON body of an endpoint that reads the request itself.
+
+    edges  whether it may also be in the other formats of edges
+    """
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {
-        "requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}
-    }
+    content: dict[str, Any] = {JSON: {"schema": schema}}
+    if edges:
+        content |= {kind: {"schema": _raw(kind)} for kind in EXPORTED}
+    return {"requestBody": {"required": required, "content": content}}
+
+
+def _raw(media_type: str) -> dict[str, str]:
+    """The schema of a body that is no JSON."""
+    is_text = media_type in (CSV, NDJSON)
+    return {"type": "string"} if is_text else {"type": "string", "format": "binary"}
 
 
 def exported() -> dict[int | str, dict[str, Any]]:
     """The response of an export."""
-    binary = {"schema": {"type": "string", "format": "binary"}}
-    text = {"schema": {"type": "string"}}
-    content = {kind: text if kind in (CSV, NDJSON) else binary for kind in EXPORTED}
+    content = {kind: {"schema": _raw(kind)} for kind in EXPORTED}
     return {200: {"description": "The table, as the header Accept asks", "content": content}}
 
 
@@ -92,8 +104,15 @@ def openapi_of(app: FastAPI) -> dict[str, Any]:
         )
         schema["components"]["schemas"].update(definitions["$defs"])
         schema["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        names = {
+            (method, route.path_format): route.name
+            for route in app.routes
+            if isinstance(route, APIRoute)
+            for method in route.methods or ()
+        }
         for path, calls in schema["paths"].items():
             for method, call in calls.items():
+                call["operationId"] = names[method.upper(), path]
                 scope = REQUIRED_SCOPE[f"{method.upper()} {path}"]
                 if scope is not None:
                     call["security"] = [{"key": []}]

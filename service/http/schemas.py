@@ -34,8 +34,15 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+def _like(example: dict[str, Any]) -> ConfigDict:
+    """The configuration of a body with an example."""
+    return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [example]})
+
+
 class GraphRequest(_Body):
     """Options of a graph. Omitted ones have their defaults, and are not compared later."""
+
+    model_config = _like({"target_error": 1e-8, "keys": "integer"})
 
     damping: float = Field(
         0.85,
@@ -116,6 +123,8 @@ class CheckpointTaken(_Body):
 class ApiKeyRequest(_Body):
     """An API key to create. The first one must have scope admin, for all graphs."""
 
+    model_config = _like({"name": "dashboard", "scope": "read", "graphs": ["papers"]})
+
     name: str = Field(
         description="its purpose; 1 to 100 printable characters",
         json_schema_extra={"minLength": 1, "maxLength": 100},
@@ -153,6 +162,10 @@ class SetRequest(_Body):
 
 class BatchRequest(_Body):
     """Deletions are applied first. Keys are strings or integers, as the graph's options say."""
+
+    model_config = _like(
+        {"insert": [["ada", "grace"], ["alan", "grace"]], "delete": [], "vertices": ["edsger"]}
+    )
 
     insert: list[tuple[Key, Key] | tuple[Key, Key, Weight]] = Field(
         [],
@@ -258,6 +271,8 @@ class Rejected(_Body):
 
 
 class VerticesRequest(_Body):
+    model_config = _like({"vertices": ["ada", "grace"]})
+
     vertices: list[Key] = Field([], description="in the order of the ranks in the response")
 
 
@@ -313,6 +328,8 @@ class SubgraphAnswer(_Body):
 
 class PersonalizedRequest(_Body):
     """Queries that share passes over the graph."""
+
+    model_config = _like({"queries": [{"seeds": {"ada": 2.0, "alan": 1.0}, "k": 5}]})
 
     queries: list[KeyedQuery] = Field(min_length=1, max_length=MAX_QUERIES)
 

@@ -21,22 +21,31 @@ from service.storage.layout import Record
 class Batch:
     """A batch as the journal stores it, and as columns of keys. The journal keeps the strategy
     alone: after a restart batches are ranked together, by ``auto``.
+
+    rank_later  whether it is only to be applied: it is ranked with a later batch
     """
 
     record: Record
     columns: EdgeColumns
     solve: Solve
+    rank_later: bool = False
 
     @classmethod
     def of(
-        cls, columns: EdgeColumns, body: bytes, solve: Solve, idempotency_key: str | None = None
+        cls,
+        columns: EdgeColumns,
+        body: bytes,
+        solve: Solve,
+        idempotency_key: str | None = None,
+        rank_later: bool = False,
     ) -> Batch:
         """The batch of a request; the time grows with `body`. Raises BodyTooLarge."""
         payload = encode_batch(columns)
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise BodyTooLarge(MAX_PAYLOAD_BYTES)
         digest = hashlib.sha256(body).digest()
-        return cls(Record(payload, solve.strategy, idempotency_key, digest), columns, solve)
+        record = Record(payload, solve.strategy, idempotency_key, digest)
+        return cls(record, columns, solve, rank_later)
 
     @property
     def nbytes(self) -> int:
@@ -90,6 +99,17 @@ class PendingBatch:
             self._end()
         for follower in self.followers:
             follower.fail(error, completions)
+
+    @property
+    def rank_later(self) -> bool:
+        """Whether nobody waits for its ranks, nor asks for them."""
+        return self.batch.rank_later and all(one.rank_later for one in self.followers)
+
+    def end(self) -> None:
+        """It is ranked later; nobody waits."""
+        self._end()
+        for follower in self.followers:
+            follower.end()
 
     def _end(self) -> None:
         self.ended = True

@@ -89,6 +89,7 @@ class Checkpointer:
         self._newest = newest
         self._grown = journal.bytes_after(newest.version if newest else 0)
         self._changed_at: float | None = None
+        self._expects_more = False
         self._not_before = 0.0
         self._requested: list[Future[TakenCheckpoint]] = []
         self._closed: Exception | None = None
@@ -98,10 +99,15 @@ class Checkpointer:
         )
         self._thread.start()
 
-    def journal_grew(self, size: int) -> None:
-        """Notes that `size` bytes were added to the journal."""
+    def journal_grew(self, size: int, rank_later: bool = False) -> None:
+        """Notes that `size` bytes were added to the journal.
+
+        rank_later  whether more batches are expected before they are ranked, which a checkpoint
+                    would do: then only time counts
+        """
         with self._wake:
             self._grown += size
+            self._expects_more = rank_later
             if self._changed_at is None:
                 self._changed_at = time.monotonic()
             self._wake.notify()
@@ -151,7 +157,8 @@ class Checkpointer:
         if self._changed_at is None:
             return None
         enough = max(self._limits.bytes, self._newest.nbytes if self._newest else 0)
-        delay = 0.0 if self._grown >= enough else self._limits.seconds
+        is_due = self._grown >= enough and not self._expects_more
+        delay = 0.0 if is_due else self._limits.seconds
         return max(0.0, max(self._changed_at + delay, self._not_before) - time.monotonic())
 
     def _take(self) -> TakenCheckpoint:

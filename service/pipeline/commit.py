@@ -41,6 +41,11 @@ class CommittedGroup:
         return self.batches[0][1].batch.solve
 
     @property
+    def rank_later(self) -> bool:
+        """Whether none of them is to be ranked now."""
+        return all(pending.rank_later for _, pending in self.batches)
+
+    @property
     def version(self) -> int:
         """Of the last batch."""
         return self.batches[-1][0]
@@ -89,7 +94,8 @@ class Committer:
         if not new:
             completions.deliver()
             return []
-        self._checkpointer.journal_grew(sum(len(batch.record.payload) for batch in new))
+        size = sum(len(batch.record.payload) for batch in new)
+        self._checkpointer.journal_grew(size, all(batch.rank_later for batch in new))
         for version, batch in zip(versions, new, strict=True):
             batch.set_durable(version, completions)
         completions.deliver()
@@ -133,6 +139,9 @@ class Committer:
             batch.fail(IdempotencyConflict(key, version), completions)
             return
         batch.set_durable(version, completions)
+        if batch.rank_later:
+            batch.end()
+            return
         outcome = self._journal.outcome(version)
         if outcome is not None and outcome.status == "ranked":
             batch.set_ranked(outcome.body, completions)

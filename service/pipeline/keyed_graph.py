@@ -9,6 +9,7 @@ from time import perf_counter
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from gpu import (
     Change,
@@ -137,19 +138,36 @@ class KeyedGraph:
         return changes, seconds
 
     def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
-        inserted = len(columns.insert_sources)
-        ids = self.keys.assign(_keys_in_order(columns))
+        sources, targets = self._assigned(columns)
         # Deletions create no keys. Looked up last, so that a deletion of an edge that another of
         # the coalesced batches inserts is found.
         return EdgeBatch(
-            ids[0 : 2 * inserted : 2],
-            ids[1 : 2 * inserted : 2],
+            sources,
+            targets,
             self.keys.lookup(columns.delete_sources),
             self.keys.lookup(columns.delete_targets),
             len(self.keys),
             None if columns.weights is None else columns.weights.to_numpy(),
             columns.on_conflict,
         )
+
+    def _assigned(self, columns: EdgeColumns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The ids of the insertions. Keys that are new get theirs in order: source and target of
+        each insertion, then the vertices.
+        """
+        ends = columns.insert_sources, columns.insert_targets
+        ids = self.keys.lookup(ends[0]), self.keys.lookup(ends[1])
+        unknown = [np.flatnonzero(each < 0) for each in ids]
+        order = np.argsort(np.concatenate([2 * unknown[0], 2 * unknown[1] + 1]), kind="stable")
+        new = pa.concat_arrays(
+            [end.take(pa.array(at)) for end, at in zip(ends, unknown, strict=True)]
+        )
+        added = np.empty(len(order), np.int64)
+        keys = pa.concat_arrays([new.take(pa.array(order)), columns.vertices])
+        added[order] = self.keys.assign(keys)[: len(order)]
+        ids[0][unknown[0]] = added[: len(unknown[0])]
+        ids[1][unknown[1]] = added[len(unknown[0]) :]
+        return ids
 
     def _new_keys(self, columns: EdgeColumns) -> int:
         """The number of keys that the batch would create."""
@@ -188,11 +206,3 @@ def _of_insertion(error: InvalidValue) -> InvalidField:
     index = int(error.field.removeprefix("weights[").removesuffix("]"))
     message = f"weight: {error.value!r} must be {error.requirement}"
     return InvalidField("insert", index, error.value, message)
-
-
-def _keys_in_order(columns: EdgeColumns) -> pa.Array:
-    """The keys that a batch may create: source and target of each insertion, then the vertices."""
-    count = len(columns.insert_sources)
-    both = pa.concat_arrays([columns.insert_sources, columns.insert_targets])
-    order = np.arange(2 * count).reshape(2, count).T.ravel()
-    return pa.concat_arrays([both.take(pa.array(order)), columns.vertices])

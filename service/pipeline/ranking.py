@@ -121,9 +121,14 @@ class Ranking:
         self._views.changes.publish(ranked.view, ranked.slowest(answered))
         self._observer.ranked(
             [
-                RankedBatch(one.version, one.change, one.seconds, one.pending.request_id)
+                RankedBatch(
+                    one.version,
+                    one.change,
+                    one.seconds,
+                    one.pending.request_id if one.pending else None,
+                )
                 for one in answered
-                if one.pending is not None
+                if one.pending is not None or one.deferred
             ],
             ranked.result,
         )
@@ -143,7 +148,7 @@ class Ranking:
         """The current graph, for a checkpoint."""
         begin = perf_counter()
         if self.unranked or self.rejected:
-            # A ranking failed; a checkpoint cannot hold unranked batches.
+            # Ranked later, or a ranking failed; a checkpoint cannot hold unranked batches.
             self.rank(RECOVERY, self._journal.version)
         captured = self._engine.capture(buffer)
         seconds = perf_counter() - begin

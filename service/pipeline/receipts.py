@@ -18,8 +18,9 @@ from service.queries.view import View
 class AppliedBatch:
     """An applied batch without a receipt.
 
-    pending  None if nobody waits: it was replayed, or its ranking failed
-    late     whether an earlier ranking failed
+    pending   None if nobody waits: it was replayed, its ranking failed, or it is ranked later
+    late      whether an earlier ranking failed
+    deferred  whether it was sent to be ranked later
     """
 
     version: int
@@ -27,6 +28,7 @@ class AppliedBatch:
     seconds: StageSeconds
     pending: PendingBatch | None = None
     late: bool = False
+    deferred: bool = False
 
     @property
     def submitted(self) -> float | None:

@@ -30,8 +30,9 @@ MAX_JOINING_SECONDS = 0.05
 class Writer:
     """Batches that wait together are committed together (one fsync), applied one by one, deletions
     first, and ranked once; a batch that is to be ranked in another way ends such a group. For a
-    short time, batches that arrive in between are committed and join the group. Queries are solved
-    between groups.
+    short time, batches that arrive in between are committed and join the group. Batches to be
+    ranked later are only applied; the next ranking is theirs too. Queries are solved between
+    groups.
     """
 
     def __init__(
@@ -90,10 +91,11 @@ class Writer:
             began = perf_counter()
             for group in self._committer.commit(batches):
                 unranked = self.ranking.group
-                if unranked is not None and unranked.solve != group.solve:
+                if unranked is not None and (unranked.solve != group.solve or group.rank_later):
                     self.ranking.rank_group()
                 self._apply(group)
-                self.ranking.add_group(group.solve, group.version, began)
+                if not group.rank_later:
+                    self.ranking.add_group(group.solve, group.version, began)
             if not self._more_can_join():
                 self.ranking.rank_group()
         except DeviceLost:
@@ -126,7 +128,7 @@ class Writer:
         for (version, pending), change in zip(group.batches, changes, strict=True):
             seconds = _stages_before(group, pending)
             seconds.keys, seconds.mutate = keys_seconds, change.seconds
-            self.ranking.unranked.append(AppliedBatch(version, change, seconds, pending))
+            self._add_applied(AppliedBatch(version, change, seconds, pending))
 
     def _apply_one(self, group: CommittedGroup, version: int, pending: PendingBatch) -> None:
         seconds = _stages_before(group, pending)
@@ -138,7 +140,13 @@ class Writer:
             self._reject(version, pending, error)
         else:
             seconds.mutate = change.seconds
-            self.ranking.unranked.append(AppliedBatch(version, change, seconds, pending))
+            self._add_applied(AppliedBatch(version, change, seconds, pending))
+
+    def _add_applied(self, applied: AppliedBatch) -> None:
+        if applied.pending is not None and applied.pending.rank_later:
+            applied.pending.end()
+            applied.pending, applied.deferred = None, True  # which holds its columns
+        self.ranking.unranked.append(applied)
 
     def _reject(self, version: int, pending: PendingBatch, error: Exception) -> None:
         log.warning("graph %s: batch %d is rejected: %s", self._graph, version, error)

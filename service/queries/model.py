@@ -46,7 +46,11 @@ def _integral(value: object) -> object:
 class WatchedQuery(BaseModel):
     """A personalized query whose answer follows every batch."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"seeds": {"ada": 2.0, "alan": 1.0}, "k": 5}]},
+    )
 
     seeds: dict[str, float] = Field(
         description="weight of each seed, scaled to sum 1; a weight of 0 is ignored",

@@ -25,7 +25,9 @@ a wrong id.
 
 from __future__ import annotations
 
+import os
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +40,11 @@ from service.vertex_keys.probing import ID_MASK, add, clear_from, find, gather, 
 
 _INTEGER_BYTES = 8
 _CHUNK = 1 << 16
-"""Keys added between two checks of the free space; bounds what is reserved and not used."""
+"""Keys that a core looks up at a time, and keys added between two checks of the free space: bounds
+what is reserved and not used.
+"""
+
+_THREADS = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "liverank-keys")
 
 _MIN_SLOTS = 1 << 10
 _MIN_BYTES = 1 << 12
@@ -140,9 +146,15 @@ class KeyTable:
         state = self._published
         columns = self._columns(keys)
         ids = np.empty(columns.size, np.int64)
-        for first in range(0, columns.size, _CHUNK):
+
+        def look_up(first: int) -> None:
             hashes = self._hashes(columns, first)
             find(*state, self._width, columns.offsets, columns.data, first, hashes, ids)
+
+        chunks = range(0, columns.size, _CHUNK)
+        # the kernels run without the interpreter lock
+        for _ in map(look_up, chunks) if len(chunks) < 2 else _THREADS.map(look_up, chunks):
+            pass
         return ids
 
     def assign(self, keys: pa.Array) -> NDArray[np.int64]:
@@ -151,6 +163,14 @@ class KeyTable:
         Raises what `lookup` raises, and OverflowError if ids would exceed 32 bits; the table is
         then unchanged.
         """
+        ids = self.lookup(keys)
+        unknown = np.flatnonzero(ids < 0)
+        if len(unknown):
+            ids[unknown] = self._added(keys if len(unknown) == len(ids) else keys.take(unknown))
+        return ids
+
+    def _added(self, keys: pa.Array) -> NDArray[np.int64]:
+        """`assign`, on one core."""
         columns = self._columns(keys)
         ids = np.empty(columns.size, np.int64)
         state = published = self._published

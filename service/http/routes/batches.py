@@ -58,12 +58,13 @@ def _decode(
     on_conflict: OnConflict,
     solve: Solve,
     key: str | None,
+    rank_later: bool,
 ) -> Batch:
     limit = settings.max_body_bytes
     columns = decode_batch(content_type, body, options.keys, limit, options.weighted)
     columns = replace(columns, on_conflict=on_conflict)
     check_size(columns, settings.max_batch_edges, settings.max_key_bytes)
-    return Batch.of(columns, body, solve, key)
+    return Batch.of(columns, body, solve, key, rank_later)
 
 
 @router.post(
@@ -73,7 +74,7 @@ def _decode(
         202: {"model": Durable, "description": "Committed; ranks follow"},
         **problems(404, 408, 413, 415, 422, 429, 500, 507),
     },
-    openapi_extra=body_of(BatchRequest),
+    openapi_extra=body_of(BatchRequest, edges=True),
 )
 async def send_batch(
     request: Request,
@@ -86,6 +87,10 @@ async def send_batch(
         OnConflict,
         Query(description="what a weight does to that of a present or repeated edge"),
     ] = "replace",
+    rank: Annotated[
+        Literal["now", "later"],
+        Query(description="later: only apply it, and respond as for wait=durable"),
+    ] = "now",
     idempotency_key: Annotated[
         str | None,
         Header(
@@ -111,6 +116,7 @@ async def send_batch(
         on_conflict,
         chosen,
         idempotency_key,
+        rank == "later",
     )
     if len(body) <= SMALL_BODY:
         batch = decode()
@@ -122,7 +128,7 @@ async def send_batch(
     del body, decode  # not needed while the batch waits
     release_body(request)
     loop = asyncio.get_running_loop()
-    if wait == "durable":
+    if wait == "durable" or rank == "later":
         durable: asyncio.Future[int] = loop.create_future()
         graph.pipeline.submit(batch, durable=durable)
         return json_response({"version": await durable, "status": "durable"}, 202)

@@ -1,0 +1,110 @@
+"""The OpenAPI document: names, bodies and examples, and the clients that generators make of it.
+
+The generators are installed by the tests, each into a folder of its own: the one for Python needs
+an older typer than the command does.
+"""
+
+from __future__ import annotations
+
+import compileall
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.app import create_app
+from service.formats.media_types import EXPORTED, JSON
+from service.http import schemas
+from service.queries.model import WatchedQuery
+from service.settings import Settings
+
+DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
+CALLS = {
+    call["operationId"]: call for methods in DOCUMENT["paths"].values() for call in methods.values()
+}
+BODIES = {name: call["requestBody"] for name, call in CALLS.items() if "requestBody" in call}
+
+GENERATOR = "openapi-python-client==0.29.*"
+TYPESCRIPT = ("openapi-typescript@7", "typescript@5")
+
+
+def test_operation_ids_are_short_names_each_of_one_call() -> None:
+    assert len(CALLS) == sum(map(len, DOCUMENT["paths"].values()))
+    for name in CALLS:
+        assert name.isidentifier()
+        assert len(name) <= 20
+
+
+def test_batches_declare_every_format_that_they_accept() -> None:
+    assert set(BODIES["send_batch"]["content"]) == {JSON, *EXPORTED}
+    for name in BODIES.keys() - {"send_batch"}:
+        assert set(BODIES[name]["content"]) == {JSON}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_every_body_has_an_example_that_is_valid(name: str) -> None:
+    model = BODIES[name]["content"][JSON]["schema"]["$ref"].rsplit("/", 1)[1]
+    (example,) = DOCUMENT["components"]["schemas"][model]["examples"]
+    kind = WatchedQuery if model == "WatchedQuery" else getattr(schemas, model)
+    kind.model_validate_json(json.dumps(example))
+
+
+def installed(done: subprocess.CompletedProcess[str]) -> None:
+    """Skips if no package index is reachable."""
+    if done.returncode:
+        pytest.skip(f"the generator could not be installed: {done.stderr.strip()[-200:]}")
+
+
+def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    line = [str(part) for part in command]
+    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("openapi") / "openapi.json"
+    file.write_text(json.dumps(DOCUMENT))
+    return file
+
+
+def test_a_python_client_is_generated_without_a_warning(document: Path) -> None:
+    folder = document.parent
+    run(sys.executable, "-m", "venv", "generator", cwd=folder)
+    installed(run("generator/bin/pip", "install", "--quiet", GENERATOR, cwd=folder))
+    overrides = dict.fromkeys(EXPORTED, "application/octet-stream")
+    config = folder / "config.json"
+    config.write_text(json.dumps({"post_hooks": [], "content_type_overrides": overrides}))
+    done = run(
+        *("generator/bin/openapi-python-client", "generate", "--path", document),
+        *("--config", config, "--output-path", "generated", "--fail-on-warning"),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "Generating generated\n"
+    made = {path.stem for path in folder.glob("generated/liverank_client/api/*/*.py")}
+    assert made - {"__init__"} == set(CALLS)
+    assert compileall.compile_dir(folder / "generated", quiet=1)
+
+
+def test_typescript_types_are_generated_and_compile(document: Path) -> None:
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    folder = document.parent
+    (folder / "package.json").write_text("{}")
+    installed(run("npm", "install", "--silent", "--no-audit", *TYPESCRIPT, cwd=folder))
+    tools = folder / "node_modules" / ".bin"
+    done = run(tools / "openapi-typescript", document, "-o", "schema.d.ts", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = "".join(f'export type T_{name} = operations["{name}"];\n' for name in CALLS)
+    (folder / "use.ts").write_text(
+        'import type { components, operations } from "./schema";\n'
+        f"{names}"
+        'export const version: components["schemas"]["Receipt"]["version"] = 1;\n'
+        'export const query: operations["top"]["parameters"]["query"] = { k: 3 };\n'
+    )
+    done = run(tools / "tsc", "--noEmit", "--strict", "use.ts", cwd=folder)
+    assert done.returncode == 0, done.stdout
