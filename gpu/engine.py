@@ -244,8 +244,9 @@ class Engine:
         """An immutable copy of the ranks of the last update."""
         with self._device():
             values = self._iterate.values[: self._ranked_vertices].copy()
-            self._backend.device.synchronize()
-        return Ranks(self._backend, self._ranked_permutation, values, *self._ranked)
+            ranks = Ranks(self._backend, self._ranked_permutation, values, *self._ranked)
+            self._backend.device.synchronize()  # readers have streams of their own
+        return ranks
 
     def staging_buffer(self) -> StagingBuffer:
         """Memory for the next snapshot. Any thread may call this, concurrent with the owner."""
