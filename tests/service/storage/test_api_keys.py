@@ -26,6 +26,7 @@ BODIES: dict[str, Any] = {
     "PUT /graphs/{graph}/watched/{name}": {"seeds": {"a": 1}},
     "POST /graphs/{graph}/batches": {"insert": [["a", "b"]]},
     "POST /graphs/{graph}/ranks": {"vertices": ["a"]},
+    "POST /graphs/{graph}/subgraph": {"vertices": ["a"]},
     "POST /keys": {"name": "made by a test", "scope": "read"},
 }
 DONE = (200, 201, 202, 204)
