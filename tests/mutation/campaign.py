@@ -249,8 +249,10 @@ class Workplace:
                 process.communicate()
                 return -9, None
         lines = [line.split(" ", 1) for line in out.splitlines()]
-        failed = [line[1] for line in lines if line[0] in ("FAILED", "ERROR") and len(line) == 2]
-        return process.returncode, [test.split(" - ")[0] for test in failed]
+        # lines of a captured log begin with ERROR too
+        failed = [rest for word, *rest in lines if word in ("FAILED", "ERROR")]
+        tests = [rest[0].split(" - ")[0] for rest in failed if rest]
+        return process.returncode, [test for test in tests if test.startswith("tests/")]
 
 
 def _caught_by(status: int, failed: list[str] | None) -> str | None:

@@ -1,0 +1,202 @@
+"""Operations of every backend against what their contracts say, with NumPy as the model."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Engine, OutOfMemory, RankReference
+from gpu.backends.cpu.rows import CHUNK_WORK
+from gpu.backends.cuda.kernels.loader import TOP_BINS, TOP_SHIFT
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.backend import Backend
+from gpu.operations.sweeps import SweepOperations
+from gpu.pagerank.frontier import _expand
+from gpu.pagerank.schedule import SWEEP_KINDS
+from gpu.pagerank.sweeps import Swept, sweep_to_target
+from gpu.types import Options
+
+COUNTS = [1, 255, 257, 3_000]
+"""Below and above what one block of threads covers at once."""
+
+
+def _random_graph(backend: Backend, vertices: int, edges: int) -> Engine:
+    engine = Engine(Options(), backend)
+    sources, targets = np.random.default_rng(3).integers(0, vertices, (2, edges))
+    engine.apply(EdgeBatch(sources, targets, vertices=vertices))
+    return engine
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_an_amount_is_subtracted_once_at_every_place(count: int, backend: Backend) -> None:
+    random = np.random.default_rng(1)
+    residual, weights = random.random(5_000), random.random(count)
+    places = random.permutation(5_000)[:count].astype(np.int32)
+    expected = residual.copy()
+    expected[places] -= 0.5 * weights
+    on_device = backend.device.to_device(residual)
+    to_device = backend.device.to_device
+    backend.sweeps.subtract_at(on_device, to_device(places), to_device(weights), 0.5)
+    assert np.allclose(backend.device.to_host(on_device), expected, rtol=1e-15, atol=1e-15)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_what_float32_cannot_represent_is_carried_over(count: int, backend: Backend) -> None:
+    random = np.random.default_rng(2)
+    places = random.permutation(5_000)[:count].astype(np.int64)
+    remainder = random.random(5_000).astype(np.float32)
+    amounts = random.random(count) * 1e-9
+    exact = remainder.astype(np.float64)
+    arrays = [backend.device.to_device(a) for a in (remainder, places, amounts, np.zeros(count))]
+    for _ in range(40):
+        backend.multivector.add_compensated(*arrays)
+        exact[places] += amounts
+    stored, carry = (backend.device.to_host(arrays[place]).astype(np.float64) for place in (0, 3))
+    stored[places] += carry
+    assert np.abs(stored - exact).max() <= 1e-14
+
+
+def test_a_perturbation_makes_no_more_additions_than_it_may(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    tips = np.arange(1, 11)
+    engine.apply(EdgeBatch(np.zeros_like(tips), tips, vertices=20))
+    engine.update()
+    graph, iterate = engine.internals.graph, engine.internals.iterate
+    changes = graph.apply(
+        EdgeBatch(np.zeros(3, np.int64), np.arange(11, 14), np.zeros(5, np.int64), tips[:5])
+    ).changes
+    assert changes is not None
+    residual = iterate.workspace.residual
+    before = backend.device.to_host(residual.values).copy()
+    # the new list of 8, 5 removed edges and 3 added ones
+    arguments = (graph.view, changes, iterate.values, 0.85, residual)
+    assert backend.residual.perturb(*arguments, 15) is None
+    assert np.array_equal(backend.device.to_host(residual.values), before)
+    delta = backend.residual.perturb(*arguments, 16)
+    assert delta is not None
+    assert delta.additions == 16
+
+
+@pytest.mark.parametrize("length", [1, 31, 1_000, 1_000_000])
+def test_no_sum_is_shallower_than_a_tree(length: int, backend: Backend) -> None:
+    assert backend.sweeps.sum_depth(length) >= np.log2(length)
+    assert backend.rebuild.strength_depth(length) >= np.log2(length)
+
+
+def test_sums_of_columns_go_through_the_sums_of_all_blocks(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("blocks are those of a device")
+    view = _random_graph(backend, 300, 900).internals.graph.view
+    before = backend.multivector.column_depth(view)
+    with patch.object(type(backend.multivector), "_blocks", lambda *_: 10_000):
+        # each of three launches leaves a sum for each block
+        assert backend.multivector.column_depth(view) >= before + 3 * 9_000
+
+
+def test_a_small_frontier_is_expanded_forward_and_a_large_one_backward(backend: Backend) -> None:
+    graph = _random_graph(backend, 400, 4_000).internals.graph
+    xp = backend.xp
+    operations = type(backend.frontier)
+    for count, expected in ((1, [1, 0]), (4, [1, 0]), (200, [0, 1])):
+        with (
+            patch.object(operations, "expand_forward") as forward,
+            patch.object(operations, "expand_backward") as backward,
+        ):
+            frontier = xp.arange(count, dtype=np.int32)
+            flags = xp.zeros(400, np.int32), xp.zeros(400, np.uint8)
+            _expand(graph, frontier, *flags)
+        assert [forward.call_count, backward.call_count] == expected, count
+
+
+def test_a_target_that_is_met_exactly_is_met(backend: Backend) -> None:
+    engine = _random_graph(backend, 60, 300)
+    engine.update("static")
+    iterate = engine.internals.iterate
+    options = Options(target_error=iterate.error_bound)
+    with patch.object(iterate, "options", options):
+        assert sweep_to_target(iterate, 0) == Swept(0, True)
+        assert sweep_to_target(iterate, 10) == Swept(0, True)
+    with patch.object(iterate, "options", Options(target_error=0.5 * options.target_error)):
+        assert sweep_to_target(iterate, 0) == Swept(0, False)
+
+
+def test_orthomin_keeps_its_weights_until_it_starts_afresh(backend: Backend) -> None:
+    engine = _random_graph(backend, 300, 900)
+    step = type(backend.sweeps).orthomin_step
+    seen = set()
+
+    def observed(operations: SweepOperations, *arguments: Any) -> Any:
+        state, floor = arguments[5], arguments[8]
+        before = backend.device.to_host(state.weights).copy()
+        result = step(operations, *arguments)
+        is_kept = np.array_equal(before, backend.device.to_host(state.weights))
+        seen.add((floor == 0.0, is_kept))
+        return result
+
+    iterate = engine.internals.iterate
+    iterate.reset()
+    with patch.object(type(backend.sweeps), "orthomin_step", observed):
+        sweep_to_target(iterate, 30, [kind for kind in SWEEP_KINDS if kind.accelerated])
+    assert seen == {(True, True), (False, False)}
+
+
+def test_no_group_of_rows_outgrows_the_others(backend: Backend) -> None:
+    if backend.name != "cpu":
+        pytest.skip("on a device rows are grouped by their length")
+    graph = DynamicGraph(backend, "uniform")
+    graph.apply(EdgeBatch.of(insert=[(0, 1)]))
+    assert graph.outgoing.partition().groups.tolist() == [0, 2]
+    graph.apply(EdgeBatch(vertices=4 * CHUNK_WORK))
+    groups = graph.outgoing.partition().groups
+    assert np.diff(groups).max() <= CHUNK_WORK
+    assert groups[-1] == 4 * CHUNK_WORK
+
+
+def test_a_histogram_has_every_value_in_its_bin(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("values are counted on a device only")
+    highest = int(np.array(0.5).view(np.int64)) >> TOP_SHIFT
+    below = np.array([0, 0, 1, 5, TOP_BINS - 2, TOP_BINS - 1, TOP_BINS, TOP_BINS + 1, highest])
+    values = ((highest - below) << TOP_SHIFT).view(np.float64)
+    counts = backend.xp.zeros(TOP_BINS + 1, np.uint64)
+    backend.select._launch(  # type: ignore[attr-defined]
+        "select",
+        "top_k_histogram",
+        1,
+        backend.device.to_device(values),
+        np.int64(len(values)),
+        np.int64(highest),
+        counts,
+    )
+    expected = np.bincount(np.minimum(below, TOP_BINS - 1), minlength=TOP_BINS + 1)
+    assert backend.device.to_host(counts).tolist() == expected.tolist()
+
+
+def test_columns_whose_largest_values_are_few_are_not_sorted(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("values are counted on a device only")
+    random = np.random.default_rng(4)
+    columns = backend.multivector.column_count(8)
+    values = random.random((2_000, columns)) * np.exp(-20.0 * random.random((2_000, columns)))
+    counts = np.full(columns, 5)
+    with patch.object(type(backend.select), "top_k") as sorted_alone:
+        found = backend.select.top_k_columns(backend.device.to_device(values), counts)
+    sorted_alone.assert_not_called()
+    for column, (places, _) in enumerate(found):
+        assert places.tolist() == np.argsort(-values[:, column], kind="stable")[:5].tolist()
+
+
+def test_the_ranks_of_a_subscription_are_refused_with_their_size(backend: Backend) -> None:
+    engine = _random_graph(backend, 100, 300)
+    engine.update()
+    ranks = engine.publish()
+    with (
+        patch("gpu.operations.device._SMALL_BYTES", 0),
+        patch.object(type(backend.device), "memory_available", lambda _: 799),
+        pytest.raises(OutOfMemory) as raised,
+    ):
+        RankReference(ranks)
+    assert raised.value.needed == 800
