@@ -18,6 +18,7 @@ from gpu.pagerank.frontier import _expand
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import Swept, sweep_to_target
 from gpu.types import Options
+from tests.gpu.backends.pushes import LEAF, pushed, solved
 
 COUNTS = [1, 255, 257, 3_000]
 """Below and above what one block of threads covers at once."""
@@ -78,6 +79,31 @@ def test_a_perturbation_makes_no_more_additions_than_it_may(backend: Backend) ->
     delta = backend.residual.perturb(*arguments, 16)
     assert delta is not None
     assert delta.additions == 16
+
+
+def test_a_vertex_with_a_long_list_has_a_higher_threshold(backend: Backend) -> None:
+    engine = solved(backend)
+    values = engine.internals.iterate.values
+    before = backend.device.to_host(values).copy()
+    # vertex 10 has 100 out-edges: 0.5 is less than 0.1 · (1 + 0.1 · 100), and 0.2 more than 0.1
+    result = pushed(engine, {LEAF: 0.2, 10: 0.5}, 1e-9, threshold=0.1, edge_weight=0.1)
+    assert (result.rounds, result.vertices) == (1, 1)
+    assert np.flatnonzero(backend.device.to_host(values) != before).tolist() == [LEAF]
+
+
+def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> None:
+    graph = _random_graph(backend, 1_000, 3_000).internals.graph
+    xp = backend.xp
+    frontier = np.arange(0, 1_000, 7)
+    flags, in_frontier = xp.zeros(1_000, np.int32), np.zeros(1_000, np.uint8)
+    in_frontier[frontier] = 1
+    sources, targets = graph.edge_list()
+    expected = np.unique(targets[np.isin(sources, frontier)])
+    with patch("gpu.backends.cuda.frontier._EXPANSION_BLOCKS", 1):
+        found = backend.frontier.expand_backward(
+            graph.view, graph.in_rows(), backend.device.to_device(in_frontier), flags
+        )
+    assert np.array_equal(np.sort(backend.device.to_host(found)), expected)
 
 
 @pytest.mark.parametrize("length", [1, 31, 1_000, 1_000_000])

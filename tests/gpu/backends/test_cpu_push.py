@@ -14,8 +14,7 @@ from gpu.backends.cpu import spread_kernels
 from gpu.backends.cpu.spread_kernels import Tally, WorkLists
 from gpu.jit.threads import one_parallel_kernel
 from gpu.operations.csr import Csr
-from gpu.operations.residual import PushLimits, PushResult
-from gpu.types import Storage
+from tests.gpu.backends.pushes import FIRST, LAST, LEAF, pushed, solved
 
 
 @pytest.mark.parametrize("storage", [np.float64, np.float32])
@@ -58,66 +57,28 @@ def test_all_cores_spread_as_one_core_does(storage: type[np.floating[Any]]) -> N
     assert abs(sums[spread_kernels.RESIDUAL_L1] - 7.0 - grown) <= 1e-5 * abs(grown)
 
 
-def _pushed(engine: Engine, entries: dict[int, float], floor: float, **limits: Any) -> PushResult:
-    """A push from a residual that has these entries alone, which are all listed."""
-    backend, iterate = engine.internals.backend, engine.internals.iterate
-    residual = iterate.workspace.residual
-    residual.values[:] = 0.0
-    for v, value in entries.items():
-        residual.values[v] = value
-    backend.residual.select_candidates(residual, 0.5 * min(map(abs, entries.values())))
-    assert residual.listed == len(entries)
-    residual.floor = floor
-    size = float(np.abs(residual.values).sum())
-    limits = {"threshold": 1.0, "rounds": 100} | limits
-    return backend.residual.push(
-        engine.internals.graph.view,
-        iterate.values,
-        0.85,
-        residual,
-        PushLimits(
-            residual_l1=size,
-            residual_sum=float(residual.values.sum()),
-            mass=iterate.certificate.mass,
-            goal=0.0,
-            edge_weight=0.0,
-            round_edges=1 << 20,
-            edges=1 << 20,
-            **limits,
-        ),
-    )
-
-
-def _solved(storage: Storage = "float64") -> Engine:
-    """Vertex 0 has a loop alone, 1 nothing, and 2 to 9 are a circle."""
-    engine = Engine(Options(storage=storage), "cpu")
-    circle = np.arange(2, 10)
-    engine.apply(EdgeBatch(np.append(circle, 0), np.append(np.roll(circle, 1), 0)))
-    engine.update()
-    return engine
-
-
 def test_a_push_drops_candidates_that_are_not_above_the_floor() -> None:
-    engine = _solved()
+    engine = solved()
     residual = engine.internals.iterate.workspace.residual
-    pushed = _pushed(engine, {1: 0.5, 4: 1e-4, 5: -2e-4}, floor=1e-4, rounds=1)
-    assert (pushed.rounds, pushed.vertices) == (1, 1)
-    assert residual.candidates[: residual.listed].tolist() == [5]
+    result = pushed(engine, {LEAF: 0.5, FIRST: 1e-4, LAST: -2e-4}, floor=1e-4)
+    assert (result.rounds, result.vertices) == (1, 1)
+    assert residual.candidates[: residual.listed].tolist() == [LAST]
 
 
 def test_the_threshold_falls_at_once_to_the_largest_residual() -> None:
-    pushed = _pushed(_solved(), {1: 0.1}, floor=1e-9, threshold=64.0, rounds=1)
-    assert pushed.vertices == 1
-    assert 0.099 < pushed.threshold < 0.1
+    result = pushed(solved(), {LEAF: 0.1}, floor=1e-9, threshold=64.0)
+    assert result.vertices == 1
+    # to just below it, and once more by half when nothing is left
+    assert 0.099 < 2.0 * result.threshold < 0.1
 
 
 def test_a_residual_that_moves_a_rank_behind_its_loop_is_pushed() -> None:
     # at a vertex with a loop alone, y moves by r / 0.15: more than its last digit, which r is not
-    engine = _solved("float32")
+    engine = solved(storage="float32")
     value = float(engine.internals.iterate.values[0])
     step = float(np.spacing(np.float32(value)))
-    pushed = _pushed(engine, {0: 0.3 * step}, floor=1e-12, threshold=1e-10, rounds=1)
-    assert (pushed.rounds, pushed.vertices) == (1, 1)
+    result = pushed(engine, {0: 0.3 * step}, floor=1e-12, threshold=1e-10)
+    assert (result.rounds, result.vertices) == (1, 1)
     assert float(engine.internals.iterate.values[0]) == value + 2.0 * step
 
 
