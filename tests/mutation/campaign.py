@@ -39,6 +39,12 @@ from tests.mutation.faults import Fault, faults_of
 LOG = ROOT / ".mutation"
 """Folder of what has been found so far, which git ignores."""
 
+FINDINGS = ROOT / "tests/mutation/findings.json"
+"""What people found out about the faults of the recorded campaign, by number: `first run`, its
+machine, command and count; `equivalent`, faults that change nothing, with the reasons; `new tests`,
+faults for which a test was written or extended.
+"""
+
 TESTS: dict[str, tuple[str, ...]] = {
     "gpu": ("tests/gpu", "tests/service/queries", "tests/service/pipeline"),
     "service/cli": ("tests/service/cli", "tests/crash/test_syncs.py"),
@@ -378,17 +384,25 @@ def _line(verdict: Verdict) -> str:
     )
 
 
-def figures_of(verdicts: Iterable[Verdict]) -> dict[str, Any]:
-    """What the record has."""
+def figures_of(verdicts: Iterable[Verdict], findings: dict[str, Any]) -> dict[str, Any]:
+    """What the record has. findings: see FINDINGS."""
     verdicts = sorted(verdicts, key=lambda verdict: verdict.number)
     kinds = Counter(verdict.fault.kind for verdict in verdicts)
-    caught = Counter(v.fault.kind for v in verdicts if v.caught_by is not None)
+    caught = {verdict.number: verdict for verdict in verdicts if verdict.caught_by is not None}
+    by_kind = Counter(verdict.fault.kind for verdict in caught.values())
+    equivalent = findings["equivalent"]
     return {
         "faults": len(verdicts),
-        "caught": caught.total(),
-        "by kind": {kind: [caught[kind], kinds[kind]] for kind in sorted(kinds)},
-        "survivors": [asdict(v.fault) for v in verdicts if v.caught_by is None],
-        "seconds": round(sum(verdict.seconds for verdict in verdicts), 1),
+        "first run": findings["first run"],
+        "caught without new tests": len(caught.keys() - set(findings["new tests"])),
+        "caught": len(caught),
+        "by kind": {kind: [by_kind[kind], kinds[kind]] for kind in sorted(kinds)},
+        "survivors": [
+            asdict(verdict.fault) | {"equivalent": equivalent.get(str(verdict.number))}
+            for verdict in verdicts
+            if verdict.number not in caught
+        ],
+        "caught by": {number: verdict.caught_by for number, verdict in caught.items()},
     }
 
 
@@ -435,7 +449,7 @@ def main() -> None:
         chosen = {n: fault for n, fault in faults.items() if n not in verdicts}
     budget = float("inf") if arguments.survivors else arguments.budget
     campaign.run(chosen, budget, [*arguments.tests, *pytest_arguments])
-    figures = figures_of(verdicts.values())
+    figures = figures_of(verdicts.values(), json.loads(FINDINGS.read_text("utf-8")))
     print(json.dumps(figures["by kind"]), figures["caught"], "of", figures["faults"])
     if len(verdicts) == len(faults):
         print(record("mutation", "cpu", figures, arguments.results))

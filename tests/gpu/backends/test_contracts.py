@@ -61,6 +61,8 @@ def test_what_float32_cannot_represent_is_carried_over(count: int, backend: Back
 
 
 def test_a_perturbation_makes_no_more_additions_than_it_may(backend: Backend) -> None:
+    if backend.name != "cpu":
+        pytest.skip("a device counts the edges of its lists by chunks")
     engine = Engine(Options(), backend)
     tips = np.arange(1, 11)
     engine.apply(EdgeBatch(np.zeros_like(tips), tips, vertices=20))
