@@ -33,6 +33,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "fuzz": service.fuzz,
     "graph": figures_and_values,
     "kim": papers.kim,
+    "mutation": service.mutation,
     "overload": service.overload,
     "peers": engine.peers,
     "personalized": engine.personalized,

@@ -71,7 +71,10 @@ RARE = ("lock not taken", "sync left out")
 BASELINE_SECONDS = 300.0
 """Limit for one file of tests without a fault. What takes longer is left out."""
 
-_NOT_COPIED = (".git", ".venv", ".scratch", ".whl", ".mutation", "results", "node_modules")
+_NOT_COPIED = (
+    *(".git", ".venv", ".scratch", ".whl", ".mutation", "results", "node_modules"),
+    *(".mypy_cache", ".ruff_cache", ".hypothesis"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +405,6 @@ def figures_of(verdicts: Iterable[Verdict], findings: dict[str, Any]) -> dict[st
             for verdict in verdicts
             if verdict.number not in caught
         ],
-        "caught by": {number: verdict.caught_by for number, verdict in caught.items()},
     }
 
 

@@ -254,7 +254,7 @@ def test_an_input_is_watched_only_while_a_request_waits_behind_another(
     with connected(one) as connection:
         connection.send(2 * LIVEZ)
         assert [connection.answer()[0] for _ in range(2)] == [200, 200]
-        wait_for(lambda: watched[-1:] == [False])
+        wait_for(lambda: watched[-1:] == [False], 2)  # before an idle connection is closed
     assert watched[0]
 
 
