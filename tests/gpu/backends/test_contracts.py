@@ -10,7 +10,14 @@ import pytest
 
 from gpu import EdgeBatch, Engine, OutOfMemory, RankReference
 from gpu.backends.cpu.rows import CHUNK_WORK
-from gpu.backends.cuda.kernels.loader import TOP_BINS, TOP_SHIFT
+from gpu.backends.cuda.kernels.loader import (
+    BIN_LANES,
+    BIN_LIMITS,
+    OVERFLOW_FACTOR,
+    TOP_BINS,
+    TOP_SHIFT,
+    WARP,
+)
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.sweeps import SweepOperations
@@ -112,6 +119,15 @@ def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> 
 def test_no_sum_is_shallower_than_a_tree(length: int, backend: Backend) -> None:
     assert backend.sweeps.sum_depth(length) >= np.log2(length)
     assert backend.rebuild.strength_depth(length) >= np.log2(length)
+
+
+def test_the_depth_of_a_row_has_its_lanes_and_the_trees_of_two_warps(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("lanes are those of a device")
+    for lanes, limit in zip(BIN_LANES, BIN_LIMITS, strict=False):
+        if lanes > WARP:
+            length = OVERFLOW_FACTOR * limit
+            assert backend.sweeps.sum_depth(length) >= length // lanes + 2 * np.log2(WARP)
 
 
 def test_sums_of_columns_go_through_the_sums_of_all_blocks(backend: Backend) -> None:
