@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, OutOfMemory, RankReference
+from gpu import EdgeBatch, Engine, OutOfMemory, PersonalizedQuery, RankReference
 from gpu.backends.cpu.rows import CHUNK_WORK
 from gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
@@ -20,6 +20,7 @@ from gpu.backends.cuda.kernels.loader import (
 )
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
+from gpu.operations.multivector import MultivectorOperations
 from gpu.operations.sweeps import SweepOperations
 from gpu.pagerank.frontier import _expand
 from gpu.pagerank.schedule import SWEEP_KINDS
@@ -90,6 +91,48 @@ def test_a_perturbation_makes_no_more_additions_than_it_may(backend: Backend) ->
     assert delta.additions == 16
 
 
+def test_what_vertices_without_edges_keep_counts_in_the_sum(backend: Backend) -> None:
+    engine = Engine(Options(storage="float32"), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 0)]))
+    engine.apply(EdgeBatch(vertices=300))
+    graph, sweeps, to_device = engine.internals.graph, backend.sweeps, backend.device.to_device
+    # the last digit of y is 1/16: up to half of it stays in r
+    values, residual = np.full(300, 1e6, np.float32), np.zeros(300, np.float32)
+    residual[2:] = np.random.default_rng(6).random(298)
+    on_device = [to_device(values), to_device(residual)]
+    contributions = to_device(np.zeros(300, sweeps.contribution_dtypes["float32"]))
+    result = sweeps.quantize_contributions(graph.view, *on_device, contributions, 0.85, 0.0)
+    left = backend.device.to_host(on_device[1]).astype(np.float64)
+    assert np.abs(left).sum() > 1.0
+    assert result.residual_sum == pytest.approx(left.sum(), abs=1e-9)
+    assert result.residual_l1 == pytest.approx(np.abs(left).sum(), abs=1e-9)
+
+
+def test_the_sums_of_a_block_are_those_of_what_it_leaves(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("reads the contributions of a device, bfloat16")
+    engine = _random_graph(backend, 6_000, 30_000)
+    engine.update()
+    sweep = type(backend.multivector).sweep_many
+    seen = []
+
+    def observed(operations: MultivectorOperations, *arguments: Any) -> Any:
+        sums = sweep(operations, *arguments)
+        view, _, _, remainder, _, contributions, _, damping, *_ = arguments
+        host = backend.device.to_host
+        sent = (host(contributions).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        lengths = host(view.outgoing.row_lengths)[:, None]
+        exact = (damping * lengths * sent + host(remainder)).sum(axis=0)
+        seen.append(np.abs(sums[1] - exact).max())
+        return sums
+
+    asked = [PersonalizedQuery(np.array([v]), method="pull") for v in range(8)]
+    with patch.object(type(backend.multivector), "sweep_many", observed):
+        engine.personalized_many(asked)
+    assert len(seen) > 5
+    assert max(seen) <= 1e-7
+
+
 def test_a_vertex_with_a_long_list_has_a_higher_threshold(backend: Backend) -> None:
     engine = solved(backend)
     values = engine.internals.iterate.values
@@ -113,6 +156,27 @@ def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> 
             graph.view, graph.in_rows(), backend.device.to_device(in_frontier), flags
         )
     assert np.array_equal(np.sort(backend.device.to_host(found)), expected)
+
+
+def test_a_batch_finds_the_edges_of_a_hub_however_few_blocks_run(backend: Backend) -> None:
+    random = np.random.default_rng(5)
+    graph = DynamicGraph(backend, "uniform")
+    tips = random.permutation(30_000)[:20_000] + 1
+    graph.apply(EdgeBatch(np.zeros_like(tips), tips, vertices=40_000))
+    gone, new = random.permutation(tips)[:300], np.arange(35_000, 35_300)
+    known = random.permutation(tips)[:300]
+    inserted, deleted = np.append(new, known), np.append(gone, [30_500, 30_501])
+    with (
+        patch("gpu.backends.cuda.graph._SMALL", 1 << 20),
+        patch("gpu.backends.cuda.graph._FEW_BALANCED_BLOCKS", 1),
+    ):
+        counts = graph.apply(
+            EdgeBatch(np.zeros_like(inserted), inserted, np.zeros_like(deleted), deleted)
+        ).counts
+    assert counts.not_found == 2
+    sources, targets = graph.edge_list()
+    assert not sources.any()
+    assert sorted(targets) == sorted((set(tips) - set(gone)) | set(inserted))
 
 
 @pytest.mark.parametrize("length", [1, 31, 1_000, 1_000_000])
