@@ -263,6 +263,23 @@ def test_no_group_of_rows_outgrows_the_others(backend: Backend) -> None:
     assert groups[-1] == 4 * CHUNK_WORK
 
 
+def test_ranges_of_rows_hold_no_more_than_they_may(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("a CPU sorts all rows at once")
+    rows = np.sort(np.random.default_rng(7).integers(0, 1 << 20, 20_000)).astype(np.int32)
+    no_positions = backend.device.to_device(np.zeros(0, np.int32))
+    ranges = backend.rebuild.row_ranges(
+        backend.device.to_device(rows), 1 << 20, 3_000, no_positions
+    )
+    firsts, lasts, counts = np.array(ranges).T
+    assert firsts.tolist() == [0, *lasts[:-1]]
+    assert lasts[-1] == 1 << 20
+    held = np.searchsorted(rows, lasts) - np.searchsorted(rows, firsts)
+    assert counts.tolist() == held.tolist()
+    assert max(counts) <= 3_000
+    assert len(ranges) <= 2 * 20_000 // 3_000
+
+
 def test_a_histogram_has_every_value_in_its_bin(backend: Backend) -> None:
     if backend.name != "cuda":
         pytest.skip("values are counted on a device only")
