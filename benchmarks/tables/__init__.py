@@ -34,6 +34,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "graph": figures_and_values,
     "kim": papers.kim,
     "load": service.load,
+    "mutation": service.mutation,
     "overload": service.overload,
     "peers": engine.peers,
     "personalized": engine.personalized,

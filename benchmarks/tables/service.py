@@ -151,6 +151,36 @@ def crash(document: Record) -> str:
     return "\n".join([*rows[:after], spread, *rows[after:]])
 
 
+def mutation(document: Record) -> str:
+    """How many faults the tests caught, by kind, and those that they did not."""
+    figures = document["figures"]
+    faults, first = figures["faults"], figures["first run"]
+    runs = [
+        ("first run, the nearest tests", first["caught"]),
+        ("any test that existed", figures["caught without new tests"]),
+        ("with the new tests", figures["caught"]),
+    ]
+    lines = [
+        f"First run on {first['machine']}, by `{first['command']}`.",
+        "",
+        "| tests | caught | share |",
+        "| --- | --- | --- |",
+        *(f"| {name} | {caught} of {faults} | {caught / faults:.1%} |" for name, caught in runs),
+        "",
+        "| kind of fault | caught |",
+        "| --- | --- |",
+        *(f"| {kind} | {caught} of {of} |" for kind, (caught, of) in figures["by kind"].items()),
+        "",
+        "| not caught | fault | why |",
+        "| --- | --- | --- |",
+    ]
+    for fault in figures["survivors"]:
+        change = " → ".join(f"`{' '.join(fault[side].split())}`" for side in ("old", "new"))
+        why = fault["equivalent"] or "no test sees it"
+        lines.append(f"| `{fault['path']}`, line {fault['line']} | {change} | {why} |")
+    return "\n".join(lines)
+
+
 def compare(document: Record) -> str:
     """Figures of the servers of two commits, and their ratios."""
     figures = document["figures"]

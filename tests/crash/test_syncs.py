@@ -18,7 +18,7 @@ from pathlib import Path
 from service.cli.provided_keys import provide_keys
 from service.errors import NotReady
 from service.queries.model import WatchedQuery
-from service.storage import backup, checkpoint, files
+from service.storage import backup, checkpoint, files, salvage
 from service.storage.api_keys import ApiKeyStore
 from service.storage.graph_store import GraphStore
 from service.storage.watched_file import write_watched
@@ -80,6 +80,13 @@ journal = sqlite3.connect(directory / "journal.db")
 journal.execute("UPDATE batches SET payload = x'00' WHERE version = 3")
 journal.commit()
 journal.close()
+finish = salvage.finish_salvage
+
+def finish_salvage(path):
+    finish(path)
+    done("finish salvage")
+
+salvage.finish_salvage = finish_salvage
 pipeline = opened(directory)
 pipeline.checkpoint().result()
 pipeline.close(NotReady("stopping"))
@@ -129,9 +136,12 @@ class Disk:
             if entry in entries:
                 yield from self.unsynced(entries[entry], path)
 
-    def moved(self, event: Event) -> int:
-        names, name = self.recorded._place(event.first)
+    def inode(self, path: bytes) -> int:
+        names, name = self.recorded._place(path)
         return names[name]
+
+    def has_synced_names(self, directory: int) -> bool:
+        return self.recorded.synced_entries[directory] == self.recorded.entries[directory]
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +172,31 @@ def test_only_what_is_synced_is_renamed(events: tuple[Path, list[Event]]) -> Non
         if event.kind == "r" and b"/damaged-" not in event.second:
             renames += 1
             name = event.first.decode().removeprefix(str(top))
-            assert list(disk.unsynced(disk.moved(event), name)) == [], name
+            assert list(disk.unsynced(disk.inode(event.first), name)) == [], name
         disk.apply(event)
     assert renames > 10
+
+
+def test_a_journal_is_replaced_once_the_damaged_and_the_new_one_are_synced(
+    events: tuple[Path, list[Event]],
+) -> None:
+    top, changes = events
+    disk = Disk(top)
+    moved = replaced = 0
+    for event in changes:
+        directory, _, name = event.first.rpartition(b"/")
+        if event.kind == "r" and name == b"journal.db" and b"/damaged-journal-" in event.second:
+            moved += 1
+            graph, new = disk.inode(directory), disk.inode(directory + b"/salvaged")
+            assert disk.recorded.synced_entries[graph]["salvaged"] == new
+            assert disk.has_synced_names(new)
+        elif event.kind == "r" and name == b"journal.db" and directory.endswith(b"/salvaged"):
+            replaced += 1
+            entries = disk.recorded.entries[disk.inode(directory.removesuffix(b"/salvaged"))]
+            damaged = [entries[each] for each in entries if each.startswith("damaged-journal-")]
+            assert [disk.has_synced_names(each) for each in damaged] == [True]
+        disk.apply(event)
+    assert (moved, replaced) == (1, 1)
 
 
 def test_the_text_of_a_key_is_on_disk_before_the_key_is_valid(

@@ -349,9 +349,10 @@ const cuda_on_cpu::Library cuda_on_cpu_library = {{all_kernels, {len(names)}, sh
         compiled = _compile(
             folder, Path("unit.cpp"), "-include", "cuda_on_cpu.hpp", "-I.", *_CHECKED
         )
-        return _link(folder, compiled, str(runtime), f"-Wl,-rpath,{runtime.parent}")
+        beside = f"-L{runtime.parent}", f"-l:{runtime.name}", "-Wl,-rpath,$ORIGIN"
+        return _link(folder, compiled, *beside)
 
-    return _built(cache, name, [str(runtime), source, unit], build)
+    return _built(cache, name, [runtime.name, source, unit], build)
 
 
 def _dynamic_shared(declaration: re.Match[str]) -> str:

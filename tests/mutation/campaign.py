@@ -39,6 +39,12 @@ from tests.mutation.faults import Fault, faults_of
 LOG = ROOT / ".mutation"
 """Folder of what has been found so far, which git ignores."""
 
+FINDINGS = ROOT / "tests/mutation/findings.json"
+"""What people found out about the faults of the recorded campaign, by number: `first run`, its
+machine, command and count; `equivalent`, faults that change nothing, with the reasons; `new tests`,
+faults for which a test was written or extended.
+"""
+
 TESTS: dict[str, tuple[str, ...]] = {
     "gpu": ("tests/gpu", "tests/service/queries", "tests/service/pipeline"),
     "service/cli": ("tests/service/cli", "tests/crash/test_syncs.py"),
@@ -65,7 +71,10 @@ RARE = ("lock not taken", "sync left out")
 BASELINE_SECONDS = 300.0
 """Limit for one file of tests without a fault. What takes longer is left out."""
 
-_NOT_COPIED = (".git", ".venv", ".scratch", ".whl", ".mutation", "results", "node_modules")
+_NOT_COPIED = (
+    *(".git", ".venv", ".scratch", ".whl", ".mutation", "results", "node_modules"),
+    *(".mypy_cache", ".ruff_cache", ".hypothesis"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +258,10 @@ class Workplace:
                 process.communicate()
                 return -9, None
         lines = [line.split(" ", 1) for line in out.splitlines()]
-        failed = [line[1] for line in lines if line[0] in ("FAILED", "ERROR") and len(line) == 2]
-        return process.returncode, [test.split(" - ")[0] for test in failed]
+        # lines of a captured log begin with ERROR too
+        failed = [rest for word, *rest in lines if word in ("FAILED", "ERROR")]
+        tests = [rest[0].split(" - ")[0] for rest in failed if rest]
+        return process.returncode, [test for test in tests if test.startswith("tests/")]
 
 
 def _caught_by(status: int, failed: list[str] | None) -> str | None:
@@ -376,17 +387,24 @@ def _line(verdict: Verdict) -> str:
     )
 
 
-def figures_of(verdicts: Iterable[Verdict]) -> dict[str, Any]:
-    """What the record has."""
+def figures_of(verdicts: Iterable[Verdict], findings: dict[str, Any]) -> dict[str, Any]:
+    """What the record has. findings: see FINDINGS."""
     verdicts = sorted(verdicts, key=lambda verdict: verdict.number)
     kinds = Counter(verdict.fault.kind for verdict in verdicts)
-    caught = Counter(v.fault.kind for v in verdicts if v.caught_by is not None)
+    caught = {verdict.number: verdict for verdict in verdicts if verdict.caught_by is not None}
+    by_kind = Counter(verdict.fault.kind for verdict in caught.values())
+    equivalent = findings["equivalent"]
     return {
         "faults": len(verdicts),
-        "caught": caught.total(),
-        "by kind": {kind: [caught[kind], kinds[kind]] for kind in sorted(kinds)},
-        "survivors": [asdict(v.fault) for v in verdicts if v.caught_by is None],
-        "seconds": round(sum(verdict.seconds for verdict in verdicts), 1),
+        "first run": findings["first run"],
+        "caught without new tests": len(caught.keys() - set(findings["new tests"])),
+        "caught": len(caught),
+        "by kind": {kind: [by_kind[kind], kinds[kind]] for kind in sorted(kinds)},
+        "survivors": [
+            asdict(verdict.fault) | {"equivalent": equivalent.get(str(verdict.number))}
+            for verdict in verdicts
+            if verdict.number not in caught
+        ],
     }
 
 
@@ -433,7 +451,7 @@ def main() -> None:
         chosen = {n: fault for n, fault in faults.items() if n not in verdicts}
     budget = float("inf") if arguments.survivors else arguments.budget
     campaign.run(chosen, budget, [*arguments.tests, *pytest_arguments])
-    figures = figures_of(verdicts.values())
+    figures = figures_of(verdicts.values(), json.loads(FINDINGS.read_text("utf-8")))
     print(json.dumps(figures["by kind"]), figures["caught"], "of", figures["faults"])
     if len(verdicts) == len(faults):
         print(record("mutation", "cpu", figures, arguments.results))

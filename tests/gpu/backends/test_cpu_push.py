@@ -14,6 +14,7 @@ from gpu.backends.cpu import spread_kernels
 from gpu.backends.cpu.spread_kernels import Tally, WorkLists
 from gpu.jit.threads import one_parallel_kernel
 from gpu.operations.csr import Csr
+from tests.gpu.backends.pushes import FIRST, LAST, LEAF, pushed, solved
 
 
 @pytest.mark.parametrize("storage", [np.float64, np.float32])
@@ -34,7 +35,7 @@ def test_all_cores_spread_as_one_core_does(storage: type[np.floating[Any]]) -> N
         marks = np.zeros(vertices, np.int32)
         candidates, queue = np.zeros(vertices, np.int32), np.zeros(vertices, np.int32)
         lists = WorkLists(r, marks, candidates, queue, lengths, 2.0, 8.0, 0.01)
-        counts, sums = np.zeros(spread_kernels.COUNTS, np.int64), np.zeros(spread_kernels.SUMS)
+        counts, sums = np.zeros(spread_kernels.COUNTS, np.int64), np.full(spread_kernels.SUMS, 7.0)
         with one_parallel_kernel:
             kernel(sources, contributions, edges, outgoing, lists, Tally(counts, sums))
         listed = counts[spread_kernels.LISTED_COUNT]
@@ -52,7 +53,33 @@ def test_all_cores_spread_as_one_core_does(storage: type[np.floating[Any]]) -> N
     assert set(np.flatnonzero(above)) == set(queue.tolist())
     assert 0 < len(queue) < len(candidates) < vertices
     grown = np.abs(r.astype(np.float64)).sum() - np.abs(np.linspace(-1, 1, vertices)).sum()
-    assert abs(sums[spread_kernels.RESIDUAL_L1] - grown) <= 1e-5 * abs(grown)
+    # what was there before stays
+    assert abs(sums[spread_kernels.RESIDUAL_L1] - 7.0 - grown) <= 1e-5 * abs(grown)
+
+
+def test_a_push_drops_candidates_that_are_not_above_the_floor() -> None:
+    engine = solved()
+    residual = engine.internals.iterate.workspace.residual
+    result = pushed(engine, {LEAF: 0.5, FIRST: 1e-4, LAST: -2e-4}, floor=1e-4)
+    assert (result.rounds, result.vertices) == (1, 1)
+    assert residual.candidates[: residual.listed].tolist() == [LAST]
+
+
+def test_the_threshold_falls_at_once_to_the_largest_residual() -> None:
+    result = pushed(solved(), {LEAF: 0.1}, floor=1e-9, threshold=64.0)
+    assert result.vertices == 1
+    # to just below it, and once more by half when nothing is left
+    assert 0.099 < 2.0 * result.threshold < 0.1
+
+
+def test_a_residual_that_moves_a_rank_behind_its_loop_is_pushed() -> None:
+    # at a vertex with a loop alone, y moves by r / 0.15: more than its last digit, which r is not
+    engine = solved(storage="float32")
+    value = float(engine.internals.iterate.values[0])
+    step = float(np.spacing(np.float32(value)))
+    result = pushed(engine, {0: 0.3 * step}, floor=1e-12, threshold=1e-10)
+    assert (result.rounds, result.vertices) == (1, 1)
+    assert float(engine.internals.iterate.values[0]) == value + 2.0 * step
 
 
 def test_a_push_does_not_wait_for_a_few_vertices() -> None:

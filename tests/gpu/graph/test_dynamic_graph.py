@@ -395,6 +395,9 @@ def test_memory_for_a_batch_and_its_solve_can_be_asked_for_beforehand(backend: B
             engine.check_memory(0, 2**24)
         # lists and ranks of each vertex, and the room that they grow by
         assert raised.value.needed > 2**24 * (2 * 21 + 5 + 21 + 28 + 8)
+        graph, iterate = engine.internals.graph, engine.internals.iterate
+        of_both = graph.bytes_needed(0, 2**24) + iterate.bytes_needed(2**24)
+        assert raised.value.needed == of_both + 8 * 2**24  # published ranks
         with pytest.raises(OutOfMemory):
             engine.apply(EdgeBatch(vertices=2**24))
     assert engine.memory() == before

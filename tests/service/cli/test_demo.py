@@ -59,3 +59,6 @@ def test_the_demo_shows_how_places_moved() -> None:
     batch = ingest.ReplayedBatch(1, 0.002, receipt)
     board.add(batch, [RankedVertex(key, 0.1) for key in ("c", "b", "x", "a")])
     assert [board.movement(place) for place in range(4)] == ["↑2", "", "new", "↓3"]
+    table = board._place_table()
+    assert list(table.columns[0].cells) == ["1", "2", "3", "4"]
+    assert [str(vertex) for vertex in table.columns[2].cells] == ["c", "b", "x", "a"]

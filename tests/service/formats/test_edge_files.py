@@ -5,6 +5,7 @@
 import bz2
 import gzip
 import lzma
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -246,6 +247,7 @@ BANNER = "%%MatrixMarket matrix coordinate pattern general\n"
         ("a.gr.bin", b"\1\0\0\0", "a.gr.bin: expected pairs of int32, got 4 bytes"),
         ("a.links.bin", b"\1\0\0", "a.links.bin: expected int32 values, got 3 bytes"),
         ("a.links.bin", b"\1\0\0\0", "a.links.bin: expected values other than 0, starting with a negative one"),
+        ("a.links.bin", struct.pack("<4i", -1, 2, 0, 3), "a.links.bin: expected values other than 0, starting with a negative one"),
         ("a.parquet", b"PAR1 junk", "a.parquet: cannot be read: "),
         ("a.arrow", b"ARROW1 junk", "a.arrow: cannot be read: "),
     ],

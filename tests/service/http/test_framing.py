@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import httptools
 import pytest
 
-from service.http.framing import Framing
+from service.http.framing import MAX_HEAD_BYTES, Framing
 
 Outcome = tuple[list[bytes], str]
 """The bodies of complete requests, and how parsing ended."""
@@ -141,3 +141,12 @@ def test_framing_agrees_with_the_parser(seed: int) -> None:
 def test_a_chunk_size_of_too_many_digits_is_refused(digits: bytes) -> None:
     head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert parsed_in_pieces(head + digits + b"\r\nabcde\r\n0\r\n\r\n", []) == ([], "error")
+
+
+def test_what_follows_the_size_of_a_chunk_in_its_line_counts_towards_the_head() -> None:
+    framing = Framing()
+    framing.headers_complete([(b"transfer-encoding", b"chunked")])
+    line = b"1;" + b"a" * (2 * MAX_HEAD_BYTES)
+    # 16 digits and a line break are not counted
+    assert framing.piece(line, 0) == MAX_HEAD_BYTES + 18
+    assert framing.too_long

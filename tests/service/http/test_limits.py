@@ -198,6 +198,27 @@ def test_calls_start_in_order_with_reads_in_between() -> None:
     assert began == [str(number) for number in range(5 * STARTS_PER_ROUND) if number != given_up]
 
 
+def test_a_few_calls_start_in_each_round_of_the_event_loop() -> None:
+    rounds: list[int] = []
+    now = 0
+
+    async def main() -> None:
+        nonlocal now
+        turns = FairStart()
+
+        async def write() -> None:
+            await turns.wait()
+            rounds.append(now)
+
+        writers = [asyncio.create_task(write()) for _ in range(5 * STARTS_PER_ROUND)]
+        while not all(writer.done() for writer in writers):
+            await asyncio.sleep(0)
+            now += 1
+
+    asyncio.run(main())
+    assert max(rounds.count(number) for number in rounds) == STARTS_PER_ROUND
+
+
 def test_more_writers_than_there_are_places_are_refused_and_readers_are_not(small: Server) -> None:
     url = small.url("graphs/g/batches")
     with contextlib.ExitStack() as stack:

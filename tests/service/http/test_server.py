@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from service.http.server import MAX_DISCARDED_BYTES, QUIET_SECONDS
+from service.http.server import Connection as ServerConnection
 from tests.service.server import Server, running, wait_for
 
 PATIENCE = 1.0
@@ -236,6 +237,25 @@ def test_a_client_that_closes_its_side_gets_its_answers(one: Server, request_cou
         for _ in range(request_count):
             assert connection.answer()[0] == 200
         assert connection.is_closed()
+
+
+def test_an_input_is_watched_only_while_a_request_waits_behind_another(
+    one: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[bool] = []
+    watch = ServerConnection._watch_input
+
+    def observed(protocol: ServerConnection) -> None:
+        watch(protocol)
+        watched.append(protocol._is_watched)
+
+    monkeypatch.setattr("service.http.server.WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(ServerConnection, "_watch_input", observed)
+    with connected(one) as connection:
+        connection.send(2 * LIVEZ)
+        assert [connection.answer()[0] for _ in range(2)] == [200, 200]
+        wait_for(lambda: watched[-1:] == [False], 2)  # before an idle connection is closed
+    assert watched[0]
 
 
 def test_a_client_that_closes_its_side_within_a_request_is_disconnected(one: Server) -> None:

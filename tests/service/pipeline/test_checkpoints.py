@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,22 @@ def test_good_checkpoints_that_were_set_aside_are_taken_back_when_they_are_neede
     assert "damaged-3-4: is not damaged; the checkpoint was renamed to 3-4" in caplog.text
     left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert left == ["3-4", "damaged-4-5"]
+
+
+def test_a_checkpoint_that_is_too_old_for_the_journal_is_not_enough(tmp_path: Path) -> None:
+    folder, old = tmp_path / "checkpoints", tmp_path / "old"
+    with working(tmp_path) as pipeline:
+        for number in range(4):
+            send(pipeline, batch([("a", str(number))]))
+            taken(pipeline)
+            if number == 1:
+                shutil.copytree(folder / "2-3", old)
+    for path in checkpoints.stored(folder):
+        path.rename(path.with_name(f"damaged-{path.name}"))
+    old.rename(folder / "2-3")
+    with working(tmp_path) as again:  # the journal has only what comes after batch 3
+        assert (again.view.version, again.view.edges) == (4, 4)
+    assert (folder / "4-5").exists()
 
 
 def test_a_server_with_too_few_descriptors_changes_no_file(tmp_path: Path) -> None:

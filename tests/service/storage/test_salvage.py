@@ -171,6 +171,27 @@ def test_forgotten_idempotency_keys_are_named(
     )
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_keys_of_removed_batches_are_said_to_be_forgotten_only_if_some_cannot_be_read(
+    original: Original, tmp_path: Path, caplog: pytest.LogCaptureFixture, damaged: bool
+) -> None:
+    path = original.copy(tmp_path / "graph")
+    journal = Journal(path)
+    journal.retire(5, original.chains[5])
+    journal.close()
+    _damage(path, "UPDATE batches SET payload = x'00' WHERE version = 20")
+    if damaged:
+        _damage(path, "UPDATE requests SET body_hash = x'00' WHERE version = 3")
+    journal = verified_journal(path, Checkpoint(10, 10, original.chains[10], {}, {}))
+    for version in range(1, 6):
+        is_kept = not damaged or version != 3
+        holder = (version, original.records[version].body_hash) if is_kept else None
+        assert journal.holder(f"key {version}") == holder
+    journal.close()
+    assert "lost: batches 20 of 40" in caplog.text
+    assert ("keys that may be forgotten: of batches older ones" in caplog.text) == damaged
+
+
 def test_no_revision_is_used_again_where_the_newest_one_cannot_be_read(
     original: Original, tmp_path: Path
 ) -> None:

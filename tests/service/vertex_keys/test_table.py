@@ -95,6 +95,21 @@ def test_keys_are_not_normalised() -> None:
     assert KeyTable("string").assign(pa.array([composed, decomposed])).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("kind", ["string", "integer"])
+def test_a_table_is_restored_from_a_capture_of_an_earlier_moment(kind: KeyKind) -> None:
+    column = pa.array(np.arange(1_000) * 7919).cast(ARROW_TYPES[kind])
+    table = KeyTable(kind)
+    table.assign(column[:600])
+    capture = table.capture()
+    table.assign(column)
+    arrays = {name: array.copy() for name, array in capture.arrays().items()}
+    restored = KeyTable.restored(kind, 600, arrays)
+    assert restored.keys(np.arange(600)).equals(column[:600])
+    expected = np.where(np.arange(1_000) < 600, np.arange(1_000), -1)
+    assert np.array_equal(restored.lookup(column), expected)
+    assert restored.assign(column).tolist() == list(range(1_000))
+
+
 def test_lookup_adds_nothing() -> None:
     table = KeyTable("string")
     assert table.lookup(pa.array(["a"])).tolist() == [-1]

@@ -1,0 +1,59 @@
+"""Pushes from a residual that a test chooses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu import EdgeBatch, Engine, Options
+from gpu.operations.backend import Backend
+from gpu.operations.residual import PushLimits, PushResult
+from gpu.types import BackendName, Storage
+
+LEAF, FIRST, LAST = 1, 2, 9
+"""Of `solved`: a vertex without edges, and the first and last vertex of the circle."""
+
+
+def solved(backend: Backend | BackendName = "cpu", storage: Storage = "float64") -> Engine:
+    """Vertex 0 has a loop alone, LEAF nothing, FIRST to LAST are a circle, and 10 links to all."""
+    engine = Engine(Options(storage=storage), backend)
+    circle, all_others = np.arange(FIRST, LAST + 1), np.arange(11, 111)
+    sources = np.concatenate([circle, [0], np.full(100, 10)])
+    engine.apply(EdgeBatch(sources, np.concatenate([np.roll(circle, 1), [0], all_others])))
+    engine.update()
+    return engine
+
+
+def pushed(
+    engine: Engine,
+    entries: dict[int, float],
+    floor: float,
+    *,
+    threshold: float = 1.0,
+    edge_weight: float = 0.0,
+) -> PushResult:
+    """One round from a residual that has these entries alone, which are all listed."""
+    backend, iterate = engine.internals.backend, engine.internals.iterate
+    residual = iterate.workspace.residual
+    residual.values[:] = 0.0
+    for v, value in entries.items():
+        residual.values[v] = value
+    backend.residual.select_candidates(residual, 0.5 * min(map(abs, entries.values())))
+    assert residual.listed == len(entries)
+    residual.floor = floor
+    return backend.residual.push(
+        engine.internals.graph.view,
+        iterate.values,
+        engine.options.damping,
+        residual,
+        PushLimits(
+            residual_l1=sum(map(abs, entries.values())),
+            residual_sum=sum(entries.values()),
+            mass=iterate.certificate.mass,
+            goal=0.0,
+            threshold=threshold,
+            edge_weight=edge_weight,
+            round_edges=1 << 20,
+            edges=1 << 20,
+            rounds=1,
+        ),
+    )

@@ -1,0 +1,327 @@
+"""Operations of every backend against what their contracts say, with NumPy as the model."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Engine, OutOfMemory, PersonalizedQuery, RankReference
+from gpu.backends.cpu.rows import CHUNK_WORK
+from gpu.backends.cuda.kernels.loader import (
+    BIN_LANES,
+    BIN_LIMITS,
+    OVERFLOW_FACTOR,
+    TOP_BINS,
+    TOP_SHIFT,
+    WARP,
+)
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.backend import Backend
+from gpu.operations.multivector import MultivectorOperations
+from gpu.operations.sweeps import SweepOperations
+from gpu.pagerank.frontier import _expand
+from gpu.pagerank.schedule import SWEEP_KINDS
+from gpu.pagerank.sweeps import Swept, sweep_to_target
+from gpu.types import Options
+from tests.gpu.backends.pushes import LEAF, pushed, solved
+
+COUNTS = [1, 255, 257, 3_000]
+"""Below and above what one block of threads covers at once."""
+
+
+def _random_graph(backend: Backend, vertices: int, edges: int) -> Engine:
+    engine = Engine(Options(), backend)
+    sources, targets = np.random.default_rng(3).integers(0, vertices, (2, edges))
+    engine.apply(EdgeBatch(sources, targets, vertices=vertices))
+    return engine
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_an_amount_is_subtracted_once_at_every_place(count: int, backend: Backend) -> None:
+    random = np.random.default_rng(1)
+    residual, weights = random.random(5_000), random.random(count)
+    places = random.permutation(5_000)[:count].astype(np.int32)
+    expected = residual.copy()
+    expected[places] -= 0.5 * weights
+    on_device = backend.device.to_device(residual)
+    to_device = backend.device.to_device
+    backend.sweeps.subtract_at(on_device, to_device(places), to_device(weights), 0.5)
+    assert np.allclose(backend.device.to_host(on_device), expected, rtol=1e-15, atol=1e-15)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_what_float32_cannot_represent_is_carried_over(count: int, backend: Backend) -> None:
+    random = np.random.default_rng(2)
+    places = random.permutation(5_000)[:count].astype(np.int64)
+    remainder = random.random(5_000).astype(np.float32)
+    amounts = random.random(count) * 1e-9
+    exact = remainder.astype(np.float64)
+    arrays = [backend.device.to_device(a) for a in (remainder, places, amounts, np.zeros(count))]
+    for _ in range(40):
+        backend.multivector.add_compensated(*arrays)
+        exact[places] += amounts
+    stored, carry = (backend.device.to_host(arrays[place]).astype(np.float64) for place in (0, 3))
+    stored[places] += carry
+    assert np.abs(stored - exact).max() <= 1e-14
+
+
+def test_a_perturbation_makes_no_more_additions_than_it_may(backend: Backend) -> None:
+    if backend.name != "cpu":
+        pytest.skip("a device counts the edges of its lists by chunks")
+    engine = Engine(Options(), backend)
+    tips = np.arange(1, 11)
+    engine.apply(EdgeBatch(np.zeros_like(tips), tips, vertices=20))
+    engine.update()
+    graph, iterate = engine.internals.graph, engine.internals.iterate
+    changes = graph.apply(
+        EdgeBatch(np.zeros(3, np.int64), np.arange(11, 14), np.zeros(5, np.int64), tips[:5])
+    ).changes
+    assert changes is not None
+    residual = iterate.workspace.residual
+    before = backend.device.to_host(residual.values).copy()
+    # the new list of 8, 5 removed edges and 3 added ones
+    arguments = (graph.view, changes, iterate.values, 0.85, residual)
+    assert backend.residual.perturb(*arguments, 15) is None
+    assert np.array_equal(backend.device.to_host(residual.values), before)
+    delta = backend.residual.perturb(*arguments, 16)
+    assert delta is not None
+    assert delta.additions == 16
+
+
+def test_what_vertices_without_edges_keep_counts_in_the_sum(backend: Backend) -> None:
+    engine = Engine(Options(storage="float32"), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 0)]))
+    engine.apply(EdgeBatch(vertices=300))
+    graph, sweeps, to_device = engine.internals.graph, backend.sweeps, backend.device.to_device
+    # the last digit of y is 1/16: up to half of it stays in r
+    values, residual = np.full(300, 1e6, np.float32), np.zeros(300, np.float32)
+    residual[2:] = np.random.default_rng(6).random(298)
+    on_device = [to_device(values), to_device(residual)]
+    contributions = to_device(np.zeros(300, sweeps.contribution_dtypes["float32"]))
+    result = sweeps.quantize_contributions(graph.view, *on_device, contributions, 0.85, 0.0)
+    left = backend.device.to_host(on_device[1]).astype(np.float64)
+    assert np.abs(left).sum() > 1.0
+    assert result.residual_sum == pytest.approx(left.sum(), abs=1e-9)
+    assert result.residual_l1 == pytest.approx(np.abs(left).sum(), abs=1e-9)
+
+
+def test_the_sums_of_a_block_are_those_of_what_it_leaves(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("reads the contributions of a device, bfloat16")
+    engine = _random_graph(backend, 6_000, 30_000)
+    engine.update()
+    sweep = type(backend.multivector).sweep_many
+    seen = []
+
+    def observed(operations: MultivectorOperations, *arguments: Any) -> Any:
+        sums = sweep(operations, *arguments)
+        view, _, _, remainder, _, contributions, _, damping, *_ = arguments
+        host = backend.device.to_host
+        sent = (host(contributions).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        lengths = host(view.outgoing.row_lengths)[:, None]
+        exact = (damping * lengths * sent + host(remainder)).sum(axis=0)
+        seen.append(np.abs(sums[1] - exact).max())
+        return sums
+
+    asked = [PersonalizedQuery(np.array([v]), method="pull") for v in range(8)]
+    with patch.object(type(backend.multivector), "sweep_many", observed):
+        engine.personalized_many(asked)
+    assert len(seen) > 5
+    assert max(seen) <= 1e-7
+
+
+def test_a_vertex_with_a_long_list_has_a_higher_threshold(backend: Backend) -> None:
+    engine = solved(backend)
+    values = engine.internals.iterate.values
+    before = backend.device.to_host(values).copy()
+    # vertex 10 has 100 out-edges: 0.5 is less than 0.1 · (1 + 0.1 · 100), and 0.2 more than 0.1
+    result = pushed(engine, {LEAF: 0.2, 10: 0.5}, 1e-9, threshold=0.1, edge_weight=0.1)
+    assert (result.rounds, result.vertices) == (1, 1)
+    assert np.flatnonzero(backend.device.to_host(values) != before).tolist() == [LEAF]
+
+
+def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> None:
+    graph = _random_graph(backend, 1_000, 3_000).internals.graph
+    xp = backend.xp
+    frontier = np.arange(0, 1_000, 7)
+    flags, in_frontier = xp.zeros(1_000, np.int32), np.zeros(1_000, np.uint8)
+    in_frontier[frontier] = 1
+    sources, targets = graph.edge_list()
+    expected = np.unique(targets[np.isin(sources, frontier)])
+    with patch("gpu.backends.cuda.frontier._EXPANSION_BLOCKS", 1):
+        found = backend.frontier.expand_backward(
+            graph.view, graph.in_rows(), backend.device.to_device(in_frontier), flags
+        )
+    assert np.array_equal(np.sort(backend.device.to_host(found)), expected)
+
+
+def test_a_batch_finds_the_edges_of_a_hub_however_few_blocks_run(backend: Backend) -> None:
+    random = np.random.default_rng(5)
+    graph = DynamicGraph(backend, "uniform")
+    tips = random.permutation(30_000)[:20_000] + 1
+    graph.apply(EdgeBatch(np.zeros_like(tips), tips, vertices=40_000))
+    gone, new = random.permutation(tips)[:300], np.arange(35_000, 35_300)
+    known = random.permutation(tips)[:300]
+    inserted, deleted = np.append(new, known), np.append(gone, [30_500, 30_501])
+    with (
+        patch("gpu.backends.cuda.graph._SMALL", 1 << 20),
+        patch("gpu.backends.cuda.graph._FEW_BALANCED_BLOCKS", 1),
+    ):
+        counts = graph.apply(
+            EdgeBatch(np.zeros_like(inserted), inserted, np.zeros_like(deleted), deleted)
+        ).counts
+    assert counts.not_found == 2
+    sources, targets = graph.edge_list()
+    assert not sources.any()
+    assert sorted(targets) == sorted((set(tips) - set(gone)) | set(inserted))
+
+
+@pytest.mark.parametrize("length", [1, 31, 1_000, 1_000_000])
+def test_no_sum_is_shallower_than_a_tree(length: int, backend: Backend) -> None:
+    assert backend.sweeps.sum_depth(length) >= np.log2(length)
+    assert backend.rebuild.strength_depth(length) >= np.log2(length)
+
+
+def test_the_depth_of_a_row_has_its_lanes_and_the_trees_of_two_warps(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("lanes are those of a device")
+    for lanes, limit in zip(BIN_LANES, BIN_LIMITS, strict=False):
+        if lanes > WARP:
+            length = OVERFLOW_FACTOR * limit
+            assert backend.sweeps.sum_depth(length) >= length // lanes + 2 * np.log2(WARP)
+
+
+def test_sums_of_columns_go_through_the_sums_of_all_blocks(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("blocks are those of a device")
+    view = _random_graph(backend, 300, 900).internals.graph.view
+    before = backend.multivector.column_depth(view)
+    with patch.object(type(backend.multivector), "_blocks", lambda *_: 10_000):
+        # each of three launches leaves a sum for each block
+        assert backend.multivector.column_depth(view) >= before + 3 * 9_000
+
+
+def test_a_small_frontier_is_expanded_forward_and_a_large_one_backward(backend: Backend) -> None:
+    graph = _random_graph(backend, 400, 4_000).internals.graph
+    xp = backend.xp
+    operations = type(backend.frontier)
+    for count, expected in ((1, [1, 0]), (4, [1, 0]), (200, [0, 1])):
+        with (
+            patch.object(operations, "expand_forward") as forward,
+            patch.object(operations, "expand_backward") as backward,
+        ):
+            frontier = xp.arange(count, dtype=np.int32)
+            flags = xp.zeros(400, np.int32), xp.zeros(400, np.uint8)
+            _expand(graph, frontier, *flags)
+        assert [forward.call_count, backward.call_count] == expected, count
+
+
+def test_a_target_that_is_met_exactly_is_met(backend: Backend) -> None:
+    engine = _random_graph(backend, 60, 300)
+    engine.update("static")
+    iterate = engine.internals.iterate
+    options = Options(target_error=iterate.error_bound)
+    with patch.object(iterate, "options", options):
+        assert sweep_to_target(iterate, 0) == Swept(0, True)
+        assert sweep_to_target(iterate, 10) == Swept(0, True)
+    with patch.object(iterate, "options", Options(target_error=0.5 * options.target_error)):
+        assert sweep_to_target(iterate, 0) == Swept(0, False)
+
+
+def test_orthomin_keeps_its_weights_until_it_starts_afresh(backend: Backend) -> None:
+    engine = _random_graph(backend, 300, 900)
+    step = type(backend.sweeps).orthomin_step
+    seen = set()
+
+    def observed(operations: SweepOperations, *arguments: Any) -> Any:
+        state, floor = arguments[5], arguments[8]
+        before = backend.device.to_host(state.weights).copy()
+        result = step(operations, *arguments)
+        is_kept = np.array_equal(before, backend.device.to_host(state.weights))
+        seen.add((floor == 0.0, is_kept))
+        return result
+
+    iterate = engine.internals.iterate
+    iterate.reset()
+    with patch.object(type(backend.sweeps), "orthomin_step", observed):
+        sweep_to_target(iterate, 30, [kind for kind in SWEEP_KINDS if kind.accelerated])
+    assert seen == {(True, True), (False, False)}
+
+
+def test_no_group_of_rows_outgrows_the_others(backend: Backend) -> None:
+    if backend.name != "cpu":
+        pytest.skip("on a device rows are grouped by their length")
+    graph = DynamicGraph(backend, "uniform")
+    graph.apply(EdgeBatch.of(insert=[(0, 1)]))
+    assert graph.outgoing.partition().groups.tolist() == [0, 2]
+    graph.apply(EdgeBatch(vertices=4 * CHUNK_WORK))
+    groups = graph.outgoing.partition().groups
+    assert np.diff(groups).max() <= CHUNK_WORK
+    assert groups[-1] == 4 * CHUNK_WORK
+
+
+def test_ranges_of_rows_hold_no_more_than_they_may(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("a CPU sorts all rows at once")
+    rows = np.sort(np.random.default_rng(7).integers(0, 1 << 20, 20_000)).astype(np.int32)
+    no_positions = backend.device.to_device(np.zeros(0, np.int32))
+    ranges = backend.rebuild.row_ranges(
+        backend.device.to_device(rows), 1 << 20, 3_000, no_positions
+    )
+    firsts, lasts, counts = np.array(ranges).T
+    assert firsts.tolist() == [0, *lasts[:-1]]
+    assert lasts[-1] == 1 << 20
+    held = np.searchsorted(rows, lasts) - np.searchsorted(rows, firsts)
+    assert counts.tolist() == held.tolist()
+    assert max(counts) <= 3_000
+    assert len(ranges) <= 2 * 20_000 // 3_000
+
+
+def test_a_histogram_has_every_value_in_its_bin(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("values are counted on a device only")
+    highest = int(np.array(0.5).view(np.int64)) >> TOP_SHIFT
+    below = np.array([0, 0, 1, 5, TOP_BINS - 2, TOP_BINS - 1, TOP_BINS, TOP_BINS + 1, highest])
+    values = ((highest - below) << TOP_SHIFT).view(np.float64)
+    counts = backend.xp.zeros(TOP_BINS + 1, np.uint64)
+    backend.select._launch(  # type: ignore[attr-defined]
+        "select",
+        "top_k_histogram",
+        1,
+        backend.device.to_device(values),
+        np.int64(len(values)),
+        np.int64(highest),
+        counts,
+    )
+    expected = np.bincount(np.minimum(below, TOP_BINS - 1), minlength=TOP_BINS + 1)
+    assert backend.device.to_host(counts).tolist() == expected.tolist()
+
+
+def test_columns_whose_largest_values_are_few_are_not_sorted(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("values are counted on a device only")
+    random = np.random.default_rng(4)
+    columns = backend.multivector.column_count(8)
+    values = random.random((2_000, columns)) * np.exp(-20.0 * random.random((2_000, columns)))
+    counts = np.full(columns, 5)
+    with patch.object(type(backend.select), "top_k") as sorted_alone:
+        found = backend.select.top_k_columns(backend.device.to_device(values), counts)
+    sorted_alone.assert_not_called()
+    for column, (places, _) in enumerate(found):
+        assert places.tolist() == np.argsort(-values[:, column], kind="stable")[:5].tolist()
+
+
+def test_the_ranks_of_a_subscription_are_refused_with_their_size(backend: Backend) -> None:
+    engine = _random_graph(backend, 100, 300)
+    engine.update()
+    ranks = engine.publish()
+    with (
+        patch("gpu.operations.device._SMALL_BYTES", 0),
+        patch.object(type(backend.device), "memory_available", lambda _: 799),
+        pytest.raises(OutOfMemory) as raised,
+    ):
+        RankReference(ranks)
+    assert raised.value.needed == 800
