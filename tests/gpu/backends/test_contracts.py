@@ -101,7 +101,9 @@ def test_what_vertices_without_edges_keep_counts_in_the_sum(backend: Backend) ->
     residual[2:] = np.random.default_rng(6).random(298)
     on_device = [to_device(values), to_device(residual)]
     contributions = to_device(np.zeros(300, sweeps.contribution_dtypes["float32"]))
-    result = sweeps.quantize_contributions(graph.view, *on_device, contributions, 0.85, 0.0)
+    result = sweeps.quantize_contributions(
+        graph.view, on_device[0], on_device[1], contributions, 0.85, 0.0
+    )
     left = backend.device.to_host(on_device[1]).astype(np.float64)
     assert np.abs(left).sum() > 1.0
     assert result.residual_sum == pytest.approx(left.sum(), abs=1e-9)
