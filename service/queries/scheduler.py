@@ -200,11 +200,11 @@ class QueryScheduler:
                 continue
             try:
                 by_ids = self._by_ids(request)
-                self._engine.resolve(by_ids)
+                self._check(by_ids, request)
             except DeviceLost:
                 raise
             except Exception as error:
-                request.fail(_named(error, request))
+                request.fail(error)
                 continue
             if not by_ids:
                 self._succeed(request, [])
@@ -214,6 +214,16 @@ class QueryScheduler:
         self._expected = len(members)
         if members:
             self._running.append(_Solve(self._engine.submit(queries), members, perf_counter()))
+
+    def _check(self, by_ids: list[PersonalizedQuery], request: PendingQuery[QueryResponse]) -> None:
+        """Raises the engine's InvalidValue, its field named as in the request."""
+        for place, query in enumerate(by_ids):
+            try:
+                self._engine.resolve([query])
+            except InvalidValue as error:
+                index = request.solved[place] if request.solved else place
+                field = request.prefix(index) + error.field
+                raise InvalidValue(field, error.value, error.requirement) from None
 
     def _gather(self) -> None:
         """Waits briefly for clients that sent requests together before and were just answered:
@@ -271,17 +281,3 @@ class QueryScheduler:
         answers = request.arranged(solved)
         vertices = [self._keys.keys(answer.vertices).to_pylist() for answer in answers]
         request.succeed(QueryResponse(version, revision, answers, vertices, request.ignored))
-
-
-def _named(error: Exception, request: PendingQuery[QueryResponse]) -> Exception:
-    """An error of the engine's validation, its field named as in the request: the engine does not
-    number the queries of a list of one.
-    """
-    if not isinstance(error, InvalidValue):
-        return error
-    if error.field.startswith("queries["):
-        number, _, field = error.field.removeprefix("queries[").partition("].")
-        field = request.prefix(request.solved[int(number)]) + field
-    else:
-        field = request.prefix(request.solved[0] if request.solved else 0) + error.field
-    return InvalidValue(field, error.value, error.requirement)
