@@ -143,9 +143,9 @@ def mutation(document: Record) -> str:
     figures = document["figures"]
     faults, first = figures["faults"], figures["first run"]
     runs = [
-        ("first run, the nearest tests", first["caught"]),
-        ("any test that existed", figures["caught without new tests"]),
-        ("with the new tests", figures["caught"]),
+        ("the nearest ones, for a minute", first["caught"]),
+        ("the tests that should see them, at least", figures["caught without new tests"]),
+        ("with the new ones", figures["caught"]),
     ]
     lines = [
         f"First run on {first['machine']}, by `{first['command']}`.",
