@@ -156,9 +156,9 @@ def mutation(document: Record) -> str:
     figures = document["figures"]
     faults, first = figures["faults"], figures["first run"]
     runs = [
-        ("first run, the nearest tests", first["caught"]),
-        ("any test that existed", figures["caught without new tests"]),
-        ("with the new tests", figures["caught"]),
+        ("the nearest ones, for a minute", first["caught"]),
+        ("the tests that should see them, at least", figures["caught without new tests"]),
+        ("with the new ones", figures["caught"]),
     ]
     lines = [
         f"First run on {first['machine']}, by `{first['command']}`.",
@@ -176,7 +176,7 @@ def mutation(document: Record) -> str:
     ]
     for fault in figures["survivors"]:
         change = " → ".join(f"`{' '.join(fault[side].split())}`" for side in ("old", "new"))
-        why = fault["equivalent"] or "no test sees it"
+        why = fault["equivalent"] or "the tests that were tried do not see it"
         lines.append(f"| `{fault['path']}`, line {fault['line']} | {change} | {why} |")
     return "\n".join(lines)
 

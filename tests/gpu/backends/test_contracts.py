@@ -99,12 +99,10 @@ def test_what_vertices_without_edges_keep_counts_in_the_sum(backend: Backend) ->
     # the last digit of y is 1/16: up to half of it stays in r
     values, residual = np.full(300, 1e6, np.float32), np.zeros(300, np.float32)
     residual[2:] = np.random.default_rng(6).random(298)
-    on_device = [to_device(values), to_device(residual)]
+    y, r = to_device(values), to_device(residual)
     contributions = to_device(np.zeros(300, sweeps.contribution_dtypes["float32"]))
-    result = sweeps.quantize_contributions(
-        graph.view, on_device[0], on_device[1], contributions, 0.85, 0.0
-    )
-    left = backend.device.to_host(on_device[1]).astype(np.float64)
+    result = sweeps.quantize_contributions(graph.view, y, r, contributions, 0.85, 0.0)
+    left = backend.device.to_host(r).astype(np.float64)
     assert np.abs(left).sum() > 1.0
     assert result.residual_sum == pytest.approx(left.sum(), abs=1e-9)
     assert result.residual_l1 == pytest.approx(np.abs(left).sum(), abs=1e-9)
