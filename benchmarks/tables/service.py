@@ -176,7 +176,7 @@ def mutation(document: Record) -> str:
     ]
     for fault in figures["survivors"]:
         change = " → ".join(f"`{' '.join(fault[side].split())}`" for side in ("old", "new"))
-        why = fault["equivalent"] or "the tests that were tried do not see it"
+        why = fault["equivalent"] or "not seen by the tests tried so far, which are not all of them"
         lines.append(f"| `{fault['path']}`, line {fault['line']} | {change} | {why} |")
     return "\n".join(lines)
 
