@@ -5,13 +5,18 @@
                            backend with NumPy arrays and its kernels compiled for the CPU
                            (``shuffled``: its threads and blocks in a random order)
 ``pytest --backend cuda``  runs the same on a CUDA device
+``pytest --all``           runs every case of the engine's tests. Otherwise, and without
+                           ``--backend``, of a test with many cases a part is run on ``emulated``,
+                           the same in each run; the others are counted as deselected
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from functools import cache
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -44,6 +49,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         choices=["cpu", "emulated", "shuffled", "cuda"],
         help="backend to test, repeatable; cpu and emulated (and shuffled for some) unless given",
+    )
+
+    parser.addoption("--all", action="store_true", help="every case of the engine's tests")
+
+
+MANY_CASES = 24
+"""A test of the engine with more cases on ``emulated`` and ``shuffled`` is run with a third of
+them: they take most of the suite's time. All of them run on ``cpu``, and on a CUDA device.
+"""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--all") or config.getoption("--backend"):
+        return
+    slow = [item for item in items if _is_slow(item)]
+    cases = Counter(item.nodeid.split("[")[0] for item in slow)
+    left_out = {
+        item
+        for item in slow
+        if cases[item.nodeid.split("[")[0]] > MANY_CASES and crc32(item.nodeid.encode()) % 3
+    }
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return item.nodeid.startswith("tests/gpu") and (
+        "emulated" in item.nodeid or "shuffled" in item.nodeid
     )
 
 
