@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import product
 from typing import Any, get_args
 from unittest.mock import patch
@@ -147,10 +148,26 @@ def rank(backend: Backend, dangling: Dangling, storage: Storage) -> None:
     engine.apply(EdgeBatch(hub[:9], spokes[:9]))
     engine.update("auto")
     assert told.changes(engine.publish(), threshold=0.01, most=10).found
+    if storage == "float64":
+        engine.update("dynamic-frontier-prune", "published")
+        engine.update("static", "published")
+        small_frontiers(backend, dangling)
     for method in METHODS:
         engine.personalized(np.array([1, 7]), k=5, method=method, target="settled-top-k")
     seeds = generator.integers(0, 1 << SCALE, TOGETHER)
     engine.personalized_many([PersonalizedQuery(np.array([seed]), k=50) for seed in seeds])
+
+
+def small_frontiers(backend: Backend, dangling: Dangling) -> None:
+    """Frontiers as lists, which a device keeps only of float32 ranks."""
+    lists = replace(backend, costs=replace(backend.costs, sparse_part=1))
+    engine = Engine(Options(dangling=dangling), lists)
+    vertices = np.arange(1 << SCALE)
+    engine.apply(EdgeBatch(vertices, vertices // 2))
+    engine.update("static")
+    for strategy, size in (("dynamic-frontier", len(vertices) // 2), ("dynamic-frontier-prune", 9)):
+        engine.apply(EdgeBatch(vertices[:size], vertices[-size:]))
+        check(engine, engine.update(strategy).error_bound)
 
 
 def check(engine: Engine, bound: float) -> None:

@@ -221,7 +221,9 @@ def _with_a_hub(backend: Backend, launches: Launches) -> None:
     """What happens in a larger graph: rows of several chunks, a frontier of a few vertices."""
     vertices = 4_096
     spokes = np.arange(vertices)
-    engine = Engine(Options(), backend)
+    # frontiers as lists, which a device keeps only of float32 ranks
+    lists = replace(backend, costs=replace(backend.costs, sparse_part=1))
+    engine = Engine(Options(), lists)
     graph = engine.internals.graph
 
     def loaded() -> None:
@@ -229,8 +231,11 @@ def _with_a_hub(backend: Backend, launches: Launches) -> None:
         engine.update("auto")
 
     def work(_: Any) -> None:
-        engine.apply(EdgeBatch.of(insert=[(int(batch.pop()), 5)]))
+        number = batch.pop()
+        engine.apply(EdgeBatch.of(insert=[(number, 5)]))
         engine.update("dynamic-frontier-prune")
+        engine.apply(EdgeBatch(spokes[1:3000], np.roll(spokes, number)[1:3000]))
+        engine.update("dynamic-frontier")
         query = PersonalizedQuery(np.array([7]), k=1, target_error=1e-6)
         block = Block(engine.internals.queries, engine.resolve([query]))
         block.step()
