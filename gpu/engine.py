@@ -254,7 +254,8 @@ class Engine:
 
     def capture(self, buffer: StagingBuffer) -> Capture:
         """Copies what a snapshot needs, right after an `update`: see gpu.snapshot."""
-        return Capture(self._graph, self._iterate, self._error_bound, buffer)
+        with self._device():
+            return Capture(self._graph, self._iterate, self._error_bound, buffer)
 
     def ranks_of(self, snapshot: Snapshot) -> Ranks:
         """What was published when the snapshot was taken; the engine need not be restored yet."""
@@ -262,8 +263,9 @@ class Engine:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Brings an engine that has no vertices to the state of the snapshot."""
-        restore(snapshot, self._graph, self._iterate)
-        self._record_ranked(snapshot.numbers["error_bound"])
+        with self._device():
+            restore(snapshot, self._graph, self._iterate)
+            self._record_ranked(snapshot.numbers["error_bound"])
 
     def personalized(
         self,
@@ -355,11 +357,13 @@ class Engine:
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host."""
-        return self._graph.edge_list()
+        with self._device():
+            return self._graph.edge_list()
 
     def edge_weights(self) -> NDArray[np.float32]:
         """float32[edges], in the order of `edge_list`; all 1 if unweighted."""
-        return self._graph.edge_weights()
+        with self._device():
+            return self._graph.edge_weights()
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the backend's device, by purpose."""

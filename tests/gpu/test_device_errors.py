@@ -107,7 +107,7 @@ def test_every_error_of_the_device_is_told_as_such(weighted: bool) -> None:
         ends.append(device.calls)
     assert ends[-1] > 200
     # every call in turn would take long; these are spread over all steps
-    for at in sorted({*range(0, ends[-1], 7), *(end - 1 for end in ends)}):
+    for at in sorted({*range(0, ends[-1], 41), *(end - 1 for end in ends)}):
         device.at, device.calls = None, -1_000_000
         engine = Engine(Options(weighted=weighted), backend)
         device.at, device.calls = at, 0

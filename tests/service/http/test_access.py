@@ -27,6 +27,7 @@ MINE, OTHER = "mine", "other"
 BODIES: dict[str, Any] = {
     "POST /graphs/{graph}/personalized": {"queries": [{"seeds": {"a": 1}}]},
     "PUT /graphs/{graph}/watched/{name}": {"seeds": {"a": 1}},
+    "PUT /graphs/{graph}/sets/{name}": {"vertices": ["a"]},
     "POST /graphs/{graph}/batches": {"insert": [["a", "b"]]},
     "POST /graphs/{graph}/ranks": {"vertices": ["a"]},
     "POST /graphs/{graph}/subgraph": {"vertices": ["a"]},
@@ -48,7 +49,7 @@ class Guarded:
             path = "/keys/" + self.spare_key()
         elif call == "DELETE /graphs/{graph}":
             graph = self.spare_graph(graph)
-        name = self.watched(graph) if method in ("GET", "DELETE") and "{name}" in path else "new"
+        name = self.existing(path, graph) if method in ("GET", "DELETE") else "new"
         path = path.format(graph=graph, vertex="a", version=1, name=name)
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         with self.server.http.stream(
@@ -66,9 +67,12 @@ class Guarded:
         self.admin("PUT", f"/graphs/{graph}")
         return graph
 
-    def watched(self, graph: str) -> str:
-        """The name of an existing watched query."""
-        self.admin("PUT", f"/graphs/{graph}/watched/there", {"seeds": {"a": 1}})
+    def existing(self, path: str, graph: str) -> str:
+        """The name of an existing watched query, or of a set."""
+        if "/watched/{name}" in path:
+            self.admin("PUT", f"/graphs/{graph}/watched/there", {"seeds": {"a": 1}})
+        elif "/sets/{name}" in path:
+            self.admin("PUT", f"/graphs/{graph}/sets/there", {"vertices": ["a"]})
         return "there"
 
     def spare_key(self) -> str:

@@ -237,7 +237,6 @@ def test_silence_is_broken_by_comments(server: Server, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("query", "field"),
     [
-        ({"among": "papers"}, "among"),
         ({"top": 100, "limit": 199}, "limit"),
         ({"top": 0}, "top"),
         ({"threshold": -0.1}, "threshold"),
@@ -254,6 +253,12 @@ def test_a_parameter_that_cannot_be_used_is_named(
         assert stream.response.status_code == 422
         assert stream.response.json()["field"] == field
     assert subscribers_in(server) == 0
+
+
+def test_an_unknown_set_is_refused(server: Server) -> None:
+    with subscribed(server, "/graphs/default", among="papers") as stream:
+        assert stream.response.status_code == 404
+        assert "papers" in stream.response.json()["detail"]
 
 
 def test_an_unknown_graph_is_refused(server: Server) -> None:
