@@ -29,13 +29,20 @@ Strategy = Literal[
 Backend = Literal["auto", "cpu", "cuda"]
 FormName = Literal["accelerated", "published"]
 
+
+def _readable(file: Path) -> Path:
+    # typer's own check of existence refuses - in some of its versions
+    if str(file) != "-" and not file.is_file():
+        kind = "is a directory" if file.is_dir() else "does not exist"
+        raise typer.BadParameter(f"file '{file}' {kind}.")
+    return file
+
+
 File = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        allow_dash=True,
+        callback=_readable,
         help="An edge list, compressed or not; - reads stdin.",
     ),
 ]

@@ -100,7 +100,7 @@ EXPECTED_INTEGER = "expected an integer from -2⁶³ to 2⁶³-1, got"
         ("string", '{"insert": {"source": ["a"]}}', "insert.target: expected an array of keys, got nothing"),
         ("string", '{"insert": {"source": ["a", 1], "target": ["b", "c"]}}', f"insert.source[1]: {EXPECTED_STRING} the number 1"),
         ("string", '{"insert": {"sources": []}}', "insert.sources: unknown member; expected source and target"),
-        ("string", '{"inserts": []}', "inserts: unknown member; expected insert, delete and vertices"),
+        ("string", '{"inserts": []}', "inserts: unknown member; expected insert, delete, vertices and sets"),
         ("string", "[]", "body: expected a JSON object, got an array"),
         ("string", "", "body: malformed JSON at line 1, column 1: Input is a zero-length, empty document"),
         ("string", '{"insert":\n []]}', "body: malformed JSON at line 2, column 4: unexpected character"),

@@ -53,6 +53,11 @@ def assert_served(server: Server) -> None:
         "keys": "string",
         "weighted": False,
         "directed": True,
+        "form": "accelerated",
+        "tolerance": 1e-10,
+        "frontier_tolerance": 1e-6,
+        "prune_tolerance": 1e-6,
+        "max_iterations": 500,
     }
     papers = http.get("/graphs/papers").json()
     assert (papers["version"], papers["vertices"], papers["edges"]) == (1, 3, 4)
