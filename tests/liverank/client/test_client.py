@@ -49,6 +49,8 @@ RECEIPT: dict[str, Any] = {
     "error_bound": 1e-7,
     "converged": True,
     "seconds": {"total": 0.1},
+    "form": "accelerated",
+    "trace": None,
 }
 TOP: dict[str, Any] = {"version": 1, "revision": 2, "error_bound": 0.0, "ranks": []}
 

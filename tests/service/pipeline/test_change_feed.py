@@ -23,7 +23,7 @@ from tests.service.graphs import batch, opened, send, working
 from tests.service.server import wait_for
 
 SUBSCRIPTION = Subscription(top=3, threshold=0.05, limit=10)
-STAGES = "queue journal keys mutate mark solve watched publish others total"
+STAGES = "queue journal keys mutate mark solve certify watched publish others total"
 
 
 def join(
