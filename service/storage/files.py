@@ -95,7 +95,9 @@ def make_directory(directory: Path) -> None:
 
     Raises OSError.
     """
-    if not directory.is_dir():
+    if directory.exists() and not directory.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    if not directory.exists():
         make_directory(directory.parent)
         directory.mkdir(DIRECTORY_MODE, exist_ok=True)
         sync_directory(directory.parent)

@@ -89,7 +89,7 @@ def test_a_server_survives_any_request(tmp_path: Path) -> None:
         port = server.http.base_url.port
         assert port is not None
         client = wire.Wire(port)
-        exchanged = wire.run(seed=0, block=0, size=250, wire=client)
+        exchanged = wire.run(seed=0, block=0, size=300, wire=client)
         client.close()
         assert exchanged.failures == []
         assert exchanged.decoded.total() > 20
