@@ -201,6 +201,8 @@ class Engine:
         with self._device():
             self._timer.begin()
             if self.vertices == 0:
+                self._touched = TouchedVertices()
+                self._record_ranked(0.0)
                 for stage in ("mark", "solve", "certify"):
                     self._timer.end(stage)
                 return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0, form=form)
