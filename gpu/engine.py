@@ -196,7 +196,7 @@ class Engine:
         trace     whether the result says what each iteration did
         """
         form = Solve(strategy, form).checked(self.options).form or "accelerated"
-        if len(self._graph.ids.free()):
+        if self._graph.ids.free_count:
             form = "accelerated"
         with self._device():
             self._timer.begin()

@@ -221,7 +221,7 @@ def _trace(iterate: GlobalIterate, rows: Rows, remaining: int, joined: int) -> N
 
 
 def steps_of(trace: IterationTrace) -> list[TraceStep]:
-    """The same as steps of a gpu.types.Trace."""
+    """The same as steps of a gpu.trace.Trace."""
     vertices, edges, pruned, largest = (column.tolist() for column in trace)
     following = [*vertices[1:], None]
     joined = [
