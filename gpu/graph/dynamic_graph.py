@@ -22,7 +22,7 @@ from gpu.graph.edges import edges_on_device
 from gpu.graph.estimate import batch_bytes, batch_purpose
 from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.permutation import VertexPermutation
-from gpu.graph.rebuild import rebuild
+from gpu.graph.rebuild import rebuild, restore_directions
 from gpu.graph.removal import Removal
 from gpu.graph.vertex_ids import NO_IDS, VertexIds
 from gpu.graph.workspace import KeptWorkspace, allocate_changes
@@ -342,26 +342,13 @@ class DynamicGraph:
         self.permutation = VertexPermutation(backend, backend.device.to_device(ids))
         if edges or len(ids):
             self._order_to_choose = None
-        outgoing, incoming = (PackedCsr(backend, vertices, self.weighted) for _ in range(2))
-        outgoing.restore(lengths, neighbours, weights)
-        entries = backend.rebuild.entries(outgoing.csr)
-        no_loops = backend.device.allocate("vertices", vertices, loop_dtype(self.weighted))
-        no_loops.fill(0)
-        # these columns are positions already
-        identity = backend.device.allocate("vertex order", 0, np.int32)
-        transposed = Entries(entries.neighbours, entries.rows, entries.weights)
-        incoming.load(transposed, no_loops, identity)
-        self.outgoing, self.incoming = outgoing, incoming
         self._loop = backend.device.to_device(loop)
-        self._degree = backend.device.allocate("vertices", vertices, strength_dtype(self.weighted))
-        if self.weighted:
-            backend.rebuild.sum_weights(outgoing.csr, None, self._loop, self._degree)
-        else:
-            backend.xp.add(outgoing.csr.row_lengths, self._loop, out=self._degree)
+        directions = restore_directions(backend, lengths, neighbours, weights, self._loop)
+        self.outgoing, self.incoming, self._degree = directions
         self._extend(vertices)
         self.ids, self._free = VertexIds(vertices, NO_IDS if free is None else free), None
         loops = 0 if self.fixed_loops else int(backend.xp.count_nonzero(self.loop))
-        self.edges, self.arcs = edges, len(entries.rows) + loops
+        self.edges, self.arcs = edges, int(lengths.sum(dtype=np.int64)) + loops
 
     def edges_on_device(self) -> Entries:
         """See gpu.graph.edges; without the loops of the ``self-loop`` policy."""
