@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gpu.graph.arcs import Arcs, Columns
 from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.permutation import VertexPermutation
-from gpu.graph.removal import rows_of
+from gpu.graph.rows import rows_of
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
