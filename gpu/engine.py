@@ -17,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
-from gpu.graph.arcs import arranged
-from gpu.graph.coalesce import can_coalesce, split_counts
+from gpu.graph.coalesce import CoalescedBatch
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.estimate import batch_purpose
 from gpu.graph.reading import EdgeReader
 from gpu.graph.staging import StagingBuffer
-from gpu.graph.vertex_ids import NO_IDS
 from gpu.graph.warm_up import warm_up
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
@@ -148,20 +146,15 @@ class Engine:
         batch  all their columns, one after the other, on the host
         parts  numbers of insertions and deletions of each
         Returns what each did, with equal parts of the seconds. None, and nothing is done, if they
-        must be applied one by one: if an edge is named twice, vertices are removed or added, or the
-        joined batch would rebuild the graph. All or nothing, as `apply`.
+        must be applied one by one: if an edge is named twice, vertices are removed or added,
+        weights decay, or the joined batch would rebuild the graph. All or nothing, as `apply`.
         """
         with self._device():
             self._timer.begin()
-            if not self.options.directed:
-                batch = arranged(batch)
-            if self._graph.is_rebuilt_by(batch.operations) or not can_coalesce(batch):
+            coalesced = CoalescedBatch.of(self._graph, batch, parts)
+            if coalesced is None:
                 return None
-            limit, returned = self.id_limit, self._graph.ids.returning(self._backend, batch, NO_IDS)
-            update = self._apply(batch)
-            assert update.changes is not None
-            split = (batch, update.changes, parts, limit, returned)
-            counts = split_counts(self._graph.permutation, *split)
+            counts = coalesced.counts(self._apply(coalesced.batch))
             seconds = self._end_mutation() / len(parts)
             return [Change(**of_part._asdict(), seconds=seconds) for of_part in counts]
 

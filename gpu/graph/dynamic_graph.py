@@ -174,7 +174,7 @@ class DynamicGraph:
             removed_edges,
             gone - removed_edges + too_old,
         )
-        return GraphUpdate(counts, sources, targets, changes, removed)
+        return GraphUpdate(counts, sources, targets, changes, removed, returned)
 
     def _removal(self, batch: EdgeBatch) -> Removal | None:
         vertices = self.ids.vertices_among(batch.remove)
