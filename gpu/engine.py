@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.estimate import batch_purpose
 from gpu.graph.reading import EdgeReader
 from gpu.graph.staging import StagingBuffer
-from gpu.graph.warm_up import warm_up
+from gpu.graph.warm_up import dated, warm_up
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.frontier import TouchedVertices
@@ -369,21 +369,25 @@ class Engine:
         """Compiles every kernel, so that no request waits for one."""
         # small and large graphs run different kernels; these have edges v → 2v and v → 2v+1, so
         # that every vertex is near every other
+        options = self.options
+        if options.half_life is not None:
+            options = replace(options, half_life=1.0)
         for vertices in (4, 1 << 15):
-            engine = Engine(self.options, self._backend)
+            engine = Engine(options, self._backend)
             sources = np.repeat(np.arange(vertices, dtype=np.int64), 2)
-            engine.apply(EdgeBatch(sources, np.arange(2 * vertices) % vertices))
+            engine.apply(dated(options, EdgeBatch(sources, np.arange(2 * vertices) % vertices)))
             engine.update("auto")
-            engine.apply(EdgeBatch(sources, np.full_like(sources, 1)))
+            engine.apply(dated(options, EdgeBatch(sources, np.full_like(sources, 1))))
             engine.update("dynamic-frontier")
             for index, strategy in enumerate(STRATEGIES):
                 edges = [(0, 0), (0, 1)]
-                engine.apply(EdgeBatch.of(edges) if index % 2 else EdgeBatch.of(delete=edges))
-                for form in forms_of(strategy_named(strategy), self.options):
+                batch = EdgeBatch.of(edges) if index % 2 else EdgeBatch.of(delete=edges)
+                engine.apply(dated(options, batch, 20.0 * index))
+                for form in forms_of(strategy_named(strategy), options):
                     engine.update(strategy, form)
             engine.publish().warm_up()
             snapshot = engine.capture(engine.staging_buffer()).snapshot()
-            Engine(self.options, self._backend).restore(snapshot)
+            Engine(options, self._backend).restore(snapshot)
             for method in METHODS:
                 engine.personalized(np.array([0]), k=1, method=method)
             # takes more sweeps than the first, which visits the seeds alone

@@ -235,3 +235,9 @@ def test_what_cannot_decay_is_refused(backend: Backend) -> None:
     with pytest.raises(InvalidValue, match=r"times: '1 times' is not allowed; .* no half_life"):
         plain.apply(EdgeBatch(*one, times=np.array([0.0])))
     assert plain.vertices == 0
+
+
+def test_a_graph_with_a_half_life_warms_up() -> None:
+    engine = Engine(Options(half_life=DAY), "cpu")
+    engine.warm_up()
+    assert (engine.vertices, engine.edges) == (0, 0)
