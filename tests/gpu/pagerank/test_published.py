@@ -191,8 +191,8 @@ def test_the_next_solve_does_not_depend_on_the_vertices_that_this_one_expanded(
         ):
             touched.append(each.update("dynamic-frontier").touched_vertices)
     assert touched[0] == touched[1]
-    ranks = (each.publish().to_numpy() for each in (engine, again))
-    assert np.allclose(*ranks, rtol=1e-13, atol=0.0)
+    first, second = (each.publish().to_numpy() for each in (engine, again))
+    assert np.allclose(first, second, rtol=1e-13, atol=0.0)
 
 
 def test_the_certificate_is_a_stage_of_its_own(backend: Backend) -> None:
