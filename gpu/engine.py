@@ -381,7 +381,7 @@ class Engine:
             engine.update("dynamic-frontier")
             for index, strategy in enumerate(STRATEGIES):
                 edges = [(0, 0), (0, 1)]
-                batch = EdgeBatch.of(edges) if index % 2 else EdgeBatch.of(delete=edges)
+                batch = EdgeBatch.of([*edges, (1, 2)]) if index % 2 else EdgeBatch.of(delete=edges)
                 engine.apply(dated(options, batch, 20.0 * index))
                 for form in forms_of(strategy_named(strategy), options):
                     engine.update(strategy, form)

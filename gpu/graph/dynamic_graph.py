@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory
 from gpu.graph.arcs import Arcs, require_times, weight_exceeded
-from gpu.graph.decay import Decay
+from gpu.graph.decay import Decay, decay_bytes
 from gpu.graph.edges import edges_on_device
 from gpu.graph.estimate import batch_bytes, batch_purpose
 from gpu.graph.packed_csr import PackedCsr
@@ -130,32 +130,38 @@ class DynamicGraph:
         The batch's columns are NumPy arrays or arrays of the backend. Without weights, those of a
         weighted graph are 1. `rebuilds` has both directions rebuilt however small the batch is.
         Raises OutOfMemory, before anything is touched if an estimate can tell; InvalidValue for
-        weights that the graph does not take, and for a sum of weights that exceeds float32.
+        weights and times that the graph does not take, and for a sum of weights that exceeds
+        float32.
         """
         require_times(batch, self.decay is not None)
+        vertices = max(self.vertices, batch.vertices)
+        try:
+            return self._apply(batch, vertices, rebuilds)
+        except OutOfMemory:
+            raise
+        except MemoryError as error:
+            purpose = batch_purpose(batch.operations, vertices)
+            needed = self.bytes_needed(batch.operations, vertices)
+            available = self.backend.device.memory_available()
+            raise OutOfMemory(purpose, needed, available) from error
+
+    def _apply(self, batch: EdgeBatch, vertices: int, rebuilds: bool) -> GraphUpdate:
         removal = self._removal(batch)
         arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
-        vertices = max(self.vertices, batch.vertices)
         removed, removed_edges = (removal.vertices, removal.edges) if removal else (NO_IDS, 0)
         too_old, gone = 0, removed_edges
         self.scale_rows()
         if self.decay and arcs.insertions:
-            arcs, expired, too_old = self.decay.apply(self, arcs, removed)
+            arcs, expired, too_old = self.decay.apply(self, arcs, removed, vertices)
             gone += expired
         operations = batch.operations + gone
         needed = self.bytes_needed(operations, vertices)
         self.backend.device.require(batch_purpose(operations, vertices), needed)
-        try:
-            self._reserve(vertices)
-            returned = self.ids.returning(self.backend, batch, removed)
-            rebuilds = rebuilds or self.is_rebuilt_by(operations)
-            applied = self._rebuild if rebuilds else self._update
-            edges, sources, targets, changes = applied(batch, arcs, vertices)
-        except OutOfMemory:
-            raise
-        except MemoryError as error:
-            available = self.backend.device.memory_available()
-            raise OutOfMemory(batch_purpose(operations, vertices), needed, available) from error
+        self._reserve(vertices)
+        returned = self.ids.returning(self.backend, batch, removed)
+        rebuilds = rebuilds or self.is_rebuilt_by(operations)
+        applied = self._rebuild if rebuilds else self._update
+        edges, sources, targets, changes = applied(batch, arcs, vertices)
         inserted, deleted, reweighted = edges
         self.edges += inserted - deleted
         if self.decay and arcs.insertions:
@@ -212,7 +218,8 @@ class DynamicGraph:
         operations  number of insertions and deletions
         vertices    of the graph after the batch
         """
-        return batch_bytes(
+        extra = decay_bytes(self.arcs, self.outgoing.longest, vertices) if self.decay else 0
+        return extra + batch_bytes(
             (self.outgoing, self.incoming),
             self.arcs,
             self._arcs_of(operations),
