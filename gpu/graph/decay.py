@@ -123,14 +123,14 @@ class Decay:
     ) -> tuple[Arcs, int, int]:
         """The arcs with the weights to be stored, without insertions that are too old, and with the
         deletions of edges that have expired. Also how many edges and insertions these are. Takes
-        all memory that `commit` and `scale` need. 
+        all memory that `commit` and `scale` need. Raises InvalidValue for a time too far from 0.
 
         removed   int64[…], the vertices that the batch removes; ascending
         vertices  of the graph after the batch
         """
         assert arcs.weights is not None
         assert arcs.times is not None
-        age = arcs.times / self.half_life
+        age = self._half_lives(arcs.times)
         host = graph.backend.device.to_host
         sources, weights = (
             each if isinstance(each, np.ndarray) else host(each)
@@ -175,6 +175,16 @@ class Decay:
             weights=graph.backend.xp.asarray(stored.astype(np.float32)),
         )
         return decayed, expired, int((~kept).sum())
+
+    def _half_lives(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
+        with np.errstate(over="ignore"):
+            age = times / self.half_life
+        wrong = np.flatnonzero(np.abs(age) > _MOST_HALF_LIVES)
+        if len(wrong):
+            place = int(wrong[0])
+            requirement = "within 2⁴⁰ half-lives of 0"
+            raise InvalidValue(f"times[{place}]", times[place].item(), requirement)
+        return age
 
     def _rows(
         self,

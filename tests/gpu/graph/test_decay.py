@@ -348,6 +348,21 @@ def test_a_batch_that_runs_out_of_memory_before_it_stands_changes_nothing(
         engine.update()
 
 
+def test_times_far_from_0_are_refused(backend: Backend) -> None:
+    engine = Engine(Options(half_life=1e-3, directed=False), backend)
+    for time in (1.2e9, -1.2e9, 1e308):
+        batch = EdgeBatch(np.array([0, 0]), np.array([1, 2]), times=np.array([NOW / 4, time]))
+        with pytest.raises(InvalidValue, match=r"times\[1\]: .*within 2⁴⁰ half-lives of 0"):
+            engine.apply(batch)
+        assert (engine.vertices, engine.edges) == (0, 0)
+    # 2^-12 half-lives still count
+    limit = 2.0**40 * 1e-3
+    times = np.array([limit, limit * (1.0 - 2.0**-42)])
+    engine.apply(EdgeBatch(np.array([0, 0]), np.array([1, 2]), times=times))
+    stored = _stored(engine)
+    assert stored[0, 2] / stored[0, 1] == pytest.approx(2.0**-0.25, rel=2.0**-12)
+
+
 def test_a_snapshot_has_the_exponents_of_all_ids(backend: Backend) -> None:
     engine = Engine(Options(half_life=1.0), backend)
     engine.apply(EdgeBatch(np.array([1]), np.array([0]), times=np.array([20.0])))
