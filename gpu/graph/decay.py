@@ -196,7 +196,7 @@ class Decay:
         ids, place = np.unique(sources, return_inverse=True)
         highest = np.full(len(ids), np.iinfo(np.int64).min)
         np.maximum.at(highest, place, np.floor(levels).astype(np.int64))
-        empty = self._are_empty(graph, ids)
+        empty = self._are_empty(graph, ids) | np.isin(ids, removed)
         outlived = ~empty & (highest - self.newest[ids] > _SPAN)
         fresh = empty | outlived
         return _Rows(

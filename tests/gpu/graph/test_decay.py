@@ -363,6 +363,18 @@ def test_times_far_from_0_are_refused(backend: Backend) -> None:
     assert stored[0, 2] / stored[0, 1] == pytest.approx(2.0**-0.25, rel=2.0**-12)
 
 
+def test_a_vertex_that_is_removed_and_comes_back_has_no_past(backend: Backend) -> None:
+    engine = Engine(Options(half_life=1.0), backend)
+    engine.apply(EdgeBatch(np.array([0, 1]), np.array([1, 2]), times=np.array([500.0, 500.0])))
+    # of the old vertex 0 this insertion would be too old
+    batch = EdgeBatch(np.array([0]), np.array([2]), times=np.zeros(1), remove=np.array([0]))
+    change = engine.apply(batch)
+    assert (change.inserted, change.expired, change.removed_edges) == (1, 0, 1)
+    assert _stored(engine)[0, 2] == 1.0
+    engine.update()
+    _assert_certified(engine)
+
+
 def test_a_snapshot_has_the_exponents_of_all_ids(backend: Backend) -> None:
     engine = Engine(Options(half_life=1.0), backend)
     engine.apply(EdgeBatch(np.array([1]), np.array([0]), times=np.array([20.0])))
