@@ -215,7 +215,7 @@ class Engine:
             error_bound=self._error_bound,
             converged=solved.converged,
             form=form,
-            trace=solver.trace(),
+            trace=solver.trace(solved),
             **{f"{stage}_seconds": time for stage, time in seconds.items()},
         )
 
