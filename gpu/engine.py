@@ -120,7 +120,7 @@ class Engine:
 
     def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
         """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of
-        this many insertions and deletions, a solve by ``auto`` and published ranks.
+        this many insertions and deletions, a solve by any strategy and published ranks.
 
         vertices  limit of the ids after the batch, if more than now; times: how often it must fit
         """
