@@ -161,7 +161,8 @@ class PackedCsr:
             self.longest = max(self.longest, longest)
             edges, loops = edges + found, loops + distinct.loops
             reweighted += distinct.reweighted
-            exceeded = max(exceeded, distinct.exceeded)
+            if exceeded < 0:
+                exceeded = distinct.exceeded
         self.end = self.packed
         wanted = slots_with_spare(self.packed)
         if not wanted <= len(self._slots.column_indices) <= wanted + wanted // SPARE_PART:

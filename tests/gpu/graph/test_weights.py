@@ -145,6 +145,22 @@ def test_a_sum_that_exceeds_float32_changes_nothing(
     assert now == before
 
 
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_the_first_edge_whose_sum_exceeds_float32_is_named(backend: Backend, rebuilt: bool) -> None:
+    engine = Engine(Options(weighted=True, vertex_order="given"), backend)
+    engine.apply(EdgeBatch.of(insert=[(v, v + 1, 2e38) for v in range(3000)]))
+    # in the order of the rows, though the batch has them the other way round
+    exceeding = [(2500, 2501, 2e38), (2000, 2001, 2e38), (70, 71, 2e38), (69, 70, 1e38)]
+    others = [(v, 0, 1.0) for v in range(1, 3000)]
+    batch = EdgeBatch.of(insert=exceeding + others, delete=[(0, 1)], on_conflict="add")
+    with (
+        patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 0 if rebuilt else 1 << 20),
+        pytest.raises(InvalidValue) as caught,
+    ):
+        engine.apply(batch)
+    assert caught.value.field == "weights[2]"
+
+
 def test_an_unweighted_graph_says_what_to_do_with_weights(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     with pytest.raises(InvalidValue, match="create a graph with the option weighted") as caught:

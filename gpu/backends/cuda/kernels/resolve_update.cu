@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(BLOCK) decide(
             const int last = edge_operation[edge + 1];
             if (inserts) {
                 after[item] = summed_weight(keys, weights, edge_operation[edge], last, after[item], adds);
-                if (isinf(after[item])) exceeded = last;
+                if (isinf(after[item]) && exceeded == 0) exceeded = LAST_PLACE - last;
                 reweighted += counted && present && !deletes && after[item] != before[item];
             }
             removes = present && after[item] != before[item];

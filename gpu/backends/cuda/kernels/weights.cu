@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(BLOCK, 4) deduplicate_weighted(
         const bool is_loop = row == neighbour_of_key(key[item]);
         int64 last = at + 1;
         weight[item] = weight_of_group(keys, weights, total, is_loop ? loop[row] : 0.0f, adds, last);
-        if (isinf(weight[item])) exceeded = order[last - 1] + 1;
+        if (isinf(weight[item]) && exceeded == 0) exceeded = LAST_PLACE - last;
         if (is_loop) {
             loops += 1;
             loop[row] = weight[item];
