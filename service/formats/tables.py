@@ -1,6 +1,9 @@
-"""Arrow tables of edges: columns source, target and, optionally, operation and weight."""
+"""Arrow tables of edges: columns source, target and, optionally, operation, weight and time."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from service.errors import FormatError
+from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
+from service.formats.times import time_column
 from service.formats.values import (
     COLUMNS,
     ENDS,
@@ -18,24 +23,25 @@ from service.formats.values import (
     described,
     listed,
 )
-from service.formats.weights import check_unweighted, weight_column
+from service.formats.weights import weight_column
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
 _MAX_BLOCK = 2**31 - 1
 
 
-def batch_of(table: pa.Table, kind: KeyKind, weighted: bool) -> EdgeColumns:
+def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
     """The batch in the table. Raises FormatError."""
     try:
         names = table.column_names
     except UnicodeDecodeError as error:
         raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
-    check_names(names, weighted)
+    check_names(names, attributes)
     sources, targets = (_keys(table[name], kind, name) for name in ENDS)
     if "operation" not in names:
         nothing = sources.slice(0, 0)
         weights = weight_column(table["weight"], "weight") if "weight" in names else None
-        return EdgeColumns(sources, targets, nothing, nothing, nothing, weights)
+        times = time_column(table["time"], "time", attributes.times) if "time" in names else None
+        return EdgeColumns(sources, targets, nothing, nothing, nothing, weights, times=times)
     operation = table["operation"]
     if not _holds_strings(operation.type):
         message = f"expected a column of {EXPECTED_OPERATION}, got {operation.type}"
@@ -48,39 +54,46 @@ def batch_of(table: pa.Table, kind: KeyKind, weighted: bool) -> EdgeColumns:
         raise FormatError("operation", index, message)
     inserts = pc.equal(operation, "insert")
     deletes = pc.invert(inserts)
+    of_insertions = partial(_of_insertions, table, inserts)
+    read_times = partial(time_column, rule=attributes.times)
     return EdgeColumns(
         sources.filter(inserts),
         targets.filter(inserts),
         sources.filter(deletes),
         targets.filter(deletes),
         sources.slice(0, 0),
-        _weights_of_insertions(table, inserts) if "weight" in names else None,
+        of_insertions("weight", weight_column) if "weight" in names else None,
+        times=of_insertions("time", read_times) if "time" in names else None,
     )
 
 
-def _weights_of_insertions(table: pa.Table, inserts: pa.Array) -> pa.Array:
-    """The weights of the rows that insert; the others must have none."""
-    column = table["weight"]
+def _of_insertions(
+    table: pa.Table,
+    inserts: pa.Array,
+    name: str,
+    read: Callable[[pa.ChunkedArray, str], pa.Array],
+) -> pa.Array:
+    """An attribute of the rows that insert; the others must have none."""
+    column = table[name]
     surplus = pc.and_(pc.invert(inserts), column.is_valid())
     index = surplus.index(True).as_py()
     if index >= 0:
         got = described(column[index].as_py())
-        raise FormatError("weight", index, f"expected null, because a deletion has none, got {got}")
+        raise FormatError(name, index, f"expected null, because a deletion has none, got {got}")
     try:
-        return weight_column(column.filter(inserts), "weight")
+        return read(column.filter(inserts), name)
     except FormatError as error:
         if error.index is None:
             raise
         row = int(np.flatnonzero(inserts.to_numpy(zero_copy_only=False))[error.index])
-        raise FormatError("weight", row, error.message) from None
+        raise FormatError(name, row, error.message) from None
 
 
-def check_names(names: list[str], weighted: bool) -> None:
+def check_names(names: list[str], attributes: Attributes) -> None:
     """Raises FormatError for column names that are unknown, duplicate or missing."""
-    known = (*COLUMNS, "weight") if weighted else COLUMNS
+    known = (*COLUMNS, *attributes.names)
     for name in names:
-        if name == "weight":
-            check_unweighted(None, "weight", weighted)
+        attributes.check(name, name)
         if name not in known:
             raise FormatError(name, None, f"unknown column; expected {listed(known)}")
         if names.count(name) > 1:
