@@ -137,8 +137,9 @@ class Engine:
         """
         with self._device():
             self._timer.begin()
-            update = self._apply(batch)
-            return Change(**update.counts._asdict(), seconds=self._end_mutation())
+            counts = self._apply(batch).counts
+            unknown = len(batch.remove) - counts.removed
+            return Change(**counts._asdict(), seconds=self._end_mutation(), unknown=unknown)
 
     def apply_coalesced(
         self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]

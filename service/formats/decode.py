@@ -87,6 +87,7 @@ def decode_vertices(
     for field, count in (
         ("insert", len(columns.insert_sources)),
         ("delete", len(columns.delete_sources)),
+        ("remove", len(columns.remove)),
         ("sets", len(columns.sets)),
     ):
         if count:

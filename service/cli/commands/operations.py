@@ -118,6 +118,35 @@ def checkpoint(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json =
 
 
 @app.command()
+def remove(
+    vertices: Annotated[list[str], typer.Argument(help="Keys of vertices.", metavar="VERTEX...")],
+    graph: Graph = "default",
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Removes vertices and their edges from a graph; keys of no vertex are counted as unknown."""
+    from service.cli import display
+
+    with client_of(url) as client:
+        is_integer = client.graph(graph).options.keys == "integer"
+        receipt = client.remove(graph, [display.integer(v) for v in vertices] if is_integer else vertices)
+    if as_json:
+        display.print_json(receipt)
+        return
+    display.output().print(
+        display.figures(
+            [
+                ("version", f"{receipt.version:,}"),
+                ("removed", f"{receipt.removed:,}"),
+                ("unknown", f"{receipt.unknown:,}"),
+                ("edges", f"{receipt.removed_edges:,}"),
+                ("error bound", f"{receipt.error_bound:.1e}"),
+            ]
+        )
+    )
+
+
+@app.command()
 def recompute(
     graph: Graph = "default",
     strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
