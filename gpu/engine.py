@@ -83,7 +83,6 @@ class Engine:
         self._iterate = GlobalIterate(self._graph, self.options)
         pool = WorkspacePool(self._graph)
         self._queries = Queries(QueryContext(pool, self.options, self._iterate.deflation))
-        self._running = self._queries.running
         self._touched = TouchedVertices()
         self._timer = StageTimer(self._backend.device)
         self._record_ranked(0.0)
@@ -138,8 +137,8 @@ class Engine:
         with self._device():
             self._timer.begin()
             counts = self._apply(batch).counts
-            unknown = len(batch.remove) - counts.removed
-            return Change(**counts._asdict(), seconds=self._end_mutation(), unknown=unknown)
+            unknown, seconds = len(batch.remove) - counts.removed, self._end_mutation()
+            return Change(**counts._asdict(), seconds=seconds, unknown=unknown)
 
     def apply_coalesced(
         self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]

@@ -82,7 +82,9 @@ def _of_insertions(
     index = surplus.index(True).as_py()
     if index >= 0:
         got = described(column[index].as_py())
-        raise FormatError(name, index, f"expected null, because only insertions have one, got {got}")
+        raise FormatError(
+            name, index, f"expected null, because only insertions have one, got {got}"
+        )
     try:
         return read(column.filter(inserts), name)
     except FormatError as error:

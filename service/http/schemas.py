@@ -161,7 +161,9 @@ class SetRequest(_Body):
 
 
 class BatchRequest(_Body):
-    """Removals are applied first, then deletions. Keys are strings or integers, as the graph's options say."""
+    """Removals are applied first, then deletions. Keys are strings or integers, as the graph's
+    options say.
+    """
 
     model_config = _like(
         {"insert": [["ada", "grace"], ["alan", "grace"]], "delete": [], "vertices": ["edsger"]}

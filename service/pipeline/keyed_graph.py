@@ -104,7 +104,7 @@ class KeyedGraph:
         before = self._keys.mark()
         try:
             batch = self._with_ids(columns)
-            members = self.sets.after(columns.sets, self.keys.lookup, batch.remove)
+            members = self.sets.after(columns.sets, self.keys.lookup, np.unique(batch.remove))
             seconds = perf_counter() - started
             change = self._engine.apply(batch)
         except BaseException as error:
@@ -144,7 +144,8 @@ class KeyedGraph:
         return changes, seconds
 
     def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
-        removed = self._keys.remove(columns.remove)
+        named = self.keys.lookup(columns.remove)
+        removed = self._keys.remove(named)
         sources, targets, vertices = self._assigned(columns, removed)
         # Deletions create no keys. Looked up last, so that a deletion of an edge that another of
         # the coalesced batches inserts is found.
@@ -156,7 +157,7 @@ class KeyedGraph:
             self.keys.limit,
             None if columns.weights is None else columns.weights.to_numpy(),
             columns.on_conflict,
-            removed,
+            named,
             vertices,
         )
 

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
-import gpu
 from gpu import (
     DeviceLost,
     Engine,
@@ -31,6 +30,7 @@ from gpu import (
     QueryBatch,
     Registration,
 )
+from gpu import UnknownVertex as UnknownId
 from service.queries.model import Members, PendingQuery, QueryResponse
 from service.queries.view import View
 from service.vertex_keys import VertexKeys
@@ -257,7 +257,7 @@ class QueryScheduler:
                     break
         except DeviceLost:
             raise
-        except gpu.UnknownVertex as error:
+        except UnknownId as error:
             if isinstance(solve, _FirstSolve):
                 self._running.remove(solve)
                 self._engine.close(job)
@@ -283,7 +283,7 @@ class QueryScheduler:
                 continue
             try:
                 answers = solve.job.take(places)
-            except gpu.UnknownVertex:
+            except UnknownId:
                 solve.members.remove((request, places))
                 request.begin_again()
                 self._queue.requests.appendleft(request)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import gpu
 from gpu import Engine, Personalized, PersonalizedQuery, Registration
+from gpu import UnknownVertex as UnknownId
 from service.errors import UnknownVertex, UnknownWatched
 from service.queries.model import WatchedQuery
 from service.vertex_keys import VertexKeys
@@ -105,7 +105,7 @@ class WatchedQueries:
             except MemoryError as error:
                 results[name] = WatchedResult(query, [], None, error)
                 continue
-            except gpu.UnknownVertex:
+            except UnknownId:
                 # a seed was removed; its key may be that of a new vertex already
                 self._engine.unwatch(name)
                 self._solve(name)

@@ -64,14 +64,14 @@ class _Assignment:
         """places: distinct."""
         kept = ~np.isin(self.places, places)
         places = np.concatenate([self.places[kept], places])
-        values = np.concatenate([self.values[kept], values]).astype(np.int32)
+        numbers = np.concatenate([self.values[kept], values]).astype(np.int32)
         if len(places) > max(_LEAST_CHANGES, _CHANGES_PART * len(self.shared)):
             shared = np.full(max(len(self.shared), int(places.max()) + 1), -1, np.int32)
             shared[: len(self.shared)] = self.shared
-            shared[places] = values
+            shared[places] = numbers
             return _Assignment(shared)
         order = np.argsort(places)
-        return _Assignment(self.shared, places[order], values[order])
+        return _Assignment(self.shared, places[order], numbers[order])
 
     def to_numpy(self, size: int) -> NDArray[np.int32]:
         """int32[size], a copy."""
@@ -209,12 +209,13 @@ class VertexTable:
     def __init__(self, kind: KeyKind, state: VertexKeys | None = None) -> None:
         self.state = state or VertexKeys(KeyTable(kind))
 
-    def remove(self, keys: pa.Array) -> NDArray[np.int64]:
-        """Removes the vertices with these keys; returns their ids, ascending. Keys of none are
-        ignored.
+    def remove(self, found: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Removes vertices.
+
+        found    what `VertexKeys.lookup` found: -1 is ignored
+        Returns  their ids, distinct and ascending
         """
         state = self.state
-        found = state.lookup(keys)
         ids = np.unique(found[found >= 0])
         if len(ids) == 0:
             return ids
@@ -235,7 +236,9 @@ class VertexTable:
         )
         return ids
 
-    def assign(self, keys: pa.Array, free: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+    def assign(
+        self, keys: pa.Array, free: Callable[[], NDArray[np.int64]] = lambda: _NONE
+    ) -> NDArray[np.int64]:
         """int64[len(keys)]: the id of each key. New vertices get ids in order of first appearance:
         the `free` ones, ascending, then those from `limit` on.
 

@@ -20,8 +20,10 @@ from service.cli.commands.options import (
     Url,
     client_of,
 )
+from service.cli.errors import CommandError
 
 if TYPE_CHECKING:
+    from liverank.client import Key
     from service.storage.backup import CopiedGraph
 
 app = typer.Typer(rich_markup_mode=None)
@@ -128,8 +130,10 @@ def remove(
     from service.cli import display
 
     with client_of(url) as client:
-        is_integer = client.graph(graph).options.keys == "integer"
-        receipt = client.remove(graph, [display.integer(v) for v in vertices] if is_integer else vertices)
+        keys: list[Key] = list(vertices)
+        if client.graph(graph).options.keys == "integer":
+            keys = [_integer(vertex) for vertex in vertices]
+        receipt = client.remove(graph, keys)
     if as_json:
         display.print_json(receipt)
         return
@@ -144,6 +148,13 @@ def remove(
             ]
         )
     )
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise CommandError(f"{text}: the keys of this graph are integers") from None
 
 
 @app.command()

@@ -10,7 +10,7 @@ from gpu import Engine, Options
 from service.formats.columns import EdgeColumns
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.vertex_sets import VertexSets
-from service.vertex_keys import ARROW_TYPES, KeyKind, KeyTable
+from service.vertex_keys import ARROW_TYPES, KeyKind, VertexTable
 
 
 @pytest.mark.parametrize("kind", ["string", "integer"])
@@ -18,7 +18,7 @@ from service.vertex_keys import ARROW_TYPES, KeyKind, KeyTable
 def test_ids_follow_the_position_in_the_batch(kind: KeyKind, distinct: int) -> None:
     generator = np.random.default_rng(distinct)
     engine = Engine(Options(), "cpu")
-    keys = KeyTable(kind)
+    keys = VertexTable(kind)
     keyed = KeyedGraph("g", engine, keys, VertexSets("g", {}))
     seen: dict[int, int] = {}
     for count in (1, 50, 150_000, 0):
@@ -34,6 +34,6 @@ def test_ids_follow_the_position_in_the_batch(kind: KeyKind, distinct: int) -> N
         keyed.apply(
             EdgeColumns(column(ends[:, 0]), column(ends[:, 1]), nothing, nothing, column(vertices))
         )
-        found = keys.lookup(column(np.array(list(seen))))
+        found = keys.state.lookup(column(np.array(list(seen))))
         assert found.tolist() == list(seen.values())
-        assert engine.vertices == len(keys) == len(seen)
+        assert engine.vertices == keys.state.limit == len(seen)

@@ -16,7 +16,7 @@ from service.errors import NotAnsweredInTime
 from service.queries.model import KeyedQuery, QueryRequest, WatchedQuery
 from service.queries.scheduler import MAX_BATCHES, QueryQueue, QueryScheduler, WatchRequest
 from service.queries.view import View
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexTable
 
 VERTICES = 300
 TURN = 0.0
@@ -34,14 +34,14 @@ class Graph:
     closing: bool = False
 
     def __post_init__(self) -> None:
-        keys = KeyTable("integer")
+        keys = VertexTable("integer")
         keys.assign(pa.array(range(VERTICES), pa.int64()))
         self.generator = np.random.default_rng(1)
         self.scheduler = QueryScheduler(
             "test",
             self.queue,
             self.engine,
-            keys,
+            lambda: keys.state,
             lambda: (self.version, 0),
             self._keep,
             lambda: self.closing,
