@@ -94,7 +94,7 @@ class Writer:
                 if unranked is not None and (unranked.solve != group.solve or group.rank_later):
                     self.ranking.rank_group()
                 self._apply(group)
-                if not group.rank_later:
+                if not group.rank_later or not self.ranking.unranked:  # or all are rejected
                     self.ranking.add_group(group.solve, group.version, began)
             if not self._more_can_join():
                 self.ranking.rank_group()

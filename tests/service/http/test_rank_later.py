@@ -138,3 +138,29 @@ def test_what_deferred_batches_did_is_counted(server: Server) -> None:
     send(server, path, EDGES[40:])
     line = f'liverank_batches_total{{graph="{name}",outcome="ranked"}} 2.0'
     wait_for(lambda: line in server.http.get("/metrics").text, seconds=10)
+
+
+REJECTED = {"sets": {"none": {"add": ["v0"]}}}
+"""A batch that changes a set that there is not."""
+
+
+def test_a_rejected_batch_alone_is_waited_for_and_kept_by_a_checkpoint(tmp_path: Path) -> None:
+    path = "/graphs/default"
+    with running(tmp_path) as server:
+        send(server, path, EDGES)
+        assert server.http.post(f"{path}/checkpoint").status_code == 200
+        answer = server.http.post(f"{path}/batches?rank=later", json=REJECTED)
+        assert (answer.status_code, answer.json()["version"]) == (202, 2)
+        assert server.http.get(f"{path}/top?min_version=2&timeout=20").json()["version"] == 2
+        assert server.http.post(f"{path}/checkpoint").json()["version"] == 2
+    with running(tmp_path) as server:
+        wait_for(lambda: server.http.get(path).json().get("version") == 2)
+        assert server.http.get(f"{path}/batches/2").json()["status"] == "rejected"
+        assert send(server, path, EDGES[:1])["version"] == 3
+        assert server.http.post(f"{path}/checkpoint").json()["version"] == 3
+        assert_ranked(server, path, EDGES)
+    with running(tmp_path) as server:
+        wait_for(lambda: server.http.get(path).json().get("version") == 3)
+    directory = tmp_path / "graphs" / "default"
+    assert not list(directory.glob("damaged-journal-*"))
+    assert not list((directory / "checkpoints").glob("*damaged*"))
