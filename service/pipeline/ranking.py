@@ -178,7 +178,7 @@ class Ranking:
         Raises StorageFailed; nothing is then changed.
         """
         # it was solved on the current graph, so it is published with ranks of the same graph
-        self.rank_group()
+        self.rank_committed()
         name, (query,) = request.name, request.queries
         is_new = name not in self._watched.queries
         queries = self._watched.with_query(name, query)

@@ -72,6 +72,17 @@ def test_a_recomputation_and_a_checkpoint_rank_what_is_applied(server: Server) -
         assert_ranked(server, path, EDGES)
 
 
+def test_a_new_watched_query_ranks_what_is_applied(server: Server) -> None:
+    path = server.new_graph()
+    send(server, path, [["a", "b"], ["b", "a"]])
+    send(server, path, [["a", "c"], ["c", "a"]], "?rank=later")
+    answer = server.http.put(f"{path}/watched/mine", json={"seeds": {"a": 1}}).json()
+    assert answer["version"] == 2
+    assert {place["vertex"] for place in answer["ranks"]} == {"a", "b", "c"}
+    assert server.http.get(path).json()["version"] == 2
+    assert server.http.get(f"{path}/batches/2").json()["ranked_version"] == 2
+
+
 def test_a_repeat_is_not_applied_again_and_one_that_waits_is_ranked(server: Server) -> None:
     path = server.new_graph()
     first = send(server, path, EDGES, "?rank=later", Idempotency_Key="one")
