@@ -16,6 +16,7 @@ from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer, StageSeconds
 from service.pipeline.ranking import Ranking
 from service.pipeline.receipts import AppliedBatch
+from service.pipeline.version_waiters import VersionWaiters
 from service.pipeline.work_queue import Task, WorkQueue
 from service.problems import encode_problem, problem_of
 from service.queries.scheduler import QueryScheduler
@@ -45,6 +46,7 @@ class Writer:
         scheduler: QueryScheduler,
         checkpointer: Checkpointer,
         observer: Observer,
+        commits: VersionWaiters[int],
     ) -> None:
         self.journal = journal
         self.ranking = ranking
@@ -54,7 +56,7 @@ class Writer:
         self.keyed = keyed
         self._scheduler = scheduler
         self._observer = observer
-        self._committer = Committer(graph, journal, keyed, ranking, checkpointer, observer)
+        self._committer = Committer(graph, journal, keyed, ranking, checkpointer, observer, commits)
 
     def run(self) -> None:
         """Works until the queue is closed; ranks the applied batches, then fails all other work."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,29 @@ def test_a_new_watched_query_ranks_what_is_applied(server: Server) -> None:
     assert {place["vertex"] for place in answer["ranks"]} == {"a", "b", "c"}
     assert server.http.get(path).json()["version"] == 2
     assert server.http.get(f"{path}/batches/2").json()["ranked_version"] == 2
+
+
+def test_reads_of_edges_wait_for_a_batch_to_be_applied_not_ranked(server: Server) -> None:
+    path = server.new_graph()
+    graph = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
+    reads = [
+        server.http.build_request("GET", f"{path}/edges?min_version=2&timeout=20"),
+        server.http.build_request("GET", f"{path}/neighbors/a?min_version=2&timeout=20"),
+        server.http.build_request(
+            "POST", f"{path}/subgraph?min_version=2&timeout=20", json={"vertices": ["a", "b"]}
+        ),
+    ]
+    with ThreadPoolExecutor(len(reads)) as pool:
+        answers = [pool.submit(server.http.send, read) for read in reads]
+        wait_for(lambda: len(graph._commits._waiting) == len(reads))
+        for edge in (["a", "b"], ["b", "a"]):
+            send(server, path, [edge], "?rank=later")
+        assert [answer.result().status_code for answer in answers] == [200, 200, 200]
+        assert answers[2].result().json()["edges"] == [["a", "b"], ["b", "a"]]
+    assert server.http.get(path).json()["version"] == 0
+    late = server.http.get(f"{path}/neighbors/a?min_version=3&timeout=0.1")
+    assert late.status_code == 504
+    assert late.json()["detail"] == "version 3 was not applied within 0.1 s; the newest is 2"
 
 
 def test_a_repeat_is_not_applied_again_and_one_that_waits_is_ranked(server: Server) -> None:
