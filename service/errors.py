@@ -300,7 +300,9 @@ class IdempotencyConflict(ServiceError):
     def __init__(self, key: str, version: int | None) -> None:
         self.field, self.value = "Idempotency-Key", key
         first = "a batch in flight" if version is None else f"batch {version}"
-        super().__init__(f"idempotency key {key!r} belongs to {first}, which has another body")
+        super().__init__(
+            f"idempotency key {key!r} belongs to {first}, which differs in its body or on_conflict"
+        )
 
 
 class BatchRejected(ServiceError):
