@@ -20,7 +20,7 @@ from service.http.conditional import (
     tagged_response,
 )
 from service.http.dependencies import K, OpenGraph, PublishedView, Vertex
-from service.http.exports import ExportResponse, start_export
+from service.http.exports import ExportResponse, in_copying_thread, start_export
 from service.http.negotiation import export_form
 from service.http.openapi import body_of, exported, problems
 from service.http.responses import json_response
@@ -63,7 +63,7 @@ async def rank_of_vertex(
 @router.get(
     "/graphs/{graph}/ranks",
     response_class=Response,
-    responses={**exported(), **problems(404, 406, 422, 504)},
+    responses={**exported(), **problems(404, 406, 422, 504, 507)},
 )
 async def export_ranks(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
     """The ranks of all vertices, all of one revision, streamed; batches do not wait for it."""
@@ -73,7 +73,8 @@ async def export_ranks(request: Request, graph: OpenGraph, view: PublishedView) 
     if is_known(request, tag):
         return not_modified(headers)
     start_export(request)
-    return ExportResponse(request, ranks_export(view), media_type, coding, headers)
+    export = await in_copying_thread(lambda: ranks_export(view))
+    return ExportResponse(request, export, media_type, coding, headers)
 
 
 @router.post(

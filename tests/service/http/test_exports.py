@@ -16,6 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from gpu import OutOfMemory
 from service.formats.media_types import ARROW_STREAM, CSV, EXPORTED, NDJSON, PARQUET
 from tests.service.server import Server, connection_to, running, wait_for
 
@@ -67,6 +68,20 @@ def test_all_ranks_are_those_of_single_reads(
     if media_type in (ARROW_STREAM, PARQUET):
         metadata = table_of(answer).schema.metadata
         assert metadata[b"liverank.revision"] == str(asked["revision"]).encode()
+
+
+def test_ranks_that_do_not_fit_into_memory_are_an_error_before_the_response(
+    server: Server, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = server.catalog.get(path.rsplit("/", 1)[1]).pipeline.view
+
+    def fail(_: object) -> None:
+        raise OutOfMemory("a copy of the ranks", 1000, 10)
+
+    monkeypatch.setattr(type(view.ranks), "to_numpy", fail)
+    answer = export(server, f"{path}/ranks")
+    assert answer.status_code == 507
+    assert answer.json()["type"] == "urn:liverank:problem:out-of-memory"
 
 
 @pytest.mark.parametrize("media_type", EXPORTED)
