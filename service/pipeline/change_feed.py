@@ -259,8 +259,11 @@ class ChangeFeed:
                 self._join(work)
             else:
                 self._compare(work)
-        for ring in self._rings.values():
-            assert self._closed is not None
+        with self._changing:
+            if self._closed is None:
+                return  # another thread has the rings of later subscribers
+            rings = list(self._rings.values())
+        for ring in rings:
             ring.close(self._closed)
 
     def _next(self) -> _Publication | _Join | None:
