@@ -236,6 +236,16 @@ class ChangeFeed:
             self._changing.notify()
         return joined
 
+    def give_up(self, joining: Future[Joined]) -> None:
+        """Removes a subscriber that no longer waits for the result of `join`."""
+
+        def leave(joining: Future[Joined]) -> None:
+            if not joining.cancelled() and joining.exception() is None:
+                self.leave(joining.result().ring)
+
+        joining.cancel()
+        joining.add_done_callback(leave)
+
     def leave(self, ring: EventRing) -> None:
         """Removes a subscriber."""
         with self._changing:
