@@ -189,8 +189,9 @@ def test_a_rejected_batch_alone_is_waited_for_and_kept_by_a_checkpoint(tmp_path:
         assert server.http.get(f"{path}/top?min_version=2&timeout=20").json()["version"] == 2
         assert server.http.post(f"{path}/checkpoint").json()["version"] == 2
     with running(tmp_path) as server:
-        wait_for(lambda: server.http.get(path).json().get("version") == 2)
+        wait_for(lambda: server.http.get(f"{path}/batches/2").status_code == 200)
         assert server.http.get(f"{path}/batches/2").json()["status"] == "rejected"
+        assert server.http.get(path).json()["version"] == 2
         assert send(server, path, EDGES[:1])["version"] == 3
         assert server.http.post(f"{path}/checkpoint").json()["version"] == 3
         assert_ranked(server, path, EDGES)
