@@ -70,12 +70,15 @@ class EdgeList:
         return self.rows(np.argsort(self.times, kind="stable"))
 
     def rows(self, places: slice | NDArray[np.int64]) -> EdgeList:
-        """The rows at these places."""
-        taken = pa.array(np.arange(len(self))[places])
+        """The rows at these places; those of a slice share memory with these."""
+
+        def taken(column: pa.Array) -> pa.Array:
+            return column[places] if isinstance(places, slice) else column.take(pa.array(places))
+
         return replace(
             self,
-            sources=self.sources.take(taken),
-            targets=self.targets.take(taken),
+            sources=taken(self.sources),
+            targets=taken(self.targets),
             times=None if self.times is None else self.times[places],
             operations=None if self.operations is None else self.operations[places],
             weights=None if self.weights is None else self.weights[places],
