@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-
-from gpu import LARGEST_WEIGHT, LEAST_WEIGHT
 
 SOURCE_NAMES = ("source", "src", "from", "srcid", "fromnodeid", "source_id", "from_id")
 TARGET_NAMES = ("target", "dst", "to", "dstid", "tonodeid", "target_id", "to_id", "destination")
@@ -142,14 +139,6 @@ def _place_of(
             raise EdgeListError(path, None, message)
         return header.index(wanted.lower())
     return None
-
-
-EXPECTED_WEIGHT = "a weight, a number above 0 in the normal range of float32,"
-
-
-def is_weight(number: Any) -> Any:
-    """Whether a number, or each of an array, can be a weight."""
-    return (number >= LEAST_WEIGHT) & (number <= LARGEST_WEIGHT)
 
 
 def has_empty(keys: pa.Array) -> bool:
