@@ -130,7 +130,7 @@ def test_the_time_column_can_be_given(read: Read) -> None:
 
 
 def test_rows_of_a_slice_are_not_copied(read: Read) -> None:
-    edges = read("0 1 9\n2 2 8\n1 3 7\n2 4 6\n")
+    edges = read("0 1 9\n2 2 8\n1 3 7\n2 4 6\n", time=3)
     part, same = edges.rows(slice(1, 3)), edges.rows(np.array([1, 2]))
     assert part.sources.to_pylist() == same.sources.to_pylist() == [2, 1]
     assert part.targets.to_pylist() == same.targets.to_pylist() == [2, 3]
