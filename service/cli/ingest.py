@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from liverank.client import Batch, Client, Receipt, ServerError, Strategy
+from liverank.client import Batch, Client, Receipt, ServerError
 from service.cli.errors import CommandError
 from service.formats.edge_list import EdgeList
 
@@ -52,20 +52,12 @@ class ReplayedBatch:
     @property
     def not_new(self) -> dict[str, int]:
         """The numbers of edges that were neither inserted nor deleted."""
-        names = ("already_present", "reweighted", "not_found")
-        counts = {name: getattr(self.receipt, name) for name in names}
-        return {**counts, "superseded": self.superseded}
+        return _not_new(self.receipt, self.superseded)
 
 
 def window(edges: EdgeList, start: int, stop: int) -> EdgeList:
     """Edges start … stop-1, without isolated vertices."""
     return dataclasses.replace(edges.rows(slice(start, stop)), vertices=None)
-
-
-def windows(edges: EdgeList, size: int) -> Iterator[EdgeList]:
-    """The edge list in windows of `size` edges; the last may be shorter."""
-    for start in range(0, len(edges), size):
-        yield window(edges, start, start + size)
 
 
 def last_operations(edges: EdgeList) -> EdgeList:
@@ -206,12 +198,7 @@ class Loaded:
     @property
     def not_new(self) -> dict[str, int]:
         """The numbers of edges that were neither inserted nor deleted."""
-        return {
-            "already_present": self.already_present,
-            "reweighted": self.reweighted,
-            "not_found": self.not_found,
-            "superseded": self.superseded,
-        }
+        return _not_new(self, self.superseded)
 
     @classmethod
     def of(cls, edges: EdgeList, receipts: list[Receipt]) -> Loaded:
@@ -228,6 +215,11 @@ class Loaded:
             unused_columns=unused_columns(edges),
             **sums,
         )
+
+
+def _not_new(counts: Receipt | Loaded, superseded: int) -> dict[str, int]:
+    names = ("already_present", "reweighted", "not_found")
+    return {**{name: getattr(counts, name) for name in names}, "superseded": superseded}
 
 
 def unused_columns(edges: EdgeList) -> tuple[str, ...]:
@@ -256,7 +248,7 @@ def load(
             yield Batch(vertices=names[start : start + LOAD_BATCH_EDGES])
         for start in range(0, len(edges), LOAD_BATCH_EDGES):
             part = window(edges, start, start + LOAD_BATCH_EDGES)
-            yield batch_of(part, None)
+            yield batch_of(part)
             sent(len(part))
 
     receipts = client.send_all(graph, batches(), weight=None if edges.weights is None else WEIGHT)
@@ -280,14 +272,14 @@ def replay(
         yield ReplayedBatch(number, latency, receipt, superseded)
 
 
-def batch_of(edges: EdgeList, strategy: Strategy | None = None) -> Batch:
+def batch_of(edges: EdgeList) -> Batch:
     """A batch with the last operation on each edge."""
     reduced = last_operations(edges)
     columns = pa.table({"source": reduced.sources, "target": reduced.targets})
     if reduced.weights is not None:
         columns = columns.append_column(WEIGHT, pa.array(reduced.weights))
     if reduced.operations is None:
-        return Batch(columns, strategy=strategy)
+        return Batch(columns)
     inserts = pa.array(reduced.operations)
     deleted = columns.filter(pc.invert(inserts)).select(["source", "target"])
-    return Batch(columns.filter(inserts), deleted, strategy=strategy)
+    return Batch(columns.filter(inserts), deleted)

@@ -97,6 +97,16 @@ class Ranking:
             log.exception("graph %s: version %d is not ranked", self._graph, group.version)
             self._fail_unranked(error)
 
+    def rank_committed(self) -> None:
+        """Ranks all committed batches, so that the newest view is one of the current graph.
+
+        Raises StorageFailed; the batches then remain unranked.
+        """
+        self.rank_group()
+        if self._views.newest.version < self._journal.version:
+            # to be ranked later, or a ranking failed
+            self.rank(RECOVERY, self._journal.version)
+
     def rank(self, solve: Solve, version: int) -> RankedView:
         """Ranks, writes all receipts, then publishes the view and completes the futures.
 
@@ -146,13 +156,13 @@ class Ranking:
     def capture(self, buffer: StagingBuffer) -> Captured:
         """The current graph, for a checkpoint."""
         begin = perf_counter()
-        if self.unranked or self.rejected:
-            # Ranked later, or a ranking failed; a checkpoint cannot hold unranked batches.
-            self.rank(RECOVERY, self._journal.version)
+        self.rank_committed()  # a checkpoint cannot hold unranked batches
+        view = self._views.newest
+        assert view.version == self._journal.version
         captured = self._engine.capture(buffer)
         seconds = perf_counter() - begin
         return Captured(
-            self._views.newest,
+            view,
             self._journal.chain,
             captured,
             self._keyed.keys.capture(),
@@ -167,7 +177,7 @@ class Ranking:
         Raises StorageFailed; nothing is then changed.
         """
         # it was solved on the current graph, so it is published with ranks of the same graph
-        self.rank_group()
+        self.rank_committed()
         name, (query,) = request.name, request.queries
         is_new = name not in self._watched.queries
         queries = self._watched.with_query(name, query)

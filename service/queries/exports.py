@@ -29,13 +29,16 @@ class Export:
 
 
 def ranks_export(view: View) -> Export:
-    """Columns vertex and rank, by id. Copies the ranks to the host: 8 bytes a vertex."""
+    """Columns vertex and rank, by id. Copies the ranks to the host: 8 bytes a vertex.
+
+    Raises OutOfMemory, DeviceLost.
+    """
     facts = {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
     fields = {"vertex": ARROW_TYPES[view.keys.kind], "rank": pa.float64()}
     schema = _schema(fields, facts)
+    ranks = view.ranks.to_numpy()  # here, so that an error is the response
 
     def pieces() -> Iterator[pa.RecordBatch]:
-        ranks = view.ranks.to_numpy()
         for first in range(0, len(ranks), PIECE_ROWS):
             ids = view.keys.vertices(first, first + PIECE_ROWS)
             yield pa.record_batch([view.keys.keys(ids), pa.array(ranks[ids])], schema=schema)

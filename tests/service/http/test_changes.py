@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -9,13 +10,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import httpx
 import pytest
 
 from service.http import subscribers
 from service.http.limits import ConcurrencyLimit
+from service.http.routes.changes import changes
 from service.pipeline import change_feed
+from service.queries.changes import Subscription
 from tests.service.server import PATIENCE, Server, connection_to, running, wait_for
 
 KEY = "k" * 40
@@ -388,6 +392,36 @@ def test_streams_of_a_dropped_graph_end(server: Server) -> None:
         next(stream)
         assert server.http.delete(path).status_code == 204
         assert end_of(stream) == "unknown-graph"
+
+
+def test_a_request_that_is_cancelled_while_it_joins_is_no_subscriber(
+    small: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = small.catalog.get(small.new_graph().rsplit("/", 1)[1])
+    feed, (is_joining, may_join) = graph.pipeline.changes, (threading.Event(), threading.Event())
+    joined = feed._joined
+
+    def slowly(*given: Any) -> Any:
+        is_joining.set()
+        assert may_join.wait(60)
+        return joined(*given)
+
+    monkeypatch.setattr(feed, "_joined", slowly)
+    for name in ("context_of", "limit_of", "subscribers_of"):
+        monkeypatch.setattr(f"service.http.routes.changes.{name}", Mock())
+    request = Mock(state=Mock(key=None))
+
+    async def cancel() -> None:
+        handler = asyncio.create_task(changes(request, graph, 3, 0.05, 10, None, None))
+        assert await asyncio.to_thread(is_joining.wait, 60)
+        handler.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await handler
+
+    asyncio.run(cancel())
+    may_join.set()
+    feed.join(Subscription(2, 0.05, 10), None).result(60)  # after it
+    assert feed.subscribers == 1
 
 
 def test_a_stream_ends_with_its_connection(small: Server) -> None:

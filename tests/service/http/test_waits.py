@@ -74,7 +74,7 @@ def test_a_wait_ends_with_its_connection(
             connection.sendall(behind)
             end(connection)
     graph = small.catalog.get("default").pipeline
-    wait_for(lambda: all(future.cancelled() for _, future in graph._views._waiting))
+    wait_for(lambda: all(future.cancelled() for _, future in graph._views._waiting._waiting))
 
 
 def test_a_client_that_closes_its_side_while_it_waits_is_answered(small: Server) -> None:
