@@ -8,16 +8,18 @@ import gzip
 import json
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from gpu import Options, Solve
+from gpu import InvalidValue, Options, Solve
 from service.cli import table_files
 from service.cli.rank import rank_edges
 from service.formats.edge_files import read_edge_list
@@ -311,6 +313,12 @@ def test_a_vertex_that_lost_all_edges_is_still_ranked() -> None:
     edges = edge_list(["a", "a", "a"], ["b", "c", "c"], [0, 1, 2], [True, True, False])
     ranking = rank_edges(edges, Options(), Solve("static"), "cpu", top=3)
     assert (ranking.vertices, ranking.edges) == (3, 1)
+
+
+def test_a_weight_that_cannot_be_stored_is_named_as_it_is() -> None:
+    edges = replace(edge_list(["a", "b"], ["b", "a"]), weights=np.array([1.0, 1e39]))
+    with pytest.raises(InvalidValue, match=r"weights\[1\]: 1e\+39 is not allowed"):
+        rank_edges(edges, Options(), Solve("static"), "cpu", top=3)
 
 
 def read_ranks(path: Path) -> list[dict[str, Any]]:
