@@ -31,8 +31,9 @@ class SetChange:
 class EdgeColumns:
     """A batch as columns of external keys: all pa.string() or all pa.int64(), without nulls.
 
-    `vertices` are keys that the graph has after the batch, with or without an edge. Deletions are
-    applied before insertions, whatever their order in the body.
+    `remove` are vertices that go with their edges, first; keys of none are ignored. `vertices` are
+    keys that the graph has after the batch, with or without an edge. Deletions are applied before
+    insertions, whatever their order in the body.
 
     weights      pa.float32(), of the insertions, as in gpu.EdgeBatch; None: all 1
     on_conflict  what an insertion does to the weight of an edge that is present or repeated
@@ -47,6 +48,11 @@ class EdgeColumns:
     weights: pa.Array | None = None
     on_conflict: OnConflict = "replace"
     sets: Mapping[str, SetChange] = field(default_factory=dict)
+    remove: pa.Array = None
+
+    def __post_init__(self) -> None:
+        if self.remove is None:
+            object.__setattr__(self, "remove", self.vertices.slice(0, 0))
 
     @property
     def keys(self) -> dict[str, pa.Array]:
@@ -64,4 +70,5 @@ class EdgeColumns:
         return 2 * len(self.insert_sources) + len(self.vertices)
 
 
-KEY_COLUMNS = tuple(EdgeColumns.__annotations__)[:5]
+EDGE_COLUMNS = tuple(EdgeColumns.__annotations__)[:5]
+KEY_COLUMNS = (*EDGE_COLUMNS, "remove")

@@ -1,4 +1,8 @@
-"""Batches as the journal stores them."""
+"""Batches as the journal stores them.
+
+The columns of EDGE_COLUMNS are always there, others only if the batch has them: `remove`, `weights`
+and, as JSON, `on_conflict` and `sets`.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,14 @@ import pyarrow as pa
 from gpu import OnConflict
 from service.errors import FormatError
 from service.formats.arrow import arrow_table
-from service.formats.columns import KEY_COLUMNS, EdgeColumns
+from service.formats.columns import EDGE_COLUMNS, KEY_COLUMNS, EdgeColumns
 from service.formats.sets import set_documents, stored_sets
 from service.formats.tables import combined
 from service.formats.values import key_column, listed, parse_json
 from service.formats.weights import weight_column, weights_of
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
+_FURTHER = ("remove", "weights")
 _OTHERS = ("on_conflict", "sets")
 
 _SMALL_BATCH = 64
@@ -25,10 +30,9 @@ _SMALL_BATCH = 64
 
 
 def encode_batch(columns: EdgeColumns) -> bytes:
-    """An Arrow IPC stream of one row, with a list per column; for a small batch, JSON of the
-    columns that are not empty, which is faster to encode and shorter. `weights`, `on_conflict` and
-    `sets` (the last two in Arrow: JSON in the schema's metadata) are there only if the batch has
-    them.
+    """An Arrow IPC stream of one row, with a list per column, and JSON in the schema's metadata. A
+    batch of few edges and vertices is JSON alone, of the columns that are not empty, which is
+    faster to encode and shorter.
     """
     arrays = columns.keys
     others: dict[str, Any] = {}
@@ -36,20 +40,24 @@ def encode_batch(columns: EdgeColumns) -> bytes:
         others["on_conflict"] = columns.on_conflict
     if columns.sets:
         others["sets"] = set_documents(columns.sets)
-    if sum(map(len, arrays.values())) <= _SMALL_BATCH:
-        kind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
-        full = {name: column.to_pylist() for name, column in arrays.items() if len(column)}
-        if columns.weights is not None:
-            full["weights"] = columns.weights.to_pylist()
-        return orjson.dumps({"keys": kind, **full, **others})
+    is_small = sum(map(len, arrays.values())) <= _SMALL_BATCH
+    arrays = {
+        name: array
+        for name, array in arrays.items()
+        if len(array) or (name in EDGE_COLUMNS and not is_small)
+    }
     if columns.weights is not None:
         arrays["weights"] = columns.weights
-    lists = [
+    if is_small:
+        kind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
+        lists = {name: array.to_pylist() for name, array in arrays.items()}
+        return orjson.dumps({"keys": kind, **lists, **others})
+    rows = [
         pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column)
         for column in arrays.values()
     ]
     metadata = {name: orjson.dumps(value) for name, value in others.items()}
-    row = pa.record_batch(lists, names=list(arrays)).replace_schema_metadata(metadata or None)
+    row = pa.record_batch(rows, names=list(arrays)).replace_schema_metadata(metadata or None)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, row.schema) as writer:
         writer.write_batch(row)
@@ -62,38 +70,45 @@ def decode_payload(payload: bytes) -> EdgeColumns:
     if payload.startswith(b"{"):
         return _decode_small(payload)
     table = arrow_table(payload, "payload")
-    names = table.column_names
-    if names[:5] != list(KEY_COLUMNS) or names[5:] not in ([], ["weights"]) or table.num_rows != 1:
-        expected = f"one row of {', '.join(KEY_COLUMNS)} and, optionally, weights"
+    names, count = table.column_names, len(EDGE_COLUMNS)
+    further = names[count:]
+    if (
+        names[:count] != list(EDGE_COLUMNS)
+        or set(further) - set(_FURTHER)
+        or len(further) > len(set(further))
+        or table.num_rows != 1
+    ):
+        expected = f"one row of {listed(EDGE_COLUMNS)} and, optionally, {listed(_FURTHER)}"
         raise FormatError("payload", None, f"expected {expected}")
-    keys = (combined(column).flatten() for column in table.columns[:5])
+    keys = {name: combined(table[name]).flatten() for name in names if name in KEY_COLUMNS}
     weights = None
-    if names[5:]:
+    if "weights" in further:
         flat = pa.chunked_array([combined(table["weights"]).flatten()])
         weights = weight_column(flat, "payload.weights")
     others = {
         name.decode(): parse_json(value, "payload", None)
         for name, value in (table.schema.metadata or {}).items()
     }
-    return _with_others(EdgeColumns(*keys), weights, others)
+    return _with_others(EdgeColumns(**keys), weights, others)
 
 
 def _decode_small(payload: bytes) -> EdgeColumns:
     document = parse_json(payload, "payload", None)
     kind = document.pop("keys", None)
-    columns = [document.pop(name, []) for name in KEY_COLUMNS]
+    columns = {name: document.pop(name, []) for name in KEY_COLUMNS}
     weights = document.pop("weights", None)
     others = {name: document.pop(name) for name in _OTHERS if name in document}
-    lists = columns if weights is None else [*columns, weights]
+    lists = [*columns.values(), *([] if weights is None else [weights])]
     if (
         not isinstance(kind, str)
         or kind not in ARROW_TYPES
         or document
         or not all(isinstance(column, list) for column in lists)
     ):
-        raise FormatError("payload", None, f"expected keys and {', '.join(KEY_COLUMNS)}")
+        raise FormatError("payload", None, f"expected keys and {listed(KEY_COLUMNS)}")
+    keys = {name: key_column(column, kind, "payload") for name, column in columns.items()}
     return _with_others(
-        EdgeColumns(*(key_column(column, kind, "payload") for column in columns)),
+        EdgeColumns(**keys),
         None if weights is None else weights_of(weights, "payload.weights"),
         others,
     )

@@ -85,7 +85,7 @@ def test_a_directory_of_the_release_before_is_served(stored: Path, name: str) ->
         assert_served(server)
         server.http.post(f"{GRAPH}/checkpoint").raise_for_status()
     graph = stored / name / "graphs" / "default"
-    assert layout_of(graph) == 3
+    assert layout_of(graph) == 4
     with running(stored / name) as server:
         assert server.http.get(GRAPH).json()["version"] == 4
 
@@ -106,11 +106,11 @@ def test_what_the_release_before_reads_has_another_number(tmp_path: Path) -> Non
         server.http.post("/graphs/heavy/batches", json={"insert": [["a", "b", 2]]})
         server.http.post("/graphs/heavy/checkpoint").raise_for_status()
     graph = tmp_path / "graphs" / "heavy"
-    assert layout_of(graph) == 3
+    assert layout_of(graph) == 4
     assert json.loads((graph / "graph.json").read_text())["format"] == 2
     (written,) = checkpoint.stored(graph / checkpoint.DIRECTORY)
     _, _, manifest = (written / "manifest.json").read_bytes().partition(b"\n")
-    assert json.loads(manifest)["format"] == 2
+    assert json.loads(manifest)["format"] == 3
 
 
 def test_a_later_release_is_refused_and_its_files_stay_as_they_are(tmp_path: Path) -> None:
@@ -119,12 +119,12 @@ def test_a_later_release_is_refused_and_its_files_stay_as_they_are(tmp_path: Pat
     graph = store.create("later", {})
     store.close()
     with closing(sqlite3.connect(graph / journal.FILE)) as connection:
-        connection.execute("PRAGMA user_version = 4")
+        connection.execute("PRAGMA user_version = 5")
     manifest = json.loads((graph / "graph.json").read_text()) | {"format": 3}
     (graph / "graph.json").write_text(json.dumps(manifest))
     before = (graph / journal.FILE).read_bytes()
     with pytest.raises(StorageFailed, match=r"graph\.json: has format 3, expected 1 to 2"):
         read_manifest(graph)
-    with pytest.raises(StorageFailed, match=r"journal\.db: has layout 4, expected 1 to 3"):
+    with pytest.raises(StorageFailed, match=r"journal\.db: has layout 5, expected 1 to 4"):
         Journal(graph / journal.FILE)
     assert (graph / journal.FILE).read_bytes() == before
