@@ -68,7 +68,7 @@ def rank_edges(
     engine = Engine(replace(options, weighted=edges.weights is not None), backend)
     engine.warm_up()
     started = time.perf_counter()
-    final = final_graph(edges)
+    final = final_graph(replace(edges, directed=options.directed))
     keys = KeyTable("integer" if pa.types.is_integer(final.sources.type) else "string")
     sources, targets = keys.assign(final.sources), keys.assign(final.targets)
     if final.vertices is not None:

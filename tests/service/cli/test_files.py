@@ -315,6 +315,17 @@ def test_a_vertex_that_lost_all_edges_is_still_ranked() -> None:
     assert (ranking.vertices, ranking.edges) == (3, 1)
 
 
+def test_an_undirected_file_is_ranked_as_by_networkx(run: Any, tmp_path: Path) -> None:
+    graph = nx.gnm_random_graph(40, 70, seed=3)
+    file = tmp_path / "edges.txt"
+    file.write_text("".join(f"{source} {target}\n" for source, target in graph.edges))
+    code, out, _ = run("rank", file, "--undirected", "--top", 40, "--json")
+    assert code == 0
+    expected = nx.pagerank(graph.subgraph(v for v in graph if graph.degree(v)), tol=1e-12)
+    found = {place["vertex"]: place["rank"] for place in json.loads(out)["ranks"]}
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
 def test_a_weight_that_cannot_be_stored_is_named_as_it_is() -> None:
     edges = replace(edge_list(["a", "b"], ["b", "a"]), weights=np.array([1.0, 1e39]))
     with pytest.raises(InvalidValue, match=r"weights\[1\]: 1e\+39 is not allowed"):
