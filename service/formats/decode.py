@@ -3,6 +3,7 @@
     application/json
         {"insert": [["a", "b"], …], "delete": [["c", "d"], …], "vertices": ["e", …]}
         or by column {"insert": {"source": ["a", …], "target": ["b", …]}, …}
+        and {"sets": {name: {"add": ["a", …], "remove": ["b", …]}, …}, …}
     application/x-ndjson
         {"source": "a", "target": "b", "operation": "delete"} per line
     text/csv
