@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from liverank.client import Batch, Client, Receipt, ServerError
+from liverank.client.responses import GraphOptions
 from service.cli.errors import CommandError
 from service.formats.edge_list import EdgeList
 
@@ -71,7 +72,10 @@ def last_operations(edges: EdgeList) -> EdgeList:
     count = len(edges)
     codes = pa.concat_arrays([edges.sources, edges.targets]).dictionary_encode()
     ids = codes.indices.to_numpy().astype(np.int64)
-    pairs = ids[:count] * len(codes.dictionary) + ids[count:]
+    ends = ids[:count], ids[count:]
+    if not edges.directed:
+        ends = np.minimum(*ends), np.maximum(*ends)
+    pairs = ends[0] * len(codes.dictionary) + ends[1]
     from_end = np.unique(pairs[::-1], return_index=True)[1]
     return edges.rows(np.sort(count - 1 - from_end))
 
@@ -133,9 +137,9 @@ def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay
 
 def prepare_graph(
     client: Client, graph: str, edges: EdgeList, options: Mapping[str, Any] | None = None
-) -> KeyKind:
-    """The kind of the graph's keys. A new graph is created with the file's kind and the options,
-    and weighted if the edges are.
+) -> GraphOptions:
+    """The options of the graph. A new graph is created with the file's kind of keys and these
+    options, and weighted if the edges are.
 
     Raises ServerError if the graph has other options, CommandError if it does not accept the keys
     or the weights of the edges.
@@ -161,12 +165,15 @@ def prepare_graph(
     kind = information.options.keys
     if kind == "integer" and not integers:
         raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
-    return kind
+    return information.options
 
 
-def with_keys(edges: EdgeList, kind: KeyKind) -> EdgeList:
-    """The same edges with keys of the graph's kind: integers are converted to strings if needed."""
-    if kind == "integer" or not pa.types.is_integer(edges.sources.type):
+def as_in_graph(edges: EdgeList, graph: GraphOptions) -> EdgeList:
+    """The same edges as a graph has them: directed or not, and with its kind of keys. Integers are
+    converted to strings if needed.
+    """
+    edges = dataclasses.replace(edges, directed=graph.directed)
+    if graph.keys == "integer" or not pa.types.is_integer(edges.sources.type):
         return edges
     return dataclasses.replace(
         edges,

@@ -44,6 +44,7 @@ class EdgeList:
     vertices          keys of all vertices, including isolated ones, if the format states them
     unread            names of the file's columns that are not in it
     weights           float64[rows], as gpu.EdgeBatch takes them; None if the edges have none
+    directed          false: an operation on (a, b) is one on (b, a) too
     """
 
     sources: pa.Array
@@ -53,6 +54,7 @@ class EdgeList:
     vertices: pa.Array | None = None
     unread: tuple[str, ...] = ()
     weights: NDArray[np.float64] | None = None
+    directed: bool = True
 
     def __len__(self) -> int:
         return len(self.sources)

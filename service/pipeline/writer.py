@@ -147,7 +147,8 @@ class Writer:
     def _add_applied(self, applied: AppliedBatch) -> None:
         if applied.pending is not None and applied.pending.rank_later:
             applied.pending.end()
-            applied.pending, applied.deferred = None, True  # which holds its columns
+            # the columns need not stay in memory until it is ranked
+            applied.pending, applied.deferred = None, True
         self.ranking.unranked.append(applied)
 
     def _reject(self, version: int, pending: PendingBatch, error: Exception) -> None:

@@ -54,7 +54,7 @@ async def export_edges(request: Request, graph: OpenGraph, _committed: Committed
     tag = entity_tag(request, graph, f"{copy.version}", media_type, coding)
     export = edges_export(copy.edges, copy.keys, copy.version, copy.weighted)
     return ExportResponse(
-        request, export, media_type, coding, cache_headers(tag, EXPORT_VARY), holds=copy
+        request, export, media_type, coding, cache_headers(tag, EXPORT_VARY), keep_alive=copy
     )
 
 

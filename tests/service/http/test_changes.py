@@ -295,7 +295,7 @@ def test_subscribers_of_a_graph_are_limited_and_take_no_other_places(tmp_path: P
         other = server.new_graph()
         with subscribed(server, other) as stream:
             next(stream)
-        assert len(streams) == subscribers_in(server)
+        wait_for(lambda: subscribers_in(server) == len(streams))
         stack.close()
         wait_for(lambda: subscribers_in(server) == 0)
         assert feed(server, "/graphs/default").subscribers == 0
@@ -304,7 +304,7 @@ def test_subscribers_of_a_graph_are_limited_and_take_no_other_places(tmp_path: P
 def test_a_quarter_of_the_connections_may_subscribe(tmp_path: Path) -> None:
     with running(tmp_path, max_connections=9) as server, ExitStack() as stack:
         streams = [follow(stack, server, "/graphs/default") for _ in range(2)]
-        assert len(streams) == subscribers_in(server)
+        wait_for(lambda: subscribers_in(server) == len(streams))
         with subscribed(server, server.new_graph()) as refused:
             assert "too many subscribers; the limit is 2" in refused.response.json()["detail"]
 
@@ -314,7 +314,7 @@ def test_subscribers_with_a_key_are_limited(keyed: Server) -> None:
     paths = [keyed.new_graph() for _ in range(PLACES + 1)]
     with ExitStack() as stack:
         streams = [follow(stack, keyed, path, other) for path in paths[:-1]]
-        assert len(streams) == subscribers_in(keyed)
+        wait_for(lambda: subscribers_in(keyed) == len(streams))
         with subscribed(keyed, paths[-1], key=other) as refused:
             assert refused.response.status_code == 503
             assert "too many subscribers with API key" in refused.response.json()["detail"]
