@@ -155,6 +155,8 @@ def _arrow_stream(insert: EdgeColumns, delete: EdgeColumns) -> bytes:
 
 
 class BatchCalls:
+    """A part of Calls."""
+
     @operation
     def send(
         self,

@@ -175,7 +175,7 @@ def _as_arrow(call: Call[None]) -> Call[None]:
 
 
 def _table(pieces: Iterable[bytes]) -> pa.Table:
-    with needs("pandas"):
+    with needs("engine"):
         import pyarrow as pa
     return pa.ipc.open_stream(b"".join(pieces)).read_all()
 
