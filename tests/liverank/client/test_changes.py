@@ -10,10 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-import liverank.client.connection
 from liverank import AsyncClient, Client, ServerError, ServerUnreachable
 from liverank.client import Change, Gap, Snapshot
-from tests.liverank.client.test_client import Recorder, answer
+from tests.liverank.client.recorder import Recorder, answer
 from tests.service.server import Server
 
 BASIS = {"version": 1, "revision": 1, "error_bound": 0.0}
@@ -28,11 +27,6 @@ CHANGE = BASIS | {
     "truncated": False,
     "deferred": False,
 }
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liverank.client.connection, "RETRY_PAUSES", (0.0, 0.0))
 
 
 def event(name: str, data: Any, identity: str | None = None) -> str:
