@@ -24,32 +24,48 @@ def receipt(version: int) -> httpx.Response:
     return answer({**RECEIPT, "version": version})
 
 
-PENDING = {"version": 1, "status": "pending"}
+class Applying:
+    """A server that applies each batch, or rejects it, before it commits the next."""
+
+    def __init__(self, rejects: int | None = None) -> None:
+        self.requests: list[httpx.Request] = []
+        self.committed = 0
+        self.ranked = False
+        self.rejects = rejects
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        if request.method == "POST":
+            self.committed += 1
+            self.ranked = "rank" not in request.url.params
+            return receipt(self.committed) if self.ranked else accepted(self.committed)
+        version = int(request.url.path.rsplit("/", 1)[1])
+        if version == self.rejects and (self.ranked or version < self.committed):
+            problem = {"title": "Out of memory", "status": 507, "detail": "16 GiB needed"}
+            return answer({"version": version, "status": "rejected", "problem": problem})
+        pending = answer({"version": version, "status": "pending"})
+        return receipt(version) if self.ranked else pending
 
 
-def many() -> Recorder:
-    """A server that accepts two batches, ranks a third, and reports on the others."""
-    outcomes = answer(PENDING), accepted(2), receipt(3), receipt(1), receipt(2)
-    return Recorder(accepted(1), *outcomes)
-
-
-def stream() -> Iterator[Any]:
+def stream(batches: int = 3) -> Iterator[Any]:
     yield [("a", "b")]
-    yield Batch(delete=[("a", "b")], strategy="static")
-    yield pa.table({"source": ["c"], "target": ["d"]})
+    for _ in range(batches - 2):
+        yield Batch(delete=[("a", "b")], on_conflict="replace")
+    yield Batch(pa.table({"source": ["c"], "target": ["d"]}), strategy="static")
 
 
-def check_stream(server: Recorder) -> None:
+def check_stream(server: Applying) -> None:
     sent = [request for request in server.requests if request.method == "POST"]
     asked = [request.url.path for request in server.requests if request.method == "GET"]
     assert [request.url.params["wait"] for request in sent] == ["durable", "durable", "ranked"]
     assert [request.headers["idempotency-key"] for request in sent] == ["k-1", "k-2", "k-3"]
-    assert [request.url.params.get("strategy") for request in sent] == [None, "static", None]
-    assert asked == [f"/graphs/g/batches/{version}" for version in (1, 1, 2)]
+    assert [request.url.params.get("rank") for request in sent] == ["later", "later", None]
+    assert [request.url.params.get("strategy") for request in sent] == [None, None, "static"]
+    assert asked == ["/graphs/g/batches/1", "/graphs/g/batches/2"]
 
 
 def test_batches_of_an_iterator_are_sent_as_they_come_and_ranked_once() -> None:
-    server = many()
+    server = Applying()
     seen = []
 
     def watched() -> Iterator[Any]:
@@ -70,7 +86,7 @@ def test_an_asynchronous_client_sends_the_same() -> None:
             yield batch
 
     async def run(given: Any) -> None:
-        server = many()
+        server = Applying()
         transport = httpx.MockTransport(server)
         async with AsyncClient("http://liverank.test", transport=transport) as client:
             receipts = await client.send_all("g", given, key="k")
@@ -81,16 +97,48 @@ def test_an_asynchronous_client_sends_the_same() -> None:
     asyncio.run(run(stream()))
 
 
-def test_a_batch_that_was_rejected_later_is_an_error() -> None:
-    problem = {"title": "Out of memory", "status": 507, "detail": "16 GiB needed"}
-    rejected = answer({"version": 1, "status": "rejected", "problem": problem})
-    for outcomes in ([rejected], [answer(PENDING), accepted(2), receipt(3), rejected]):
-        server = Recorder(accepted(1), *outcomes)
-        with client_of(server) as client, pytest.raises(ServerError) as failure:
-            client.send_all("g", stream())
-        assert failure.value.status == 507
-        assert str(failure.value) == "Out of memory: batch 1: 16 GiB needed"
-        assert server.answers == []
+@pytest.mark.parametrize(("rejects", "committed"), [(1, 2), (2, 3), (3, 5), (4, 5)])
+def test_a_rejection_ends_a_stream_before_the_second_batch_after_it(
+    rejects: int, committed: int
+) -> None:
+    async def run() -> None:
+        transport = httpx.MockTransport(servers[1])
+        async with AsyncClient("http://liverank.test", transport=transport) as client:
+            await client.send_all("g", stream(5))
+
+    servers = Applying(rejects), Applying(rejects)
+    with client_of(servers[0]) as client, pytest.raises(ServerError) as failure:
+        client.send_all("g", stream(5))
+    assert failure.value.status == 507
+    assert str(failure.value) == f"Out of memory: batch {rejects}: 16 GiB needed"
+    with pytest.raises(ServerError, match=f"batch {rejects}"):
+        asyncio.run(run())
+    assert [server.committed for server in servers] == [committed, committed]
+
+
+def test_an_outcome_is_asked_for_once_before_the_last_batch_is_ranked() -> None:
+    server = Applying()
+    with client_of(server) as client:
+        receipts = client.send_all("g", stream(6))
+    assert [receipt.version for receipt in receipts] == [1, 2, 3, 4, 5, 6]
+    asked = [request.url.path[-1] for request in server.requests if request.method == "GET"]
+    assert asked == ["1", "2", "3", "1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"strategy": "static"}, {"form": "published"}, {"trace": True}]
+)
+def test_only_the_last_batch_says_how_to_rank(options: dict[str, Any]) -> None:
+    (name,) = options
+    server = Applying()
+    with client_of(server) as client:
+        with pytest.raises(InvalidInput) as refused:
+            client.send_all("g", [[("a", "b")], Batch([("b", "c")], **options), [("c", "d")]])
+        assert server.committed == 1
+        assert client.send_all("g", [Batch([("b", "c")], **options)])
+    assert str(refused.value) == (
+        f"batches: batch 2: expected no {name}, since only the last batch of a stream is ranked"
+    )
 
 
 def test_a_stream_without_batches_is_refused() -> None:
