@@ -37,7 +37,8 @@ WEIGHT_ROUNDING = 2.0**-24
 class Edges(NamedTuple):
     """The edges for one attribute.
 
-    keys     int64, sorted: source · 2³² + target of each edge; undirected edges in both directions
+    keys     int64, sorted: source · 2³² + target of each edge; of an undirected one, the source is
+             the lower id
     weights  float64, above 0; None if they are equal
     """
 
@@ -108,6 +109,7 @@ class Graph:
                 target_error=target_error,
                 max_iterations=max_iterations,
                 weighted=edges.weights is not None,
+                directed=self._directed,
             )
             engine = Engine(options)
             engine.apply(self._batch(edges, slice(None), edges.keys[:0]))
@@ -233,8 +235,7 @@ def convert_to_nx(result: Any, **_: Any) -> Any:
     keys = result.edges[None].keys
     sources, targets = (keys >> 32).tolist(), (keys & 0xFFFF_FFFF).tolist()
     for source, target in zip(sources, targets, strict=True):
-        if result.is_directed() or source <= target:
-            graph.add_edge(result.nodes[source], result.nodes[target])
+        graph.add_edge(result.nodes[source], result.nodes[target])
     return graph
 
 
@@ -272,14 +273,9 @@ def _edges_of(
     weights: dict[str | None, Weights] = {None: np.ones(len(found))}
     if attribute:
         weights[attribute] = np.fromiter((edge[2] for edge in found), np.float64, len(found))
-    keys = one << 32 | two
     if not graph.is_directed():
-        different = one != two
-        keys = np.concatenate([keys, (two << 32 | one)[different]])
-        weights = {
-            name: np.concatenate([given, given[different]]) for name, given in weights.items()
-        }
-    keys, places = np.unique(keys, return_inverse=True)
+        one, two = np.minimum(one, two), np.maximum(one, two)
+    keys, places = np.unique(one << 32 | two, return_inverse=True)
     return {
         name: _summed(keys, np.bincount(places, given, len(keys)).astype(np.float64))
         for name, given in weights.items()
