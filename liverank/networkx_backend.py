@@ -34,6 +34,12 @@ WEIGHT_ROUNDING = 2.0**-24
 """The relative error of a weight, which the engine has in single precision."""
 
 
+KEPT_ENGINES = 2
+"""Engines of a graph: calls with two weights or two values of `alpha` may alternate. Each of them
+has all edges.
+"""
+
+
 class Edges(NamedTuple):
     """The edges for one attribute.
 
@@ -98,11 +104,14 @@ class Graph:
         max_iterations: int,
         seeds: Mapping[Any, float] | None,
     ) -> Ranking:
-        """The ranks with these options, whose engine is kept for the next call."""
+        """The ranks with these options. The engines of the last KEPT_ENGINES options are kept."""
         from gpu import Engine, Options
 
         key = weight, damping, target_error, max_iterations
-        if key not in self._engines:
+        engine = self._engines.pop(key, None)
+        if engine is None:
+            if len(self._engines) == KEPT_ENGINES:
+                del self._engines[next(iter(self._engines))]  # the least recently used
             edges = self.edges[weight]
             options = Options(
                 damping=damping,
@@ -113,8 +122,8 @@ class Graph:
             )
             engine = Engine(options)
             engine.apply(self._batch(edges, slice(None), edges.keys[:0]))
-            self._engines = {key: engine}
-        return rank(self._engines[key], self.nodes, seeds)
+        self._engines[key] = engine
+        return rank(engine, self.nodes, seeds)
 
     def _difference(self, before: Edges, now: Edges) -> EdgeBatch:
         import numpy as np
@@ -204,7 +213,7 @@ def convert_from_nx(graph: Any, *, edge_attrs: Mapping[str, Any] | None = None, 
     if isinstance(graph, Graph):
         return graph
     with needs("networkx"):
-        pass  # noqa: F401: checked here for a clear message
+        import gpu  # noqa: F401
     previous = _converted.get(graph)
     kept = previous is not None and all(node in graph for node in previous.nodes)
     nodes = dict.fromkeys(previous.nodes) if previous is not None and kept else {}
