@@ -147,7 +147,7 @@ def _from_rows(rows: Iterable[Any]) -> EdgeColumns:
         if size == 3 and (isinstance(row[2], str | bytes) or row[2] is None):
             raise InvalidInput("edges", f"edge {index}: expected a number as weight, got {row!r}")
     sources, targets, *weights = ([row[item] for row in found] for item in range(size))
-    return EdgeColumns(sources, targets, None, *weights)
+    return EdgeColumns(sources, targets, weights=weights[0] if weights else None)
 
 
 def _from_sparse(matrix: Any, weight: str | None) -> EdgeColumns:
