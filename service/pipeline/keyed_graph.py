@@ -17,6 +17,7 @@ from gpu import (
     EdgeBatch,
     EdgeReader,
     Engine,
+    EngineError,
     InvalidValue,
     OutOfMemory,
 )
@@ -120,7 +121,8 @@ class KeyedGraph:
         """Applies several small batches as one if the result is the same; also returns the seconds
         for the keys of each. None if nothing was done: apply them one by one.
 
-        Raises DeviceLost.
+        Raises DeviceLost. After any other error the graph cannot be used: the batches may have been
+        applied.
         """
         started = perf_counter()
         before = self._keys.mark()
@@ -130,18 +132,26 @@ class KeyedGraph:
         parts = [(len(batch.insert_sources), len(batch.delete_sources)) for batch in batches]
         try:
             edges = self._with_ids(columns)
-            seconds = (perf_counter() - started) / len(batches)
+        except Exception as error:
+            self._undo(known, error)
+            return None
+        seconds = (perf_counter() - started) / len(batches)
+        try:
             changes = self._engine.apply_coalesced(edges, parts)
         except DeviceLost:
             raise
-        except Exception as error:
-            # only the batch that caused it is to be rejected
-            log.info("graph %s: %s: applying batches one by one", self._graph, error)
-            changes = None
+        except EngineError as error:
+            self._undo(known, error)
+            return None
         if changes is None:
             self._keys.undo(before)
             return None
         return changes, seconds
+
+    def _undo(self, known: int, error: Exception) -> None:
+        """Removes the keys of batches that were not applied, because one of them cannot be."""
+        log.info("graph %s: %s: applying batches one by one", self._graph, error)
+        self.keys.truncate(known)
 
     def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
         named = self.keys.lookup(columns.remove)
