@@ -133,7 +133,7 @@ class KeyedGraph:
         try:
             edges = self._with_ids(columns)
         except Exception as error:
-            self._undo(known, error)
+            self._undo(before, error)
             return None
         seconds = (perf_counter() - started) / len(batches)
         try:
@@ -141,17 +141,17 @@ class KeyedGraph:
         except DeviceLost:
             raise
         except EngineError as error:
-            self._undo(known, error)
+            self._undo(before, error)
             return None
         if changes is None:
             self._keys.undo(before)
             return None
         return changes, seconds
 
-    def _undo(self, known: int, error: Exception) -> None:
-        """Removes the keys of batches that were not applied, because one of them cannot be."""
+    def _undo(self, mark: tuple[VertexKeys, int], error: Exception) -> None:
+        """Takes back the keys of batches that were not applied, because one of them cannot be."""
         log.info("graph %s: %s: applying batches one by one", self._graph, error)
-        self.keys.truncate(known)
+        self._keys.undo(mark)
 
     def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
         named = self.keys.lookup(columns.remove)
