@@ -81,7 +81,6 @@ class Engine:
         self._iterate = GlobalIterate(self._graph, self.options)
         pool = WorkspacePool(self._graph)
         self._queries = Queries(QueryContext(pool, self.options, self._iterate.deflation))
-        self._running = self._queries.running
         self._touched = TouchedVertices()
         self._timer = StageTimer(self._backend.device)
         self._record_ranked(0.0)
@@ -135,8 +134,9 @@ class Engine:
         """
         with self._device():
             self._timer.begin()
-            update = self._apply(batch)
-            return Change(**update.counts._asdict(), seconds=self._end_mutation())
+            counts = self._apply(batch).counts
+            unknown, seconds = len(batch.remove) - counts.removed, self._end_mutation()
+            return Change(**counts._asdict(), seconds=seconds, unknown=unknown)
 
     def apply_coalesced(
         self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]
