@@ -181,14 +181,8 @@ class EdgeReader:
 
 
 def _captured_arrays(graph: DynamicGraph) -> dict[str, Array]:
-    starts, lengths, column_indices, weights = graph.outgoing.csr
-    end = graph.outgoing.end
-    captured = {"starts": starts, "lengths": lengths, "column indices": column_indices[:end]}
-    if weights is not None:
-        captured["weights"] = weights[:end]
-    if not graph.fixed_loops:
-        captured["loop"] = graph.loop
-    return captured
+    lists = graph.outgoing.arrays()
+    return lists if graph.fixed_loops else lists | {"loop": graph.loop}
 
 
 def _listed(
