@@ -208,9 +208,9 @@ class EdgeBatch:
                                      ``replace`` its weight (the last one is kept), or ``add`` to
                                      it: float64 sums, rounded once to float32
     times                            float64[i] on the host, Unix seconds, of the insertions: for a
-                                     graph with a half_life, which needs them. An insertion that is
-                                     100 half-lives older than the newest edge of its source has
-                                     expired
+                                     graph with a half_life, which needs them, within 2⁴⁰ half-lives
+                                     of 0. An insertion that is 100 half-lives older than the newest
+                                     edge of its source has expired
     remove                           int64[r] on the host: vertices that go with all their edges.
                                      Their ids are free then. Ids that are no vertices are ignored
     add                              int64[a] on the host: ids that are vertices after the batch,
