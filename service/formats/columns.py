@@ -38,6 +38,8 @@ class EdgeColumns:
     weights      pa.float32(), of the insertions, as in gpu.EdgeBatch; None: all 1
     on_conflict  what an insertion does to the weight of an edge that is present or repeated
     sets         changes of sets of vertices by their names, after the insertions
+    times        pa.float64(), Unix seconds, of the insertions; None for a graph without times
+    expiry       whether the service made it, of edges that are too old
     """
 
     insert_sources: pa.Array
@@ -49,6 +51,8 @@ class EdgeColumns:
     on_conflict: OnConflict = "replace"
     sets: Mapping[str, SetChange] = field(default_factory=dict)
     remove: pa.Array = None
+    times: pa.Array | None = None
+    expiry: bool = False
 
     def __post_init__(self) -> None:
         if self.remove is None:

@@ -49,12 +49,6 @@ def weight_column(column: pa.ChunkedArray, field: str) -> pa.Array:
     return _in_range(pc.cast(column, pa.float64(), safe=False).to_numpy(), column, field, "")
 
 
-def check_unweighted(index: int | None, field: str, weighted: bool) -> None:
-    """Raises FormatError for weights that are sent to an unweighted graph."""
-    if not weighted:
-        raise FormatError(field, index, UNWEIGHTED)
-
-
 def _in_range(numbers: np.ndarray[Any, Any], values: Any, field: str, prefix: str) -> pa.Array:
     wrong = ~is_weight(numbers)
     if wrong.any():

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gpu import CapturedEdges, EdgeBlock, StagingBuffer
 from service.errors import UnknownVertex
 from service.pipeline.writer import Writer
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexKeys
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ class EdgeCopy:
 
     version: int
     edges: CapturedEdges
-    keys: KeyTable
+    keys: VertexKeys
     weighted: bool
 
 
@@ -65,7 +65,7 @@ class Subgraph:
     """
 
     version: int
-    keys: KeyTable
+    keys: VertexKeys
     ids: NDArray[np.int64]
     unknown: pa.Array
     out_edges: EdgeBlock

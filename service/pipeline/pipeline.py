@@ -63,7 +63,7 @@ from service.storage import journal as journal_file
 from service.storage import watched_file
 from service.storage.journal import Journal, Outcome
 from service.storage.replay_mark import ReplayMark
-from service.vertex_keys import KeyKind, KeyTable
+from service.vertex_keys import KeyKind
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -288,13 +288,13 @@ class Pipeline:
 
     def _recovered(self, mapped: MappedGraph, journal: Journal) -> Writer:
         """Replays and ranks the batches after the checkpoint."""
-        engine, keys, checkpoint = mapped.engine, mapped.keys, mapped.checkpoint
-        keyed = KeyedGraph(self.graph, engine, keys, VertexSets(self.graph, mapped.sets))
+        engine, checkpoint = mapped.engine, mapped.checkpoint
+        keyed = KeyedGraph(self.graph, engine, mapped.keys, VertexSets(self.graph, mapped.sets))
         version = checkpoint.version if checkpoint is not None else 0
         mark = ReplayMark(journal.path)
         unranked = replayed(journal, version, keyed, engine, mark)
         file = self._directory / watched_file.FILE
-        watched = self._watched(engine, keys, file)
+        watched = self._watched(engine, keyed, file)
         ranking = Ranking(
             self.graph,
             engine,
@@ -318,7 +318,7 @@ class Pipeline:
             self.graph,
             self._queue.queries,
             engine,
-            keys,
+            keys=lambda: keyed.keys,
             newest=ranking.newest,
             keep=ranking.watch,
             closing=lambda: self._queue.closed is not None,
@@ -353,11 +353,11 @@ class Pipeline:
             self._commits,
         )
 
-    def _watched(self, engine: Engine, keys: KeyTable, file: Path) -> WatchedQueries:
+    def _watched(self, engine: Engine, keyed: KeyedGraph, file: Path) -> WatchedQueries:
         """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
         try:
-            queries = watched_file.read_watched(file, keys.kind)
-            return WatchedQueries(self.graph, engine, keys, queries)
+            queries = watched_file.read_watched(file, keyed.keys.kind)
+            return WatchedQueries(self.graph, engine, lambda: keyed.keys, queries)
         except (FileDamaged, InvalidValue) as error:
             reason = str(error).removeprefix(f"{file}: ")
             raise GraphStopped(file, f"{reason}; restore it from a backup or remove it") from error

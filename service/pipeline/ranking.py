@@ -62,8 +62,7 @@ class Ranking:
         """revision: that of the checkpoint; no lower one is published."""
         self._graph = graph
         self._engine = engine
-        self._keys = keyed.keys
-        self._sets = keyed.sets
+        self._keyed = keyed
         self._journal = journal
         self._watched = watched
         self._watched_file = watched_file
@@ -166,8 +165,8 @@ class Ranking:
             view,
             self._journal.chain,
             captured,
-            self._keys.capture(),
-            self._sets.members,
+            self._keyed.keys.capture(),
+            self._keyed.sets.members,
             seconds,
         )
 
@@ -182,7 +181,7 @@ class Ranking:
         name, (query,) = request.name, request.queries
         is_new = name not in self._watched.queries
         queries = self._watched.with_query(name, query)
-        write_watched(self._watched_file, queries, self._keys.kind)
+        write_watched(self._watched_file, queries, self._keyed.keys.kind)
         self._watched.keep(queries, registration)
         self.publish_watched()
         return is_new, self._views.newest
@@ -190,7 +189,7 @@ class Ranking:
     def unwatch(self, name: str) -> None:
         """Raises UnknownWatched, StorageFailed."""
         queries = self._watched.without_query(name)
-        write_watched(self._watched_file, queries, self._keys.kind)
+        write_watched(self._watched_file, queries, self._keyed.keys.kind)
         self._watched.remove(queries, name)
         self.publish_watched()
 
@@ -232,11 +231,11 @@ class Ranking:
             error_bound=result.error_bound,
             vertices=self._engine.vertices,
             edges=self._engine.edges,
-            memory={**self._engine.memory(), "keys": self._keys.nbytes()},
+            memory={**self._engine.memory(), "keys": self._keyed.keys.nbytes},
             ranks=self._engine.publish(),
-            keys=self._keys,
+            keys=self._keyed.keys,
             watched=self._watched.results,
-            sets=self._sets.members,
+            sets=self._keyed.sets.members,
         )
 
     def _fail_unranked(self, error: Exception) -> None:

@@ -43,7 +43,7 @@ from service.storage.checkpoint import Checkpoint
 from service.storage.journal import Journal
 from service.storage.recovery import verified_journal, version_needed
 from service.storage.replay_mark import ReplayMark
-from service.vertex_keys import KeyKind, KeyTable
+from service.vertex_keys import KeyKind, VertexTable
 
 log = logging.getLogger("liverank.recovery")
 
@@ -64,7 +64,7 @@ class MappedGraph:
     """
 
     engine: Engine
-    keys: KeyTable
+    keys: VertexTable
     checkpoint: Checkpoint | None
     view: View | None
     sets: Members
@@ -78,10 +78,10 @@ def map_checkpoint(
     needed = version_needed(directory / journal_file.FILE)
     checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY, needed)
     if checkpoint is None:
-        return MappedGraph(engine, KeyTable(kind), None, None, {})
+        return MappedGraph(engine, VertexTable(kind), None, None, {})
     keys = keys_of(checkpoint, kind)
     view = view_of(checkpoint, engine, keys)
-    return MappedGraph(engine, keys, checkpoint, view, view.sets)
+    return MappedGraph(engine, VertexTable(kind, keys), checkpoint, view, view.sets)
 
 
 def restored_journal(path: Path, graph: MappedGraph) -> Journal:

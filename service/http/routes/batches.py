@@ -73,6 +73,9 @@ async def send_batch(
     ] = None,
 ) -> Response:
     """Deletes, then inserts; all or nothing. After the response, the batch survives a crash."""
+    for name, value in (("strategy", strategy), ("form", form), ("trace", trace)):
+        if rank == "later" and value:
+            raise InvalidValue(name, value, "left out, because rank is 'later'")
     chosen = graph.options.solve(strategy, form, trace)
     if on_conflict != "replace" and not graph.options.weighted:
         raise InvalidValue("on_conflict", on_conflict, f"left out, because {UNWEIGHTED}")

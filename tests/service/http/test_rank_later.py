@@ -61,6 +61,16 @@ def test_reads_keep_the_old_revision_until_one_batch_ranks_all(server: Server) -
     assert_ranked(server, path, EDGES)
 
 
+@pytest.mark.parametrize("option", ["strategy=static", "form=published", "trace=true"])
+def test_how_to_rank_is_refused_where_nothing_is_ranked(server: Server, option: str) -> None:
+    path = server.new_graph()
+    refused = server.http.post(f"{path}/batches?rank=later&{option}", json={"insert": EDGES})
+    assert refused.status_code == 422
+    assert refused.json()["field"] == option.split("=")[0]
+    assert "left out, because rank is 'later'" in refused.json()["detail"]
+    assert server.http.get(path).json()["version"] == 0
+
+
 def test_a_recomputation_and_a_checkpoint_rank_what_is_applied(server: Server) -> None:
     for call in ("recompute", "checkpoint"):
         path = server.new_graph()
