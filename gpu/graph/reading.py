@@ -108,7 +108,10 @@ class CapturedEdges:
 
 
 class EdgeReader:
-    """Reads the edges of a graph: only for its owner, between two batches, except `buffer`."""
+    """Reads the edges of a graph: only for its owner, between two batches, except `buffer`.
+
+    Raises DeviceLost.
+    """
 
     def __init__(self, graph: DynamicGraph) -> None:
         self._graph = graph
@@ -125,7 +128,8 @@ class EdgeReader:
 
     def capture(self, buffer: StagingBuffer) -> CapturedEdges:
         """A copy of all edges."""
-        return CapturedEdges(self._graph, buffer.copies(_captured_arrays(self._graph)))
+        with self._graph.backend.device.detecting_loss():
+            return CapturedEdges(self._graph, buffer.copies(_captured_arrays(self._graph)))
 
     def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
         """Up to `limit` neighbours of a vertex, in no particular order.
@@ -136,21 +140,22 @@ class EdgeReader:
         graph = self._graph
         backend, permutation = graph.backend, graph.permutation
         rows = graph.outgoing if direction == "out" else graph.incoming
-        starts, lengths, column_indices, weights = rows.csr
-        to_host = backend.device.to_host
-        position = permutation.positions_of(np.array([vertex]))
-        length = int(to_host(lengths[position])[0])
-        begin = int(to_host(starts[position])[0])
-        slots = slice(begin, begin + min(length, limit))
-        ids = permutation.ids_of(column_indices[slots])
-        amounts = None if weights is None else to_host(weights[slots])
-        loop = None if graph.fixed_loops else to_host(graph.loop[position])
-        if loop is not None and loop[0]:
-            length += 1
-            if len(ids) < limit:
-                ids = np.append(ids, vertex)
-                amounts = None if amounts is None else np.append(amounts, loop)
-        return Neighbours(length, ids, amounts)
+        with backend.device.detecting_loss():
+            starts, lengths, column_indices, weights = rows.csr
+            to_host = backend.device.to_host
+            position = permutation.positions_of(np.array([vertex]))
+            length = int(to_host(lengths[position])[0])
+            begin = int(to_host(starts[position])[0])
+            slots = slice(begin, begin + min(length, limit))
+            ids = permutation.ids_of(column_indices[slots])
+            amounts = None if weights is None else to_host(weights[slots])
+            loop = None if graph.fixed_loops else to_host(graph.loop[position])
+            if loop is not None and loop[0]:
+                length += 1
+                if len(ids) < limit:
+                    ids = np.append(ids, vertex)
+                    amounts = None if amounts is None else np.append(amounts, loop)
+            return Neighbours(length, ids, amounts)
 
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         """The edges from these vertices: distinct ids. An undirected edge between two of them is
@@ -159,22 +164,23 @@ class EdgeReader:
         Raises InvalidValue if there may be more than `limit`.
         """
         graph = self._graph
-        positions = graph.permutation.positions_of(vertices)
-        starts, lengths, column_indices, weights = graph.outgoing.csr
-        csr = Csr(starts[positions], lengths[positions], column_indices, weights)
-        found = len(vertices) + int(csr.row_lengths.sum(dtype=np.int64))
-        if found > limit:
-            raise InvalidValue(
-                "vertices",
-                len(vertices),
-                f"vertices with at most {limit:,} out-edges together, these have {found:,}; "
-                "export all edges instead",
-            )
-        loop = None if graph.fixed_loops else graph.loop[positions]
-        edges = _listed(graph.backend, graph.permutation, csr, loop, vertices)
-        if graph.directed:
-            return edges
-        return edges.only((edges.sources <= edges.targets) | ~np.isin(edges.targets, vertices))
+        with graph.backend.device.detecting_loss():
+            positions = graph.permutation.positions_of(vertices)
+            starts, lengths, column_indices, weights = graph.outgoing.csr
+            csr = Csr(starts[positions], lengths[positions], column_indices, weights)
+            found = len(vertices) + int(csr.row_lengths.sum(dtype=np.int64))
+            if found > limit:
+                raise InvalidValue(
+                    "vertices",
+                    len(vertices),
+                    f"vertices with at most {limit:,} out-edges together, these have {found:,}; "
+                    "export all edges instead",
+                )
+            loop = None if graph.fixed_loops else graph.loop[positions]
+            edges = _listed(graph.backend, graph.permutation, csr, loop, vertices)
+            if graph.directed:
+                return edges
+            return edges.only((edges.sources <= edges.targets) | ~np.isin(edges.targets, vertices))
 
 
 def _captured_arrays(graph: DynamicGraph) -> dict[str, Array]:
