@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -377,7 +377,7 @@ class Engine:
         # small and large graphs run different kernels; these have edges v → 2v and v → 2v+1, so
         # that every vertex is near every other
         for vertices in (4, 1 << 15):
-            engine = Engine(self.options, self._backend)
+            engine = Engine(replace(self.options, half_life=None), self._backend)
             sources = np.repeat(np.arange(vertices, dtype=np.int64), 2)
             engine.apply(EdgeBatch(sources, np.arange(2 * vertices) % vertices))
             engine.update("auto")
@@ -386,11 +386,11 @@ class Engine:
             for index, strategy in enumerate(STRATEGIES):
                 edges = [(0, 0), (0, 1)]
                 engine.apply(EdgeBatch.of(edges) if index % 2 else EdgeBatch.of(delete=edges))
-                for form in forms_of(strategy_named(strategy), self.options):
+                for form in forms_of(strategy_named(strategy), engine.options):
                     engine.update(strategy, form)
             engine.publish().warm_up()
             snapshot = engine.capture(engine.staging_buffer()).snapshot()
-            Engine(self.options, self._backend).restore(snapshot)
+            Engine(engine.options, self._backend).restore(snapshot)
             for method in METHODS:
                 engine.personalized(np.array([0]), k=1, method=method)
             # takes more sweeps than the first, which visits the seeds alone

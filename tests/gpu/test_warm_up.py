@@ -16,7 +16,7 @@ from numba.core.dispatcher import Dispatcher
 from gpu import Engine, Options
 from gpu.backends import cpu
 
-Engine(Options(weighted={weighted}), "cpu").warm_up()
+Engine(Options({options}), "cpu").warm_up()
 compiled = {{}}
 for module in pkgutil.iter_modules(cpu.__path__):
     if module.name == "generate":  # which no request uses
@@ -37,13 +37,18 @@ assert len(compiled) > 50, len(compiled)
 
 
 @pytest.mark.parametrize(
-    ("weighted", "needless"), [(False, {"_deduplicate_weighted", "_sum_weights"}), (True, set())]
+    ("options", "needless"),
+    [
+        ("", {"_deduplicate_weighted", "_sum_weights"}),
+        ("weighted=True", set()),
+        ("half_life=1.0", set()),
+    ],
 )
 def test_a_warm_up_compiles_every_loop_for_all_cores_and_for_one(
-    weighted: bool, needless: set[str]
+    options: str, needless: set[str]
 ) -> None:
     # in a process of its own: others have compiled what their tests needed
-    program = PROGRAM.format(weighted=weighted)
+    program = PROGRAM.format(options=options)
     answer = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
