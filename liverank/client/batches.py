@@ -54,8 +54,8 @@ class SetChange:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Edges to delete, then edges to insert, vertices to add, and changes of sets of vertices by
-    their names: see `Client.send`.
+    """Vertices to remove, then edges to delete, edges to insert, vertices to add, and changes of
+    sets of vertices by their names: see `Client.send`.
     """
 
     insert: Edges = ()
@@ -67,6 +67,7 @@ class Batch:
     trace: bool | None = None
     sets: Mapping[str, SetChange] = field(default_factory=dict)
     directed: bool | None = None
+    remove: Iterable[Key] = ()
 
 
 def new_key() -> str:
@@ -108,18 +109,19 @@ def batch_body(batch: Batch, columns: Columns) -> tuple[bytes, str]:
 
     Raises InvalidInput.
     """
-    vertices = keys_of(batch.vertices)
+    vertices, remove = keys_of(batch.vertices), keys_of(batch.remove, "remove")
     insert = _directed(read_edges(batch.insert, columns), batch.directed)
     delete = _directed(read_edges(batch.delete, columns._replace(weight=None)), batch.directed)
     if delete.weights is not None:
         raise InvalidInput("delete", "expected pairs: a deletion has no weight")
     vertices = [*vertices, *insert.isolated()]
-    if not vertices and not batch.sets and (insert.is_arrow or delete.is_arrow):
+    if not vertices and not remove and not batch.sets and (insert.is_arrow or delete.is_arrow):
         return _arrow_stream(insert, delete), ARROW_STREAM
     document = {
         "insert": insert.rows(),
         "delete": delete.rows(),
         "vertices": vertices,
+        "remove": remove,
         "sets": dict(batch.sets),
     }
     return json_body(document), JSON
@@ -146,10 +148,10 @@ def _directed(edges: EdgeColumns, directed: bool | None) -> EdgeColumns:
     )
 
 
-def keys_of(column: Iterable[Key]) -> list[Key]:
+def keys_of(column: Iterable[Key], field: str = "vertices") -> list[Key]:
     """The keys of a list, a Series, or an Arrow or NumPy array."""
     if isinstance(column, str | bytes):
-        raise InvalidInput("vertices", f"expected several keys, got the one key {column!r}")
+        raise InvalidInput(field, f"expected several keys, got the one key {column!r}")
     for name in ("to_pylist", "to_list", "tolist"):  # Arrow, Polars, pandas and NumPy
         if hasattr(column, name):
             keys: list[Key] = getattr(column, name)()
@@ -194,14 +196,15 @@ class BatchCalls:
         weight: str | None = None,
         directed: bool | None = None,
         on_conflict: OnConflict | None = None,
+        remove: Iterable[Key] = (),
         sets: Mapping[str, SetChange] | None = None,
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
-        """Sends a batch and waits for its ranks. The server deletes, then inserts, then adds the
-        vertices; all or nothing.
+        """Sends a batch and waits for its ranks. The server removes vertices, deletes, inserts,
+        then adds the vertices; all or nothing.
 
         insert, delete  pairs, or anything that liverank.edges reads: frames, sparse matrices,
                         graphs
@@ -212,6 +215,7 @@ class BatchCalls:
                         or igraph needs: a directed one takes its edges in both directions
         on_conflict     `replace` the weight of an edge that is present or repeated, or `add` to it;
                         None: replace
+        remove          vertices that go with their edges; one that is also inserted is a new one
         sets            changes of sets of vertices by their names: see `put_set`
         strategy, form  None: the graph's
         trace           whether the receipt says what each iteration did
@@ -219,7 +223,7 @@ class BatchCalls:
                         None: a new one
         """
         options = (strategy, on_conflict, form, trace)
-        batch = Batch(insert, delete, vertices, *options, sets or {}, directed)
+        batch = Batch(insert, delete, vertices, *options, sets or {}, directed, remove)
         return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
 
     @operation
@@ -235,6 +239,7 @@ class BatchCalls:
         weight: str | None = None,
         directed: bool | None = None,
         on_conflict: OnConflict | None = None,
+        remove: Iterable[Key] = (),
         sets: Mapping[str, SetChange] | None = None,
         strategy: Strategy | None = None,
         form: Form | None = None,
@@ -246,7 +251,7 @@ class BatchCalls:
         `rank="later"`, the next batch without it ranks this one too.
         """
         options = (strategy, on_conflict, form, trace)
-        batch = Batch(insert, delete, vertices, *options, sets or {}, directed)
+        batch = Batch(insert, delete, vertices, *options, sets or {}, directed, remove)
         columns = Columns(source, target, weight)
         return batch_call(graph, batch, columns, "durable", key, Accepted, rank)
 
@@ -288,6 +293,23 @@ class BatchCalls:
         """Sends a batch that deletes the edges, and waits for its ranks: see `send`."""
         batch = Batch(delete=edges, strategy=strategy, form=form, trace=trace, directed=directed)
         return batch_call(graph, batch, Columns(source, target), "ranked", key, Receipt)
+
+    @operation
+    def remove(
+        self,
+        graph: str,
+        vertices: Iterable[Key],
+        *,
+        strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
+        key: str | None = None,
+    ) -> Call[Receipt]:
+        """Sends a batch that removes vertices and their edges, and waits for its ranks: see
+        `send`.
+        """
+        batch = Batch(remove=vertices, strategy=strategy, form=form, trace=trace)
+        return batch_call(graph, batch, Columns(), "ranked", key, Receipt)
 
     @operation
     def batch(self, graph: str, version: int) -> Call[Outcome]:

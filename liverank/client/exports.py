@@ -14,6 +14,7 @@ import msgspec
 from liverank.client.call import Call, Described, P, given
 from liverank.client.connection import CONNECT_SECONDS, RESPONSE_SECONDS, unreachable
 from liverank.errors import InvalidInput, needs
+from liverank.files import whole_file
 from liverank.tables import Tabular
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Export(Tabular):
             yield from self._pieces(response)
 
     def save(self, file: str | Path | IO[bytes]) -> Exported:
-        """Writes it to a path, or to an open file. An incomplete file is removed."""
+        """Writes it to an open file, or to a path: a file there is replaced once it is complete."""
         with closing(self._opened(self._call)) as response, _written(file) as write:
             for piece in self._pieces(response):
                 write(piece)
@@ -159,14 +160,8 @@ def _written(file: str | Path | IO[bytes]) -> Iterator[Callable[[bytes], object]
     if not isinstance(file, str | Path):
         yield file.write
         return
-    path = Path(file)
-    try:
-        with path.open("wb") as stream:
-            yield stream.write
-    except BaseException:
-        if path.is_file():  # it would be read as a smaller graph; devices are not removed
-            path.unlink()
-        raise
+    with whole_file(Path(file)) as path, path.open("wb") as stream:
+        yield stream.write
 
 
 def _exported(headers: Mapping[str, str], size: int) -> Exported:

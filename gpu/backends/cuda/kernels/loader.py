@@ -205,7 +205,7 @@ _FILES: dict[str, tuple[str, ...]] = {
 
 _WEIGHTED = "_weighted"
 
-_ONLY_WEIGHTED = {"weights": ("deduplicate_weighted", "sum_weights")}
+_ONLY_WEIGHTED = {"weights": ("deduplicate_weighted", "sum_weights", "scale_rows")}
 """The same for files that a weighted graph alone uses."""
 
 _ONLY_UNWEIGHTED: dict[str, frozenset[str]] = {
