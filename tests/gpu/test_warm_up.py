@@ -39,8 +39,8 @@ assert len(compiled) > 50, len(compiled)
 @pytest.mark.parametrize(
     ("options", "needless"),
     [
-        ("", {"_deduplicate_weighted", "_sum_weights"}),
-        ("weighted=True", set()),
+        ("", {"_deduplicate_weighted", "_sum_weights", "scale_rows"}),
+        ("weighted=True", {"scale_rows"}),
         ("half_life=1.0", set()),
     ],
 )
