@@ -62,7 +62,8 @@ def test_any_stream_of_batches_leaves_the_graph_that_a_set_of_edges_does(
     generator = np.random.default_rng(seed)
     graph = DynamicGraph(backend, dangling, directed=directed)
     model = Model(dangling, directed)
-    for _ in range(25):
+    is_emulated = backend.name == "cuda" and backend.xp is np  # 20 times slower than cpu
+    for _ in range(8 if is_emulated else 25):
         batch = _any_batch(generator, model, removes)
         if tiny:
             with tiny_pools():
