@@ -107,9 +107,9 @@ def batch_body(batch: Batch, columns: Columns) -> tuple[bytes, str]:
     """
     vertices = keys_of(batch.vertices)
     insert = read_edges(batch.insert, columns)
-    delete = read_edges(batch.delete, columns._replace(weight=None))
-    if delete.weights is not None:
-        raise InvalidInput("delete", "expected pairs: a deletion has no weight")
+    delete = read_edges(batch.delete, columns._replace(weight=None, time=None))
+    if delete.weights is not None or delete.times is not None:
+        raise InvalidInput("delete", "expected pairs: a deletion has no weight and no time")
     vertices = [*vertices, *insert.isolated()]
     if not vertices and not batch.sets and (insert.is_arrow or delete.is_arrow):
         return _arrow_stream(insert, delete), ARROW_STREAM
@@ -166,6 +166,7 @@ class BatchCalls:
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
         on_conflict: OnConflict | None = None,
         sets: Mapping[str, SetChange] | None = None,
         strategy: Strategy | None = None,
@@ -181,6 +182,8 @@ class BatchCalls:
         source, target  the columns of frames; None: columns of these names, or the only two
         weight          of a weighted graph: the column, the attribute of edges of a graph, or
                         `data` for the entries of a matrix
+        time            of a graph with `half_life` or `window`: the column of a frame, Unix seconds
+                        or timestamps; None: when the server receives the batch
         on_conflict     `replace` the weight of an edge that is present or repeated, or `add` to it;
                         None: replace
         sets            changes of sets of vertices by their names: see `put_set`
@@ -190,7 +193,8 @@ class BatchCalls:
                         None: a new one
         """
         batch = Batch(insert, delete, vertices, strategy, on_conflict, form, trace, sets or {})
-        return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
+        columns = Columns(source, target, weight, time)
+        return batch_call(graph, batch, columns, "ranked", key, Receipt)
 
     @operation
     def append(
@@ -203,6 +207,7 @@ class BatchCalls:
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
         on_conflict: OnConflict | None = None,
         sets: Mapping[str, SetChange] | None = None,
         strategy: Strategy | None = None,
@@ -215,7 +220,7 @@ class BatchCalls:
         `rank="later"`, the next batch without it ranks this one too.
         """
         batch = Batch(insert, delete, vertices, strategy, on_conflict, form, trace, sets or {})
-        columns = Columns(source, target, weight)
+        columns = Columns(source, target, weight, time)
         return batch_call(graph, batch, columns, "durable", key, Accepted, rank)
 
     @operation
@@ -227,6 +232,7 @@ class BatchCalls:
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
         on_conflict: OnConflict | None = None,
         strategy: Strategy | None = None,
         form: Form | None = None,
@@ -235,7 +241,8 @@ class BatchCalls:
     ) -> Call[Receipt]:
         """Sends a batch that inserts the edges, and waits for its ranks: see `send`."""
         batch = Batch(edges, strategy=strategy, on_conflict=on_conflict, form=form, trace=trace)
-        return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
+        columns = Columns(source, target, weight, time)
+        return batch_call(graph, batch, columns, "ranked", key, Receipt)
 
     @operation
     def delete(

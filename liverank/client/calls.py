@@ -27,6 +27,7 @@ from liverank.client.queries import QueryCalls
 from liverank.client.responses import (
     ChangeEvent,
     CheckpointTaken,
+    Clock,
     Dangling,
     Form,
     GraphInfo,
@@ -72,6 +73,10 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, OperationCalls):
         frontier_tolerance: float | None = None,
         prune_tolerance: float | None = None,
         max_iterations: int | None = None,
+        half_life: float | None = None,
+        window: float | None = None,
+        clock: Clock | None = None,
+        forget_vertices: bool | None = None,
     ) -> Call[GraphInfo]:
         """Creates the graph, or finds it with the same options. Options that are None have their
         defaults in a new graph, and are not compared with those of an existing one.
@@ -90,6 +95,10 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, OperationCalls):
             frontier_tolerance=frontier_tolerance,
             prune_tolerance=prune_tolerance,
             max_iterations=max_iterations,
+            half_life=half_life,
+            window=window,
+            clock=clock,
+            forget_vertices=forget_vertices,
         )
         return write("PUT", path_of("graphs", graph), options, GraphInfo, repeatable=True)
 

@@ -128,6 +128,7 @@ class Client(Synchronous, Calls):
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
         """Sends batches one after the other, each as the iterator yields it. Only the last is
@@ -140,7 +141,7 @@ class Client(Synchronous, Calls):
         Raises InvalidInput if there are none. Raises ServerError if a batch was rejected; those
         sent meanwhile are applied.
         """
-        stream = _Stream(graph, Columns(source, target, weight), key)
+        stream = _Stream(graph, Columns(source, target, weight, time), key)
         for batch in batches:
             if stream.is_waiting:
                 if stream.versions:
@@ -243,10 +244,11 @@ class AsyncClient(Asynchronous, Calls):
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
         """`Client.send_all`; the batches may come from an asynchronous iterator."""
-        stream = _Stream(graph, Columns(source, target, weight), key)
+        stream = _Stream(graph, Columns(source, target, weight, time), key)
         async for batch in _iterated(batches):
             if stream.is_waiting:
                 if stream.versions:

@@ -39,6 +39,7 @@ Direction = Literal["out", "in"]
 Unknown = Literal["error", "ignore"]
 Scope = Literal["read", "write", "admin"]
 OnConflict = Literal["replace", "add"]
+Clock = Literal["wall", "event"]
 
 
 # Graphs
@@ -58,6 +59,10 @@ class GraphOptions(msgspec.Struct, frozen=True):
     max_iterations: int = 500
     weighted: bool = False
     directed: bool = True
+    half_life: float | None = None
+    window: float | None = None
+    clock: Clock = "wall"
+    forget_vertices: bool = False
 
 
 class GraphInfo(msgspec.Struct, frozen=True):
@@ -130,7 +135,12 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of a batch. seconds: by stage; reweighted: edges with another weight."""
+    """The result of a batch.
+
+    seconds     by stage
+    reweighted  edges with another weight
+    expired     edges that left by age
+    """
 
     version: int
     ranked_version: int
@@ -147,6 +157,7 @@ class Receipt(msgspec.Struct, frozen=True):
     converged: bool
     seconds: dict[str, float]
     reweighted: int = 0
+    expired: int = 0
     form: Form = "accelerated"
     trace: Trace | None = None
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpu import LARGEST_WEIGHT, LEAST_WEIGHT, STRATEGIES, Dangling, Form, Storage
+from service.formats.times import Clock
 from service.queries.model import L1_ERROR, KeyedQuery
 from service.storage.api_keys import Scope
 
@@ -27,6 +28,9 @@ MAX_QUERIES = 10_000
 ONE_OF_STRATEGIES: dict[str, Any] = {"enum": list(STRATEGIES)}
 
 
+_ABOVE_ZERO: dict[str, Any] = {
+    "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]
+}
 _BELOW_ONE: dict[str, Any] = {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
 
 
@@ -93,6 +97,26 @@ class GraphRequest(_Body):
         500,
         description="of one solve",
         json_schema_extra={"minimum": 1, "maximum": 1_000_000},
+    )
+    half_life: float | None = Field(
+        None,
+        description="seconds after which a weight is worth half of a new one; needs `dangling` "
+        "`uniform`, and makes the graph `weighted`",
+        json_schema_extra=_ABOVE_ZERO,
+    )
+    window: float | None = Field(
+        None,
+        description="seconds after which an edge leaves the graph",
+        json_schema_extra=_ABOVE_ZERO,
+    )
+    clock: Clock = Field(
+        "wall",
+        description="`event`: the largest time that was sent counts as now; only with `half_life` "
+        "or `window`",
+    )
+    forget_vertices: bool = Field(
+        False,
+        description="whether vertices leave with their last edge by age; only with `window`",
     )
 
 
@@ -167,10 +191,13 @@ class BatchRequest(_Body):
         {"insert": [["ada", "grace"], ["alan", "grace"]], "delete": [], "vertices": ["edsger"]}
     )
 
-    insert: list[tuple[Key, Key] | tuple[Key, Key, Weight]] = Field(
+    insert: list[
+        tuple[Key, Key] | tuple[Key, Key, Weight] | tuple[Key, Key, Weight | None, float]
+    ] = Field(
         [],
         description="edges, each as [source, target] or, in a weighted graph, [source, target, "
-        "weight]: all with a weight, or none, which means 1",
+        "weight]: all with a weight, or none, which means 1; in a graph with times, [source, "
+        "target, weight, time], where all weights may be null",
     )
     delete: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")
     vertices: list[Key] = Field([], description="vertices that exist after the batch")
@@ -226,6 +253,7 @@ class Receipt(_Body):
     reweighted: int = Field(0, description=f"edges with another weight; {_ABSENT_IN_OLD}")
     deleted: int
     not_found: int
+    expired: int = Field(0, description=f"edges that left by age; {_ABSENT_IN_OLD}")
     new_vertices: int
     strategy: str
     form: Form = Field("accelerated", description=_ABSENT_IN_OLD)

@@ -23,6 +23,7 @@ from gpu import (
 from service.errors import InvalidField
 from service.formats.columns import EdgeColumns
 from service.pipeline.vertex_sets import VertexSets
+from service.pipeline.window import Window
 from service.vertex_keys import KeyTable
 
 log = logging.getLogger("liverank.pipeline")
@@ -36,10 +37,21 @@ _SAFE_FACTOR = 4
 
 
 class KeyedGraph:
-    """A graph whose vertices have keys, and sets of them. Only for the writer's thread."""
+    """A graph whose vertices have keys, and sets of them. Only for the writer's thread.
 
-    def __init__(self, graph: str, engine: Engine, keys: KeyTable, sets: VertexSets) -> None:
+    window  None for one whose edges stay
+    """
+
+    def __init__(
+        self,
+        graph: str,
+        engine: Engine,
+        keys: KeyTable,
+        sets: VertexSets,
+        window: Window | None = None,
+    ) -> None:
         self.sets = sets
+        self.window = window
         self._graph = graph
         self._engine = engine
         self.keys = keys
@@ -101,9 +113,11 @@ class KeyedGraph:
             batch = self._with_ids(columns)
             members = self.sets.after(columns.sets, self.keys.lookup)
             seconds = perf_counter() - started
+            self._reserve(columns)
             change = self._engine.apply(batch)
             self.sets.members = members
-            return change, seconds
+            self._follow(batch, columns)
+            return _expired(change) if columns.expiry else change, seconds
         except BaseException as error:
             self.keys.truncate(known)
             if isinstance(error, InvalidValue) and error.field.startswith("weights["):
@@ -118,13 +132,15 @@ class KeyedGraph:
         """
         started = perf_counter()
         known = len(self.keys)
-        columns = _coalesced(batches)
+        # together, edges that a batch makes decay and expire would not be counted
+        columns = None if self._decays else _coalesced(batches)
         if columns is None:
             return None
         parts = [(len(batch.insert_sources), len(batch.delete_sources)) for batch in batches]
         try:
             edges = self._with_ids(columns)
             seconds = (perf_counter() - started) / len(batches)
+            self._reserve(columns)
             changes = self._engine.apply_coalesced(edges, parts)
         except DeviceLost:
             raise
@@ -135,7 +151,18 @@ class KeyedGraph:
         if changes is None:
             self.keys.truncate(known)
             return None
+        self._follow(edges, columns)
         return changes, seconds
+
+    def _reserve(self, columns: EdgeColumns) -> None:
+        """Raises MemoryError, before the graph is changed."""
+        if self.window is not None:
+            self.window.times.reserve(len(columns.insert_sources))
+
+    def _follow(self, batch: EdgeBatch, columns: EdgeColumns) -> None:
+        """Has the window follow a batch that is applied."""
+        if self.window is not None:
+            self.window.applied(batch, columns)
 
     def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
         sources, targets = self._assigned(columns)
@@ -149,7 +176,12 @@ class KeyedGraph:
             len(self.keys),
             None if columns.weights is None else columns.weights.to_numpy(),
             columns.on_conflict,
+            times=columns.times.to_numpy() if self._decays and columns.times is not None else None,
         )
+
+    @property
+    def _decays(self) -> bool:
+        return self._engine.options.half_life is not None
 
     def _assigned(self, columns: EdgeColumns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The ids of the insertions. Keys that are new get theirs in order: source and target of
@@ -178,21 +210,28 @@ class KeyedGraph:
 def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
     """The columns of several small batches, one after the other.
 
-    None for a single batch, for large ones, if one adds vertices by key or changes sets, and if
-    they differ in what they do to present edges.
+    None for a single batch, for large ones, if one adds vertices by key, changes sets or is an
+    expiry, and if they differ in what they do to present edges.
     """
     edges = sum(batch.operations for batch in batches)
-    named = any(len(batch.vertices) or batch.sets for batch in batches)
+    named = any(len(batch.vertices) or batch.sets or batch.expiry for batch in batches)
     differ = len({batch.on_conflict for batch in batches}) > 1
     if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named or differ:
         return None
     weights = None
     if any(batch.weights is not None for batch in batches):
         weights = pa.concat_arrays([_weights(batch) for batch in batches])
+    timed = [batch.times for batch in batches if batch.times is not None]
+    times = pa.concat_arrays(timed) if timed else None
     keys = {
         name: pa.concat_arrays([batch.keys[name] for batch in batches]) for name in batches[0].keys
     }
-    return replace(batches[0], **keys, weights=weights)
+    return replace(batches[0], **keys, weights=weights, times=times)
+
+
+def _expired(change: Change) -> Change:
+    """The change of an expiry: edges that decayed before are no longer found."""
+    return replace(change, expired=change.expired + change.deleted, deleted=0, not_found=0)
 
 
 def _weights(columns: EdgeColumns) -> pa.Array:

@@ -64,6 +64,7 @@ class Ranking:
         self._engine = engine
         self._keys = keyed.keys
         self._sets = keyed.sets
+        self._window = keyed.window
         self._journal = journal
         self._watched = watched
         self._watched_file = watched_file
@@ -158,6 +159,7 @@ class Ranking:
             captured,
             self._keys.capture(),
             self._sets.members,
+            None if self._window is None else self._window.capture(),
             seconds,
         )
 
@@ -222,12 +224,16 @@ class Ranking:
             error_bound=result.error_bound,
             vertices=self._engine.vertices,
             edges=self._engine.edges,
-            memory={**self._engine.memory(), "keys": self._keys.nbytes()},
+            memory={**self._engine.memory(), **self._host_memory()},
             ranks=self._engine.publish(),
             keys=self._keys,
             watched=self._watched.results,
             sets=self._sets.members,
         )
+
+    def _host_memory(self) -> dict[str, int]:
+        keys = {"keys": self._keys.nbytes()}
+        return keys if self._window is None else {**keys, "times": self._window.times.nbytes}
 
     def _fail_unranked(self, error: Exception) -> None:
         """Fails the futures; the batches are ranked, and get receipts, with the next ones, or when

@@ -79,6 +79,7 @@ def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | Non
         "reweighted": change.reweighted,
         "deleted": change.deleted,
         "not_found": change.not_found,
+        "expired": change.expired,
         "new_vertices": change.new_vertices,
         "strategy": result.strategy,
         "form": result.form,

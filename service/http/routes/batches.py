@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
@@ -61,7 +62,8 @@ def _decode(
     rank_later: bool,
 ) -> Batch:
     limit = settings.max_body_bytes
-    columns = decode_batch(content_type, body, options.keys, limit, options.weighted)
+    rule = options.time_rule(time.time())
+    columns = decode_batch(content_type, body, options.keys, limit, options.weighted, rule)
     columns = replace(columns, on_conflict=on_conflict)
     check_size(columns, settings.max_batch_edges, settings.max_key_bytes)
     return Batch.of(columns, body, solve, key, rank_later)

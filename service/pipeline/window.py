@@ -1,0 +1,87 @@
+"""The window of a graph: the times of its edges, and the vertices that lose all edges by age."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu import EdgeBatch, Engine, Solve
+from service.formats.columns import EdgeColumns
+from service.formats.times import Clock
+from service.pipeline.edge_times import EdgeTimes, TimesCapture
+
+AUTO = Solve("auto")
+
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOptions:
+    """Options of a graph whose edges leave by age.
+
+    seconds          the age, above 0
+    clock            ``wall``, or ``event``: the largest time that was sent
+    forget_vertices  whether vertices leave that have lost all edges by it
+    solve            how to rank what the wall clock expires
+    """
+
+    seconds: float
+    clock: Clock = "wall"
+    forget_vertices: bool = False
+    solve: Solve = AUTO
+
+
+class WindowCapture(NamedTuple):
+    """A window at one moment."""
+
+    times: TimesCapture
+    newest: float | None
+    isolated: NDArray[np.int64]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return self.times.arrays() | {"isolated": self.isolated}
+
+
+class Window:
+    """Only for the writer's thread.
+
+    isolated  int64[…], ids of vertices that lost their last edges by age, to be removed
+    """
+
+    def __init__(self, options: WindowOptions, engine: Engine) -> None:
+        self.options = options
+        self.times = EdgeTimes(engine.options.directed)
+        self.isolated = _NONE
+        self._reader = engine.edge_reader
+
+    def applied(self, batch: EdgeBatch, columns: EdgeColumns) -> None:
+        """Follows a batch that the graph has, given by ids and by keys."""
+        self.times.delete(batch.delete_sources, batch.delete_targets)
+        if columns.times is not None:
+            times = columns.times.to_numpy()
+            self.times.insert(batch.insert_sources, batch.insert_targets, times)
+        if not self.options.forget_vertices:
+            return
+        if len(batch.remove):
+            self.isolated = np.setdiff1d(self.isolated, batch.remove)
+        if columns.expiry:
+            ends = np.union1d(batch.delete_sources, batch.delete_targets)
+            ends = ends[ends >= 0]
+            self.isolated = np.union1d(self.isolated, ends[self._reader.are_isolated(ends)])
+
+    def to_remove(self) -> NDArray[np.int64]:
+        """Those of `isolated` that still are."""
+        return self.isolated[self._reader.are_isolated(self.isolated)]
+
+    def capture(self) -> WindowCapture:
+        """A copy, for another thread."""
+        return WindowCapture(self.times.capture(), self.times.newest, self.isolated)
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], newest: float | None) -> None:
+        """Takes the arrays of a capture."""
+        self.times.restore(arrays, newest)
+        self.isolated = np.array(arrays["isolated"])
