@@ -84,9 +84,9 @@ class EdgeColumns:
         if self.weights is not None:
             columns.append(self.weights)
         if self.times is not None:
-            columns += (
-                [self.times] if self.weights is not None else [[None] * len(self), self.times]
-            )
+            if self.weights is None:
+                columns.append([None] * len(self))
+            columns.append(self.times)
         return list(zip(*map(as_list, columns), strict=True))
 
     def table(self) -> pa.Table:
@@ -267,8 +267,12 @@ def _time_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
     if not pa.types.is_timestamp(column.type):
         return _number_column(column, name, "a time")
-    per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
-    seconds = pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), per_second)
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[column.type.unit]
+    units = column.cast(pa.int64())
+    # whole seconds first: nanoseconds since 1970 exceed the precision of a float64
+    whole = pc.divide(units, per_second)
+    part = pc.subtract(units, pc.multiply(whole, per_second)).cast(pa.float64())
+    seconds = pc.add(whole.cast(pa.float64()), pc.divide(part, float(per_second)))
     return _number_column(seconds, name, "a time")
 
 

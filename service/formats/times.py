@@ -24,7 +24,7 @@ UNTIMED = (
 )
 NEEDS_TIME = f"the graph has the clock event: give every insertion a time, {EXPECTED_TIME}"
 
-_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,12 @@ def time_column(column: pa.ChunkedArray, field: str, rule: TimeRule | None) -> p
         index = column.is_null().index(True).as_py()
         message = f"expected {EXPECTED_TIME}, got null; give every insertion a time, or none"
         raise FormatError(field, index, message)
-    numbers = column.cast(pa.int64()) if is_timestamp else column
-    seconds = pc.cast(numbers, pa.float64(), safe=False).to_numpy()
     if is_timestamp:
-        seconds = seconds / _PER_SECOND[kind.unit]
+        # whole seconds first: nanoseconds since 1970 exceed the precision of a float64
+        whole, part = np.divmod(column.cast(pa.int64()).to_numpy(), _PER_SECOND[kind.unit])
+        seconds = whole + part / _PER_SECOND[kind.unit]
+    else:
+        seconds = pc.cast(column, pa.float64(), safe=False).to_numpy()
     return _checked(seconds, seconds.tolist() if is_timestamp else column, field, rule, "")
 
 
