@@ -20,19 +20,8 @@ from liverank.client.call import (
     path_of,
     read,
 )
-from liverank.client.responses import (
-    Accepted,
-    Form,
-    Key,
-    OnConflict,
-    Outcome,
-    Pair,
-    Pending,
-    Rank,
-    Receipt,
-    Rejected,
-    Strategy,
-)
+from liverank.client.choices import Form, Key, OnConflict, Pair, Rank, Strategy
+from liverank.client.responses import Accepted, Outcome, Pending, Receipt, Rejected
 from liverank.edges import Columns, EdgeColumns, read_edges
 from liverank.errors import InvalidInput
 

@@ -21,21 +21,15 @@ from liverank.client.call import (
     read,
     write,
 )
+from liverank.client.choices import Clock, Dangling, Form, Key, KeyKind, Storage, Strategy
 from liverank.client.graph_calls import GraphCalls
 from liverank.client.operation_calls import OperationCalls
 from liverank.client.queries import QueryCalls
 from liverank.client.responses import (
     ChangeEvent,
     CheckpointTaken,
-    Clock,
-    Dangling,
-    Form,
     GraphInfo,
-    Key,
-    KeyKind,
     RankList,
-    Storage,
-    Strategy,
     TopRanks,
     VertexRank,
 )

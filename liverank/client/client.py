@@ -19,6 +19,7 @@ from liverank.client import exports
 from liverank.client.batches import Batch, Edges, batch_call, new_key
 from liverank.client.call import Asynchronous, Call, Synchronous, T
 from liverank.client.calls import Calls
+from liverank.client.choices import Rank
 from liverank.client.connection import (
     Retries,
     http_options,
@@ -30,7 +31,7 @@ from liverank.client.connection import (
 )
 from liverank.client.events import TIMEOUT, Position
 from liverank.client.exports import AsyncExport, Export
-from liverank.client.responses import Accepted, Outcome, Rank, Receipt, Rejected
+from liverank.client.responses import Accepted, Outcome, Receipt, Rejected
 from liverank.edges import Columns
 from liverank.errors import InvalidInput, ServerError, ServerUnreachable
 

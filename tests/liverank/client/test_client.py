@@ -40,6 +40,7 @@ RECEIPT: dict[str, Any] = {
     "inserted": 2,
     "already_present": 0,
     "reweighted": 0,
+    "expired": 0,
     "deleted": 0,
     "not_found": 0,
     "new_vertices": 3,

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gpu import Engine, OutOfMemory
-from service.http.schemas import GraphInfo, GraphList
+from service.http.graph_schemas import GraphInfo, GraphList
 from tests.service.server import Server, running, wait_for
 
 
