@@ -217,6 +217,8 @@ class GraphUpdate:
     changes          every change; None where both directions were rebuilt, so that `sources` and
                      `removed_targets` are supersets and the single changes are not known
     removed          int64[r] on the host: ids of the vertices that were removed, ascending
+    returned         int64[…] on the host, ascending: ids that were free, or removed by this batch,
+                     and are those of new vertices now
     """
 
     counts: UpdateCounts
@@ -224,6 +226,7 @@ class GraphUpdate:
     removed_targets: Array
     changes: EdgeChanges | None
     removed: NDArray[np.int64]
+    returned: NDArray[np.int64]
 
     @property
     def rebuilt(self) -> bool:

@@ -204,6 +204,8 @@ def _solve_by_states(
         rule,
         iterate.trace is not None,
     )
+    # left by the last iteration; `_expand` finds it all 0
+    marks.expanding.fill(0)
     if iterate.trace is not None and result.trace is not None:
         iterate.trace += steps_of(result.trace)
     touched = graph.backend.xp.flatnonzero(marks.states).astype(np.int32)

@@ -85,6 +85,9 @@ class PublishedSolver:
             rule,
             self._traced,
         )
+        if marks is not None:
+            # left by the last iteration; others find the scratch array all 0
+            marks.expanding.fill(0)
         iterate.rhs_scale, self._steps = result.rhs_scale, result.trace
         touched = graph.vertices if marks is None else int((marks.states != 0).sum())
         return Solved(result.iterations, touched, result.converged)

@@ -138,6 +138,15 @@ class RankReference:
                 told = device.to_device(ranks.of(ids))
                 self._told[self._permutation.positions_of(ids)] = told
 
+    def forget(self, ids: NDArray[np.int64]) -> None:
+        """The vertices with these ids were removed: whatever has one of them now is a new vertex,
+        whose rank last told is 0. To be called before `tell` and `changes` with later ranks.
+        """
+        known = ids[ids < len(self._told)]
+        if len(known):
+            with self._backend.device.reading():
+                self._told[self._permutation.positions_of(known)] = 0.0
+
     def changes(self, ranks: Ranks, threshold: float, most: int) -> RankChanges:
         """Which ranks differ by more than `threshold` times the rank last told: the `most` with the
         largest differences. Ties by the order in memory.

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from liverank.client import Batch, Client, GraphInfo, Receipt, ServerError, Strategy
+from liverank.client import Batch, Client, Receipt, ServerError
+from liverank.client.responses import GraphOptions
 from service.cli.errors import CommandError
 from service.formats.edge_list import EdgeList
 
@@ -52,20 +53,12 @@ class ReplayedBatch:
     @property
     def not_new(self) -> dict[str, int]:
         """The numbers of edges that were neither inserted nor deleted."""
-        names = ("already_present", "reweighted", "not_found")
-        counts = {name: getattr(self.receipt, name) for name in names}
-        return {**counts, "superseded": self.superseded}
+        return _not_new(self.receipt, self.superseded)
 
 
 def window(edges: EdgeList, start: int, stop: int) -> EdgeList:
     """Edges start … stop-1, without isolated vertices."""
     return dataclasses.replace(edges.rows(slice(start, stop)), vertices=None)
-
-
-def windows(edges: EdgeList, size: int) -> Iterator[EdgeList]:
-    """The edge list in windows of `size` edges; the last may be shorter."""
-    for start in range(0, len(edges), size):
-        yield window(edges, start, start + size)
 
 
 def last_operations(edges: EdgeList) -> EdgeList:
@@ -79,7 +72,10 @@ def last_operations(edges: EdgeList) -> EdgeList:
     count = len(edges)
     codes = pa.concat_arrays([edges.sources, edges.targets]).dictionary_encode()
     ids = codes.indices.to_numpy().astype(np.int64)
-    pairs = ids[:count] * len(codes.dictionary) + ids[count:]
+    ends = ids[:count], ids[count:]
+    if not edges.directed:
+        ends = np.minimum(*ends), np.maximum(*ends)
+    pairs = ends[0] * len(codes.dictionary) + ends[1]
     from_end = np.unique(pairs[::-1], return_index=True)[1]
     return edges.rows(np.sort(count - 1 - from_end))
 
@@ -144,9 +140,9 @@ def prepare_graph(
     edges: EdgeList,
     options: Mapping[str, Any] | None = None,
     timed: bool = False,
-) -> KeyKind:
-    """The kind of the graph's keys. A new graph is created with the file's kind and the options,
-    and weighted if the edges are.
+) -> GraphOptions:
+    """The options of the graph. A new graph is created with the file's kind of keys and these
+    options, and weighted if the edges are.
 
     timed  whether the times of the edges are to be sent
 
@@ -170,7 +166,7 @@ def prepare_graph(
             f"graph {graph!r} is unweighted; --graph NAME creates a weighted graph, without "
             "--weights the edges have no weights"
         )
-    if timed and not has_times(information):
+    if timed and not has_times(information.options):
         raise CommandError(
             f"the edges of graph {graph!r} have no times; --graph NAME with --half-life or "
             "--window creates a graph of edges that have, without --time they are not sent"
@@ -178,17 +174,20 @@ def prepare_graph(
     kind = information.options.keys
     if kind == "integer" and not integers:
         raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
-    return kind
+    return information.options
 
 
-def has_times(graph: GraphInfo) -> bool:
+def has_times(graph: GraphOptions) -> bool:
     """Whether the edges of the graph have times."""
-    return graph.options.half_life is not None or graph.options.window is not None
+    return graph.half_life is not None or graph.window is not None
 
 
-def with_keys(edges: EdgeList, kind: KeyKind) -> EdgeList:
-    """The same edges with keys of the graph's kind: integers are converted to strings if needed."""
-    if kind == "integer" or not pa.types.is_integer(edges.sources.type):
+def as_in_graph(edges: EdgeList, graph: GraphOptions) -> EdgeList:
+    """The same edges as a graph has them: directed or not, and with its kind of keys. Integers are
+    converted to strings if needed.
+    """
+    edges = dataclasses.replace(edges, directed=graph.directed)
+    if graph.keys == "integer" or not pa.types.is_integer(edges.sources.type):
         return edges
     return dataclasses.replace(
         edges,
@@ -221,12 +220,7 @@ class Loaded:
     @property
     def not_new(self) -> dict[str, int]:
         """The numbers of edges that were neither inserted nor deleted."""
-        return {
-            "already_present": self.already_present,
-            "reweighted": self.reweighted,
-            "not_found": self.not_found,
-            "superseded": self.superseded,
-        }
+        return _not_new(self, self.superseded)
 
     @classmethod
     def of(cls, edges: EdgeList, receipts: list[Receipt], timed: bool) -> Loaded:
@@ -243,6 +237,11 @@ class Loaded:
             unused_columns=edges.unread if timed else unused_columns(edges),
             **sums,
         )
+
+
+def _not_new(counts: Receipt | Loaded, superseded: int) -> dict[str, int]:
+    names = ("already_present", "reweighted", "not_found")
+    return {**{name: getattr(counts, name) for name in names}, "superseded": superseded}
 
 
 def unused_columns(edges: EdgeList) -> tuple[str, ...]:
@@ -273,7 +272,7 @@ def load(
             yield Batch(vertices=names[start : start + LOAD_BATCH_EDGES])
         for start in range(0, len(edges), LOAD_BATCH_EDGES):
             part = window(edges, start, start + LOAD_BATCH_EDGES)
-            yield batch_of(part, None, timed)
+            yield batch_of(part, timed)
             sent(len(part))
 
     receipts = client.send_all(graph, batches(), **_columns(edges, timed))
@@ -293,7 +292,7 @@ def replay(
     timed  whether times are sent
     """
     for number, part in enumerate(batches, start=1):
-        batch, columns = batch_of(part, None, timed), _columns(part, timed)
+        batch, columns = batch_of(part, timed), _columns(part, timed)
         started = time.perf_counter()
         receipt = client.send(graph, batch.insert, batch.delete, **columns, **solve)
         latency = time.perf_counter() - started
@@ -306,7 +305,7 @@ def _columns(edges: EdgeList, timed: bool) -> dict[str, Any]:
     return {"weight": None if edges.weights is None else WEIGHT, "time": TIME if timed else None}
 
 
-def batch_of(edges: EdgeList, strategy: Strategy | None = None, timed: bool = False) -> Batch:
+def batch_of(edges: EdgeList, timed: bool = False) -> Batch:
     """A batch with the last operation on each edge; timed: with times."""
     reduced = last_operations(edges)
     columns = pa.table({"source": reduced.sources, "target": reduced.targets})
@@ -315,7 +314,7 @@ def batch_of(edges: EdgeList, strategy: Strategy | None = None, timed: bool = Fa
     if timed:
         columns = columns.append_column(TIME, pa.array(reduced.times))
     if reduced.operations is None:
-        return Batch(columns, strategy=strategy)
+        return Batch(columns)
     inserts = pa.array(reduced.operations)
     deleted = columns.filter(pc.invert(inserts)).select(["source", "target"])
-    return Batch(columns.filter(inserts), deleted, strategy=strategy)
+    return Batch(columns.filter(inserts), deleted)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gpu import OnConflict
 
-SetFate = Literal["replace", "drop"]
+SetOperation = Literal["replace", "drop"]
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class SetChange:
     """What a batch does to a set of vertices, by their keys, as columns of a batch.
 
     remove, add  in this order
-    whole        ``replace``: the set has the added vertices alone, and is created if there is none;
+    operation    ``replace``: the set has the added vertices alone, and is created if there is none;
                  ``drop``: there is no such set any more. None: the set exists, and is changed
     """
 
     add: pa.Array
     remove: pa.Array
-    whole: SetFate | None = None
+    operation: SetOperation | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Batches in CSV: a header, then an edge per row."""
+"""Batches in CSV: a header, then an edge, or a vertex to remove, per row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def decode_csv(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumn
             pa.BufferReader(body),
             parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types=types, null_values=[], strings_can_be_null=False
+                # a row that removes a vertex has an empty target
+                column_types=types,
+                null_values=[""] if b"remove" in body else [],
+                strings_can_be_null=False,
             ),
         )
     except pa.ArrowInvalid as error:
@@ -98,7 +101,8 @@ def _find_error(body: bytes, kind: KeyKind, attributes: Attributes) -> None:
         if len(row) != len(header):
             message = f"expected {len(header)} columns, as in the header, got {len(row)}"
             raise FormatError("body", index, message)
-        for name in ENDS:
+        removes = "operation" in header and row[header.index("operation")] == "remove"
+        for name in ENDS[:1] if removes else ENDS:
             text = row[header.index(name)]
             number = text.strip(" \t")  # which Arrow ignores
             integral = kind == "integer" and _INTEGER.fullmatch(number) is not None

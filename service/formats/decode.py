@@ -1,10 +1,11 @@
 """Request bodies → columns of keys, by content type.
 
     application/json
-        {"insert": [["a", "b"], …], "delete": [["c", "d"], …], "vertices": ["e", …]}
-        or by column {"insert": {"source": ["a", …], "target": ["b", …]}, …}
+        {"remove": ["a", …], "delete": [["b", "c"], …], "insert": [["d", "e"], …],
+         "vertices": ["f", …], "sets": {"name": {"add": ["d", …], "remove": ["e", …]}}}
+        or edges by column {"insert": {"source": ["a", …], "target": ["b", …]}, …}
     application/x-ndjson
-        {"source": "a", "target": "b", "operation": "delete"} per line
+        {"source": "a", "target": "b", "operation": "delete"} per line; "remove" has no target
     text/csv
         a header source,target[,operation], then an edge per row
     application/vnd.apache.arrow.stream
@@ -87,6 +88,7 @@ def decode_vertices(
     for field, count in (
         ("insert", len(columns.insert_sources)),
         ("delete", len(columns.delete_sources)),
+        ("remove", len(columns.remove)),
         ("sets", len(columns.sets)),
     ):
         if count:

@@ -18,7 +18,6 @@ from service.formats.times import times_of
 from service.formats.values import (
     EMPTY,
     ENDS,
-    OPERATIONS,
     check_keys,
     described,
     key_column,
@@ -35,7 +34,7 @@ _SHAPES = {
     4: f"[source, target, weight, time]{_AS_FIRST}",
 }
 
-_MEMBERS = ("insert", "delete", "vertices", "sets")
+_MEMBERS = ("insert", "delete", "vertices", "remove", "sets")
 
 LARGE_BODY = 1 << 16
 """Bodies of at least this size are parsed by Arrow, which makes no object per key and releases the
@@ -55,19 +54,18 @@ def decode_json(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColum
     for name in document:
         if name not in _MEMBERS:
             raise FormatError(name, None, f"unknown member; expected {listed(_MEMBERS)}")
-    vertices = document.get("vertices", [])
-    if not isinstance(vertices, list):
-        raise FormatError("vertices", None, f"expected an array of keys, got {described(vertices)}")
+    vertices, remove = (_listed_keys(document, name, kind) for name in ("vertices", "remove"))
     inserted = _edges(document.get("insert", []), kind, "insert", attributes)
     deleted = _edges(document.get("delete", []), kind, "delete", None)
     given = document.get("sets", {})
     columns = EdgeColumns(
         *inserted[:2],
         *deleted[:2],
-        key_column(vertices, kind, "vertices"),
+        vertices,
         inserted.weights,
         sets=decode_sets(given, kind),
         times=inserted.times,
+        remove=remove,
     )
     objects = [document, *(edges for edges in document.values() if isinstance(edges, dict))]
     objects += given.values()
@@ -83,21 +81,31 @@ def _large_pairs(body: bytes, kind: KeyKind) -> EdgeColumns | None:
     if not body.startswith(b"{") or b"null" in body:  # Arrow reads null as an absent member
         return None
     keys = pa.list_(ARROW_TYPES[kind])
-    schema = pa.schema([("insert", pa.list_(keys)), ("delete", pa.list_(keys)), ("vertices", keys)])
+    members = dict.fromkeys(("insert", "delete"), pa.list_(keys))
+    members |= dict.fromkeys(("vertices", "remove"), keys)
+    schema = pa.schema(members)
     try:
         table = json_table(body, schema, newlines_in_values=True)
     except (pa.ArrowException, UnicodeDecodeError):
         return None
     if table.num_rows != 1:
         return None
-    edges = [combined(table[name]).flatten() for name in OPERATIONS]
+    edges = [combined(table[name]).flatten() for name in ("insert", "delete")]
     if any(pc.any(pc.not_equal(pc.list_value_length(pairs), 2)).as_py() for pairs in edges):
         return None
     insert, delete = (pairs.flatten() for pairs in edges)
-    vertices = combined(table["vertices"]).flatten()
-    if any(first_invalid(column, kind) is not None for column in (insert, delete, vertices)):
+    vertices, remove = (combined(table[name]).flatten() for name in ("vertices", "remove"))
+    if any(first_invalid(keys, kind) is not None for keys in (insert, delete, vertices, remove)):
         return None
-    return EdgeColumns(*_every_second(insert), *_every_second(delete), vertices)
+    ends = (*_every_second(insert), *_every_second(delete))
+    return EdgeColumns(*ends, vertices, remove=remove)
+
+
+def _listed_keys(document: dict[str, object], name: str, kind: KeyKind) -> pa.Array:
+    keys = document.get(name, [])
+    if not isinstance(keys, list):
+        raise FormatError(name, None, f"expected an array of keys, got {described(keys)}")
+    return key_column(keys, kind, name)
 
 
 def _every_second(keys: pa.Array) -> tuple[pa.Array, pa.Array]:

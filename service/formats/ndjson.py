@@ -1,4 +1,4 @@
-"""Batches in NDJSON: an edge per line."""
+"""Batches in NDJSON: an edge, or a vertex to remove, per line."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from service.formats.values import (
     COLUMNS,
     ENDS,
     EXPECTED_KEY,
+    EXPECTED_NOTHING,
     EXPECTED_OPERATION,
     OPERATIONS,
     described,
@@ -74,11 +75,15 @@ def _find_error(body: bytes, kind: KeyKind, attributes: Attributes) -> None:
             attributes.check(name, name, index)
             if name not in known:
                 raise FormatError(name, index, f"unknown member; expected {listed(known)}")
-        for name in ENDS:
+        operation = row.get("operation", "insert")
+        removes = operation == "remove"
+        for name in ENDS[:1] if removes else ENDS:
             if not is_key(row.get(name), kind):
                 got = described(row[name]) if name in row else "nothing"
                 raise FormatError(name, index, f"expected {EXPECTED_KEY[kind]}, got {got}")
-        operation = row.get("operation", "insert")
+        if removes and row.get("target") is not None:
+            got = described(row["target"])
+            raise FormatError("target", index, f"expected {EXPECTED_NOTHING}, got {got}")
         if operation not in (*OPERATIONS, None):
             message = f"expected {EXPECTED_OPERATION}, got {described(operation)}"
             raise FormatError("operation", index, message)

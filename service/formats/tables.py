@@ -18,6 +18,7 @@ from service.formats.values import (
     COLUMNS,
     ENDS,
     EXPECTED_KEY,
+    EXPECTED_NOTHING,
     EXPECTED_OPERATION,
     OPERATIONS,
     described,
@@ -36,9 +37,10 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
     except UnicodeDecodeError as error:
         raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
     check_names(names, attributes)
-    sources, targets = (_keys(table[name], kind, name) for name in ENDS)
+    sources = _keys(table["source"], kind, "source")
+    nothing = sources.slice(0, 0)
     if "operation" not in names:
-        nothing = sources.slice(0, 0)
+        targets = _keys(table["target"], kind, "target")
         weights = weight_column(table["weight"], "weight") if "weight" in names else None
         times = time_column(table["time"], "time", attributes.times) if "time" in names else None
         return EdgeColumns(sources, targets, nothing, nothing, nothing, weights, times=times)
@@ -52,8 +54,8 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
     if index >= 0:
         message = f"expected {EXPECTED_OPERATION}, got {described(operation[index].as_py())}"
         raise FormatError("operation", index, message)
-    inserts = pc.equal(operation, "insert")
-    deletes = pc.invert(inserts)
+    inserts, deletes, removes = (pc.equal(operation, name) for name in OPERATIONS)
+    targets = _keys(table["target"], kind, "target", removes)
     of_insertions = partial(_of_insertions, table, inserts)
     read_times = partial(time_column, rule=attributes.times)
     return EdgeColumns(
@@ -61,9 +63,10 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
         targets.filter(inserts),
         sources.filter(deletes),
         targets.filter(deletes),
-        sources.slice(0, 0),
+        nothing,
         of_insertions("weight", weight_column) if "weight" in names else None,
         times=of_insertions("time", read_times) if "time" in names else None,
+        remove=sources.filter(removes),
     )
 
 
@@ -79,7 +82,9 @@ def _of_insertions(
     index = surplus.index(True).as_py()
     if index >= 0:
         got = described(column[index].as_py())
-        raise FormatError(name, index, f"expected null, because a deletion has none, got {got}")
+        raise FormatError(
+            name, index, f"expected null, because only insertions have one, got {got}"
+        )
     try:
         return read(column.filter(inserts), name)
     except FormatError as error:
@@ -132,7 +137,12 @@ def json_table(body: bytes, schema: pa.Schema, newlines_in_values: bool) -> pa.T
     return table
 
 
-def _keys(column: pa.ChunkedArray, kind: KeyKind, field: str) -> pa.Array:
+def _keys(
+    column: pa.ChunkedArray, kind: KeyKind, field: str, without: pa.Array | None = None
+) -> pa.Array:
+    """The keys. without: the rows that must have none; theirs are any."""
+    if without is not None and pc.any(without).as_py():
+        column = _filled(column, kind, field, without)
     fits = _holds_strings(column.type) if kind == "string" else pa.types.is_integer(column.type)
     if not fits:
         expected = "strings" if kind == "string" else "integers"
@@ -151,6 +161,27 @@ def _keys(column: pa.ChunkedArray, kind: KeyKind, field: str) -> pa.Array:
         message = f"expected {EXPECTED_KEY[kind]}, got {described(column[index].as_py())}"
         raise FormatError(field, index, message)
     return keys
+
+
+def _filled(
+    column: pa.ChunkedArray, kind: KeyKind, field: str, without: pa.Array
+) -> pa.ChunkedArray:
+    """The column with some key in the rows `without` one. Raises FormatError if one has a key."""
+    present = column.is_valid()
+    if _holds_strings(column.type):
+        present = pc.and_(present, pc.not_equal(column.cast(pa.string()), ""))
+    index = pc.fill_null(pc.and_(present, without), False).index(True).as_py()
+    if index >= 0:
+        got = described(column[index].as_py())
+        raise FormatError(field, index, f"expected {EXPECTED_NOTHING}, got {got}")
+    if pa.types.is_null(column.type):
+        column = column.cast(ARROW_TYPES[kind])
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if _holds_strings(column.type) or pa.types.is_integer(column.type):
+        some = pa.scalar("none" if _holds_strings(column.type) else 0, column.type)
+        column = pc.if_else(pa.chunked_array([without]), some, column)
+    return column
 
 
 def _holds_strings(arrow_type: pa.DataType) -> bool:

@@ -13,7 +13,7 @@ from service.pipeline.window import Window, WindowCapture
 from service.queries.model import Members
 from service.queries.view import View
 from service.storage.checkpoint import Checkpoint
-from service.vertex_keys import KeyCapture, KeyKind, KeyTable
+from service.vertex_keys import KeyKind, VertexCapture, VertexKeys
 
 _KEYS_PREFIX, _SETS, _WINDOW_PREFIX, _NEWEST = "keys-", "sets", "window-", "newest-time"
 
@@ -28,7 +28,7 @@ class Captured:
     view: View
     chain: bytes
     engine: Capture
-    keys: KeyCapture
+    keys: VertexCapture
     sets: Members
     window: WindowCapture | None
     pause_seconds: float
@@ -60,7 +60,7 @@ def snapshot_of(checkpoint: Checkpoint) -> Snapshot:
     return Snapshot(arrays, checkpoint.numbers["engine"])
 
 
-def keys_of(checkpoint: Checkpoint, kind: KeyKind) -> KeyTable:
+def keys_of(checkpoint: Checkpoint, kind: KeyKind) -> VertexKeys:
     """Raises StorageFailed for a checkpoint of a graph with keys of the other kind."""
     stored = checkpoint.numbers["keys"]
     if stored != kind:
@@ -72,7 +72,7 @@ def keys_of(checkpoint: Checkpoint, kind: KeyKind) -> KeyTable:
         for name, array in checkpoint.arrays.items()
         if name.startswith(_KEYS_PREFIX)
     }
-    return KeyTable.restored(kind, len(checkpoint.arrays["length"]), arrays)
+    return VertexKeys.restored(kind, len(checkpoint.arrays["length"]), arrays)
 
 
 def restore_window(checkpoint: Checkpoint, window: Window) -> None:
@@ -85,17 +85,18 @@ def restore_window(checkpoint: Checkpoint, window: Window) -> None:
     window.restore(arrays, checkpoint.numbers[_NEWEST])
 
 
-def view_of(checkpoint: Checkpoint, engine: Engine, keys: KeyTable) -> View:
+def view_of(checkpoint: Checkpoint, engine: Engine, keys: VertexKeys) -> View:
     """The view that was published when the checkpoint was taken."""
     snapshot = snapshot_of(checkpoint)
+    ranks = engine.ranks_of(snapshot)
     return View(
         version=checkpoint.version,
         revision=checkpoint.revision,
         error_bound=snapshot.numbers["error_bound"],
-        vertices=len(snapshot.arrays["length"]),
+        vertices=ranks.count,
         edges=int(snapshot.numbers["edges"]),
         memory=checkpoint.numbers["memory"],
-        ranks=engine.ranks_of(snapshot),
+        ranks=ranks,
         keys=keys,
         watched=None,
         sets=_sets_of(checkpoint),

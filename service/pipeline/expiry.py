@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import monotonic
-
-import pyarrow as pa
 
 from gpu import OutOfMemory, Solve
 from service.errors import BatchRejected, BodyTooLarge, StorageFailed
@@ -55,23 +53,33 @@ class Expiry:
 
     def seconds_left(self) -> float | None:
         """How long `run` need not be called; None: until there is another batch."""
-        if self._window is None or self.by_event:
+        if self._window is None:
             return None
-        earliest = self._window.times.earliest
-        if earliest is None and not len(self._window.isolated):
+        earliest = None if self.by_event else self._window.times.earliest
+        if len(self._window.isolated):
+            pause = 0.0
+        elif earliest is None:
             return None
-        oldest = time.time() - self._window.options.seconds
-        pause = 0.0 if earliest is None else min(earliest - oldest, _LONGEST_PAUSE)
+        else:
+            oldest = time.time() - self._window.options.seconds
+            pause = min(earliest - oldest, _LONGEST_PAUSE)
         return max(0.0, pause, self._not_before - monotonic())
 
     def run(self) -> None:
-        """Expires what is too old by the wall clock, if it is time for it."""
+        """Expires what is too old by the wall clock, if it is time for it. By the event clock it
+        only removes vertices that an earlier expiry left without edges.
+        """
         window = self._window
-        if window is None or self.by_event or monotonic() < self._not_before:
+        if window is None or monotonic() < self._not_before:
+            return
+        if self.by_event and not len(window.isolated):
             return
         pause = min(_LONGEST_PAUSE, max(_LEAST_PAUSE, window.options.seconds / 100))
         try:
-            self._expire(time.time() - window.options.seconds, window.options.solve, False)
+            if self.by_event:  # a removal that the last run did not come to
+                self._forget(window.options.solve, False)
+            else:
+                self._expire(time.time() - window.options.seconds, window.options.solve, False)
         except (BatchRejected, OutOfMemory, StorageFailed) as error:
             log.error("graph %s: edges that are too old stay for now: %s", self._graph, error)
             pause = RETRY_SECONDS
@@ -99,34 +107,68 @@ class Expiry:
     def _expire(self, cutoff: float, solve: Solve, rank_later: bool) -> None:
         assert self._window is not None
         sources, targets = self._window.times.expired(cutoff)
-        for first in range(0, len(sources), MAX_EDGES):
-            part = slice(first, first + MAX_EDGES)
-            for batch in self._fitting(sources[part], targets[part], solve, rank_later):
+        are_vertices = self._keyed.keys.are_vertices
+        present = are_vertices(sources) & are_vertices(targets)
+        self._window.times.delete(sources[~present], targets[~present])
+        self._commit_all(
+            lambda part: _deletion(self._keyed, sources[present][part], targets[present][part]),
+            int(present.sum()),
+            solve,
+            rank_later,
+        )
+        self._forget(solve, rank_later)
+
+    def _forget(self, solve: Solve, rank_later: bool) -> None:
+        """Removes the vertices that were left without edges."""
+        assert self._window is not None
+        isolated = self._window.isolated
+        isolated = isolated[self._keyed.keys.are_vertices(isolated)]
+        isolated = self._window.isolated = isolated[self._window.are_isolated(isolated)]
+        self._commit_all(
+            lambda part: _removal(self._keyed, isolated[part]), len(isolated), solve, rank_later
+        )
+
+    def _commit_all(
+        self,
+        columns_of: Callable[[slice], EdgeColumns],
+        count: int,
+        solve: Solve,
+        rank_later: bool,
+    ) -> None:
+        """Commits a batch of `count` items, or several, if memory or the journal have no room for
+        that, or if they are many.
+
+        columns_of  of some of the items
+        Raises BatchRejected, OutOfMemory, StorageFailed.
+        """
+        firsts = range(0, count, MAX_EDGES)
+        parts = [slice(first, min(first + MAX_EDGES, count)) for first in firsts]
+        while parts:
+            part = parts.pop(0)
+            try:
+                columns = columns_of(part)
+                (error,) = self._keyed.check_memory([columns])
+                if error is not None:
+                    raise error
+                batch = Batch.of(columns, b"", solve, rank_later=rank_later)
+            except (BodyTooLarge, OutOfMemory, OverflowError):
+                middle = (part.start + part.stop) // 2
+                if middle == part.start:
+                    raise
+                parts[:0] = slice(part.start, middle), slice(middle, part.stop)
+            else:
                 self._commit(batch)
 
-    def _fitting(
-        self, sources: Ids, targets: Ids, solve: Solve, rank_later: bool
-    ) -> Iterator[Batch]:
-        """The deletion of these edges, in halves until memory and the journal have room for each.
 
-        Raises OutOfMemory.
-        """
-        try:
-            yield self._batch(sources, targets, solve, rank_later)
-            return
-        except (BodyTooLarge, OutOfMemory, OverflowError):
-            if len(sources) == 1:
-                raise
-        half = len(sources) // 2
-        for part in (slice(half), slice(half, None)):
-            yield from self._fitting(sources[part], targets[part], solve, rank_later)
+def _deletion(keyed: KeyedGraph, sources: Ids, targets: Ids) -> EdgeColumns:
+    nothing = keyed.keys.keys(sources[:0])
+    deleted = (keyed.keys.keys(sources), keyed.keys.keys(targets))
+    return EdgeColumns(nothing, nothing, *deleted, vertices=nothing, expiry=True)
 
-    def _batch(self, sources: Ids, targets: Ids, solve: Solve, rank_later: bool) -> Batch:
-        keys = self._keyed.keys
-        nothing = pa.array([], keys.keys(sources[:0]).type)
-        deleted = (keys.keys(sources), keys.keys(targets))
-        columns = EdgeColumns(nothing, nothing, *deleted, vertices=nothing, expiry=True)
-        (error,) = self._keyed.check_memory([columns])
-        if error is not None:
-            raise error
-        return Batch.of(columns, b"", solve, rank_later=rank_later)
+
+def _removal(keyed: KeyedGraph, vertices: Ids) -> EdgeColumns:
+    remove = keyed.keys.keys(vertices)
+    nothing = remove[:0]
+    return EdgeColumns(
+        nothing, nothing, nothing, nothing, vertices=nothing, remove=remove, expiry=True
+    )

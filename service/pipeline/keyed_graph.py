@@ -17,6 +17,7 @@ from gpu import (
     EdgeBatch,
     EdgeReader,
     Engine,
+    EngineError,
     InvalidValue,
     OutOfMemory,
 )
@@ -24,7 +25,7 @@ from service.errors import InvalidField
 from service.formats.columns import EdgeColumns
 from service.pipeline.vertex_sets import VertexSets
 from service.pipeline.window import Window
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexKeys, VertexTable
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -46,7 +47,7 @@ class KeyedGraph:
         self,
         graph: str,
         engine: Engine,
-        keys: KeyTable,
+        keys: VertexTable,
         sets: VertexSets,
         window: Window | None = None,
     ) -> None:
@@ -54,7 +55,12 @@ class KeyedGraph:
         self.window = window
         self._graph = graph
         self._engine = engine
-        self.keys = keys
+        self._keys = keys
+
+    @property
+    def keys(self) -> VertexKeys:
+        """The keys of its vertices now."""
+        return self._keys.state
 
     @property
     def weighted(self) -> bool:
@@ -66,9 +72,14 @@ class KeyedGraph:
         """Reads its edges; they are in ids."""
         return self._engine.edge_reader
 
+    def memory(self) -> dict[str, int]:
+        """Bytes held in host memory, by purpose."""
+        keys = {"keys": self.keys.nbytes}
+        return keys if self.window is None else {**keys, "times": self.window.times.nbytes}
+
     def check_memory(self, batches: Sequence[EdgeColumns]) -> list[OutOfMemory | None]:
         """For each batch the error if it does not fit into memory after the others, or None."""
-        known = len(self.keys)
+        known = self.keys.limit
         try:
             # first as one batch with only new keys: no keys have to be looked up
             self._engine.check_memory(
@@ -95,7 +106,7 @@ class KeyedGraph:
         """An error with the figures if the batch is estimated to need so much of the available
         memory that it may need more; None otherwise.
         """
-        vertices = len(self.keys) + columns.max_new_keys
+        vertices = self.keys.limit + columns.max_new_keys
         try:
             self._engine.check_memory(columns.operations, vertices, _SAFE_FACTOR)
         except OutOfMemory as error:
@@ -108,30 +119,32 @@ class KeyedGraph:
         An error leaves keys and graph unchanged.
         """
         started = perf_counter()
-        known = len(self.keys)
+        before = self._keys.mark()
         try:
             batch = self._with_ids(columns)
-            members = self.sets.after(columns.sets, self.keys.lookup)
+            members = self.sets.after(columns.sets, self.keys.lookup, np.unique(batch.remove))
             seconds = perf_counter() - started
             self._reserve(columns)
             change = self._engine.apply(batch)
-            self.sets.members = members
-            self._follow(batch, columns)
-            return _expired(change) if columns.expiry else change, seconds
         except BaseException as error:
-            self.keys.truncate(known)
+            self._keys.undo(before)
             if isinstance(error, InvalidValue) and error.field.startswith("weights["):
                 raise _of_insertion(error) from None
             raise
+        self.sets.members = members
+        self._follow(batch, columns)
+        self._keys.compact()
+        return _expired(change) if columns.expiry else change, seconds
 
     def apply_coalesced(self, batches: Sequence[EdgeColumns]) -> tuple[list[Change], float] | None:
         """Applies several small batches as one if the result is the same; also returns the seconds
         for the keys of each. None if nothing was done: apply them one by one.
 
-        Raises DeviceLost.
+        Raises DeviceLost. After any other error the graph cannot be used: the batches may have been
+        applied.
         """
         started = perf_counter()
-        known = len(self.keys)
+        before = self._keys.mark()
         # together, edges that a batch makes decay and expire would not be counted
         columns = None if self._decays else _coalesced(batches)
         if columns is None:
@@ -139,17 +152,20 @@ class KeyedGraph:
         parts = [(len(batch.insert_sources), len(batch.delete_sources)) for batch in batches]
         try:
             edges = self._with_ids(columns)
-            seconds = (perf_counter() - started) / len(batches)
             self._reserve(columns)
+        except Exception as error:
+            self._undo(before, error)
+            return None
+        seconds = (perf_counter() - started) / len(batches)
+        try:
             changes = self._engine.apply_coalesced(edges, parts)
         except DeviceLost:
             raise
-        except Exception as error:
-            # only the batch that caused it is to be rejected
-            log.info("graph %s: %s: applying batches one by one", self._graph, error)
-            changes = None
+        except EngineError as error:
+            self._undo(before, error)
+            return None
         if changes is None:
-            self.keys.truncate(known)
+            self._keys.undo(before)
             return None
         self._follow(edges, columns)
         return changes, seconds
@@ -164,8 +180,15 @@ class KeyedGraph:
         if self.window is not None:
             self.window.applied(batch, columns)
 
+    def _undo(self, mark: tuple[VertexKeys, int], error: Exception) -> None:
+        """Takes back the keys of batches that were not applied, because one of them cannot be."""
+        log.info("graph %s: %s: applying batches one by one", self._graph, error)
+        self._keys.undo(mark)
+
     def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
-        sources, targets = self._assigned(columns)
+        named = self.keys.lookup(columns.remove)
+        removed = self._keys.remove(named)
+        sources, targets, vertices = self._assigned(columns, removed)
         # Deletions create no keys. Looked up last, so that a deletion of an edge that another of
         # the coalesced batches inserts is found.
         return EdgeBatch(
@@ -173,9 +196,11 @@ class KeyedGraph:
             targets,
             self.keys.lookup(columns.delete_sources),
             self.keys.lookup(columns.delete_targets),
-            len(self.keys),
+            self.keys.limit,
             None if columns.weights is None else columns.weights.to_numpy(),
             columns.on_conflict,
+            named,
+            vertices,
             times=columns.times.to_numpy() if self._decays and columns.times is not None else None,
         )
 
@@ -183,9 +208,12 @@ class KeyedGraph:
     def _decays(self) -> bool:
         return self._engine.options.half_life is not None
 
-    def _assigned(self, columns: EdgeColumns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The ids of the insertions. Keys that are new get theirs in order: source and target of
-        each insertion, then the vertices.
+    def _assigned(
+        self, columns: EdgeColumns, removed: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The ids of the insertions' ends and of the vertices. Keys that are new get theirs in
+        order: source and target of each insertion, then the vertices. The lowest ids come first:
+        those of vertices that were `removed`, by this batch or before.
         """
         ends = columns.insert_sources, columns.insert_targets
         ids = self.keys.lookup(ends[0]), self.keys.lookup(ends[1])
@@ -196,10 +224,11 @@ class KeyedGraph:
         )
         added = np.empty(len(order), np.int64)
         keys = pa.concat_arrays([new.take(pa.array(order)), columns.vertices])
-        added[order] = self.keys.assign(keys)[: len(order)]
+        assigned = self._keys.assign(keys, lambda: np.union1d(self._engine.free_ids(), removed))
+        added[order] = assigned[: len(order)]
         ids[0][unknown[0]] = added[: len(unknown[0])]
         ids[1][unknown[1]] = added[len(unknown[0]) :]
-        return ids
+        return *ids, assigned[len(order) :]
 
     def _new_keys(self, columns: EdgeColumns) -> int:
         """The number of keys that the batch would create."""
@@ -210,11 +239,13 @@ class KeyedGraph:
 def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
     """The columns of several small batches, one after the other.
 
-    None for a single batch, for large ones, if one adds vertices by key, changes sets or is an
-    expiry, and if they differ in what they do to present edges.
+    None for a single batch, for large ones, if one removes vertices, adds them by key, changes sets
+    or is an expiry, and if they differ in what they do to present edges.
     """
     edges = sum(batch.operations for batch in batches)
-    named = any(len(batch.vertices) or batch.sets or batch.expiry for batch in batches)
+    named = any(
+        len(batch.vertices) or len(batch.remove) or batch.sets or batch.expiry for batch in batches
+    )
     differ = len({batch.on_conflict for batch in batches}) > 1
     if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named or differ:
         return None

@@ -71,11 +71,11 @@ class Window:
         if columns.expiry:
             ends = np.union1d(batch.delete_sources, batch.delete_targets)
             ends = ends[ends >= 0]
-            self.isolated = np.union1d(self.isolated, ends[self._reader.are_isolated(ends)])
+            self.isolated = np.union1d(self.isolated, ends[self.are_isolated(ends)])
 
-    def to_remove(self) -> NDArray[np.int64]:
-        """Those of `isolated` that still are."""
-        return self.isolated[self._reader.are_isolated(self.isolated)]
+    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[k]: whether each of these vertices, by id, has no edge."""
+        return self._reader.are_isolated(vertices)
 
     def capture(self) -> WindowCapture:
         """A copy, for another thread."""

@@ -30,6 +30,7 @@ from service.cli.commands.options import (
     Time,
     Tolerance,
     Trace,
+    Undirected,
     Url,
     Weights,
     Window,
@@ -37,6 +38,7 @@ from service.cli.commands.options import (
     check_ranks_out,
     client_of,
     given,
+    graph_options,
     read_edges,
     send_batches,
     write_ranks,
@@ -68,6 +70,10 @@ def load(
     window: Window = None,
     clock: Clock = None,
     forget_vertices: ForgetVertices = False,
+    undirected: Undirected = False,
+    strategy: Annotated[
+        Strategy | None, typer.Option(help="Of the graph's batches [auto].")
+    ] = None,
     form: Form = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -85,26 +91,11 @@ def load(
     """
     from service.cli import display, ingest
 
-    options = given(
-        damping=damping,
-        dangling=dangling,
-        target_error=target_error,
-        storage=storage,
-        tolerance=tolerance,
-        frontier_tolerance=frontier_tolerance,
-        prune_tolerance=prune_tolerance,
-        max_iterations=max_iterations,
-        form=form,
-        half_life=half_life,
-        window=window,
-        clock=clock,
-        forget_vertices=forget_vertices or None,
-    )
+    options = graph_options(locals()) | given(strategy=strategy, form=form)
     edges, timed = read_edges(file, time, weights), time is not None
     with client_of(url) as client:
-        kind = ingest.prepare_graph(client, graph, edges, options, timed)
-        edges = ingest.with_keys(edges, kind)
-        receipt, loaded = _load(client, graph, edges, timed)
+        present = ingest.prepare_graph(client, graph, edges, options, timed)
+        receipt, loaded = _load(client, graph, ingest.as_in_graph(edges, present), timed)
     display.notice_left_out(loaded.unused_columns, **loaded.not_new)
     if as_json:
         display.print_json({**display.document_of(receipt), "load": loaded})
@@ -156,6 +147,7 @@ def replay(
     window: Window = None,
     clock: Clock = None,
     forget_vertices: ForgetVertices = False,
+    undirected: Undirected = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
     plot: Plot = None,
@@ -174,36 +166,23 @@ def replay(
     """
     from service.cli import display, ingest
 
-    options = given(
-        damping=damping,
-        dangling=dangling,
-        target_error=target_error,
-        storage=storage,
-        tolerance=tolerance,
-        frontier_tolerance=frontier_tolerance,
-        prune_tolerance=prune_tolerance,
-        max_iterations=max_iterations,
-        half_life=half_life,
-        window=window,
-        clock=clock,
-        forget_vertices=forget_vertices or None,
-    )
+    options = graph_options(locals())
     solve = given(strategy=strategy, form=form, trace=trace or None)
     check_plot_out(plot)
     edges = read_edges(file, time_column, weights)
     display.notice_left_out(edges.unread)
     plan = ingest.plan_replay(edges, batch_size, batches)
     with client_of(url) as client:
-        kind = ingest.prepare_graph(client, graph, plan.initial, options)
-        later = [ingest.with_keys(batch, kind) for batch in plan.batches]
+        present_options = ingest.prepare_graph(client, graph, plan.initial, options)
+        timed = ingest.has_times(present_options)
+        later = [ingest.as_in_graph(batch, present_options) for batch in plan.batches]
         information = client.graph(graph)
-        timed = ingest.has_times(information)
         if information.edges:
             display.notices().print(
                 f"graph {graph!r} already has {information.edges:,} edges: the figures are for "
                 "the union"
             )
-        _, loaded = _load(client, graph, ingest.with_keys(plan.initial, kind), timed)
+        _, loaded = _load(client, graph, ingest.as_in_graph(plan.initial, present_options), timed)
         display.notice_left_out((), **loaded.not_new)
         sent = send_batches(client, graph, later, len(later), solve, as_json, timed)
     if plot is not None:
@@ -230,6 +209,7 @@ def rank(
     frontier_tolerance: FrontierTolerance = None,
     prune_tolerance: PruneTolerance = None,
     max_iterations: MaxIterations = None,
+    undirected: Undirected = False,
     backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
     out: RanksOut = None,
     format: Format = None,  # noqa: A002
@@ -250,19 +230,7 @@ def rank(
     from service.cli import display
     from service.cli.rank import rank_edges
 
-    options = Options(
-        **given(
-            damping=damping,
-            dangling=dangling,
-            target_error=target_error,
-            storage=storage,
-            tolerance=tolerance,
-            frontier_tolerance=frontier_tolerance,
-            prune_tolerance=prune_tolerance,
-            max_iterations=max_iterations,
-            half_life=half_life,
-        )
-    )
+    options = Options(**graph_options(locals()))
     if (time is None) != (half_life is None):
         raise CommandError("--time and --half-life need each other")
     check_ranks_out(out, format)

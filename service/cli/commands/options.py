@@ -106,6 +106,9 @@ ForgetVertices = Annotated[
     bool, typer.Option("--forget-vertices", help="Vertices leave with their last edge by age.")
 ]
 MaxIterations = Annotated[int | None, typer.Option(help="Of one solve [500].")]
+Undirected = Annotated[
+    bool, typer.Option("--undirected", help="An edge is followed either way, and is one edge.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 Data = Annotated[str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")]
 
@@ -165,6 +168,25 @@ def check_plot_out(plot: Path | None) -> None:
 def given(**options: Any) -> dict[str, Any]:
     """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+_GRAPH_OPTIONS = (
+    *("damping", "dangling", "target_error", "storage", "tolerance", "frontier_tolerance"),
+    *("prune_tolerance", "max_iterations"),
+)
+
+
+_TIME_OPTIONS = ("half_life", "window", "clock")
+"""Of the commands that take times."""
+
+
+def graph_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a graph that are given among the parameters of a command."""
+    return given(
+        directed=False if parameters["undirected"] else None,
+        forget_vertices=parameters.get("forget_vertices") or None,
+        **{name: parameters.get(name) for name in (*_GRAPH_OPTIONS, *_TIME_OPTIONS)},
+    )
 
 
 def client_of(url: str) -> Client:

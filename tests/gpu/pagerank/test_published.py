@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from typing import get_args
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -163,6 +164,35 @@ def test_forms_and_strategies_alternate(dangling: Dangling, backend: Backend) ->
         _assert_certified(engine, result.error_bound)
         if strategy in ("auto", "residual"):
             assert result.error_bound <= engine.options.target_error
+
+
+@pytest.mark.parametrize("form", get_args(Form))
+def test_the_next_solve_does_not_depend_on_the_vertices_that_this_one_expanded(
+    form: Form, backend: Backend
+) -> None:
+    # a solve that ends in its first iteration, with expanding vertices
+    options = Options(max_iterations=1, frontier_tolerance=1e-9)
+    engine, reference, generator = _started(options, backend, seed=5)
+    engine.update("static")
+    insert, delete = _batch(generator, reference, "both")
+    engine.apply(EdgeBatch.of(insert, delete))
+    with patch("gpu.pagerank.frontier._by_states", return_value=True):
+        engine.update("dynamic-frontier", form)
+    assert not engine.internals.iterate.scratch("expanding", np.uint8).any()
+    again = Engine(options, backend)
+    again.restore(engine.capture(engine.staging_buffer()).snapshot())
+    touched = []
+    for each in (engine, again):
+        each.apply(EdgeBatch.of(insert=[(0, 1)], delete=[(0, 2)]))
+        with (
+            patch("gpu.pagerank.frontier._by_states", return_value=False),
+            patch("gpu.pagerank.frontier._BACKWARD_PART", 1 << 40),
+            patch.object(each.internals.iterate, "options", replace(options, max_iterations=20)),
+        ):
+            touched.append(each.update("dynamic-frontier").touched_vertices)
+    assert touched[0] == touched[1]
+    first, second = (each.publish().to_numpy() for each in (engine, again))
+    assert np.allclose(first, second, rtol=1e-13, atol=0.0)
 
 
 def test_the_certificate_is_a_stage_of_its_own(backend: Backend) -> None:

@@ -132,3 +132,25 @@ def test_removed_vertices_change_nothing_and_return_as_new_ones(backend: Backend
     engine.apply(EdgeBatch.of(insert=[(2, 3), (3, 4)]))
     engine.update()
     assert 3 in reference.changes(engine.publish(), 0.01, 20).ids.tolist()
+
+
+@pytest.mark.parametrize("order", ["given", "degree"])
+def test_an_id_that_is_used_again_before_the_next_ranks_is_a_new_vertex(
+    order: VertexOrder, backend: Backend
+) -> None:
+    engine = Engine(Options(target_error=1e-10, vertex_order=order), backend)
+    edges = [(v, (v + 1) % 10) for v in range(10)] + [(v, 7) for v in range(6)]
+    engine.apply(EdgeBatch.of(insert=edges))
+    engine.update()
+    reference = RankReference(engine.publish())
+    # the new vertex 3 has the edges, and so the rank, of the old one
+    engine.apply(EdgeBatch.of(insert=[edge for edge in edges if 3 in edge], remove=[3]))
+    engine.update()
+    ranks = engine.publish()
+    assert reference.changes(ranks, 0.01, 20).found == 0
+    others = np.array([v for v in range(10) if v != 3])
+    before = reference.of(others).tolist()
+    reference.forget(np.array([3, 12]))
+    assert reference.of(np.array([3])).tolist() == [0.0]
+    assert reference.of(others).tolist() == before
+    assert reference.changes(ranks, 0.01, 20).ids.tolist() == [3]
