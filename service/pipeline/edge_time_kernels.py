@@ -13,6 +13,7 @@ _INLINED: dict[str, Any] = _COMPILED | {"inline": "always"}
 _EMPTY = np.uint64(0)
 _ONE = np.uint64(1)
 _HALF = np.uint64(32)
+_LOWER = np.uint64(0xFFFFFFFF)
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
@@ -107,6 +108,27 @@ def take(slots: Any, times: Any, count: Any, seed: Any, edges: Any) -> Any:
                 hole = slot
             slot = (slot + _ONE) & mask
         slots[hole] = _EMPTY
+    return count
+
+
+@njit(**_COMPILED)  # type: ignore[untyped-decorator]
+def edges_of(slots: Any, is_vertex: Any, found: Any) -> Any:
+    """Writes the edges of some vertices to `found`, as many as fit; returns how many there are.
+
+    is_vertex  by id, for ids below its length
+    """
+    count = 0
+    for slot in slots:
+        if slot == _EMPTY:
+            continue
+        source = np.int64((slot - _ONE) >> _HALF)
+        target = np.int64((slot - _ONE) & _LOWER)
+        if (source < len(is_vertex) and is_vertex[source]) or (
+            target < len(is_vertex) and is_vertex[target]
+        ):
+            if count < len(found):
+                found[count] = slot
+            count += 1
     return count
 
 

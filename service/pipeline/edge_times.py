@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.pipeline.edge_time_kernels import drop_stale, heapify, older, put, refill, take
+from service.pipeline.edge_time_kernels import (
+    drop_stale,
+    edges_of,
+    heapify,
+    older,
+    put,
+    refill,
+    take,
+)
 
 Ids = NDArray[np.int64]
 
@@ -125,6 +133,17 @@ class EdgeTimes:
         self._count = take(self._slots, self._times, self._count, self._seed, edges)
         self._drop_stale()
 
+    def remove(self, vertices: Ids) -> None:
+        """Removes all edges of vertices, by id: reads the whole table."""
+        if len(vertices) == 0 or self._count == 0:
+            return
+        is_vertex = np.zeros(int(vertices.max()) + 1, np.bool_)
+        is_vertex[vertices] = True
+        edges = np.empty(edges_of(self._slots, is_vertex, _NONE), np.uint64)
+        edges_of(self._slots, is_vertex, edges)
+        self._count = take(self._slots, self._times, self._count, self._seed, edges)
+        self._drop_stale()
+
     def expired(self, cutoff: float) -> tuple[Ids, Ids]:
         """Sources and targets of the edges with a time below `cutoff`, in the order of the ids.
         They stay until they are deleted.
@@ -167,6 +186,8 @@ class EdgeTimes:
         edges.insert(one, one, times)
         edges.expired(1.0)
         edges.delete(one, one)
+        edges.insert(one, one, times)
+        edges.remove(one)
         edges.restore(edges.capture().arrays(), None)
 
     def _packed(self, sources: Ids, targets: Ids) -> NDArray[np.uint64]:

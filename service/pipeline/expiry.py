@@ -107,12 +107,9 @@ class Expiry:
     def _expire(self, cutoff: float, solve: Solve, rank_later: bool) -> None:
         assert self._window is not None
         sources, targets = self._window.times.expired(cutoff)
-        are_vertices = self._keyed.keys.are_vertices
-        present = are_vertices(sources) & are_vertices(targets)
-        self._window.times.delete(sources[~present], targets[~present])
         self._commit_all(
-            lambda part: _deletion(self._keyed, sources[present][part], targets[present][part]),
-            int(present.sum()),
+            lambda part: _deletion(self._keyed, sources[part], targets[part]),
+            len(sources),
             solve,
             rank_later,
         )
@@ -122,7 +119,6 @@ class Expiry:
         """Removes the vertices that were left without edges."""
         assert self._window is not None
         isolated = self._window.isolated
-        isolated = isolated[self._keyed.keys.are_vertices(isolated)]
         isolated = self._window.isolated = isolated[self._window.are_isolated(isolated)]
         self._commit_all(
             lambda part: _removal(self._keyed, isolated[part]), len(isolated), solve, rank_later

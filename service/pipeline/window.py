@@ -56,18 +56,21 @@ class Window:
         self.options = options
         self.times = EdgeTimes(engine.options.directed)
         self.isolated = _NONE
+        self._decays = engine.options.half_life is not None
         self._reader = engine.edge_reader
 
     def applied(self, batch: EdgeBatch, columns: EdgeColumns) -> None:
         """Follows a batch that the graph has, given by ids and by keys."""
+        removed = batch.remove[batch.remove >= 0]
+        if self._decays or not columns.expiry:  # otherwise those that it removes have no edges
+            self.times.remove(removed)
         self.times.delete(batch.delete_sources, batch.delete_targets)
         if columns.times is not None:
             times = columns.times.to_numpy()
             self.times.insert(batch.insert_sources, batch.insert_targets, times)
         if not self.options.forget_vertices:
             return
-        if len(batch.remove):
-            self.isolated = np.setdiff1d(self.isolated, batch.remove)
+        self.isolated = np.setdiff1d(self.isolated, removed)
         if columns.expiry:
             ends = np.union1d(batch.delete_sources, batch.delete_targets)
             ends = ends[ends >= 0]

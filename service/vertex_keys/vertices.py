@@ -175,12 +175,6 @@ class VertexKeys:
         ids = np.arange(first, min(last, self.limit))
         return ids if self._number_of is None else ids[self._number_of.at(ids) >= 0]
 
-    def are_vertices(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """bool[len(ids)]: whether each is the id of a vertex."""
-        if self._number_of is None:
-            return (ids >= 0) & (ids < self.limit)
-        return self._number_of.at(ids) >= 0
-
     def removed_since(self, before: VertexKeys) -> NDArray[np.int64]:
         """The ids, ascending, of vertices that were removed between an earlier state and this one;
         other vertices may have these ids now.

@@ -85,16 +85,20 @@ def timed_batch(
     key: str | None = None,
     strategy: str = "auto",
     rank_later: bool = False,
+    remove: list[str] | None = None,
+    vertices: list[str] | None = None,
 ) -> Sent:
     """Insertions as (source, target, time)."""
     rows = insert or []
-    pairs = columns([(source, target) for source, target, _ in rows], delete)
+    pairs = columns([(source, target) for source, target, _ in rows], delete, vertices)
+    if remove:
+        pairs = replace(pairs, remove=pa.array(remove, pa.string()))
     timed = replace(
         pairs,
         times=pa.array([time for *_, time in rows], pa.float64()) if rows else None,
         weights=None if weights is None else pa.array(weights, pa.float32()),
     )
-    body = repr((insert, delete, weights)).encode()
+    body = repr((insert, delete, weights, remove, vertices)).encode()
     return Sent(Batch.of(timed, body, Solve(strategy), key, rank_later))
 
 
@@ -106,6 +110,16 @@ def edges_of(pipeline: Pipeline) -> set[tuple[str, str]]:
         keys = writer.keyed.keys
         ends = (keys.keys(column).to_pylist() for column in (sources, targets))
         return set(zip(*ends, strict=True))
+
+    return pipeline.call(read).result(60)
+
+
+def vertices_of(pipeline: Pipeline) -> set[str]:
+    """The vertices of an open pipeline, by their keys."""
+
+    def read(writer: Writer) -> set[str]:
+        keys = writer.keyed.keys
+        return set(keys.keys(keys.vertices(0, keys.limit)).to_pylist())
 
     return pipeline.call(read).result(60)
 

@@ -19,6 +19,7 @@ _edges = st.lists(st.tuples(_id, _id), max_size=12)
 _times = st.one_of(st.integers(-5, 5).map(float), st.floats(-1e12, 1e12))
 _insert = st.tuples(st.just("insert"), st.lists(st.tuples(_id, _id, _times), max_size=12))
 _delete = st.tuples(st.just("delete"), _edges)
+_remove = st.tuples(st.just("remove"), st.lists(_id, max_size=3))
 _others: st.SearchStrategy[tuple[str, list[Any]]] = st.sampled_from(
     [("restore", []), ("expire", [])]
 )
@@ -36,7 +37,7 @@ def expired(times: EdgeTimes, cutoff: float) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("directed", [True, False])
 @settings(max_examples=150, deadline=None)
-@given(steps=st.lists(st.one_of(_insert, _delete, _others), max_size=30), cutoff=_times)
+@given(steps=st.lists(st.one_of(_insert, _delete, _remove, _others), max_size=30), cutoff=_times)
 def test_they_are_those_of_a_dictionary(
     directed: bool, steps: list[tuple[str, list[Any]]], cutoff: float
 ) -> None:
@@ -59,10 +60,13 @@ def test_they_are_those_of_a_dictionary(
             times.delete(*ids([*rows, (-1, 3), (3, -1)]))
             for row in rows:
                 model.pop(edge(*row), None)
+        elif kind == "remove":
+            times.remove(np.array(rows, np.int64))
+            model = {one: at for one, at in model.items() if not set(one) & set(rows)}
         elif kind == "expire":
             gone = expired(times, cutoff)
             times.delete(*ids(gone))
-            model = {one: time for one, time in model.items() if one not in gone}
+            model = {one: at for one, at in model.items() if one not in gone}
         else:
             again = EdgeTimes(directed)
             again.restore(times.capture().arrays(), times.newest)
