@@ -119,7 +119,7 @@ class Engine:
 
     def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
         """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of
-        this many insertions and deletions, a solve by ``auto`` and published ranks.
+        this many insertions and deletions, a solve by any strategy and published ranks.
 
         vertices  limit of the ids after the batch, if more than now; times: how often it must fit
         """
@@ -215,7 +215,7 @@ class Engine:
             error_bound=self._error_bound,
             converged=solved.converged,
             form=form,
-            trace=solver.trace(),
+            trace=solver.trace(solved),
             **{f"{stage}_seconds": time for stage, time in seconds.items()},
         )
 

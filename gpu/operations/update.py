@@ -59,7 +59,7 @@ class Counts:
     overflowed         rows far longer than their degree bin allows
     longest            length of the longest named row after the batch
     holes              entries moved into freed slots
-    reweighted         in the same way
+    reweighted         as gpu.types.Change defines it, counted as `inserted` is
     exceeded           0, or 1 + the place among the sorted keys of an insertion whose sum of
                        weights exceeds float32
     """

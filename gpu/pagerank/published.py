@@ -97,8 +97,8 @@ class PublishedSolver:
         self._iterate.recompute_residual()
         return self._iterate.mean_corrected_bound(np.inf)
 
-    def trace(self) -> Trace | None:
+    def trace(self, solved: Solved) -> Trace | None:
         """What was done, if that is traced."""
         if self._steps is None:
             return None
-        return Trace.of(self._affected, steps_of(self._steps))
+        return Trace.of(self._affected, solved.iterations, steps_of(self._steps))

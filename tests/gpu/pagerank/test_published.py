@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import get_args
 from unittest.mock import patch
 
@@ -225,41 +224,3 @@ def test_forms_that_cannot_run_are_refused(backend: Backend) -> None:
             engine.update(strategy, "published")
     # the graph's form is that of the strategies which have it
     assert Engine(Options(form="published"), backend).update("auto").form == "accelerated"
-
-
-@pytest.mark.parametrize("form", get_args(Form))
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_trace_accounts_for_what_the_solve_did(
-    strategy: str, form: Form, backend: Backend
-) -> None:
-    if form not in forms_of(TABLE[strategy], Options()):
-        pytest.skip(f"{strategy} has no {form} form")
-    engine, reference, generator = _started(Options(dangling="self-loop"), backend, seed=9)
-    engine.update("static")
-    insert, delete = _batch(generator, reference, "both")
-    engine.apply(EdgeBatch.of(insert, delete))
-    untraced = engine.update("residual") if strategy == "auto" else None
-    engine.apply(EdgeBatch.of([(0, 1), (1, 2)], [(1, 2), (2, 0)]))
-    result = engine.update(strategy, form, trace=True)
-    trace = result.trace
-    assert trace is not None
-    assert untraced is None or untraced.trace is None
-    assert trace.pushes + trace.sweeps == result.iterations
-    assert sum(step.rounds for step in trace.steps) == result.iterations
-    for step, following in pairwise(trace.steps):
-        if step.kind == "iteration":
-            assert step.joined is not None
-            assert step.pruned is not None
-            assert following.vertices == step.vertices - step.pruned + step.joined
-        assert 0 <= step.edges <= engine.edges + engine.vertices or step.kind == "push"
-    if strategy in ("dynamic-frontier", "dynamic-frontier-prune"):
-        assert trace.steps[0].vertices == trace.affected
-        assert sum(step.joined or 0 for step in trace.steps) > 0
-        pruned = sum(step.pruned or 0 for step in trace.steps)
-        assert (pruned > 0) == (strategy == "dynamic-frontier-prune")
-    if form == "published":
-        largest = [step.largest_change for step in trace.steps]
-        assert largest[0] is not None
-        assert largest[-1] is not None
-        assert largest[0] > 1e-3 > largest[-1]
-    assert engine.update(strategy, form).trace is None

@@ -43,6 +43,17 @@ def test_exactly_the_changed_ranks_are_listed(
         assert set(positions) <= expected
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_what_is_no_vertex_does_not_change(dtype: type[np.generic], backend: Backend) -> None:
+    values = np.arange(1.0, 1001.0).astype(dtype)
+    earlier = np.arange(1.0, 1001.0)
+    values[[3, 500, 999]] = -np.inf
+    earlier[[3, 500, 700]] = 0.0
+    on_device = [backend.device.to_device(array) for array in (values, earlier)]
+    found, listed = backend.select.list_changed(on_device[0], 1.0, on_device[1], 0.0, 10)
+    assert (found, backend.device.to_host(listed).tolist()) == (1, [700])
+
+
 def _followed(
     backend: Backend, order: VertexOrder = "auto", storage: Storage = "float64"
 ) -> tuple[Engine, np.random.Generator]:
@@ -116,7 +127,11 @@ def test_nothing_is_listed_when_nothing_may_be(backend: Backend) -> None:
     assert changes.ids.tolist() == changes.values.tolist() == []
 
 
-def test_removed_vertices_change_nothing_and_return_as_new_ones(backend: Backend) -> None:
+@pytest.mark.parametrize("capacity", [1 << 16, 2])
+def test_removed_vertices_change_nothing_and_return_as_new_ones(
+    capacity: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu.pagerank.ranks._CAPACITY", capacity)
     engine = Engine(Options(target_error=1e-10), backend)
     engine.apply(EdgeBatch.of(insert=[(v, (v + 1) % 10) for v in range(10)]))
     engine.update()

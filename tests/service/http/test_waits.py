@@ -78,8 +78,10 @@ def test_a_wait_ends_with_its_connection(
     graph = small.catalog.get("default").pipeline
 
     def are_cancelled() -> bool:
-        waiting = [*graph._views._waiting._waiting, *graph._commits._waiting]
-        return all(future.cancelled() for _, future in waiting)
+        views, commits = graph._views._waiting._waiting, graph._commits._waiting
+        return all(view.cancelled() for _, view in views) and all(
+            commit.cancelled() for _, commit in commits
+        )
 
     wait_for(are_cancelled)
 
