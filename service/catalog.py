@@ -111,7 +111,7 @@ class GraphOptions:
         """What the times of a batch that arrives now, in Unix seconds, must be; None for a graph
         without times.
         """
-        return TimeRule.of(self.clock, now) if self.timed else None
+        return TimeRule.of(self.clock, self.half_life, now) if self.timed else None
 
     def window_options(self) -> WindowOptions | None:
         """None for a graph whose edges stay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpu import MOST_HALF_LIVES
 from service.errors import FormatError
 from service.formats.values import described
 
@@ -31,16 +33,19 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 class TimeRule:
     """What the times of a batch must be.
 
-    arrival  Unix seconds: the time of insertions without one, and AHEAD_SECONDS before the latest
-             that is taken; None for a graph with the clock ``event``, whose insertions all need one
+    arrival   Unix seconds: the time of insertions without one, and AHEAD_SECONDS before the latest
+              that is taken; None for the clock ``event``, by which all insertions need one
+    farthest  seconds from 0 that a time may have
     """
 
     arrival: float | None = None
+    farthest: float = math.inf
 
     @classmethod
-    def of(cls, clock: Clock, now: float) -> TimeRule:
+    def of(cls, clock: Clock, half_life: float | None, now: float) -> TimeRule:
         """now: Unix seconds"""
-        return cls(now if clock == "wall" else None)
+        farthest = math.inf if half_life is None else half_life * MOST_HALF_LIVES
+        return cls(now if clock == "wall" else None, farthest)
 
 
 def times_of(values: list[Any], field: str, rule: TimeRule | None, prefix: str = "") -> pa.Array:
@@ -80,6 +85,12 @@ def _checked(
     if len(infinite):
         index = int(infinite[0])
         raise _wrong(_item(values, index), field, index, prefix)
+    if rule is not None:
+        far = np.flatnonzero(np.abs(seconds) > rule.farthest)
+        if len(far):
+            index = int(far[0])
+            got = described(_item(values, index))
+            raise FormatError(field, index, f"{prefix}{too_far(rule)}, got {got}")
     if rule is not None and rule.arrival is not None:
         ahead = np.flatnonzero(seconds > rule.arrival + AHEAD_SECONDS)
         if len(ahead):
@@ -90,6 +101,10 @@ def _checked(
             )
             raise FormatError(field, index, message)
     return pa.array(seconds)
+
+
+def too_far(rule: TimeRule) -> str:
+    return f"expected a time within 2⁴⁰ half-lives of 0, {rule.farthest:.8g} s"
 
 
 def _item(values: Any, index: int) -> object:

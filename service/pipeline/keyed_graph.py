@@ -128,7 +128,7 @@ class KeyedGraph:
             change = self._engine.apply(batch)
         except BaseException as error:
             self._keys.undo(before)
-            if isinstance(error, InvalidValue) and error.field.startswith("weights["):
+            if isinstance(error, InvalidValue) and error.field.endswith("]"):
                 raise _of_insertion(error) from None
             raise
         self.sets.members = members
@@ -272,7 +272,8 @@ def _weights(columns: EdgeColumns) -> pa.Array:
 
 
 def _of_insertion(error: InvalidValue) -> InvalidField:
-    """The error of a weight, as one of the insertion that has it."""
-    index = int(error.field.removeprefix("weights[").removesuffix("]"))
-    message = f"weight: {error.value!r} must be {error.requirement}"
+    """The error of a weight or a time, as one of the insertion that has it."""
+    column, _, place = error.field.removesuffix("]").partition("[")
+    index = int(place)
+    message = f"{column.removesuffix('s')}: {error.value!r} must be {error.requirement}"
     return InvalidField("insert", index, error.value, message)

@@ -177,7 +177,7 @@ EXPECTED = "expected a finite number, in Unix seconds"
         (JSON, b'{"delete": [["a","b",null,1]]}', "delete[0]: expected a pair [source, target], got 4 items"),
         (NDJSON, b'{"source":"a","target":"b","time":1}\n{"source":"a","target":"b","time":"x"}', f'time[1]: {EXPECTED}, got the string "x"'),
         (NDJSON, b'{"source":"a","target":"b","time":1}\n{"source":"a","target":"b"}', f"time[1]: {EXPECTED}, got null; give every insertion a time, or none"),
-        (NDJSON, b'{"source":"a","target":"b","time":1}\n{"source":"a","target":"b","time":2,"operation":"delete"}', "time[1]: expected null, because a deletion has none, got the number 2.0"),
+        (NDJSON, b'{"source":"a","target":"b","time":1}\n{"source":"a","target":"b","time":2,"operation":"delete"}', "time[1]: expected null, because only insertions have one, got the number 2.0"),
         (CSV, b"source,target,time\na,b,1\na,b,later\n", f'time[1]: {EXPECTED}, or ISO 8601 timestamps in all rows, got the string "later"'),
         (CSV, b"source,target,time\na,b,1\na,b,2023-11-14T22:13:20Z\n", f'time[1]: {EXPECTED}, or ISO 8601 timestamps in all rows, got the string "2023-11-14T22:13:20Z"'),
         (CSV, b"source,target,time\na,b,1\na,b,nan\n", f"time[1]: {EXPECTED}, got the number nan"),
@@ -284,3 +284,15 @@ def test_a_zone_counts() -> None:
     column = pa.array([local], pa.timestamp("us", "+09:00"))
     body = arrow_stream(source=pa.array(["a"]), target=pa.array(["b"]), time=column)
     assert times(decoded(ARROW, body)) == [NOW]
+
+
+def test_times_are_within_so_many_half_lives_of_0() -> None:
+    rule = TimeRule.of("event", 1e-3, NOW)
+    far = 1e-3 * 2**40
+    body = orjson.dumps({"insert": [["a", "b", 1, far], ["b", "c", 1, -far]]})
+    assert times(decoded(JSON, body, rule, weighted=True)) == [far, -far]
+    body = orjson.dumps({"insert": [["a", "b", 1, 0], ["b", "c", 1, -far - 1]]})
+    message = "insert[1]: time: expected a time within 2⁴⁰ half-lives of 0, 1.0995116e+09 s, got the number -1099"
+    assert refusal(JSON, body, rule, weighted=True).startswith(message)
+    message = "time: expected a time within 2⁴⁰ half-lives of 0, 1.0995116e+09 s; it is 1700000000.000 now"
+    assert refusal(*PLAIN[0], TimeRule.of("wall", 1e-3, NOW), weighted=True) == message
