@@ -24,6 +24,7 @@ from gpu.trace import Trace, TraceStep
 from gpu.types import (
     LARGEST_WEIGHT,
     LEAST_WEIGHT,
+    MOST_HALF_LIVES,
     VERTEX_LIMIT,
     BackendName,
     Change,
@@ -42,6 +43,7 @@ __all__ = [
     "LARGEST_WEIGHT",
     "LEAST_WEIGHT",
     "METHODS",
+    "MOST_HALF_LIVES",
     "STRATEGIES",
     "TARGETS",
     "VERTEX_LIMIT",

@@ -34,6 +34,9 @@ LEAST_WEIGHT, LARGEST_WEIGHT = (
 )
 """Weights are normal float32 numbers above 0."""
 
+MOST_HALF_LIVES = 2.0**40
+"""Times are at most as many half-lives from 0: then they are exact to 2^-12 half-lives."""
+
 REMOVED = "the id of a vertex: this one was removed"
 """What an id must be that is free."""
 

@@ -25,6 +25,7 @@ from gpu.graph.rows import row_blocks, rows_of
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
+from gpu.types import MOST_HALF_LIVES
 
 _SPAN = 100
 LEAST = 2.0**-_SPAN
@@ -32,9 +33,6 @@ LEAST = 2.0**-_SPAN
 
 HIGHEST, _LOWEST = 16, 8
 """Rows whose newest weight is at least 2^_LOWEST are scaled when one is at least 2^HIGHEST."""
-
-_MOST_HALF_LIVES = 2.0**40
-"""Times are at most as many half-lives from 0: then they are exact to 2^-12 half-lives."""
 
 _CHUNK = 1 << 22
 """Entries in which expired ones are looked for at once, and at least a row."""
@@ -180,7 +178,7 @@ class Decay:
     def _half_lives(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
         with np.errstate(over="ignore"):
             age = times / self.half_life
-        wrong = np.flatnonzero(np.abs(age) > _MOST_HALF_LIVES)
+        wrong = np.flatnonzero(np.abs(age) > MOST_HALF_LIVES)
         if len(wrong):
             place = int(wrong[0])
             requirement = "within 2⁴⁰ half-lives of 0"
