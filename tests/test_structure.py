@@ -28,7 +28,8 @@ ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "llvmlite", "cupy"}
 
 ENGINE_ORDER = [
     {"errors", "trace"},
-    {"types", "jit"},
+    {"columns", "jit"},
+    {"types"},
     {"operations", "verify"},
     {"graph", "backends", "stage_timer"},
     {"pagerank", "generate"},

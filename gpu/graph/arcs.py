@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.columns import LARGEST_WEIGHT
 from gpu.errors import InvalidValue
 from gpu.graph.removal import Removal
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.operations.update import DELETE, INSERT
-from gpu.types import LARGEST_WEIGHT, EdgeBatch
+from gpu.types import EdgeBatch
 
 Columns = tuple[Array, Array]
 """Ids of sources and targets, integer[k] each, on the host or the device."""

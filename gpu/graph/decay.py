@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.columns import MOST_HALF_LIVES
 from gpu.errors import InvalidValue
 from gpu.graph.arcs import Arcs, Columns
 from gpu.graph.packed_csr import PackedCsr
@@ -25,7 +26,6 @@ from gpu.graph.rows import row_blocks, rows_of
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
-from gpu.types import MOST_HALF_LIVES
 
 _SPAN = 100
 LEAST = 2.0**-_SPAN

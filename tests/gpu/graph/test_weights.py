@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from gpu import Change, EdgeBatch, Engine, InvalidValue, Options
+from gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
-from gpu.types import LARGEST_WEIGHT, LEAST_WEIGHT, Dangling, OnConflict
+from gpu.types import Dangling, OnConflict
 from tests.gpu.graphs import WeightedModel, some_weights, weighted_batch
 from tests.gpu.invariants import check_invariants
 
