@@ -332,9 +332,9 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
 
     seeds         the weight of each seed; scaled to sum 1
     target_error  None: the graph's
-    unknown       `ignore`: unknown seeds are left out, and named in the answer; must be `error`
-                  for a query to watch
-    damping       None: the graph's; this and `among` are not for a query to watch
+    target        must be `error` for a query to watch
+    unknown       `ignore`: unknown seeds are left out, and named in the answer
+    damping       None: the graph's
     among         keys, or the name of a set: only these vertices are in the answer; None: all
     """
 
@@ -349,13 +349,16 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PersonalizedAnswer(_Places, msgspec.Struct, frozen=True):
-    """settled: number of first places that are proven correct."""
+    """settled: number of first places that are proven correct; ignored: unknown seeds that were
+    left out.
+    """
 
     ranks: list[RankedVertex]
     error_bound: float
     settled: int
     method: str
     iterations: int
+    ignored: list[Key]
 
 
 class PersonalizedRanks(PersonalizedAnswer, frozen=True):
@@ -364,18 +367,12 @@ class PersonalizedRanks(PersonalizedAnswer, frozen=True):
     revision: int
 
 
-class QueryAnswer(PersonalizedAnswer, frozen=True):
-    """ignored: unknown seeds that were left out."""
-
-    ignored: list[Key] = []
-
-
 class PersonalizedAnswers(msgspec.Struct, frozen=True):
     """answers: in the order of the queries, all of one version."""
 
     version: int
     revision: int
-    answers: list[QueryAnswer]
+    answers: list[PersonalizedAnswer]
 
 
 class WatchedRanks(PersonalizedAnswer, frozen=True):
@@ -387,6 +384,9 @@ class WatchedRanks(PersonalizedAnswer, frozen=True):
     k: int
     target_error: float
     seeds: dict[str, float]
+    unknown: Unknown
+    damping: float
+    among: str | list[Key] | None
 
 
 def _table(vertices: Sequence[Key], ranks: Sequence[float | None]) -> pa.Table:

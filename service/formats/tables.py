@@ -26,18 +26,15 @@ _MAX_BLOCK = 2**31 - 1
 
 def batch_of(table: pa.Table, kind: KeyKind, weighted: bool) -> EdgeColumns:
     """The batch in the table. Raises FormatError."""
-    try:
-        names = table.column_names
-    except UnicodeDecodeError as error:
-        raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
+    names = column_names(table)
     check_names(names, weighted)
-    sources, targets = (_keys(table[name], kind, name) for name in ENDS)
+    sources, targets = (keys_of(table[name], kind, name) for name in ENDS)
     if "operation" not in names:
         nothing = sources.slice(0, 0)
         weights = weight_column(table["weight"], "weight") if "weight" in names else None
         return EdgeColumns(sources, targets, nothing, nothing, nothing, weights)
     operation = table["operation"]
-    if not _holds_strings(operation.type):
+    if not holds_strings(operation.type):
         message = f"expected a column of {EXPECTED_OPERATION}, got {operation.type}"
         raise FormatError("operation", None, message)
     operation = combined(operation.cast(pa.string()))
@@ -75,17 +72,30 @@ def _weights_of_insertions(table: pa.Table, inserts: pa.Array) -> pa.Array:
         raise FormatError("weight", row, error.message) from None
 
 
+def column_names(table: pa.Table) -> list[str]:
+    """Raises FormatError."""
+    try:
+        names: list[str] = table.column_names
+    except UnicodeDecodeError as error:
+        raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
+    return names
+
+
 def check_names(names: list[str], weighted: bool) -> None:
     """Raises FormatError for column names that are unknown, duplicate or missing."""
-    known = (*COLUMNS, "weight") if weighted else COLUMNS
+    if "weight" in names:
+        check_unweighted(None, "weight", weighted)
+    check_columns(names, (*COLUMNS, "weight") if weighted else COLUMNS, ENDS)
+
+
+def check_columns(names: list[str], known: tuple[str, ...], required: tuple[str, ...]) -> None:
+    """Raises FormatError for a name that is not `known`, duplicate, or missing."""
     for name in names:
-        if name == "weight":
-            check_unweighted(None, "weight", weighted)
         if name not in known:
             raise FormatError(name, None, f"unknown column; expected {listed(known)}")
         if names.count(name) > 1:
             raise FormatError(name, None, f"expected one column, got {names.count(name)}")
-    for name in ENDS:
+    for name in required:
         if name not in names:
             raise FormatError(name, None, f"missing column; got {listed(names)}")
 
@@ -119,8 +129,9 @@ def json_table(body: bytes, schema: pa.Schema, newlines_in_values: bool) -> pa.T
     return table
 
 
-def _keys(column: pa.ChunkedArray, kind: KeyKind, field: str) -> pa.Array:
-    fits = _holds_strings(column.type) if kind == "string" else pa.types.is_integer(column.type)
+def keys_of(column: pa.ChunkedArray, kind: KeyKind, field: str) -> pa.Array:
+    """The keys in a column. Raises FormatError."""
+    fits = holds_strings(column.type) if kind == "string" else pa.types.is_integer(column.type)
     if not fits:
         expected = "strings" if kind == "string" else "integers"
         raise FormatError(field, None, f"expected a column of {expected}, got {column.type}")
@@ -140,7 +151,8 @@ def _keys(column: pa.ChunkedArray, kind: KeyKind, field: str) -> pa.Array:
     return keys
 
 
-def _holds_strings(arrow_type: pa.DataType) -> bool:
+def holds_strings(arrow_type: pa.DataType) -> bool:
+    """Whether it is a type of texts, or of a dictionary of them."""
     if pa.types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
     return arrow_type in (pa.string(), pa.large_string(), pa.string_view())

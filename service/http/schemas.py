@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpu import LARGEST_WEIGHT, LEAST_WEIGHT, STRATEGIES, Dangling, Form, Storage
-from service.queries.model import L1_ERROR, KeyedQuery
+from service.queries.model import BELOW_ONE, L1_ERROR, KeyedQuery, Unknown
 from service.storage.api_keys import Scope
 
 Key = (
@@ -25,9 +25,6 @@ MAX_QUERIES = 10_000
 
 # For OpenAPI alone: the catalog and the engine check these values, with clearer messages.
 ONE_OF_STRATEGIES: dict[str, Any] = {"enum": list(STRATEGIES)}
-
-
-_BELOW_ONE: dict[str, Any] = {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
 
 
 class _Body(BaseModel):
@@ -47,7 +44,7 @@ class GraphRequest(_Body):
     damping: float = Field(
         0.85,
         description="probability of following an edge; above 0, below 1",
-        json_schema_extra=_BELOW_ONE,
+        json_schema_extra=BELOW_ONE,
     )
     dangling: Dangling = Field(
         "uniform", description="what a vertex without out-edges does with its rank"
@@ -77,17 +74,17 @@ class GraphRequest(_Body):
     tolerance: float = Field(
         1e-10,
         description="L∞: a published strategy stops when no rank moves by more",
-        json_schema_extra=_BELOW_ONE,
+        json_schema_extra=BELOW_ONE,
     )
     frontier_tolerance: float = Field(
         1e-6,
         description="relative change of a rank above which the out-neighbours become affected",
-        json_schema_extra=_BELOW_ONE,
+        json_schema_extra=BELOW_ONE,
     )
     prune_tolerance: float = Field(
         1e-6,
         description="relative change of a rank up to which a vertex leaves the affected set",
-        json_schema_extra=_BELOW_ONE,
+        json_schema_extra=BELOW_ONE,
     )
     max_iterations: int = Field(
         500,
@@ -340,6 +337,7 @@ class _Answer(_Body):
     settled: int = Field(description="number of first places that are proven correct")
     method: str
     iterations: int
+    ignored: list[Key] = Field(description="unknown seeds that were left out")
 
 
 class PersonalizedAnswer(_Answer):
@@ -348,14 +346,10 @@ class PersonalizedAnswer(_Answer):
     revision: int
 
 
-class _QueryAnswer(_Answer):
-    ignored: list[Key] = Field(description="unknown seeds that were left out")
-
-
 class PersonalizedAnswers(_Body):
     version: int
     revision: int
-    answers: list[_QueryAnswer] = Field(description="in the order of the queries")
+    answers: list[_Answer] = Field(description="in the order of the queries")
 
 
 class SetAnswer(_Body):
@@ -376,6 +370,9 @@ class WatchedAnswer(_Answer):
     k: int
     target_error: float
     seeds: dict[str, float]
+    unknown: Unknown
+    damping: float = Field(description="the graph's unless the query has another")
+    among: str | list[Key] | None = Field(description="of the query; null for all vertices")
 
 
 class Status(_Body):

@@ -53,7 +53,7 @@ from service.pipeline.recovery import MappedGraph, map_checkpoint, replayed, res
 from service.pipeline.vertex_sets import VertexSets
 from service.pipeline.work_queue import Task, WorkQueue
 from service.pipeline.writer import Writer
-from service.queries.model import PendingQuery, QueryResponse
+from service.queries.requests import PendingQuery, QueryResponse
 from service.queries.scheduler import QueryScheduler, WatchRequest
 from service.queries.view import View
 from service.queries.watched import WatchedQueries
@@ -62,7 +62,7 @@ from service.storage import journal as journal_file
 from service.storage import watched_file
 from service.storage.journal import Journal, Outcome
 from service.storage.replay_mark import ReplayMark
-from service.vertex_keys import KeyKind, KeyTable
+from service.vertex_keys import KeyKind
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -282,7 +282,7 @@ class Pipeline:
         mark = ReplayMark(journal.path)
         unranked = replayed(journal, version, keyed, engine, mark)
         file = self._directory / watched_file.FILE
-        watched = self._watched(engine, keys, file)
+        watched = self._watched(engine, keyed, file)
         ranking = Ranking(
             self.graph,
             engine,
@@ -340,11 +340,13 @@ class Pipeline:
             self._observer,
         )
 
-    def _watched(self, engine: Engine, keys: KeyTable, file: Path) -> WatchedQueries:
+    def _watched(self, engine: Engine, keyed: KeyedGraph, file: Path) -> WatchedQueries:
         """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
         try:
-            queries = watched_file.read_watched(file, keys.kind)
-            return WatchedQueries(self.graph, engine, keys, queries)
+            queries = watched_file.read_watched(file, keyed.keys.kind)
+            return WatchedQueries(
+                self.graph, engine, keyed.keys, lambda: keyed.sets.members, queries
+            )
         except (FileDamaged, InvalidValue) as error:
             reason = str(error).removeprefix(f"{file}: ")
             raise GraphStopped(file, f"{reason}; restore it from a backup or remove it") from error

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from gpu import STRATEGIES, Form, InvalidValue, OnConflict, Solve
 from service.catalog import GraphOptions
 from service.formats.decode import decode_batch
+from service.formats.media_types import EXPORTED
 from service.formats.weights import UNWEIGHTED
 from service.http.body import announced_length, read_body, release_body
 from service.http.dependencies import OpenGraph
@@ -74,7 +75,7 @@ def _decode(
         202: {"model": Durable, "description": "Committed; ranks follow"},
         **problems(404, 408, 413, 415, 422, 429, 500, 507),
     },
-    openapi_extra=body_of(BatchRequest, edges=True),
+    openapi_extra=body_of(BatchRequest, others=EXPORTED),
 )
 async def send_batch(
     request: Request,
