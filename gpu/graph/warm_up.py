@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.permutation import cache_lines_per_edge
 from gpu.operations.backend import Backend
-from gpu.types import Dangling, EdgeBatch, VertexOrder
+from gpu.types import Dangling, EdgeBatch, Options, VertexOrder
 
 
 def warm_up(backend: Backend, dangling: Dangling, weighted: bool) -> None:
@@ -29,3 +31,11 @@ def warm_up(backend: Backend, dangling: Dangling, weighted: bool) -> None:
             columns = backend.graph.columns(sources, targets)
             lengths = graph.incoming.csr.row_lengths
             cache_lines_per_edge(backend, graph.permutation, *columns, lengths)
+
+
+def dated(options: Options, batch: EdgeBatch, half_lives: float = 0.0) -> EdgeBatch:
+    """The batch with the times that a graph with a half_life needs: so many half-lives after 0."""
+    if options.half_life is None:
+        return batch
+    time = half_lives * options.half_life
+    return replace(batch, times=np.full(len(batch.insert_sources), time))

@@ -29,6 +29,8 @@ from liverank.client.responses import (
 
 
 class QueryCalls:
+    """A part of Calls."""
+
     @operation
     def personalized(
         self,

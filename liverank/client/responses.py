@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from liverank.errors import needs
-from liverank.tables import Tabular
+from liverank.tables import Tabular, ranks_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,7 +129,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of a batch. seconds: by stage; reweighted: edges with another weight."""
+    """The result of a batch; docs/api.md explains the members. seconds: by stage."""
 
     version: int
     ranked_version: int
@@ -147,6 +146,10 @@ class Receipt(msgspec.Struct, frozen=True):
     converged: bool
     seconds: dict[str, float]
     reweighted: int = 0
+    removed: int = 0
+    unknown: int = 0
+    removed_edges: int = 0
+    expired: int = 0
     form: Form = "accelerated"
     trace: Trace | None = None
 
@@ -184,6 +187,13 @@ class RankedVertex(msgspec.Struct, frozen=True):
     rank: float
 
 
+class LeftVertex(msgspec.Struct, frozen=True):
+    """rank: None if the vertex was removed."""
+
+    vertex: Key
+    rank: float | None
+
+
 class _Places(Tabular):
     """ranks: best first."""
 
@@ -195,7 +205,9 @@ class _Places(Tabular):
         return {place.vertex: place.rank for place in self.ranks}
 
     def to_arrow(self) -> pa.Table:
-        return _table([place.vertex for place in self.ranks], [place.rank for place in self.ranks])
+        return ranks_table(
+            [place.vertex for place in self.ranks], [place.rank for place in self.ranks]
+        )
 
 
 class VertexRank(RankedVertex, frozen=True):
@@ -218,7 +230,7 @@ class RankList(Tabular, msgspec.Struct, frozen=True):
         return dict(zip(self.vertices, self.ranks, strict=True))
 
     def to_arrow(self) -> pa.Table:
-        return _table(self.vertices, self.ranks)
+        return ranks_table(self.vertices, self.ranks)
 
 
 class TopRanks(_Places, msgspec.Struct, frozen=True):
@@ -315,7 +327,7 @@ class Change(_ChangeEvent, frozen=True):
     time: float
     seconds: dict[str, float]
     entered: list[RankedVertex]
-    left: list[RankedVertex]
+    left: list[LeftVertex]
     moved: list[RankedVertex]
     truncated: bool
     deferred: bool
@@ -387,10 +399,3 @@ class WatchedRanks(PersonalizedAnswer, frozen=True):
     unknown: Unknown
     damping: float
     among: str | list[Key] | None
-
-
-def _table(vertices: Sequence[Key], ranks: Sequence[float | None]) -> pa.Table:
-    with needs("engine"):
-        import pyarrow as pa
-    kind = pa.int64() if vertices and isinstance(vertices[0], int) else pa.string()
-    return pa.table({"vertex": pa.array(vertices, kind), "rank": pa.array(ranks, pa.float64())})

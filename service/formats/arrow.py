@@ -8,14 +8,15 @@ import pyarrow as pa
 
 from service.errors import DecodedTooLarge, FormatError
 from service.formats.arrow_limits import decoded_bytes, decompressed_bytes
+from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
 from service.formats.tables import batch_of
 from service.vertex_keys import KeyKind
 
 
-def decode_arrow(body: bytes, kind: KeyKind, weighted: bool, limit: int) -> EdgeColumns:
+def decode_arrow(body: bytes, kind: KeyKind, attributes: Attributes, limit: int) -> EdgeColumns:
     """Raises as `limited_table`, and FormatError for wrong columns."""
-    return batch_of(limited_table(body, limit), kind, weighted)
+    return batch_of(limited_table(body, limit), kind, attributes)
 
 
 def limited_table(body: bytes, limit: int) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gpu import OnConflict
 
-SetFate = Literal["replace", "drop"]
+SetOperation = Literal["replace", "drop"]
 
 
 @dataclass(frozen=True)
@@ -18,25 +18,28 @@ class SetChange:
     """What a batch does to a set of vertices, by their keys, as columns of a batch.
 
     remove, add  in this order
-    whole        ``replace``: the set has the added vertices alone, and is created if there is none;
+    operation    ``replace``: the set has the added vertices alone, and is created if there is none;
                  ``drop``: there is no such set any more. None: the set exists, and is changed
     """
 
     add: pa.Array
     remove: pa.Array
-    whole: SetFate | None = None
+    operation: SetOperation | None = None
 
 
 @dataclass(frozen=True)
 class EdgeColumns:
     """A batch as columns of external keys: all pa.string() or all pa.int64(), without nulls.
 
-    `vertices` are keys that the graph has after the batch, with or without an edge. Deletions are
-    applied before insertions, whatever their order in the body.
+    `remove` are vertices that go with their edges, first; keys of none are ignored. `vertices` are
+    keys that the graph has after the batch, with or without an edge. Deletions are applied before
+    insertions, whatever their order in the body.
 
     weights      pa.float32(), of the insertions, as in gpu.EdgeBatch; None: all 1
     on_conflict  what an insertion does to the weight of an edge that is present or repeated
     sets         changes of sets of vertices by their names, after the insertions
+    times        pa.float64(), Unix seconds, of the insertions; None for a graph without times
+    expiry       whether the service made it, of edges that are too old
     """
 
     insert_sources: pa.Array
@@ -47,6 +50,13 @@ class EdgeColumns:
     weights: pa.Array | None = None
     on_conflict: OnConflict = "replace"
     sets: Mapping[str, SetChange] = field(default_factory=dict)
+    remove: pa.Array = None
+    times: pa.Array | None = None
+    expiry: bool = False
+
+    def __post_init__(self) -> None:
+        if self.remove is None:
+            object.__setattr__(self, "remove", self.vertices.slice(0, 0))
 
     @property
     def keys(self) -> dict[str, pa.Array]:
@@ -64,4 +74,5 @@ class EdgeColumns:
         return 2 * len(self.insert_sources) + len(self.vertices)
 
 
-KEY_COLUMNS = tuple(EdgeColumns.__annotations__)[:5]
+EDGE_COLUMNS = tuple(EdgeColumns.__annotations__)[:5]
+KEY_COLUMNS = (*EDGE_COLUMNS, "remove")

@@ -1,4 +1,8 @@
-"""Batches as the journal stores them."""
+"""Batches as the journal stores them.
+
+The columns of EDGE_COLUMNS are always there, others only if the batch has them: `remove`,
+`weights`, `times` and, as JSON, `on_conflict`, `sets` and `expiry` (true).
+"""
 
 from __future__ import annotations
 
@@ -11,24 +15,25 @@ import pyarrow as pa
 from gpu import OnConflict
 from service.errors import FormatError
 from service.formats.arrow import arrow_table
-from service.formats.columns import KEY_COLUMNS, EdgeColumns
+from service.formats.columns import EDGE_COLUMNS, KEY_COLUMNS, EdgeColumns
 from service.formats.sets import set_documents, stored_sets
 from service.formats.tables import combined
+from service.formats.times import time_column, times_of
 from service.formats.values import key_column, listed, parse_json
 from service.formats.weights import weight_column, weights_of
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
-_OTHERS = ("on_conflict", "sets")
+_FURTHER = ("remove", "weights", "times")
+_OTHERS = ("on_conflict", "sets", "expiry")
 
 _SMALL_BATCH = 64
 """Maximum number of keys of a batch that is stored as JSON."""
 
 
 def encode_batch(columns: EdgeColumns) -> bytes:
-    """An Arrow IPC stream of one row, with a list per column; for a small batch, JSON of the
-    columns that are not empty, which is faster to encode and shorter. `weights`, `on_conflict` and
-    `sets` (the last two in Arrow: JSON in the schema's metadata) are there only if the batch has
-    them.
+    """An Arrow IPC stream of one row, with a list per column, and JSON in the schema's metadata. A
+    batch of few edges and vertices is JSON alone, of the columns that are not empty, which is
+    faster to encode and shorter.
     """
     arrays = columns.keys
     others: dict[str, Any] = {}
@@ -36,20 +41,28 @@ def encode_batch(columns: EdgeColumns) -> bytes:
         others["on_conflict"] = columns.on_conflict
     if columns.sets:
         others["sets"] = set_documents(columns.sets)
-    if sum(map(len, arrays.values())) <= _SMALL_BATCH:
-        kind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
-        full = {name: column.to_pylist() for name, column in arrays.items() if len(column)}
-        if columns.weights is not None:
-            full["weights"] = columns.weights.to_pylist()
-        return orjson.dumps({"keys": kind, **full, **others})
+    if columns.expiry:
+        others["expiry"] = True
+    is_small = sum(map(len, arrays.values())) <= _SMALL_BATCH
+    arrays = {
+        name: array
+        for name, array in arrays.items()
+        if len(array) or (name in EDGE_COLUMNS and not is_small)
+    }
     if columns.weights is not None:
         arrays["weights"] = columns.weights
-    lists = [
+    if columns.times is not None:
+        arrays["times"] = columns.times
+    if is_small:
+        kind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
+        lists = {name: array.to_pylist() for name, array in arrays.items()}
+        return orjson.dumps({"keys": kind, **lists, **others})
+    rows = [
         pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column)
         for column in arrays.values()
     ]
     metadata = {name: orjson.dumps(value) for name, value in others.items()}
-    row = pa.record_batch(lists, names=list(arrays)).replace_schema_metadata(metadata or None)
+    row = pa.record_batch(rows, names=list(arrays)).replace_schema_metadata(metadata or None)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, row.schema) as writer:
         writer.write_batch(row)
@@ -62,50 +75,69 @@ def decode_payload(payload: bytes) -> EdgeColumns:
     if payload.startswith(b"{"):
         return _decode_small(payload)
     table = arrow_table(payload, "payload")
-    names = table.column_names
-    if names[:5] != list(KEY_COLUMNS) or names[5:] not in ([], ["weights"]) or table.num_rows != 1:
-        expected = f"one row of {', '.join(KEY_COLUMNS)} and, optionally, weights"
+    names, count = table.column_names, len(EDGE_COLUMNS)
+    further = names[count:]
+    if (
+        names[:count] != list(EDGE_COLUMNS)
+        or set(further) - set(_FURTHER)
+        or len(further) > len(set(further))
+        or table.num_rows != 1
+    ):
+        expected = f"one row of {listed(EDGE_COLUMNS)} and, optionally, {listed(_FURTHER)}"
         raise FormatError("payload", None, f"expected {expected}")
-    keys = (combined(column).flatten() for column in table.columns[:5])
-    weights = None
-    if names[5:]:
-        flat = pa.chunked_array([combined(table["weights"]).flatten()])
-        weights = weight_column(flat, "payload.weights")
+    keys = {name: combined(table[name]).flatten() for name in names if name in KEY_COLUMNS}
+    flat = {
+        name: pa.chunked_array([combined(table[name]).flatten()])
+        for name in further
+        if name not in KEY_COLUMNS
+    }
+    weights, times = (flat.get(name) for name in ("weights", "times"))
     others = {
         name.decode(): parse_json(value, "payload", None)
         for name, value in (table.schema.metadata or {}).items()
     }
-    return _with_others(EdgeColumns(*keys), weights, others)
+    return _with_others(
+        EdgeColumns(**keys),
+        None if weights is None else weight_column(weights, "payload.weights"),
+        None if times is None else time_column(times, "payload.times", None),
+        others,
+    )
 
 
 def _decode_small(payload: bytes) -> EdgeColumns:
     document = parse_json(payload, "payload", None)
     kind = document.pop("keys", None)
-    columns = [document.pop(name, []) for name in KEY_COLUMNS]
-    weights = document.pop("weights", None)
+    columns = {name: document.pop(name, []) for name in KEY_COLUMNS}
+    weights, times = (document.pop(name, None) for name in ("weights", "times"))
     others = {name: document.pop(name) for name in _OTHERS if name in document}
-    lists = columns if weights is None else [*columns, weights]
+    lists = [*columns.values(), *(each for each in (weights, times) if each is not None)]
     if (
         not isinstance(kind, str)
         or kind not in ARROW_TYPES
         or document
         or not all(isinstance(column, list) for column in lists)
     ):
-        raise FormatError("payload", None, f"expected keys and {', '.join(KEY_COLUMNS)}")
+        raise FormatError("payload", None, f"expected keys and {listed(KEY_COLUMNS)}")
+    keys = {name: key_column(column, kind, "payload") for name, column in columns.items()}
     return _with_others(
-        EdgeColumns(*(key_column(column, kind, "payload") for column in columns)),
+        EdgeColumns(**keys),
         None if weights is None else weights_of(weights, "payload.weights"),
+        None if times is None else times_of(times, "payload.times", None),
         others,
     )
 
 
 def _with_others(
-    columns: EdgeColumns, weights: pa.Array | None, others: dict[str, Any]
+    columns: EdgeColumns,
+    weights: pa.Array | None,
+    times: pa.Array | None,
+    others: dict[str, Any],
 ) -> EdgeColumns:
-    """Raises FormatError, also for another number of weights than of insertions."""
+    """Raises FormatError, also for another number of weights or times than of insertions."""
     expected = len(columns.insert_sources)
-    if weights is not None and len(weights) != expected:
-        raise FormatError("payload", None, f"expected {expected} weights, got {len(weights)}")
+    for name, column in (("weights", weights), ("times", times)):
+        if column is not None and len(column) != expected:
+            raise FormatError("payload", None, f"expected {expected} {name}, got {len(column)}")
     if set(others) - set(_OTHERS):
         raise FormatError(
             "payload", None, f"expected {listed(_OTHERS)}, got {listed(list(others))}"
@@ -114,9 +146,14 @@ def _with_others(
     if on_conflict not in get_args(OnConflict):
         message = f"expected on_conflict replace or add, got {on_conflict!r}"
         raise FormatError("payload", None, message)
+    expiry = others.get("expiry", False)
+    if not isinstance(expiry, bool):
+        raise FormatError("payload", None, f"expected expiry true or false, got {expiry!r}")
     kind: KeyKind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
     try:
         sets = stored_sets(others.get("sets", {}), kind)
     except FormatError as error:
         raise FormatError("payload", None, str(error)) from error
-    return replace(columns, weights=weights, on_conflict=on_conflict, sets=sets)
+    return replace(
+        columns, weights=weights, times=times, on_conflict=on_conflict, sets=sets, expiry=expiry
+    )

@@ -19,7 +19,7 @@ from gpu import METHODS, TARGETS, InvalidValue, PersonalizedQuery
 from service.errors import UnknownSet, UnknownVertex
 from service.formats.seeds import SeedColumns
 from service.formats.values import key_column
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexKeys
 
 Members = Mapping[str, NDArray[np.int64]]
 """The ids of each set's vertices by its name, ascending. Never changed, only replaced."""
@@ -43,7 +43,7 @@ class Vertices(NamedTuple):
     """
 
     graph: str
-    keys: KeyTable
+    keys: VertexKeys
     limit: int
     sets: Members
 

@@ -9,7 +9,8 @@ ones.
 
 A batch between two slices perturbs the running solves, which continue. A steady stream of batches
 could keep one from ever ending: a solve that a batch restarted, or that has followed MAX_BATCHES,
-is completed at once while the batches wait.
+is completed at once while the batches wait. A request begins again if a batch removed a seed: what
+that means is decided where keys become ids.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from gpu import (
     QueryBatch,
     Registration,
     ResolvedQuery,
-    UnknownVertex,
 )
+from gpu import UnknownVertex as UnknownId
 from service.queries.model import Members, QueryByIds, Vertices
 from service.queries.requests import PendingQuery, QueryAnswer, QueryResponse, no_places
 from service.queries.view import View
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexKeys
 
 SLICE_SECONDS = 0.005
 
@@ -143,13 +144,14 @@ class QueryScheduler:
         graph: str,
         queue: QueryQueue,
         engine: Engine,
-        keys: KeyTable,
+        keys: Callable[[], VertexKeys],
         newest: Callable[[], tuple[int, int]],
         keep: Keep,
         closing: Callable[[], bool],
         sets: Callable[[], Members],
     ) -> None:
-        """newest  the version and the revision of an answer
+        """keys     of the vertices now
+        newest   the version and the revision of an answer
         keep     stores a watched query once it is solved
         closing  whether the graph is being closed, so that no solve is completed any more
         sets     the named sets of vertices
@@ -271,7 +273,7 @@ class QueryScheduler:
             )
 
     def _vertices(self) -> Vertices:
-        return Vertices(self._graph, self._keys, self._engine.id_limit, self._sets())
+        return Vertices(self._graph, self._keys(), self._engine.id_limit, self._sets())
 
     def _step(self) -> None:
         solve = self._running[0]
@@ -287,9 +289,13 @@ class QueryScheduler:
                     break
         except DeviceLost:
             raise
-        except UnknownVertex:
-            self._ask_again(solve)
-            return
+        except UnknownId as error:
+            if isinstance(solve, _FirstSolve):
+                self._running.remove(solve)
+                self._engine.close(job)
+                self._queue.watches.appendleft(solve.watch)
+                return
+            solve.fail(error)
         except Exception as error:
             solve.fail(error)
         if solve.is_over():
@@ -304,32 +310,24 @@ class QueryScheduler:
             if solve.job.done:
                 solve.watch.succeed(self._keep(solve.watch, solve.found, solve.job))
             return
-        for member in solve.members:
+        for member in list(solve.members):
             if member.request.answer.done():
                 continue
-            answers = solve.job.take(member.places)
+            try:
+                answers = solve.job.take(member.places)
+            except UnknownId:
+                solve.members.remove(member)
+                self._queue.requests.appendleft(member.request)
+                continue
             if answers is None:
                 continue
             self._succeed(member, answers)
 
-    def _ask_again(self, solve: _Solve | _FirstSolve) -> None:
-        """Puts what is not answered back into the queue, after a batch removed a seed: its keys are
-        looked up again.
-        """
-        if isinstance(solve, _FirstSolve):
-            self._queue.watches.appendleft(solve.watch)
-        else:
-            waiting = [member for member in solve.members if not member.request.answer.done()]
-            self._queue.requests.extendleft(member.request for member in reversed(waiting))
-        self._running.remove(solve)
-        self._engine.close(solve.job)
-
     def _succeed(self, member: _Member, solved: list[Personalized]) -> None:
         version, revision = self._newest()
-        left = iter(solved)
+        left, keys = iter(solved), self._keys()
         answers = []
         for query, has_ranks, ignored in member.found:
             places = next(left) if has_ranks else no_places(query)
-            vertices = self._keys.keys(places.vertices)
-            answers.append(QueryAnswer(places, vertices, ignored))
+            answers.append(QueryAnswer(places, keys.keys(places.vertices), ignored))
         member.request.succeed(QueryResponse(version, revision, answers))

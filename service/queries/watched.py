@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from gpu import Engine, Personalized, Registration
-from gpu import UnknownVertex as RemovedSeed
+from gpu import UnknownVertex as UnknownId
 from service.errors import UnknownSet, UnknownVertex, UnknownWatched
 from service.queries.model import Members, QueryByIds, Vertices, WatchedQuery
 from service.queries.requests import no_places
-from service.vertex_keys import ARROW_TYPES, KeyTable
+from service.vertex_keys import ARROW_TYPES, VertexKeys
 
 NO_VERTICES = np.empty(0, np.int64)
 
@@ -50,11 +50,11 @@ class WatchedQueries:
         self,
         graph: str,
         engine: Engine,
-        keys: KeyTable,
+        keys: Callable[[], VertexKeys],
         sets: Callable[[], Members],
         queries: Mapping[str, WatchedQuery],
     ) -> None:
-        """Solves every query."""
+        """Solves every query. keys, sets: of the vertices now."""
         self._graph = graph
         self._engine = engine
         self._keys = keys
@@ -116,7 +116,7 @@ class WatchedQueries:
         self.results = self._collect()
 
     def _vertices(self) -> Vertices:
-        return Vertices(self._graph, self._keys, self._engine.id_limit, self._sets())
+        return Vertices(self._graph, self._keys(), self._engine.id_limit, self._sets())
 
     def _solve(self, name: str) -> None:
         """Looks the keys of a query up, and solves it."""
@@ -143,7 +143,7 @@ class WatchedQueries:
             among = query.among_ids(vertices)
         except (UnknownVertex, UnknownSet):
             among = NO_VERTICES
-        ignored = pa.array(found.ignored, ARROW_TYPES[self._keys.kind])
+        ignored = pa.array(found.ignored, ARROW_TYPES[vertices.keys.kind])
         if (vertices.ids_of(ignored) >= 0).any() or (among is not None and len(among) == 0):
             self._solve(name)
         elif among is not None and before is not None and not np.array_equal(among, before):
@@ -162,7 +162,7 @@ class WatchedQueries:
             return WatchedResult(query, [], no_places(found.query), ignored=found.ignored)
         try:
             answer = self._engine.watched(name)
-        except RemovedSeed:
+        except UnknownId:
             self._solve(name)
             return self._result(name)
         except MemoryError as error:
@@ -170,5 +170,5 @@ class WatchedQueries:
         if before and before.answer and before.answer.vertices is answer.vertices:
             vertices = before.vertices
         else:
-            vertices = self._keys.keys(answer.vertices).to_pylist()
+            vertices = self._keys().keys(answer.vertices).to_pylist()
         return WatchedResult(query, vertices, answer, ignored=found.ignored)

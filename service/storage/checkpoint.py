@@ -36,9 +36,11 @@ from service.storage.files import DIRECTORY_MODE, storage_errors, sync_directory
 log = logging.getLogger("liverank.checkpoint")
 
 DIRECTORY = "checkpoints"
-FORMAT = 2
-_FORMATS = (1, FORMAT)
-"""Those that can be read. Format 1 had no weights."""
+FORMAT = 3
+_FORMATS = (1, 2, FORMAT)
+"""Those that can be read. Format 2 had no free ids and no times, format 1 also no weights and no
+sets.
+"""
 RETAINED = 2
 
 _MANIFEST = "manifest.json"

@@ -68,10 +68,8 @@ def _fault_of_log(path: Path, checkpoint: Checkpoint | None) -> str | None:
     try:
         with read_only(path) as connection:
             (current,) = connection.execute("PRAGMA user_version").fetchone()
-            if (
-                current not in layout.SAME_TABLES
-            ):  # the journal is upgraded, or refused, when it is opened
-                return None
+            if current not in layout.SAME_TABLES:
+                return None  # the journal is upgraded, or refused, when it is opened
             version = layout.read_state(connection, path).version
     except (sqlite3.Error, StorageFailed) as error:
         _raise_unless_damaged(path, error)

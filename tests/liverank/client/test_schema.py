@@ -67,6 +67,7 @@ ARGUMENTS: dict[str, Any] = {
     "limit": 10,
     "last_event_id": "e-1",
     "among": "s",
+    "remove": ["w"],
     "sets": {"s": SetChange(["a"], ["b"])},
     "source": None,
     "format": "parquet",
@@ -86,12 +87,17 @@ SHORTHANDS = {
     "append": "send",
     "insert": "send",
     "delete": "send",
+    "remove": "send",
     "personalized_table": "personalized_many",
 }
 """Other ways to send a batch, or queries."""
 
 OF_TABLES = {"k", "method", "target_error", "target", "unknown", "damping", "among"}
-WITHOUT = {"delete": {"on_conflict"}, "personalized_many": OF_TABLES}
+WITHOUT = {
+    "delete": {"on_conflict"},
+    "remove": {"on_conflict"},
+    "personalized_many": OF_TABLES,
+}
 """Parameters that mean nothing to one of the ways to send a batch, or queries."""
 
 IN_ARROW = {"personalized_table"}

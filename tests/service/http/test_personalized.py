@@ -185,7 +185,7 @@ def test_a_query_has_its_time_and_no_more(server: Server, path: str) -> None:
     task.result(30)
     # both have ended, and nothing remains
     wait_for(lambda: not writer_of(pipeline)._scheduler)
-    assert engine_of(pipeline)._running == []
+    assert engine_of(pipeline)._queries.running == []
 
 
 def _keyed(key: str) -> KeyedQuery:

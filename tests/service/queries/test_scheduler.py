@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pytest
-from numpy.typing import NDArray
 
 from gpu import EdgeBatch, Engine, Options, Registration
 from service.errors import NotAnsweredInTime, UnknownVertex
@@ -19,7 +18,7 @@ from service.queries.model import KeyedQuery, QueryByIds, WatchedQuery
 from service.queries.requests import QueryRequest
 from service.queries.scheduler import MAX_BATCHES, QueryQueue, QueryScheduler, WatchRequest
 from service.queries.view import View
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexTable
 
 VERTICES = 300
 TURN = 0.0
@@ -37,14 +36,14 @@ class Graph:
     closing: bool = False
 
     def __post_init__(self) -> None:
-        keys = KeyTable("integer")
+        keys = self.keys = VertexTable("integer")
         keys.assign(pa.array(range(VERTICES), pa.int64()))
         self.generator = np.random.default_rng(1)
         self.scheduler = QueryScheduler(
             "test",
             self.queue,
             self.engine,
-            keys,
+            lambda: keys.state,
             lambda: (self.version, 0),
             self._keep,
             lambda: self.closing,
@@ -117,7 +116,7 @@ def test_a_block_under_a_stream_of_batches_is_answered_at_its_second_turn() -> N
         answer = answered.answers[vertex].places
         assert answer.error_bound <= 1e-6
         assert _error(graph, vertex, answer) <= answer.error_bound + 1e-11
-    assert graph.engine._running == []
+    assert graph.engine._queries.running == []
 
 
 def test_one_query_under_a_stream_of_batches_follows_so_many_and_no_more() -> None:
@@ -137,11 +136,11 @@ def test_who_is_answered_does_not_wait_for_others_of_the_job() -> None:
     graph.queue.put(slow)
     while not quick.answer.done():
         graph.scheduler.advance(TURN)
-        assert len(graph.engine._running) == 1
+        assert len(graph.engine._queries.running) == 1
     assert not slow.answer.done()
     # answered queries do not make the others start over with a batch
     graph.batch()
-    assert [job.restarts for job in graph.engine._running] == [0]
+    assert [job.restarts for job in graph.engine._queries.running] == [0]
     while not slow.answer.done():
         graph.scheduler.advance(TURN)
     (answer,) = (one.places for one in slow.answer.result().answers)
@@ -158,7 +157,7 @@ def test_what_is_made_at_once_has_its_time_and_no_more() -> None:
     graph.scheduler.advance(TURN)
     with pytest.raises(NotAnsweredInTime):
         request.answer.result(0)
-    assert graph.engine._running == []
+    assert graph.engine._queries.running == []
     assert not graph.scheduler
 
 
@@ -182,7 +181,7 @@ def test_a_watched_query_is_solved_in_turns_and_follows_batches_between_them() -
     answer = graph.engine.watched("mine")
     assert answer.error_bound <= 1e-6
     assert _error(graph, 5, answer) <= answer.error_bound + 1e-11
-    assert graph.engine._running == []
+    assert graph.engine._queries.running == []
 
 
 def test_an_abandoned_watch_request_is_cancelled() -> None:
@@ -191,13 +190,13 @@ def test_an_abandoned_watch_request_is_cancelled() -> None:
     for watch in (gone, late):
         graph.queue.put(watch)
         graph.scheduler.advance(TURN)
-        assert len(graph.engine._running) == 1
+        assert len(graph.engine._queries.running) == 1
         if watch is gone:
             assert watch.answer.cancel()
         else:
             watch.timeout = 0.0
         graph.scheduler.advance(TURN)
-        assert graph.engine._running == []
+        assert graph.engine._queries.running == []
         with pytest.raises(KeyError):
             graph.engine.watched(watch.name)
     with pytest.raises(NotAnsweredInTime):
@@ -225,15 +224,6 @@ def test_many_watched_queries_and_others_do_not_keep_each_other_waiting() -> Non
     assert len(others) > 3
 
 
-class WithoutSeven(KeyTable):
-    """Keys that equal their ids, of which 7 was removed."""
-
-    def lookup(self, keys: pa.Array) -> NDArray[np.int64]:
-        ids = super().lookup(keys)
-        ids[ids == 7] = -1
-        return ids
-
-
 def test_a_request_that_loses_a_seed_is_looked_up_again() -> None:
     graph = Graph()
     seeds = SeedColumns.of({"7": 1.0, "8": 2.0})
@@ -246,10 +236,9 @@ def test_a_request_that_loses_a_seed_is_looked_up_again() -> None:
         graph.queue.put(request)
     graph.queue.put(watch)
     graph.scheduler.advance(TURN)
-    assert graph.engine._running
+    assert graph.engine._queries.running
     graph.engine.apply(EdgeBatch.of(remove=[7]))
-    graph.scheduler._keys = WithoutSeven("integer")
-    graph.scheduler._keys.assign(pa.array(range(VERTICES), pa.int64()))
+    graph.keys.remove(np.array([7]))
     while graph.scheduler:
         graph.scheduler.advance(TURN)
     with pytest.raises(UnknownVertex, match="has no vertex 7") as caught:
@@ -260,4 +249,4 @@ def test_a_request_that_loses_a_seed_is_looked_up_again() -> None:
     for answer in requests[1].answer.result(0).answers:
         assert answer.ignored == [7]
         assert _error(graph, 8, answer.places) <= answer.places.error_bound + 1e-11
-    assert graph.engine._running == []
+    assert graph.engine._queries.running == []
