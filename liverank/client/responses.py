@@ -361,9 +361,7 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PersonalizedAnswer(_Places, msgspec.Struct, frozen=True):
-    """settled: number of first places that are proven correct; ignored: unknown seeds that were
-    left out.
-    """
+    """settled: first places that are proven correct; ignored: unknown seeds that were left out."""
 
     ranks: list[RankedVertex]
     error_bound: float
