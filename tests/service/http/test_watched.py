@@ -219,6 +219,22 @@ def test_watched_queries_follow_what_their_keys_name(server: Server) -> None:
     server.http.put(f"{path}/sets/some", json={"vertices": ["v8", "v2"]}).raise_for_status()
     answers = send(insert=[["v8", "v2", 1]])
     assert {one["vertex"] for one in answers["plain"]["ranks"]} == {"v2", "v8"}
+    # removed vertices: a seed that may be unknown, members of a set and of a list of keys
+    answers = send(remove=["late", "v8", "v3"])
+    assert (answers["all"]["ignored"], answers["none"]["ignored"]) == (["late"], ["late", "later"])
+    assert answers["none"]["ranks"] == []
+    assert {one["vertex"] for one in answers["plain"]["ranks"]} == {"v2"}
+    # their keys are those of new vertices, which the set does not have
+    answers = send(remove=["v1"], insert=[["late", "v4", 2], ["v3", "v4", 3], ["v8", "v1", 4]])
+    assert (answers["all"]["ignored"], answers["none"]["ignored"]) == ([], ["later"])
+    assert {one["vertex"] for one in answers["keys"]["ranks"]} == {"v3", "v4", "late"}
+    send(insert=[["later", "v8", 2]])
+    # a seed that may not
+    server.http.post(f"{path}/batches", json={"remove": ["v2"]}).raise_for_status()
+    document = problem(server.http.get(f"{path}/watched/plain"), 404)
+    assert (document["type"], document["value"]) == ("urn:liverank:problem:unknown-vertex", "v2")
+    server.http.put(f"{path}/sets/some", json={"vertices": ["v9"]}).raise_for_status()
+    send(insert=[["v2", "v9", 5]])
 
 
 def test_all_of_a_watched_query_survives_a_restart(tmp_path: Path) -> None:
