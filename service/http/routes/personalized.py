@@ -10,9 +10,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from gpu import METHODS, TARGETS, Personalized
 from service.http.body import parse_body, read_body
+from service.http.conditional import entity_tag, not_modified, tagged_response
 from service.http.dependencies import K, OpenGraph, PublishedView, Timeout, Vertex, result_of
 from service.http.openapi import body_of, problems
-from service.http.responses import encoded_response, json_response
+from service.http.responses import encoded_response
 from service.http.route import Route
 from service.http.routes.ranks import ranked_vertices
 from service.http.schemas import PersonalizedAnswer, PersonalizedAnswers, PersonalizedRequest
@@ -25,6 +26,7 @@ from service.queries.model import (
     QueryResponse,
     VertexQueryRequest,
 )
+from service.queries.view import state_of
 from service.vertex_keys import key_from_text
 
 router = APIRouter(tags=["personalized"], route_class=Route)
@@ -39,7 +41,7 @@ async def personalized(
     request: Request,
     graph: OpenGraph,
     vertex: Vertex,
-    _view: PublishedView,
+    view: PublishedView,
     k: K = 10,
     method: Annotated[
         str, Query(description="one of " + ", ".join(METHODS), json_schema_extra=ONE_OF_METHODS)
@@ -54,6 +56,11 @@ async def personalized(
     timeout: Timeout = 10.0,
 ) -> Response:
     """The vertices of highest rank when every walk restarts at this one, best first."""
+    # the answer is known without solving, unless a newer version may have another one
+    if view.version == graph.pipeline.committed and request.headers.get("if-none-match") != "*":
+        known = not_modified(request, entity_tag(request, graph, view.state))
+        if known is not None:
+            return known
     key = key_from_text(vertex, graph.options.keys)
     query = KeyedQuery(
         seeds={vertex: 1.0}, k=k, method=method, target_error=target_error, target=target
@@ -62,7 +69,9 @@ async def personalized(
     graph.pipeline.submit_query(pending)
     found = await result_of(pending.answer, graph, request)
     head = {"vertex": key, "version": found.version, "revision": found.revision}
-    return json_response({**head, **answer_body(found.vertices[0], found.answers[0])})
+    content = {**head, **answer_body(found.vertices[0], found.answers[0])}
+    tag = entity_tag(request, graph, state_of(found.version, found.revision))
+    return tagged_response(request, tag, content)
 
 
 @router.post(
