@@ -24,7 +24,7 @@ from gpu.graph.estimate import batch_purpose
 from gpu.graph.reading import EdgeReader
 from gpu.graph.staging import StagingBuffer
 from gpu.graph.vertex_ids import NO_IDS
-from gpu.graph.warm_up import warm_up
+from gpu.graph.warm_up import sample_batches, warm_up
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.frontier import TouchedVertices
@@ -35,7 +35,7 @@ from gpu.pagerank.strategies import STRATEGIES, Solve, forms_of, strategy_named
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.queries import Queries
 from gpu.personalized.query import QueryContext
-from gpu.personalized.resolve import METHODS, ResolvedQuery
+from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.watched import Registration
 from gpu.personalized.workspace import WorkspacePool
 from gpu.snapshot import Capture, Snapshot, ranks_of, restore, staging_buffer
@@ -373,28 +373,28 @@ class Engine:
         return self._graph.memory() | ranks
 
     def warm_up(self) -> None:
-        """Compiles every kernel, so that no request waits for one."""
-        # small and large graphs run different kernels; these have edges v → 2v and v → 2v+1, so
-        # that every vertex is near every other
-        for vertices in (4, 1 << 15):
+        """Compiles what batches, `auto`, reads of ranks and restarts need."""
+        for first, second in sample_batches():
             engine = Engine(self.options, self._backend)
-            sources = np.repeat(np.arange(vertices, dtype=np.int64), 2)
-            engine.apply(EdgeBatch(sources, np.arange(2 * vertices) % vertices))
-            engine.update("auto")
-            engine.apply(EdgeBatch(sources, np.full_like(sources, 1)))
-            engine.update("dynamic-frontier")
-            for index, strategy in enumerate(STRATEGIES):
-                edges = [(0, 0), (0, 1)]
-                engine.apply(EdgeBatch.of(edges) if index % 2 else EdgeBatch.of(delete=edges))
-                for form in forms_of(strategy_named(strategy), self.options):
-                    engine.update(strategy, form)
+            for batch in (first, second):
+                engine.apply(batch)
+                engine.update("auto")
             engine.publish().warm_up()
             snapshot = engine.capture(engine.staging_buffer()).snapshot()
             Engine(self.options, self._backend).restore(snapshot)
-            for method in METHODS:
-                engine.personalized(np.array([0]), k=1, method=method)
-            # takes more sweeps than the first, which visits the seeds alone
-            query = PersonalizedQuery(np.array([2]), k=1, method="pull")
-            engine.personalized_many([query] * self._backend.multivector.min_columns)
-            warm_up_acceleration(engine._iterate)
         warm_up(self._backend, self.options.dangling, self.options.weighted)
+
+    def warm_up_others(self) -> None:
+        """Compiles everything else."""
+        for first, second in sample_batches():
+            engine = Engine(self.options, self._backend)
+            for batch, strategy in ((first, "auto"), (second, "dynamic-frontier")):
+                engine.apply(batch)
+                engine.update(strategy)
+            edges = [(0, 0), (0, 1)]
+            for index, strategy in enumerate(STRATEGIES):
+                engine.apply(EdgeBatch.of(edges) if index % 2 else EdgeBatch.of(delete=edges))
+                for form in forms_of(strategy_named(strategy), self.options):
+                    engine.update(strategy, form)
+            engine._queries.warm_up()
+            warm_up_acceleration(engine._iterate)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from time import perf_counter
 from typing import Any, get_args
 
 import numpy as np
@@ -115,6 +116,7 @@ class Catalog:
         self.changes = ThreadPoolExecutor(1, "liverank-catalog")
         self._warm: set[Options] = set()
         self._not_ready: str | None = "starting"
+        self._closing = False
 
     @property
     def not_ready(self) -> str | None:
@@ -123,6 +125,7 @@ class Catalog:
 
     def open(self) -> None:
         """Compiles the kernels and recovers every graph; afterwards the graph ``default`` exists.
+        What no batch needs, such as personalized queries, is compiled last, while graphs are used.
 
         A graph that is stopped by its own data is logged, and the others are served.
 
@@ -131,6 +134,8 @@ class Catalog:
 
         Raises the error that prevented it; `not_ready` names it too.
         """
+        began = perf_counter()
+        seconds = {"mapping": 0.0, "kernels": 0.0, "recovery": 0.0}
         with self._changing:
             step = "reading the data directory"
             try:
@@ -151,10 +156,15 @@ class Catalog:
                         cold.append(graph.name)
                 if not cold and DEFAULT_GRAPH in self._graphs:
                     self._not_ready = None
+                seconds["mapping"] = perf_counter() - began
                 step = "compiling kernels"
                 self._report(step)
-                warm_up_keys()
-                self._warm_up(GraphOptions())
+                # those of keys are compiled by Numba on one core, those of a GPU by others
+                with ThreadPoolExecutor(1, "liverank-keys") as beside:
+                    keys = beside.submit(warm_up_keys)
+                    self._warm_up(GraphOptions())
+                    keys.result()
+                seconds["kernels"] = perf_counter() - began - seconds["mapping"]
                 for graph in sorted(self._graphs.values(), key=lambda each: each.name not in cold):
                     step = f"recovering graph {graph.name!r}"
                     self._report(step)
@@ -172,6 +182,9 @@ class Catalog:
                 self._not_ready = f"{step} failed: {error}"
                 raise
             self._not_ready = None
+            seconds["recovery"] = perf_counter() - began - sum(seconds.values())
+            log.info("ready", extra={"seconds": {k: round(v, 3) for k, v in seconds.items()}})
+        self._warm_up_others(list(self._warm))
 
     def _report(self, step: str) -> None:
         if self._not_ready is not None:
@@ -182,6 +195,7 @@ class Catalog:
 
         Does not wait for a recovery in progress: the next start repeats it.
         """
+        self._closing = True
         self.changes.shutdown(wait=False, cancel_futures=True)
         if not self._changing.acquire(timeout=CLOSE_SECONDS):
             log.warning("stopped while %s", self._not_ready)
@@ -234,7 +248,10 @@ class Catalog:
                 if len(self._graphs) + len(self._stopped) >= self._settings.max_graphs:
                     raise TooManyGraphs(self._settings.max_graphs)
                 log.info("creating graph %r", name)
-                return self._create(name, options), True
+                before = set(self._warm)
+                created = self._create(name, options)
+                self._warm_up_others(list(self._warm - before))
+                return created, True
         for field, value in given.items():
             present = getattr(graph.options, field)
             if value != present:
@@ -269,11 +286,23 @@ class Catalog:
         return graph
 
     def _warm_up(self, options: GraphOptions) -> None:
-        """Compiles the kernels of graphs with these options, once there is one."""
+        """Compiles what batches of graphs with these options need, once there is one."""
         kernels = Options(storage=options.storage, weighted=options.weighted)
         if kernels not in self._warm:
-            warm_up(self._settings.backend, kernels)
+            Engine(kernels, self._settings.backend).warm_up()
             self._warm.add(kernels)
+
+    def _warm_up_others(self, kinds: list[Options]) -> None:
+        """Compiles what graphs of these kinds need for everything but batches. Failing is not
+        serious: a request compiles what it needs, or fails with a better message.
+        """
+        for kernels in kinds:
+            if self._closing:
+                return
+            try:
+                Engine(kernels, self._settings.backend).warm_up_others()
+            except Exception:
+                log.exception("kernels were not compiled in advance")
 
     def _recover(self, graph: Graph) -> None:
         self._warm_up(graph.options)
@@ -299,15 +328,13 @@ class Catalog:
         return Graph(directory.name, options, pipeline)
 
 
-def warm_up(backend: BackendName, *kernels: Options) -> None:
-    """Compiles the kernels of graphs with these options; by default all kernels."""
-    everything = (
-        Options(storage=storage, weighted=weighted)
-        for storage in get_args(Storage)
-        for weighted in (False, True)
-    )
-    for options in kernels or everything:
-        Engine(options, backend).warm_up()
+def warm_up(backend: BackendName) -> None:
+    """Compiles all kernels, of every kind of graph."""
+    for storage in get_args(Storage):
+        for weighted in (False, True):
+            engine = Engine(Options(storage=storage, weighted=weighted), backend)
+            engine.warm_up()
+            engine.warm_up_others()
 
 
 def warm_up_reading(kind: KeyKind) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from gpu.errors import InvalidValue
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.query import QueryContext
-from gpu.personalized.resolve import ResolvedQuery
+from gpu.personalized.resolve import METHODS, ResolvedQuery
 from gpu.personalized.watched import Registration, Watched
 from gpu.types import PersonalizedQuery
 
@@ -63,6 +65,17 @@ class Queries:
         for running in self.running:
             running.perturb(update)
         self.watched.perturb(update)
+
+    def warm_up(self) -> None:
+        """Compiles what queries need, on a graph that has vertices 0 and 2."""
+        alone = [[PersonalizedQuery(np.array([0]), k=1, method=method)] for method in METHODS]
+        # takes more sweeps than the others, which visit the seeds alone
+        query = PersonalizedQuery(np.array([2]), k=1, method="pull")
+        for queries in [*alone, [query] * self.context.graph.backend.multivector.min_columns]:
+            batch = self.submit(queries)
+            while not batch.done:
+                batch.step()
+            self.close(batch)
 
     @property
     def nbytes(self) -> int:

@@ -68,6 +68,7 @@ def rank_edges(
     """
     engine = Engine(replace(options, weighted=edges.weights is not None), backend)
     engine.warm_up()
+    engine.warm_up_others()
     started = time.perf_counter()
     final = final_graph(edges)
     keys = KeyTable("integer" if pa.types.is_integer(final.sources.type) else "string")

@@ -15,7 +15,9 @@ from gpu.backends.cpu import (
     spread_kernels, strengths, sweep_kernels,
 )
 
-Engine(Options(weighted={weighted}), "cpu").warm_up()
+engine = Engine(Options(weighted={weighted}), "cpu")
+engine.warm_up()
+engine.warm_up_others()
 seen = 0
 for module in (
     apply_kernels, frontier, graph, multivector, push_kernels, rebuild, resolve_kernels,
