@@ -3,43 +3,61 @@
     compute-sanitizer --tool memcheck python -m benchmarks.sanitize
 
 Also with racecheck and initcheck. The dynamic graph loads ranges of rows in either vertex order, is
-rebuilt by a batch, grows and empties a hub, moves rows and packs them into arrays without spare
-slots. Its edges, and those of generated graphs, are compared with those on ``cpu``. Ranks: every
-strategy, both policies and storages, and personalized queries of every method, alone, together and
-watched; errors are compared with their bounds. It fails if a kernel was not launched.
+rebuilt by a batch, grows and empties a hub, loses vertices, moves rows and packs them into arrays
+without spare slots; with and without weights, directions and decay. Its edges, and those of
+generated graphs, are compared with those on ``cpu``. Ranks: every strategy, both policies and
+storages, with and without weights and directions; their errors are compared with their bounds.
+Personalized queries of every method, alone, together, watched and among a few vertices. It fails if
+a kernel that gpu.backends.cuda.kernels.loader names was not launched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import product
-from typing import Any, get_args
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu import (
     METHODS,
     STRATEGIES,
-    Dangling,
     EdgeBatch,
     Engine,
     Options,
     PersonalizedQuery,
     RankReference,
-    Storage,
     verify,
 )
 from gpu.backends import backend_named
 from gpu.backends.cuda import kernels_of
+from gpu.backends.cuda.kernels.loader import NAMES
 from gpu.generate import preferential_attachment, rmat, uniform
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import sweep_to_target
-from gpu.types import VertexOrder
+
+STREAMED = (
+    Options(vertex_order="given"),
+    Options(vertex_order="degree", directed=False),
+    Options(vertex_order="degree", dangling="self-loop", weighted=True),
+    Options(vertex_order="given", half_life=1.0, directed=False),
+)
+"""Kinds of graphs that a stream changes."""
+
+RANKED = (
+    Options(directed=False),
+    Options(dangling="self-loop", storage="float32"),
+    Options(dangling="self-loop", weighted=True, directed=False),
+    Options(storage="float32", half_life=9.0),
+)
+"""Kinds of graphs that are ranked: each policy with each storage, and each of both with and
+without weights.
+"""
 
 SCALE = 13
 """Of the ranked graph: log2 of the number of vertices, to which 3 times as many without edges are
@@ -48,6 +66,8 @@ added.
 
 TOGETHER = 9
 """Queries submitted together."""
+
+NO_EDGES = np.empty((2, 0), np.int64)
 
 LOADED_AT_ONCE, REBUILT_BY = 1000, 4000
 """Edges of a range, and operations above which a batch rebuilds the graph: a small graph has all
@@ -72,34 +92,66 @@ def small_limits() -> ExitStack:
     return stack
 
 
-def stream(backend: Backend, order: VertexOrder) -> list[list[int]]:
-    """The edges after each of the batches, sorted."""
+def batch_of(
+    options: Options,
+    time: int,
+    insert: NDArray[np.int64],
+    delete: NDArray[np.int64] = NO_EDGES,
+    **others: Any,
+) -> EdgeBatch:
+    """A batch with the columns that such a graph takes.
+
+    time            in half-lives
+    insert, delete  int64[2, …], sources and targets
+    """
+    sources, targets = insert
+    weights: Any
+    times: Any
+    # sums of these are exact in any order
+    weights = (1 + (sources + targets + time) % 8) / 4 if options.weighted else None
+    times = options.half_life * (time + sources % 3) if options.half_life else None
+    columns = (sources, targets, delete[0], delete[1])
+    return EdgeBatch(*columns, weights=weights, times=times, **others)
+
+
+def stream(backend: Backend, options: Options) -> list[list[tuple[int, int, float]]]:
+    """The edges after each of the batches, sorted, with their weights."""
     generator = np.random.default_rng(5)
-    graph = DynamicGraph(backend, "uniform", order)
+    kind = (options.vertex_order, options.weighted, options.directed, options.half_life)
+    graph = DynamicGraph(backend, options.dangling, *kind)
     states = []
     with small_limits():
         edges = (800 * generator.random((2, 6000)) ** 3).astype(np.int64)
-        graph.apply(EdgeBatch(edges[0], edges[1]))
-        for size in (10, 300, 5000, 40):
+        graph.apply(batch_of(options, 0, edges))
+        for step, size in enumerate((10, 300, 5000, 40)):
             new = generator.integers(0, 900, (2, size))
             hub = np.full(size, 7)
             gone = edges[:, generator.integers(0, 6000, size)]
-            graph.apply(EdgeBatch(new[0], new[1], gone[0], gone[1]))
-            graph.apply(EdgeBatch(hub, new[1], new[0], hub))
-            graph.apply(EdgeBatch(new[0], hub, hub, new[1], 1000 + size))
+            removed = generator.integers(0, 1000, 9)
+            to_hub, from_hub = np.stack([new[0], hub]), np.stack([hub, new[1]])
+            on_conflict = "add" if options.weighted else "replace"
+            batches: tuple[tuple[Any, dict[str, Any]], ...] = (
+                ((new, gone), {}),
+                ((from_hub, to_hub), {"on_conflict": on_conflict}),
+                ((to_hub, from_hub), {"remove": removed, "vertices": 1000 + size}),
+            )
+            for place, (columns, others) in enumerate(batches):
+                # edges expire after 100 half-lives
+                graph.apply(batch_of(options, 90 * step + 20 * place, *columns, **others))
             assert graph.outgoing.partition().count == graph.in_rows().count == graph.vertices
-            sources, targets = graph.edge_list()
-            states.append(sorted((sources << 32 | targets).tolist()))
+            listed = (*graph.edge_list(), graph.edge_weights())
+            states.append(sorted(zip(*(column.tolist() for column in listed), strict=True)))
     return states
 
 
-def wide_columns(backend: Backend) -> None:
+def wide_columns(backend: Backend, weighted: bool) -> None:
     """Loads and rebuilds from 64-bit ids that are on the device already."""
-    graph = DynamicGraph(backend, "uniform")
+    graph = DynamicGraph(backend, "uniform", weighted=weighted)
     columns = backend.xp.asarray(np.random.default_rng(7).integers(0, 500, (2, 2000)))
+    weights = backend.xp.ones(2000, np.float32) if weighted else None
     with small_limits():
-        graph.apply(EdgeBatch(columns[0], columns[1]))
-    graph.apply(EdgeBatch(columns[1], columns[0]))
+        graph.apply(EdgeBatch(columns[0], columns[1], weights=weights))
+    graph.apply(EdgeBatch(columns[1], columns[0], weights=weights))
 
 
 def generated(backend: Backend) -> list[list[int]]:
@@ -113,30 +165,28 @@ def generated(backend: Backend) -> list[list[int]]:
     return [backend.device.to_host(drawn).tolist() for drawn in (numbers, *attached, *columns)]
 
 
-def rank(backend: Backend, dangling: Dangling, storage: Storage) -> None:
+def rank(backend: Backend, options: Options) -> None:
     """A stream of batches, each ranked by another strategy; then queries."""
     generator = np.random.default_rng(6)
-    engine = Engine(Options(dangling=dangling, storage=storage), backend)
+    # few sweeps, which a sanitizer slows down
+    engine = Engine(replace(options, tolerance=1e-5), backend)
     # a hub whose row is shared by many warps, and the rows of a skewed graph
-    sources, targets = rmat(SCALE, 8, seed=1)
-    spokes = np.arange(1 << SCALE)
-    hub = np.full(len(spokes), 3)
-    engine.apply(
-        EdgeBatch(
-            np.concatenate([sources, spokes]),
-            np.concatenate([targets, hub]),
-            vertices=4 << SCALE,
-        )
-    )
+    edges = np.stack(rmat(SCALE, 8, seed=1))
+    spokes = np.stack([np.arange(1 << SCALE), np.full(1 << SCALE, 3)])
+    loaded = np.concatenate([edges, spokes], axis=1)
+    # from the hub to vertices without edges
+    following = np.stack([np.full(50, 3), np.arange(50) + (1 << SCALE)])
+    engine.apply(batch_of(options, 0, loaded, vertices=4 << SCALE))
     engine.watch("one", PersonalizedQuery(np.array([5]), target_error=1e-4))
     for place, strategy in enumerate(("static", *STRATEGIES, "auto")):
         size = (3, 40, 400)[place % 3]
         new = generator.integers(0, 1 << SCALE, (2, size))
-        gone = generator.integers(0, len(sources), size)
-        engine.apply(EdgeBatch(new[0], new[1], sources[gone], targets[gone]))
+        gone = edges[:, generator.integers(0, edges.shape[1], size)]
+        engine.apply(batch_of(options, 3 * place, new, gone))
         check(engine, engine.update(strategy).error_bound)
         engine.refresh_watched()
-    if storage == "float64":
+    time = 3 * len(STRATEGIES) + 6
+    if options.storage == "float64":
         # which the schedule does not choose on a graph that converges so fast
         iterate = engine.internals.iterate
         iterate.reset()
@@ -145,41 +195,70 @@ def rank(backend: Backend, dangling: Dangling, storage: Storage) -> None:
     ranks = engine.publish()
     ranks.top(20)
     told = RankReference(ranks)
-    engine.apply(EdgeBatch(hub[:9], spokes[:9]))
+    engine.apply(batch_of(options, time, following[:, :9]))
     engine.update("auto")
     assert told.changes(engine.publish(), threshold=0.01, most=10).found
-    if storage == "float64":
+    if options.storage == "float64":
         engine.update("dynamic-frontier-prune", "published")
         engine.update("static", "published")
-        small_frontiers(backend, dangling)
+        small_frontiers(backend, options)
+    engine.apply(batch_of(options, time, new, remove=generator.integers(10, 1 << SCALE, 40)))
+    check(engine, engine.update("auto").error_bound)
+    read_edges(engine, batch_of(options, time + 3, following[:, 9:]))
+    engine.update("auto")
+    vertices = np.delete(np.arange(1 << SCALE), engine.free_ids())
     for method in METHODS:
-        engine.personalized(np.array([1, 7]), k=5, method=method, target="settled-top-k")
-    seeds = generator.integers(0, 1 << SCALE, TOGETHER)
+        engine.personalized(vertices[[1, 7]], k=5, method=method, target="settled-top-k")
+    engine.personalized(vertices[[1, 7]], k=5, damping=0.5, among=vertices[::3])
+    seeds = generator.choice(vertices, TOGETHER)
     engine.personalized_many([PersonalizedQuery(np.array([seed]), k=50) for seed in seeds])
 
 
-def small_frontiers(backend: Backend, dangling: Dangling) -> None:
-    """Frontiers as lists, which a device keeps only of float32 ranks."""
+def read_edges(engine: Engine, following: EdgeBatch) -> None:
+    """Reads the edges of a few vertices, and all edges of one moment after another batch."""
+    reader, either = engine.edge_reader, not engine.options.directed
+    sources, targets = engine.edge_list()
+    captured = reader.capture(reader.buffer())
+    leaving = np.isin(sources, [3, 5]) | (either & np.isin(targets, [3, 5]))
+    assert len(reader.out_edges(np.array([3, 5]), 1 << 20).sources) == leaving.sum()
+    arriving = (targets == 3) | (either & (sources == 3))
+    assert reader.neighbours(3, "in", 100).degree == arriving.sum()
+    engine.apply(following)
+    blocks = [block.sources << 32 | block.targets for block in captured.blocks()]
+    assert sorted(np.concatenate(blocks)) == sorted(sources << 32 | targets)
+
+
+def small_frontiers(backend: Backend, options: Options) -> None:
+    """With these costs a device keeps small frontiers of float64 ranks as lists, as it always does
+    of float32 ranks.
+    """
     lists = replace(backend, costs=replace(backend.costs, sparse_part=1))
-    engine = Engine(Options(dangling=dangling), lists)
+    engine = Engine(options, lists)
     vertices = np.arange(1 << SCALE)
-    engine.apply(EdgeBatch(vertices, vertices // 2))
+    engine.apply(batch_of(options, 0, np.stack([vertices, vertices // 2])))
     engine.update("static")
     for strategy, size in (("dynamic-frontier", len(vertices) // 2), ("dynamic-frontier-prune", 9)):
-        engine.apply(EdgeBatch(vertices[:size], vertices[-size:]))
+        engine.apply(batch_of(options, 1, np.stack([vertices[:size], vertices[-size:]])))
         check(engine, engine.update(strategy).error_bound)
 
 
 def check(engine: Engine, bound: float) -> None:
     """Asserts that the ranks are within their bound."""
-    dangling = engine.options.dangling
-    exact, uncertain = verify.pagerank(*engine.edge_list(), engine.vertices, 0.85, dangling)
-    assert np.abs(engine.publish().to_numpy() - exact).sum() <= bound + uncertain
+    vertices = np.delete(np.arange(engine.id_limit), engine.free_ids())
+    sources, targets = np.searchsorted(vertices, engine.edge_list())
+    weights = engine.edge_weights()
+    if not engine.options.directed:
+        others = sources != targets
+        both = (np.append(sources, targets[others]), np.append(targets, sources[others]))
+        (sources, targets), weights = both, np.append(weights, weights[others])
+    matrix = (len(vertices), engine.options.damping, engine.options.dangling, None, weights)
+    exact, uncertain = verify.pagerank(sources, targets, *matrix)
+    assert np.abs(engine.publish().of(vertices) - exact).sum() <= bound + uncertain
 
 
 def watch_launches(backend: Backend) -> set[str]:
     """The kernels that have not been launched; each leaves the set at its first launch."""
-    left: set[str] = set()
+    left = {f"{unit}: {expression}" for unit, names in NAMES.items() for expression in names}
 
     def noted(name: str, kernel: Callable[..., None]) -> Callable[..., None]:
         def run(*arguments: Any) -> None:
@@ -188,37 +267,34 @@ def watch_launches(backend: Backend) -> set[str]:
 
         return run
 
-    for file, kernels in kernels_of(backend).items():
+    loaded = kernels_of(backend)
+    for unit in NAMES:
+        kernels = loaded[unit]
         for expression, kernel in kernels.items():
-            left.add(f"{file}: {expression}")
-            kernels[expression] = noted(f"{file}: {expression}", kernel)
+            kernels[expression] = noted(f"{unit}: {expression}", kernel)
     return left
 
 
-def run(
-    backend: Backend, reference: Backend, cases: Iterable[tuple[Dangling, Storage]]
-) -> set[str]:
+def run(backend: Backend, reference: Backend) -> set[str]:
     """Everything on a ``cuda`` backend. Returns the kernels that were not launched.
 
     reference  the backend that edges are compared with
-    cases      policies and storages of the ranked graphs
     """
     left = watch_launches(backend)
-    expected = stream(reference, "given")
-    for order in ("given", "degree"):
-        assert stream(backend, order) == expected
-    print("the same edges on cuda and on cpu, in either order", flush=True)
-    wide_columns(backend)
+    for options in STREAMED:
+        assert stream(backend, options) == stream(reference, options), options
+    print("the same edges on cuda and on cpu, of every kind of graph", flush=True)
+    for weighted in (False, True):
+        wide_columns(backend, weighted)
     assert generated(backend) == generated(reference)
-    for dangling, storage in cases:
-        rank(backend, dangling, storage)
+    for options in RANKED:
+        rank(backend, options)
     print("all errors are within their bounds", flush=True)
     return left
 
 
 def main() -> None:
-    cases = product(get_args(Dangling), get_args(Storage))
-    left = run(backend_named("cuda"), backend_named("cpu"), cases)
+    left = run(backend_named("cuda"), backend_named("cpu"))
     assert not left, f"not launched: {sorted(left)}"
     print("all kernels were launched")
 

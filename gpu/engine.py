@@ -17,14 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
-from gpu.graph.arcs import arranged
-from gpu.graph.coalesce import can_coalesce, split_counts
+from gpu.graph.coalesce import CoalescedBatch
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.estimate import batch_purpose
 from gpu.graph.reading import EdgeReader
 from gpu.graph.staging import StagingBuffer
-from gpu.graph.vertex_ids import NO_IDS
-from gpu.graph.warm_up import sample_batches, warm_up
+from gpu.graph.warm_up import dated, sample_batches, sample_options, warm_up
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.frontier import TouchedVertices
@@ -83,7 +81,6 @@ class Engine:
         self._iterate = GlobalIterate(self._graph, self.options)
         pool = WorkspacePool(self._graph)
         self._queries = Queries(QueryContext(pool, self.options, self._iterate.deflation))
-        self._running = self._queries.running
         self._touched = TouchedVertices()
         self._timer = StageTimer(self._backend.device)
         self._record_ranked(0.0)
@@ -122,7 +119,7 @@ class Engine:
 
     def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
         """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of
-        this many insertions and deletions, a solve by ``auto`` and published ranks.
+        this many insertions and deletions, a solve by any strategy and published ranks.
 
         vertices  limit of the ids after the batch, if more than now; times: how often it must fit
         """
@@ -137,8 +134,9 @@ class Engine:
         """
         with self._device():
             self._timer.begin()
-            update = self._apply(batch)
-            return Change(**update.counts._asdict(), seconds=self._end_mutation())
+            counts = self._apply(batch).counts
+            unknown, seconds = len(batch.remove) - counts.removed, self._end_mutation()
+            return Change(**counts._asdict(), seconds=seconds, unknown=unknown)
 
     def apply_coalesced(
         self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]
@@ -148,20 +146,15 @@ class Engine:
         batch  all their columns, one after the other, on the host
         parts  numbers of insertions and deletions of each
         Returns what each did, with equal parts of the seconds. None, and nothing is done, if they
-        must be applied one by one: if an edge is named twice, vertices are removed or added, or the
-        joined batch would rebuild the graph. All or nothing, as `apply`.
+        must be applied one by one: if an edge is named twice, vertices are removed or added,
+        weights decay, or the joined batch would rebuild the graph. All or nothing, as `apply`.
         """
         with self._device():
             self._timer.begin()
-            if not self.options.directed:
-                batch = arranged(batch)
-            if self._graph.is_rebuilt_by(batch.operations) or not can_coalesce(batch):
+            coalesced = CoalescedBatch.of(self._graph, batch, parts)
+            if coalesced is None:
                 return None
-            limit, returned = self.id_limit, self._graph.ids.returning(self._backend, batch, NO_IDS)
-            update = self._apply(batch)
-            assert update.changes is not None
-            split = (batch, update.changes, parts, limit, returned)
-            counts = split_counts(self._graph.permutation, *split)
+            counts = coalesced.counts(self._apply(coalesced.batch))
             seconds = self._end_mutation() / len(parts)
             return [Change(**of_part._asdict(), seconds=seconds) for of_part in counts]
 
@@ -222,7 +215,7 @@ class Engine:
             error_bound=self._error_bound,
             converged=solved.converged,
             form=form,
-            trace=solver.trace(),
+            trace=solver.trace(solved),
             **{f"{stage}_seconds": time for stage, time in seconds.items()},
         )
 
@@ -374,27 +367,29 @@ class Engine:
 
     def warm_up(self) -> None:
         """Compiles what batches, `auto`, reads of ranks and restarts need."""
-        for first, second in sample_batches():
-            engine = Engine(self.options, self._backend)
-            for batch in (first, second):
+        options = sample_options(self.options)
+        for batches in sample_batches(options):
+            engine = Engine(options, self._backend)
+            for batch in batches:
                 engine.apply(batch)
                 engine.update("auto")
             engine.publish().warm_up()
             snapshot = engine.capture(engine.staging_buffer()).snapshot()
-            Engine(self.options, self._backend).restore(snapshot)
+            Engine(options, self._backend).restore(snapshot)
         warm_up(self._backend, self.options.dangling, self.options.weighted)
 
     def warm_up_others(self) -> None:
         """Compiles everything else."""
-        for first, second in sample_batches():
-            engine = Engine(self.options, self._backend)
-            for batch, strategy in ((first, "auto"), (second, "dynamic-frontier")):
+        options, edges = sample_options(self.options), [(0, 0), (0, 1)]
+        for batches in sample_batches(options):
+            engine = Engine(options, self._backend)
+            for batch, strategy in zip(batches, ("auto", "dynamic-frontier"), strict=True):
                 engine.apply(batch)
                 engine.update(strategy)
-            edges = [(0, 0), (0, 1)]
             for index, strategy in enumerate(STRATEGIES):
-                engine.apply(EdgeBatch.of(edges) if index % 2 else EdgeBatch.of(delete=edges))
-                for form in forms_of(strategy_named(strategy), self.options):
+                batch = EdgeBatch.of([*edges, (1, 2)]) if index % 2 else EdgeBatch.of(delete=edges)
+                engine.apply(dated(options, batch, 20.0 * index))
+                for form in forms_of(strategy_named(strategy), options):
                     engine.update(strategy, form)
             engine._queries.warm_up()
             warm_up_acceleration(engine._iterate)

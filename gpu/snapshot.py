@@ -92,10 +92,7 @@ class Capture:
         self._packed = graph.outgoing.packed
         self._ids = graph.permutation.ids  # which never change
         self._free = graph.ids.free()
-        self._decay = {}
-        if graph.decay is not None:
-            for name in ("exponents", "newest"):
-                self._decay[name] = getattr(graph.decay, name)[: graph.vertices].copy()
+        self._decay = graph.decay.copies(graph.vertices) if graph.decay else {}
         self._arrays = buffer.copies(_captured_arrays(graph, iterate))
         self._numbers = {
             "edges": graph.edges,

@@ -10,11 +10,12 @@ from typing import Literal
 class TraceStep:
     """One step of a solve; None where a member does not apply.
 
-    kind            ``iteration`` over affected vertices, ``sweep`` over all, or ``push``: rounds of
+    kind            ``iteration`` over affected vertices, ``sweep`` over all (also one that only
+                    computes the residual, when rounding limits the bound), or ``push``: rounds of
                     work-lists, traced together
     rounds          1, or the rounds of a push
     vertices        recomputed; of a push, those that the solve pushes for the first time
-    edges           edges read
+    edges           edges read; an undirected one in each direction
     joined, pruned  vertices that became affected after it, and that it pruned
     largest_change  the largest relative change of a rank (published form)
     threshold       θ at the end of a push
@@ -51,8 +52,7 @@ class Trace:
     steps: tuple[TraceStep, ...]
 
     @classmethod
-    def of(cls, affected: int, steps: list[TraceStep]) -> Trace:
-        rounds = {"push": 0, "other": 0}
-        for step in steps:
-            rounds["push" if step.kind == "push" else "other"] += step.rounds
-        return cls(affected, rounds["push"], rounds["other"], tuple(steps[:TRACED_STEPS]))
+    def of(cls, affected: int, iterations: int, steps: list[TraceStep]) -> Trace:
+        """steps: all that were pushes, and at least the first TRACED_STEPS of the others."""
+        pushes = sum(step.rounds for step in steps if step.kind == "push")
+        return cls(affected, pushes, iterations - pushes, tuple(steps[:TRACED_STEPS]))

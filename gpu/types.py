@@ -24,7 +24,6 @@ VertexOrder = Literal["auto", "degree", "given"]
 OnConflict = Literal["replace", "add"]
 Form = Literal["accelerated", "published"]
 
-Ids = NDArray[np.int32]
 Ranking = NDArray[np.float64]
 
 VERTEX_LIMIT = 2**31 - 1
@@ -307,11 +306,11 @@ class Change:
 
     `inserted + already_present + reweighted` is the number of insertions sent, `deleted +
     not_found` that of deletions; a repeat inside the batch counts as already present (not found).
-    `reweighted`: edges that were present, were not deleted, and have another weight now. `removed`:
-    vertices that were removed, and `removed_edges`, what went with them; such an edge is not found
-    by a deletion. `expired`: edges that left because of their age, and insertions that were too old
-    (these count as already present). A vertex that was removed and comes back counts as new.
-    `seconds`: time to change the graph, its residual and its personalized queries.
+    `reweighted`: edges that were present, were not deleted, and have another weight now. `removed +
+    unknown` is the number of ids to remove, `removed_edges` what went with the vertices; no
+    deletion finds such an edge. `expired`: edges that left because of their age, and insertions
+    that were too old (these count as already present). A vertex that was removed and comes back
+    counts as new. `seconds`: time to change the graph, its residual and its personalized queries.
     """
 
     inserted: int
@@ -324,6 +323,7 @@ class Change:
     removed: int = 0
     removed_edges: int = 0
     expired: int = 0
+    unknown: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,18 +41,20 @@ NO_NAMES = Columns()
 
 @dataclass(frozen=True, slots=True)
 class EdgeColumns:
-    """Edges by their ends, all in one direction.
+    """Edges by their ends, each once.
 
     sources, targets  the keys: both Arrow columns of strings or int64, both NumPy arrays of
                       integers, or both lists
     vertices          all vertices in their order, if the data has more than its edges
     weights           numbers, in a column of the same kind; None for an unweighted graph
+    directed          whether an edge leads from its source to its target only
     """
 
     sources: Any
     targets: Any
     vertices: Sequence[Any] | None = None
     weights: Any = None
+    directed: bool = True
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -88,18 +90,15 @@ def read_edges(data: Any, columns: Columns = NO_NAMES, directed: bool | None = N
     """The edges of `data`.
 
     columns   of a frame; `weight` also of a matrix or a graph
-    directed  False: each edge counts in both directions; None: as a graph says itself, and True for
-              everything else
+    directed  None: as a graph says itself, and True for everything else
 
     Raises InvalidInput for data without edges, for keys or weights of another type, and for an
     undirected graph as a directed one; MissingPackage if a frame needs PyArrow.
     """
-    edges, is_directed = _columns(data, columns)
-    if directed and not is_directed:
+    edges = _columns(data, columns)
+    if directed and not edges.directed:
         raise InvalidInput("directed", "expected False or None, since the graph is undirected")
-    if is_directed if directed is None else directed:
-        return edges
-    return _in_both_directions(edges)
+    return edges if directed is None else replace(edges, directed=directed)
 
 
 def as_list(column: Any) -> list[Any]:
@@ -111,16 +110,15 @@ def as_list(column: Any) -> list[Any]:
     return list(column)
 
 
-def _columns(data: Any, columns: Columns) -> tuple[EdgeColumns, bool]:
-    """The edges, and whether they are directed."""
+def _columns(data: Any, columns: Columns) -> EdgeColumns:
     if hasattr(data, "tocoo"):
-        return _from_sparse(data, columns.weight), True
+        return _from_sparse(data, columns.weight)
     if hasattr(data, "get_edgelist"):
         return _from_igraph(data, columns.weight)
     if all(hasattr(data, name) for name in ("nodes", "edges", "is_directed")):
-        return _from_networkx(data, columns.weight), data.is_directed()
+        return _from_networkx(data, columns.weight)
     if isinstance(data, Mapping) or _is_frame(data):
-        return _from_frame(data, columns), True
+        return _from_frame(data, columns)
     if columns.weight is not None and data is not None and not _is_empty(data):
         message = "expected None, since pairs have no columns: give (source, target, weight)"
         raise InvalidInput("weight", message)
@@ -128,10 +126,10 @@ def _columns(data: Any, columns: Columns) -> tuple[EdgeColumns, bool]:
         if data.ndim != 2 or data.shape[1] != 2 or data.dtype.kind not in "iu":
             got = f"{data.dtype}{list(data.shape)}"
             raise InvalidInput("edges", f"expected integers of shape [edges, 2], got {got}")
-        return EdgeColumns(data[:, 0].astype("int64"), data[:, 1].astype("int64")), True
+        return EdgeColumns(data[:, 0].astype("int64"), data[:, 1].astype("int64"))
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise InvalidInput("edges", f"{EXPECTED}, got {type(data).__name__}")
-    return _from_rows(data), True
+    return _from_rows(data)
 
 
 def _is_empty(data: Any) -> bool:
@@ -149,7 +147,7 @@ def _from_rows(rows: Iterable[Any]) -> EdgeColumns:
         if size == 3 and (isinstance(row[2], str | bytes) or row[2] is None):
             raise InvalidInput("edges", f"edge {index}: expected a number as weight, got {row!r}")
     sources, targets, *weights = ([row[item] for row in found] for item in range(size))
-    return EdgeColumns(sources, targets, None, *weights)
+    return EdgeColumns(sources, targets, weights=weights[0] if weights else None)
 
 
 def _from_sparse(matrix: Any, weight: str | None) -> EdgeColumns:
@@ -172,10 +170,10 @@ def _from_networkx(graph: Any, weight: str | None) -> EdgeColumns:
     else:
         edges = _from_rows(list(graph.edges(data=weight, default=1)))
         edges = _summed(edges) if graph.is_multigraph() else edges
-    return replace(edges, vertices=list(graph.nodes()))
+    return replace(edges, vertices=list(graph.nodes()), directed=graph.is_directed())
 
 
-def _from_igraph(graph: Any, weight: str | None) -> tuple[EdgeColumns, bool]:
+def _from_igraph(graph: Any, weight: str | None) -> EdgeColumns:
     edges = _from_rows(graph.get_edgelist())
     if weight is not None:
         if weight not in graph.es.attributes():
@@ -189,7 +187,7 @@ def _from_igraph(graph: Any, weight: str | None) -> tuple[EdgeColumns, bool]:
         names = graph.vs["name"]
         sources, targets = ([names[end] for end in ends] for ends in (edges.sources, edges.targets))
         edges = replace(edges, sources=sources, targets=targets)
-    return replace(edges, vertices=names), graph.is_directed()
+    return replace(edges, vertices=names, directed=graph.is_directed())
 
 
 def _summed(edges: EdgeColumns) -> EdgeColumns:
@@ -282,55 +280,3 @@ def key_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         return column.cast(pa.int64() if pa.types.is_integer(kind) else pa.string())
     except pa.ArrowInvalid as error:
         raise InvalidInput(name, f"the keys do not fit: {error}") from error
-
-
-def _in_both_directions(edges: EdgeColumns) -> EdgeColumns:
-    """Each edge, and its reverse unless it is a self-loop."""
-    if edges.weights is not None:
-        return _weighted_in_both_directions(edges)
-    sources, targets = edges.sources, edges.targets
-    if edges.is_arrow:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        different = pc.not_equal(sources, targets)
-        return EdgeColumns(
-            pa.chunked_array([*sources.chunks, *targets.filter(different).chunks], sources.type),
-            pa.chunked_array([*targets.chunks, *sources.filter(different).chunks], targets.type),
-        )
-    if isinstance(sources, list):
-        reverse = [pair for pair in edges.rows() if pair[0] != pair[1]]
-        sources = sources + [target for _, target in reverse]
-        targets = targets + [source for source, _ in reverse]
-        return replace(edges, sources=sources, targets=targets)
-    import numpy as np
-
-    different = sources != targets
-    return replace(
-        edges,
-        sources=np.concatenate([sources, targets[different]]),
-        targets=np.concatenate([targets, sources[different]]),
-    )
-
-
-def _weighted_in_both_directions(edges: EdgeColumns) -> EdgeColumns:
-    """Each edge with its reverse right after it, so that the last of several weights of an edge is
-    the last of its reverse too.
-    """
-    rows = [
-        each
-        for source, target, weight in edges.rows()
-        for each in ((source, target, weight), (target, source, weight))[: 1 + (source != target)]
-    ]
-    both = replace(_from_rows(rows), vertices=edges.vertices)
-    if isinstance(edges.sources, list):
-        return both
-    import numpy as np
-
-    if not edges.is_arrow:
-        ends = [np.array(column, np.int64) for column in (both.sources, both.targets)]
-        return EdgeColumns(ends[0], ends[1], edges.vertices, np.array(both.weights, np.float64))
-    import pyarrow as pa
-
-    arrow = [pa.chunked_array([ends], edges.sources.type) for ends in (both.sources, both.targets)]
-    return EdgeColumns(arrow[0], arrow[1], None, pa.chunked_array([both.weights], pa.float64()))

@@ -30,7 +30,7 @@ class Ranking(Tabular):
     error_bound  proven upper bound on the L1 distance to the exact ranks
     converged    whether the error bound met target_error
     iterations   sweeps over all vertices plus rounds over a work list
-    edges        number of distinct edges; for an undirected graph in both directions
+    edges        number of distinct edges; an undirected one counts once
     duplicates   number of edges that repeat another and count once; the last weight counts
     backend      `cpu` or `cuda`
     """
@@ -101,8 +101,8 @@ def pagerank(
     weight           the column, the attribute of edges of a graph, or `data` for the entries of a
                      matrix: an edge is followed in proportion to its weight, as in NetworkX. None:
                      unweighted, unless the edges are (source, target, weight)
-    directed         False: each edge counts in both directions; None: as a graph says itself, and
-                     True for everything else
+    directed         False: {a,b} is the same edge as {b,a}, and is followed either way; None: as a
+                     graph says itself, and True for everything else
     personalization  where walks start and restart: the weight of each vertex, as a mapping or a
                      frame of two columns; None: everywhere
     damping          probability of following an edge instead of restarting; above 0, below 1
@@ -125,6 +125,7 @@ def pagerank(
         target_error=target_error,
         max_iterations=max_iterations,
         weighted=weights is not None,
+        directed=columns.directed,
     )
     vertices, sources, targets = indexed(columns)
     engine = Engine(options, backend)

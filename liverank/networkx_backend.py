@@ -34,10 +34,17 @@ WEIGHT_ROUNDING = 2.0**-24
 """The relative error of a weight, which the engine has in single precision."""
 
 
+KEPT_ENGINES = 2
+"""Engines of a graph: calls with two weights or two values of `alpha` may alternate. Each of them
+has all edges.
+"""
+
+
 class Edges(NamedTuple):
     """The edges for one attribute.
 
-    keys     int64, sorted: source · 2³² + target of each edge; undirected edges in both directions
+    keys     int64, sorted: source · 2³² + target of each edge; of an undirected one, the source is
+             the lower id
     weights  float64, above 0; None if they are equal
     """
 
@@ -97,22 +104,26 @@ class Graph:
         max_iterations: int,
         seeds: Mapping[Any, float] | None,
     ) -> Ranking:
-        """The ranks with these options, whose engine is kept for the next call."""
+        """The ranks with these options. The engines of the last KEPT_ENGINES options are kept."""
         from gpu import Engine, Options
 
         key = weight, damping, target_error, max_iterations
-        if key not in self._engines:
+        engine = self._engines.pop(key, None)
+        if engine is None:
+            if len(self._engines) == KEPT_ENGINES:
+                del self._engines[next(iter(self._engines))]  # the least recently used
             edges = self.edges[weight]
             options = Options(
                 damping=damping,
                 target_error=target_error,
                 max_iterations=max_iterations,
                 weighted=edges.weights is not None,
+                directed=self._directed,
             )
             engine = Engine(options)
             engine.apply(self._batch(edges, slice(None), edges.keys[:0]))
-            self._engines = {key: engine}
-        return rank(self._engines[key], self.nodes, seeds)
+        self._engines[key] = engine
+        return rank(engine, self.nodes, seeds)
 
     def _difference(self, before: Edges, now: Edges) -> EdgeBatch:
         import numpy as np
@@ -202,7 +213,7 @@ def convert_from_nx(graph: Any, *, edge_attrs: Mapping[str, Any] | None = None, 
     if isinstance(graph, Graph):
         return graph
     with needs("networkx"):
-        pass  # noqa: F401: checked here for a clear message
+        import gpu  # noqa: F401
     previous = _converted.get(graph)
     kept = previous is not None and all(node in graph for node in previous.nodes)
     nodes = dict.fromkeys(previous.nodes) if previous is not None and kept else {}
@@ -233,8 +244,7 @@ def convert_to_nx(result: Any, **_: Any) -> Any:
     keys = result.edges[None].keys
     sources, targets = (keys >> 32).tolist(), (keys & 0xFFFF_FFFF).tolist()
     for source, target in zip(sources, targets, strict=True):
-        if result.is_directed() or source <= target:
-            graph.add_edge(result.nodes[source], result.nodes[target])
+        graph.add_edge(result.nodes[source], result.nodes[target])
     return graph
 
 
@@ -272,14 +282,9 @@ def _edges_of(
     weights: dict[str | None, Weights] = {None: np.ones(len(found))}
     if attribute:
         weights[attribute] = np.fromiter((edge[2] for edge in found), np.float64, len(found))
-    keys = one << 32 | two
     if not graph.is_directed():
-        different = one != two
-        keys = np.concatenate([keys, (two << 32 | one)[different]])
-        weights = {
-            name: np.concatenate([given, given[different]]) for name, given in weights.items()
-        }
-    keys, places = np.unique(keys, return_inverse=True)
+        one, two = np.minimum(one, two), np.maximum(one, two)
+    keys, places = np.unique(one << 32 | two, return_inverse=True)
     return {
         name: _summed(keys, np.bincount(places, given, len(keys)).astype(np.float64))
         for name, given in weights.items()

@@ -42,7 +42,7 @@
     │   ├── FileDamaged          a file was read, and its content is wrong
     │   ├── GraphStopped         one graph cannot be opened; the others are served
     │   └── StorageFull          the disk is full
-    ├── NotPublishedInTime       a version was not published within the timeout
+    ├── NotPublishedInTime       a version was not published, or applied, within the timeout
     ├── NotAnsweredInTime        a personalized query was not solved within the timeout
     └── WaitEnded                the client closed its side of the connection while it waited
 
@@ -300,7 +300,9 @@ class IdempotencyConflict(ServiceError):
     def __init__(self, key: str, version: int | None) -> None:
         self.field, self.value = "Idempotency-Key", key
         first = "a batch in flight" if version is None else f"batch {version}"
-        super().__init__(f"idempotency key {key!r} belongs to {first}, which has another body")
+        super().__init__(
+            f"idempotency key {key!r} belongs to {first}, which differs in its body or on_conflict"
+        )
 
 
 class BatchRejected(ServiceError):
@@ -367,10 +369,10 @@ class StorageFull(StorageFailed):
 
 
 class NotPublishedInTime(ServiceError):
-    def __init__(self, version: int, published: int, timeout: float) -> None:
+    def __init__(self, version: int, newest: int, timeout: float, state: str = "published") -> None:
         self.field, self.value = "min_version", version
         super().__init__(
-            f"version {version} was not published within {timeout:g} s; the newest is {published}"
+            f"version {version} was not {state} within {timeout:g} s; the newest is {newest}"
         )
 
 

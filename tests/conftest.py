@@ -1,7 +1,6 @@
 """Backends for the suite.
 
-``pytest``                 runs what it can anywhere: ``cpu``, and ``emulated``, which is the
-``cuda``
+``pytest``                 runs what it can anywhere: ``cpu``, and ``emulated``, the ``cuda``
                            backend with NumPy arrays and its kernels compiled for the CPU
                            (``shuffled``: its threads and blocks in a random order)
 ``pytest --backend cuda``  runs the same on a CUDA device

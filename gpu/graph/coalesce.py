@@ -13,15 +13,105 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.graph.permutation import VertexPermutation
-from gpu.operations.device import Array
-from gpu.operations.update import EdgeChanges, UpdateCounts
+from gpu.graph.arcs import arranged
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.update import GraphUpdate, UpdateCounts
 from gpu.types import EdgeBatch
 
 _SHIFT = np.int64(32)
 
 
-def can_coalesce(batch: EdgeBatch) -> bool:
+class CoalescedBatch:
+    """Several small batches as one. All that needs memory of the device is done before the batch is
+    applied, so that `counts` cannot fail once it stands.
+
+    batch  the joined batch, as the graph takes it
+    """
+
+    def __init__(
+        self, graph: DynamicGraph, batch: EdgeBatch, parts: Sequence[tuple[int, int]]
+    ) -> None:
+        """parts: numbers of insertions and deletions of each part, in order."""
+        self.batch = batch
+        self._parts = parts
+        self._limit = graph.ids.limit
+        self._to_host = graph.backend.device.to_host
+        self._inserted, self._deleted = (
+            _packed(*(_positions(graph, column) for column in columns))
+            for columns in (
+                (batch.insert_sources, batch.insert_targets),
+                (batch.delete_sources, batch.delete_targets),
+            )
+        )
+
+    @classmethod
+    def of(
+        cls, graph: DynamicGraph, batch: EdgeBatch, parts: Sequence[tuple[int, int]]
+    ) -> CoalescedBatch | None:
+        """The joined batch; None if its parts must be applied one by one, for which less memory is
+        enough.
+        """
+        # which edges expire depends on the order of the parts
+        if graph.decay or graph.is_rebuilt_by(batch.operations):
+            return None
+        try:
+            if not graph.directed:
+                batch = arranged(batch)
+            return cls(graph, batch, parts) if _names_edges_once(batch) else None
+        except MemoryError:
+            return None
+
+    def counts(self, update: GraphUpdate) -> list[UpdateCounts]:
+        """What each part did, from what the joined batch did."""
+        changes = update.changes
+        assert changes is not None
+        added, removed = (
+            _packed(*map(self._to_host, columns))
+            for columns in (
+                (changes.added_sources, changes.added_targets),
+                (changes.removed_sources, changes.removed_targets),
+            )
+        )
+        inserts, deletes = ([part[at] for part in self._parts] for at in range(2))
+        inserted = _hits(self._inserted, added, inserts)
+        reweighted = [0] * len(inserts)
+        if changes.added_weights is not None:
+            # no edge is named twice, so one that was inserted and is gone too has another weight
+            reweighted = _hits(self._inserted, removed, inserts)
+        deleted = _hits(self._deleted, removed, deletes)
+        known = self._known_after(update.returned, inserts)
+        return [
+            UpdateCounts(
+                added - changed,
+                insertions - added,
+                removed,
+                deletions - removed,
+                after - before,
+                changed,
+            )
+            for (insertions, deletions), added, changed, removed, (before, after) in zip(
+                self._parts, inserted, reweighted, deleted, pairwise(known), strict=True
+            )
+        ]
+
+    def _known_after(self, returned: NDArray[np.int64], insertions: list[int]) -> list[int]:
+        """How many vertices there are more, before the first part and after each.
+
+        returned  free ids that the batch names, ascending
+        """
+        sources, targets = self.batch.insert_sources, self.batch.insert_targets
+        highest = np.maximum(sources, targets)
+        grown = np.maximum.accumulate(np.concatenate([[self._limit], highest + 1]))
+        if len(returned):
+            named, first = np.unique(np.stack([sources, targets], axis=1), return_index=True)
+            grown[1:] += np.cumsum(
+                np.bincount(first[np.isin(named, returned)] // 2, minlength=len(highest))
+            )
+        known: list[int] = grown[np.cumsum([0, *insertions])].tolist()
+        return known
+
+
+def _names_edges_once(batch: EdgeBatch) -> bool:
     """Whether the joined batch, on the host, names each edge once, and no vertex by itself."""
     if len(batch.remove) or len(batch.add):
         return False
@@ -34,77 +124,15 @@ def can_coalesce(batch: EdgeBatch) -> bool:
     return len(np.unique(named)) == len(named)
 
 
-def split_counts(
-    permutation: VertexPermutation,
-    batch: EdgeBatch,
-    changes: EdgeChanges,
-    parts: Sequence[tuple[int, int]],
-    limit: int,
-    returned: NDArray[np.int64],
-) -> list[UpdateCounts]:
-    """What each part of a joined batch did.
-
-    parts     numbers of insertions and deletions of each part, in order
-    limit     of the ids before the batch
-    returned  free ids that the batch names, ascending
-    """
-    inserted = _changed(
-        permutation,
-        (batch.insert_sources, batch.insert_targets),
-        (changes.added_sources, changes.added_targets),
-        [insertions for insertions, _ in parts],
-    )
-    reweighted = [0] * len(parts)
-    if changes.added_weights is not None:
-        # no edge is named twice, so one that was inserted and is gone too has another weight
-        reweighted = _changed(
-            permutation,
-            (batch.insert_sources, batch.insert_targets),
-            (changes.removed_sources, changes.removed_targets),
-            [insertions for insertions, _ in parts],
-        )
-    deleted = _changed(
-        permutation,
-        (batch.delete_sources, batch.delete_targets),
-        (changes.removed_sources, changes.removed_targets),
-        [deletions for _, deletions in parts],
-    )
-    # how many vertices there are more, before each insertion and after the last
-    highest = np.maximum(batch.insert_sources, batch.insert_targets)
-    grown = np.maximum.accumulate(np.concatenate([[limit], highest + 1]))
-    if len(returned):
-        named, first = np.unique(
-            np.stack([batch.insert_sources, batch.insert_targets], axis=1), return_index=True
-        )
-        grown[1:] += np.cumsum(
-            np.bincount(first[np.isin(named, returned)] // 2, minlength=len(highest))
-        )
-    ends = np.cumsum([0, *(insertions for insertions, _ in parts)])
-    known = grown[ends].tolist()
-    return [
-        UpdateCounts(
-            added - changed,
-            insertions - added,
-            removed,
-            deletions - removed,
-            after - before,
-            changed,
-        )
-        for (insertions, deletions), added, changed, removed, (before, after) in zip(
-            parts, inserted, reweighted, deleted, pairwise(known), strict=True
-        )
-    ]
+def _positions(graph: DynamicGraph, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The positions of ids on the host; -1 for a negative one, which no vertex has."""
+    positions = graph.backend.device.to_host(graph.permutation.positions_of(np.maximum(ids, 0)))
+    return np.where(ids < 0, -1, positions)
 
 
-def _changed(
-    permutation: VertexPermutation,
-    named: tuple[NDArray[np.int64], NDArray[np.int64]],
-    changed: tuple[Array, Array],
-    sizes: list[int],
-) -> list[int]:
+def _hits(named: NDArray[np.int64], changed: NDArray[np.int64], sizes: list[int]) -> list[int]:
     """How many of the edges that each part names are among those that changed."""
-    hits = np.isin(_packed(*named), _packed(*map(permutation.ids_of, changed)))
-    before = np.concatenate([[0], np.cumsum(hits)])
+    before = np.concatenate([[0], np.cumsum(np.isin(named, changed))])
     ends = np.concatenate([[0], np.cumsum(sizes)])
     return [int(before[last] - before[first]) for first, last in pairwise(ends.tolist())]
 

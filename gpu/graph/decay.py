@@ -17,10 +17,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.errors import InvalidValue
 from gpu.graph.arcs import Arcs, Columns
 from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.permutation import VertexPermutation
-from gpu.graph.removal import rows_of
+from gpu.graph.rows import row_blocks, rows_of
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
@@ -32,8 +33,11 @@ LEAST = 2.0**-_SPAN
 HIGHEST, _LOWEST = 16, 8
 """Rows whose newest weight is at least 2^_LOWEST are scaled when one is at least 2^HIGHEST."""
 
-_CHUNK = 1 << 24
-"""Slots scaled at once."""
+_MOST_HALF_LIVES = 2.0**40
+"""Times are at most as many half-lives from 0: then they are exact to 2^-12 half-lives."""
+
+_CHUNK = 1 << 22
+"""Entries in which expired ones are looked for at once, and at least a row."""
 
 
 class DecayingGraph(Protocol):
@@ -65,20 +69,37 @@ class _Rows(NamedTuple):
     exponents: NDArray[np.int64]
 
 
-class Decay:
-    """The exponents of the rows of one graph, by id, on the host.
+class _Pending(NamedTuple):
+    """What is to be recorded once the batch of the last `apply` was applied.
 
-    exponents  int64[limit]
-    newest     int64[limit], the exponent of the largest weight that was inserted into the row since
-               it was empty
+    ids, exponents, newest    int64[r], of the rows that insertions name
+    scaled, scaled_exponents  int64[…], rows that are to be scaled, and their exponents then
+    factors                   float32[n] on the device, what rows are multiplied by; None if none is
+    """
+
+    ids: NDArray[np.int64]
+    exponents: NDArray[np.int64]
+    newest: NDArray[np.int64]
+    scaled: NDArray[np.int64]
+    scaled_exponents: NDArray[np.int64]
+    factors: Array | None
+
+
+class Decay:
+    """The exponents of the rows of one graph, by id, on the host. Ids at the end that have had no
+    edges may be missing.
+
+    exponents  int64[…]
+    newest     int64[…], the exponent of the largest weight that was inserted into the row since it
+               was empty
     """
 
     def __init__(self, half_life: float) -> None:
         self.half_life = half_life
         self.exponents = np.zeros(0, np.int64)
         self.newest = np.zeros(0, np.int64)
-        self._pending = (NO_IDS,) * 5
-        self._to_scale = (NO_IDS, NO_IDS)
+        self._pending: _Pending | None = None
+        self._factors: Array | None = None
 
     def _reserve(self, limit: int) -> None:
         """Covers ids below the limit."""
@@ -88,39 +109,47 @@ class Decay:
             self.exponents = np.append(self.exponents, added)
             self.newest = np.append(self.newest, added)
 
+    def copies(self, limit: int) -> dict[str, NDArray[np.int64]]:
+        """``exponents`` and ``newest``, int64[limit] each, for gpu.snapshot.Snapshot."""
+        self._reserve(limit)
+        return {"exponents": self.exponents[:limit].copy(), "newest": self.newest[:limit].copy()}
+
     def restore(self, exponents: NDArray[np.int64], newest: NDArray[np.int64]) -> None:
         """Takes the arrays of a gpu.snapshot.Snapshot."""
         self.exponents, self.newest = exponents.copy(), newest.copy()
 
     def apply(
-        self, graph: DecayingGraph, arcs: Arcs, removed: NDArray[np.int64]
+        self, graph: DecayingGraph, arcs: Arcs, removed: NDArray[np.int64], vertices: int
     ) -> tuple[Arcs, int, int]:
         """The arcs with the weights to be stored, without insertions that are too old, and with the
-        deletions of edges that have expired. Also how many edges and insertions these are.
+        deletions of edges that have expired. Also how many edges and insertions these are. Takes
+        all memory that `commit` and `scale` need. Raises InvalidValue for a time too far from 0.
 
-        removed  int64[…], the vertices that the batch removes; ascending
+        removed   int64[…], the vertices that the batch removes; ascending
+        vertices  of the graph after the batch
         """
         assert arcs.weights is not None
         assert arcs.times is not None
+        age = self._half_lives(arcs.times)
         host = graph.backend.device.to_host
         sources, weights = (
             each if isinstance(each, np.ndarray) else host(each)
             for each in (arcs.insert[0], arcs.weights)
         )
-        self._reserve(int(sources.max()) + 1)
-        age = arcs.times / self.half_life
+        self._reserve(vertices)
         levels = np.log2(weights.astype(np.float64)) + age
-        rows = self._rows(graph, sources, levels)
+        rows = self._rows(graph, sources, levels, removed)
         kept, both = _kept(arcs, levels >= rows.newest[rows.place] - _SPAN, host)
         if not kept.all():
             # what does not come makes no row younger
-            rows = self._rows(graph, sources[both], levels[both])
+            rows = self._rows(graph, sources[both], levels[both], removed)
         spans = rows.newest - rows.exponents
         shifts = np.zeros(len(spans), np.int64)
         judged, limits = rows.ids[rows.outlived], np.full(int(rows.outlived.sum()), 2 * _SPAN)
         scaled = scaled_by = NO_IDS
+        factors = None
         if (spans >= HIGHEST).any():
-            limit = min(len(self.newest), len(graph.loop))
+            limit = len(graph.loop)
             all_spans = self.newest[:limit] - self.exponents[:limit]
             known = rows.ids < limit
             all_spans[rows.ids[known]] = spans[known]
@@ -128,8 +157,16 @@ class Decay:
             scaled_by = all_spans[scaled]
             shifts = np.where(spans >= _LOWEST, spans, 0)
             judged, limits = np.append(judged, scaled), np.append(limits, scaled_by)
+            factors = _factors(graph, scaled, scaled_by, vertices)
         gone, expired = _expired(graph, judged, limits, removed)
-        self._pending = (rows.ids, rows.exponents + shifts, rows.newest, scaled, scaled_by)
+        self._pending = _Pending(
+            rows.ids,
+            rows.exponents + shifts,
+            rows.newest,
+            scaled,
+            self.exponents[scaled] + scaled_by,
+            factors,
+        )
         stored = weights[both] * np.exp2(age[both] - rows.exponents[rows.place])
         decayed = replace(
             arcs,
@@ -139,13 +176,27 @@ class Decay:
         )
         return decayed, expired, int((~kept).sum())
 
+    def _half_lives(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
+        with np.errstate(over="ignore"):
+            age = times / self.half_life
+        wrong = np.flatnonzero(np.abs(age) > _MOST_HALF_LIVES)
+        if len(wrong):
+            place = int(wrong[0])
+            requirement = "within 2⁴⁰ half-lives of 0"
+            raise InvalidValue(f"times[{place}]", times[place].item(), requirement)
+        return age
+
     def _rows(
-        self, graph: DecayingGraph, sources: NDArray[np.int64], levels: NDArray[np.float64]
+        self,
+        graph: DecayingGraph,
+        sources: NDArray[np.int64],
+        levels: NDArray[np.float64],
+        removed: NDArray[np.int64],
     ) -> _Rows:
         ids, place = np.unique(sources, return_inverse=True)
         highest = np.full(len(ids), np.iinfo(np.int64).min)
         np.maximum.at(highest, place, np.floor(levels).astype(np.int64))
-        empty = self._are_empty(graph, ids)
+        empty = self._are_empty(graph, ids) | np.isin(ids, removed)
         outlived = ~empty & (highest - self.newest[ids] > _SPAN)
         fresh = empty | outlived
         return _Rows(
@@ -158,20 +209,20 @@ class Decay:
 
     def commit(self) -> None:
         """The batch of the last `apply` was applied."""
-        rows, exponents, newest, scaled, shifts = self._pending
-        self.exponents[scaled] += shifts
-        self.exponents[rows], self.newest[rows] = exponents, newest
-        self._to_scale = (scaled, shifts)
-        self._pending = (NO_IDS,) * 5
+        assert self._pending is not None
+        ids, exponents, newest, scaled, scaled_exponents, self._factors = self._pending
+        self.exponents[scaled] = scaled_exponents
+        self.exponents[ids], self.newest[ids] = exponents, newest
+        self._pending = None
 
     def scale(self, graph: DecayingGraph) -> None:
         """Divides the rows of the last batch that need it; to be called once its changes have been
-        taken into account, which are in the old scale.
+        taken into account, which are in the old scale. Allocates nothing.
         """
-        ids, shifts = self._to_scale
-        if len(ids):
-            _scale(graph, ids, shifts)
-            self._to_scale = (NO_IDS, NO_IDS)
+        if self._factors is not None:
+            directions = (graph.outgoing.csr, graph.incoming.csr)
+            graph.backend.rebuild.scale_rows(*directions, self._factors, graph.loop, graph.degree)
+            self._factors = None
 
     def _are_empty(self, graph: DecayingGraph, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each row has no arc yet."""
@@ -192,27 +243,15 @@ def _kept(arcs: Arcs, lasts: NDArray[np.bool_], host: Any) -> tuple[Any, Any]:
     return kept, np.append(kept, kept[others])
 
 
-def _scale(graph: DecayingGraph, ids: NDArray[np.int64], shifts: NDArray[np.int64]) -> None:
-    """Divides the weights of rows by powers of two, in both directions."""
-    xp, device = graph.backend.xp, graph.backend.device
-    positions = graph.permutation.positions_of(ids).astype(np.int32)
-    factors = xp.ones(len(graph.loop), np.float32)
-    factors[positions] = device.to_device(np.exp2(-shifts.astype(np.float64)).astype(np.float32))
-    starts, lengths, *_ = graph.outgoing.csr
-    weights: Array = graph.outgoing.csr.weights
-    length = lengths[positions].astype(np.int64)
-    ends = xp.cumsum(length)
-    slots = xp.arange(int(ends[-1]))
-    row = xp.searchsorted(ends, slots, "right")
-    slots += (starts[positions] + length - ends)[row]
-    weights[slots] *= factors[positions][row]
-    neighbours, weights = graph.incoming.csr.column_indices, graph.incoming.csr.weights
-    for begin in range(0, len(weights), _CHUNK):
-        chunk = slice(begin, begin + _CHUNK)
-        # slots outside rows may hold anything
-        weights[chunk] *= factors[xp.clip(neighbours[chunk], 0, len(factors) - 1)]
-    graph.loop[positions] *= factors[positions]
-    graph.backend.rebuild.sum_weights(graph.outgoing.csr, positions, graph.loop, graph.degree)
+def _factors(
+    graph: DecayingGraph, ids: NDArray[np.int64], shifts: NDArray[np.int64], vertices: int
+) -> Array:
+    """float32[vertices] on the device: 2^-shift at the positions of these rows, 1 elsewhere."""
+    factors = graph.backend.device.allocate("factors of rows", vertices, np.float32)
+    factors.fill(1)
+    divided = np.exp2(-shifts.astype(np.float64)).astype(np.float32)
+    factors[graph.permutation.positions_of(ids)] = graph.backend.device.to_device(divided)
+    return factors
 
 
 def _expired(
@@ -226,23 +265,32 @@ def _expired(
     """
     if len(ids) == 0:
         return (NO_IDS, NO_IDS), 0
-    backend, permutation = graph.backend, graph.permutation
+    backend, permutation, outgoing = graph.backend, graph.permutation, graph.outgoing.csr
     xp = backend.xp
     positions = permutation.positions_of(ids).astype(np.int32)
     limits = backend.device.to_device(LEAST * np.exp2(shifts.astype(np.float64)))
     limit_of = xp.zeros(len(graph.loop))
     limit_of[positions] = limits
-    rows, neighbours, weights = rows_of(backend, graph.outgoing.csr, positions)
-    expired = weights < limit_of[rows]
     loop = graph.loop[positions]
-    loops = positions[(loop > 0.0) & (loop < limits)]
-    sources, targets = (
-        permutation.ids_of(xp.concatenate([column[expired], loops]))
-        for column in (rows, neighbours)
-    )
+    loops = permutation.ids_of(positions[(loop > 0.0) & (loop < limits)])
+    found = [(loops, loops)]
+    for block in row_blocks(backend.device.to_host(outgoing.row_lengths[positions]), _CHUNK):
+        rows, neighbours, weights = rows_of(backend, outgoing, positions[block])
+        expired = weights < limit_of[rows]
+        found.append((permutation.ids_of(rows[expired]), permutation.ids_of(neighbours[expired])))
+    sources, targets = (np.concatenate(columns) for columns in zip(*found, strict=True))
     stays = ~(np.isin(sources, removed) | np.isin(targets, removed))
     sources, targets = sources[stays], targets[stays]
     if graph.directed:
         return (sources, targets), len(sources)
     pairs = np.unique(np.sort(np.stack([sources, targets], axis=1), axis=1), axis=0)
     return (np.append(sources, targets), np.append(targets, sources)), len(pairs)
+
+
+def decay_bytes(arcs: int, longest: int, vertices: int) -> int:
+    """Upper bound on the memory of the device that a batch of a graph whose weights decay takes
+    beside that of other batches: factors and limits of rows, and the entries looked at at once.
+
+    arcs, longest  of the graph, and of its longest out-list
+    """
+    return 48 * vertices + 40 * min(arcs, max(_CHUNK, longest))

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory
 from gpu.graph.arcs import Arcs, require_times, weight_exceeded
-from gpu.graph.decay import Decay
+from gpu.graph.decay import Decay, decay_bytes
 from gpu.graph.edges import edges_on_device
 from gpu.graph.estimate import batch_bytes, batch_purpose
 from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.permutation import VertexPermutation
-from gpu.graph.rebuild import rebuild
+from gpu.graph.rebuild import rebuild, restore_directions
 from gpu.graph.removal import Removal
 from gpu.graph.vertex_ids import NO_IDS, VertexIds
 from gpu.graph.workspace import KeptWorkspace, allocate_changes
@@ -130,32 +130,38 @@ class DynamicGraph:
         The batch's columns are NumPy arrays or arrays of the backend. Without weights, those of a
         weighted graph are 1. `rebuilds` has both directions rebuilt however small the batch is.
         Raises OutOfMemory, before anything is touched if an estimate can tell; InvalidValue for
-        weights that the graph does not take, and for a sum of weights that exceeds float32.
+        weights and times that the graph does not take, and for a sum of weights that exceeds
+        float32.
         """
         require_times(batch, self.decay is not None)
+        vertices = max(self.vertices, batch.vertices)
+        try:
+            return self._apply(batch, vertices, rebuilds)
+        except OutOfMemory:
+            raise
+        except MemoryError as error:
+            purpose = batch_purpose(batch.operations, vertices)
+            needed = self.bytes_needed(batch.operations, vertices)
+            available = self.backend.device.memory_available()
+            raise OutOfMemory(purpose, needed, available) from error
+
+    def _apply(self, batch: EdgeBatch, vertices: int, rebuilds: bool) -> GraphUpdate:
         removal = self._removal(batch)
         arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
-        vertices = max(self.vertices, batch.vertices)
         removed, removed_edges = (removal.vertices, removal.edges) if removal else (NO_IDS, 0)
         too_old, gone = 0, removed_edges
         self.scale_rows()
         if self.decay and arcs.insertions:
-            arcs, expired, too_old = self.decay.apply(self, arcs, removed)
+            arcs, expired, too_old = self.decay.apply(self, arcs, removed, vertices)
             gone += expired
         operations = batch.operations + gone
         needed = self.bytes_needed(operations, vertices)
         self.backend.device.require(batch_purpose(operations, vertices), needed)
-        try:
-            self._reserve(vertices)
-            returned = self.ids.returning(self.backend, batch, removed)
-            rebuilds = rebuilds or self.is_rebuilt_by(operations)
-            applied = self._rebuild if rebuilds else self._update
-            edges, sources, targets, changes = applied(batch, arcs, vertices)
-        except OutOfMemory:
-            raise
-        except MemoryError as error:
-            available = self.backend.device.memory_available()
-            raise OutOfMemory(batch_purpose(operations, vertices), needed, available) from error
+        self._reserve(vertices)
+        returned = self.ids.returning(self.backend, batch, removed)
+        rebuilds = rebuilds or self.is_rebuilt_by(operations)
+        applied = self._rebuild if rebuilds else self._update
+        edges, sources, targets, changes = applied(batch, arcs, vertices)
         inserted, deleted, reweighted = edges
         self.edges += inserted - deleted
         if self.decay and arcs.insertions:
@@ -174,7 +180,7 @@ class DynamicGraph:
             removed_edges,
             gone - removed_edges + too_old,
         )
-        return GraphUpdate(counts, sources, targets, changes, removed)
+        return GraphUpdate(counts, sources, targets, changes, removed, returned)
 
     def _removal(self, batch: EdgeBatch) -> Removal | None:
         vertices = self.ids.vertices_among(batch.remove)
@@ -212,7 +218,8 @@ class DynamicGraph:
         operations  number of insertions and deletions
         vertices    of the graph after the batch
         """
-        return batch_bytes(
+        extra = decay_bytes(self.arcs, self.outgoing.longest, vertices) if self.decay else 0
+        return extra + batch_bytes(
             (self.outgoing, self.incoming),
             self.arcs,
             self._arcs_of(operations),
@@ -342,26 +349,13 @@ class DynamicGraph:
         self.permutation = VertexPermutation(backend, backend.device.to_device(ids))
         if edges or len(ids):
             self._order_to_choose = None
-        outgoing, incoming = (PackedCsr(backend, vertices, self.weighted) for _ in range(2))
-        outgoing.restore(lengths, neighbours, weights)
-        entries = backend.rebuild.entries(outgoing.csr)
-        no_loops = backend.device.allocate("vertices", vertices, loop_dtype(self.weighted))
-        no_loops.fill(0)
-        # these columns are positions already
-        identity = backend.device.allocate("vertex order", 0, np.int32)
-        transposed = Entries(entries.neighbours, entries.rows, entries.weights)
-        incoming.load(transposed, no_loops, identity)
-        self.outgoing, self.incoming = outgoing, incoming
         self._loop = backend.device.to_device(loop)
-        self._degree = backend.device.allocate("vertices", vertices, strength_dtype(self.weighted))
-        if self.weighted:
-            backend.rebuild.sum_weights(outgoing.csr, None, self._loop, self._degree)
-        else:
-            backend.xp.add(outgoing.csr.row_lengths, self._loop, out=self._degree)
+        directions = restore_directions(backend, lengths, neighbours, weights, self._loop)
+        self.outgoing, self.incoming, self._degree = directions
         self._extend(vertices)
         self.ids, self._free = VertexIds(vertices, NO_IDS if free is None else free), None
         loops = 0 if self.fixed_loops else int(backend.xp.count_nonzero(self.loop))
-        self.edges, self.arcs = edges, len(entries.rows) + loops
+        self.edges, self.arcs = edges, int(lengths.sum(dtype=np.int64)) + loops
 
     def edges_on_device(self) -> Entries:
         """See gpu.graph.edges; without the loops of the ``self-loop`` policy."""

@@ -9,6 +9,7 @@ for edges in captured.blocks(): …    any thread
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from gpu.errors import InvalidValue
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.permutation import VertexPermutation
+from gpu.graph.rows import row_blocks, rows_of
 from gpu.graph.staging import StagingBuffer
 from gpu.operations.backend import Backend
 from gpu.operations.csr import Csr
@@ -86,24 +88,15 @@ class CapturedEdges:
         """
         device = self._backend.device
         with device.reading():
-            ends = np.cumsum(device.to_host(self._csr.row_lengths), dtype=np.int64)
-        first = 0
-        while first < len(ends):
-            before = ends[first - 1] if first else 0
-            fitting = int(np.searchsorted(ends, before + BLOCK_EDGES, "right"))
-            # rows without entries may have loops
-            last = min(max(first + 1, fitting), first + BLOCK_EDGES)
-            yield self._block(first, last)
-            first = last
+            lengths = device.to_host(self._csr.row_lengths)
+        # rows without entries may have loops
+        for rows in row_blocks(lengths, BLOCK_EDGES):
+            yield self._block(rows)
 
-    def _block(self, first: int, last: int) -> EdgeBlock:
-        rows = slice(first, last)
-        starts, lengths, column_indices, weights = self._csr
-        loop = None if self._loop is None else self._loop[rows]
+    def _block(self, rows: slice) -> EdgeBlock:
         with self._backend.device.reading():
-            ids = self._permutation.ids_of(np.arange(first, last))
-            csr = Csr(starts[rows], lengths[rows], column_indices, weights)
-            edges = _listed(self._backend, self._permutation, csr, loop, ids)
+            positions = self._backend.xp.arange(rows.start, rows.stop, dtype=np.int32)
+            edges = _listed(self._backend, self._permutation, self._csr, self._loop, positions)
         return edges if self._directed else edges.only(edges.sources <= edges.targets)
 
 
@@ -112,6 +105,9 @@ class EdgeReader:
 
     def __init__(self, graph: DynamicGraph) -> None:
         self._graph = graph
+
+    def _detecting_loss(self) -> AbstractContextManager[None]:
+        return self._graph.backend.device.detecting_loss()
 
     def buffer(self) -> StagingBuffer:
         """Memory for a capture. Any thread may call this, concurrent with the owner.
@@ -125,7 +121,8 @@ class EdgeReader:
 
     def capture(self, buffer: StagingBuffer) -> CapturedEdges:
         """A copy of all edges."""
-        return CapturedEdges(self._graph, buffer.copies(_captured_arrays(self._graph)))
+        with self._detecting_loss():
+            return CapturedEdges(self._graph, buffer.copies(_captured_arrays(self._graph)))
 
     def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
         """Up to `limit` neighbours of a vertex, in no particular order.
@@ -133,6 +130,10 @@ class EdgeReader:
         vertex     its id
         direction  ``out``: targets of its edges; ``in``: sources
         """
+        with self._detecting_loss():
+            return self._neighbours(vertex, direction, limit)
+
+    def _neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
         graph = self._graph
         backend, permutation = graph.backend, graph.permutation
         rows = graph.outgoing if direction == "out" else graph.incoming
@@ -158,11 +159,13 @@ class EdgeReader:
 
         Raises InvalidValue if there may be more than `limit`.
         """
-        graph = self._graph
-        positions = graph.permutation.positions_of(vertices)
-        starts, lengths, column_indices, weights = graph.outgoing.csr
-        csr = Csr(starts[positions], lengths[positions], column_indices, weights)
-        found = len(vertices) + int(csr.row_lengths.sum(dtype=np.int64))
+        with self._detecting_loss():
+            return self._out_edges(vertices, limit)
+
+    def _out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
+        graph, outgoing = self._graph, self._graph.outgoing.csr
+        positions = graph.permutation.positions_of(vertices).astype(np.int32)
+        found = len(vertices) + int(outgoing.row_lengths[positions].sum(dtype=np.int64))
         if found > limit:
             raise InvalidValue(
                 "vertices",
@@ -170,8 +173,8 @@ class EdgeReader:
                 f"vertices with at most {limit:,} out-edges together, these have {found:,}; "
                 "export all edges instead",
             )
-        loop = None if graph.fixed_loops else graph.loop[positions]
-        edges = _listed(graph.backend, graph.permutation, csr, loop, vertices)
+        loop = None if graph.fixed_loops else graph.loop
+        edges = _listed(graph.backend, graph.permutation, outgoing, loop, positions)
         if graph.directed:
             return edges
         return edges.only((edges.sources <= edges.targets) | ~np.isin(edges.targets, vertices))
@@ -193,16 +196,17 @@ def _listed(
     permutation: VertexPermutation,
     csr: Csr,
     loop: Array | None,
-    ids: NDArray[np.int64],
+    positions: Array,
 ) -> EdgeBlock:
-    """The edges of some rows. ids: int64[rows], of their vertices; loop: by row, or None."""
-    to_host = backend.device.to_host
-    rows, neighbours, weights = backend.rebuild.entries(csr)
-    sources, targets = ids[to_host(rows)], permutation.ids_of(neighbours)
-    amounts = None if weights is None else to_host(weights)
+    """The edges of some rows, int32[k] distinct positions. loop: of all vertices, or None."""
+    xp = backend.xp
+    rows, neighbours, weights = rows_of(backend, csr, positions)
     if loop is not None:
-        of_rows = to_host(loop)
-        loops = np.flatnonzero(of_rows)
-        sources, targets = (np.concatenate([column, ids[loops]]) for column in (sources, targets))
-        amounts = None if amounts is None else np.concatenate([amounts, of_rows[loops]])
-    return EdgeBlock(sources, targets, amounts)
+        loops = positions[loop[positions] != 0]
+        rows, neighbours = (xp.concatenate([column, loops]) for column in (rows, neighbours))
+        weights = None if weights is None else xp.concatenate([weights, loop[loops]])
+    return EdgeBlock(
+        permutation.ids_of(rows),
+        permutation.ids_of(neighbours),
+        None if weights is None else backend.device.to_host(weights),
+    )

@@ -1,5 +1,5 @@
-"""Rebuilding both directions of a graph: for its first edges, and for batches that are a good part
-of it.
+"""Rebuilding both directions of a graph: for its first edges, for batches that are a good part of
+it, and from a snapshot.
 
 Looking a batch up in the rows that it names takes 230 bytes of scratch an operation and more. For a
 batch that is a good part of the graph it takes less memory to sort the remaining edges together
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.graph.arcs import Arcs
 from gpu.graph.packed_csr import PackedCsr
@@ -128,18 +129,13 @@ def rebuild(
         inserted_loops = loops - kept_loops
         if loop_before is not None:
             reweighted_loops = int(xp.count_nonzero((loop_before > 0) & (new_loop != loop_before)))
-    degree = allocate("vertices", vertices, strength_dtype(weighted))
-    if weighted:
-        backend.rebuild.sum_weights(new_outgoing.csr, None, new_loop, degree)
-    else:
-        xp.add(new_outgoing.csr.row_lengths, new_loop, out=degree)
     arcs_of_edge = 1 if directed else 2
     return Rebuilt(
         permutation,
         new_outgoing,
         new_incoming,
         new_loop,
-        degree,
+        _degrees(backend, new_outgoing, new_loop, weighted),
         loaded.edges + loops,
         EdgeCounts(
             (loaded.edges - kept) // arcs_of_edge + inserted_loops,
@@ -150,6 +146,40 @@ def rebuild(
         deleted_targets,
         loaded.exceeded - kept if loaded.exceeded >= kept else -1,
     )
+
+
+def restore_directions(
+    backend: Backend,
+    lengths: NDArray[np.int32],
+    neighbours: NDArray[np.int32],
+    weights: NDArray[np.float32] | None,
+    loop: Array,
+) -> tuple[PackedCsr, PackedCsr, Array]:
+    """The out-lists of a gpu.snapshot.Snapshot, the in-lists, and the degrees or strengths.
+
+    loop  of the graph, on the device
+    """
+    vertices, weighted = len(lengths), weights is not None
+    outgoing, incoming = (PackedCsr(backend, vertices, weighted) for _ in range(2))
+    outgoing.restore(lengths, neighbours, weights)
+    entries = backend.rebuild.entries(outgoing.csr)
+    no_loops = backend.device.allocate("vertices", vertices, loop_dtype(weighted))
+    no_loops.fill(0)
+    # these columns are positions already
+    identity = backend.device.allocate("vertex order", 0, np.int32)
+    transposed = Entries(entries.neighbours, entries.rows, entries.weights)
+    incoming.load(transposed, no_loops, identity)
+    return outgoing, incoming, _degrees(backend, outgoing, loop, weighted)
+
+
+def _degrees(backend: Backend, outgoing: PackedCsr, loop: Array, weighted: bool) -> Array:
+    """GraphView.degree, in a new array."""
+    degree = backend.device.allocate("vertices", outgoing.vertices, strength_dtype(weighted))
+    if weighted:
+        backend.rebuild.sum_weights(outgoing.csr, None, loop, degree)
+    else:
+        backend.xp.add(outgoing.csr.row_lengths, loop, out=degree)
+    return degree
 
 
 def rebuild_bytes(edges: int, operations: int, weighted: bool = False) -> int:

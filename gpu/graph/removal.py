@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.graph.permutation import VertexPermutation
+from gpu.graph.rows import rows_of
 from gpu.operations.backend import Backend
 from gpu.operations.csr import Csr
 from gpu.operations.device import Array
-from gpu.operations.rebuild import Entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,3 @@ class Removal:
             (permutation.to_ids(sources), permutation.to_ids(targets)),
             (arcs if directed else arcs // 2) + len(loops),
         )
-
-
-def rows_of(backend: Backend, csr: Csr, positions: Array) -> Entries:
-    """The entries of some rows, int32[k] distinct positions."""
-    chosen = Csr(
-        csr.row_starts[positions], csr.row_lengths[positions], csr.column_indices, csr.weights
-    )
-    entries = backend.rebuild.entries(chosen)
-    return entries._replace(rows=positions[entries.rows])

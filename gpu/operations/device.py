@@ -46,7 +46,9 @@ class DeviceOperations(ABC):
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Returns when all issued work is done."""
+        """Returns when all issued work is done: that of readers inside `reading`, else that of the
+        writer.
+        """
 
     @abstractmethod
     def event(self) -> Event:

@@ -120,5 +120,6 @@ class PublishedOperations(ABC):
         in_rows, out_rows  all lists; out_rows None if the affected set does not grow
         values             float64[n], y, updated
         contributions      float64[n], scratch
-        marks              None if every vertex is recomputed
+        marks              None if every vertex is recomputed; vertices that the last iteration
+                           made expanding stay so
         """

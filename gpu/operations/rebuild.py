@@ -136,6 +136,17 @@ class RebuildOperations(ABC):
         """
 
     @abstractmethod
+    def scale_rows(
+        self, outgoing: Csr, incoming: Csr, factors: Array, loop: Array, strength: Array
+    ) -> None:
+        """Multiplies the rows of a weighted graph, in both directions, by powers of two, and with
+        them their loops and strengths. Allocates nothing.
+
+        factors  float32[n], by row of the out-lists; no product leaves the normal numbers, so that
+                 all are exact
+        """
+
+    @abstractmethod
     def strength_depth(self, longest_row: int) -> int:
         """The most additions that a weight goes through in `sum_weights`, and one more."""
 

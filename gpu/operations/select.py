@@ -35,7 +35,7 @@ class SelectOperations(ABC):
         """The ranks that changed by more than a part of what they were:
         |values/mass - earlier| > threshold·earlier.
 
-        values   float64[n] or float32[n], y; ranks are y/mass
+        values   float64[n] or float32[n], y; ranks are y/mass. Where it is -inf is no vertex
         earlier  float64[n], ranks, not negative
         Returns how many, and int32[k] with their positions, in any order; if there are more than
         `capacity`, the positions of that many.

@@ -59,7 +59,7 @@ class Counts:
     overflowed         rows far longer than their degree bin allows
     longest            length of the longest named row after the batch
     holes              entries moved into freed slots
-    reweighted         in the same way
+    reweighted         as gpu.types.Change defines it, counted as `inserted` is
     exceeded           0, or 1 + the place among the sorted keys of an insertion whose sum of
                        weights exceeds float32
     """
@@ -217,6 +217,8 @@ class GraphUpdate:
     changes          every change; None where both directions were rebuilt, so that `sources` and
                      `removed_targets` are supersets and the single changes are not known
     removed          int64[r] on the host: ids of the vertices that were removed, ascending
+    returned         int64[…] on the host, ascending: ids that were free, or removed by this batch,
+                     and are those of new vertices now
     """
 
     counts: UpdateCounts
@@ -224,6 +226,7 @@ class GraphUpdate:
     removed_targets: Array
     changes: EdgeChanges | None
     removed: NDArray[np.int64]
+    returned: NDArray[np.int64]
 
     @property
     def rebuilt(self) -> bool:

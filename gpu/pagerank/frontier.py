@@ -143,7 +143,7 @@ def solve_affected(
             before.save(joining)
             joined = len(joining)
             count = len(result.remaining) + len(joining)
-            if _by_states(iterate, count):
+            if iterations < options.max_iterations and _by_states(iterate, count):
                 flags[recomputed.order] = 0
                 remaining = xp.concatenate([result.remaining, joining])
                 _trace(iterate, recomputed, len(result.remaining), joined)
@@ -190,7 +190,7 @@ def _solve_by_states(
         tolerance=options.tolerance * float(iterate.certificate.mass),
         frontier_tolerance=options.frontier_tolerance if strategy.expands else np.inf,
         prune_tolerance=options.prune_tolerance if strategy.prunes else -1.0,
-        max_iterations=max(1, options.max_iterations - iterations),
+        max_iterations=options.max_iterations - iterations,
         by_bins=True,
     )
     result = graph.backend.published.iterate(
@@ -204,6 +204,8 @@ def _solve_by_states(
         rule,
         iterate.trace is not None,
     )
+    # left by the last iteration; `_expand` finds it all 0
+    marks.expanding.fill(0)
     if iterate.trace is not None and result.trace is not None:
         iterate.trace += steps_of(result.trace)
     touched = graph.backend.xp.flatnonzero(marks.states).astype(np.int32)

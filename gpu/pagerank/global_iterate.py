@@ -30,10 +30,24 @@ has to be near β for each vertex with edges, with hardly any negative terms.
 _ROUNDING_PART = 0.05
 """The part of a personalized target that rounding of the global ranks may take."""
 
-_SCRATCH_BYTES = 8 + 2 * 4 + 3 * 8 + 4
-"""Bytes a vertex that a solve by ``auto`` holds at most in `scratch`: contributions of y, quantized
-contributions, and the vectors of Orthomin.
-"""
+SCRATCH_BYTES = {
+    "contributions": 8,
+    "quantized contributions": 8,
+    "following contributions": 8,
+    # of accelerated sweeps
+    "direction": 8,
+    "image of the direction": 8,
+    "image": 8,
+    "weights": 4,
+    # of strategies that follow a frontier
+    "affected": 4,
+    "states": 1,
+    "expanding": 1,
+    "saved": 1,
+    "values before": 8,
+    "new values": 8,
+}
+"""Bytes a vertex of each array of `scratch`, at most."""
 
 
 class GlobalIterate(Iterate):
@@ -333,6 +347,8 @@ class GlobalIterate(Iterate):
     def scratch(self, purpose: str, dtype: type[np.generic] | None = None) -> Array:
         """An array over the vertices, kept from solve to solve; zero when new. Of the dtype of y
         unless another is given.
+
+        purpose  one of SCRATCH_BYTES
         """
         vertices = self.graph.vertices
         array = self._scratch.get(purpose)
@@ -347,7 +363,9 @@ class GlobalIterate(Iterate):
         vertices  of the graph by then
         """
         held = sum(int(array.dtype.itemsize) for array in self._scratch.values())
-        missing = max(0, _SCRATCH_BYTES - held)
+        missing = sum(
+            each for purpose, each in SCRATCH_BYTES.items() if purpose not in self._scratch
+        )
         if vertices <= self.workspace.room:
             return missing * self.workspace.room
         room = max(vertices, self.workspace.room * 5 // 4)

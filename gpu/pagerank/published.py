@@ -85,6 +85,9 @@ class PublishedSolver:
             rule,
             self._traced,
         )
+        if marks is not None:
+            # left by the last iteration; others find the scratch array all 0
+            marks.expanding.fill(0)
         iterate.rhs_scale, self._steps = result.rhs_scale, result.trace
         touched = graph.vertices if marks is None else int((marks.states != 0).sum())
         return Solved(result.iterations, touched, result.converged)
@@ -94,8 +97,8 @@ class PublishedSolver:
         self._iterate.recompute_residual()
         return self._iterate.mean_corrected_bound(np.inf)
 
-    def trace(self) -> Trace | None:
+    def trace(self, solved: Solved) -> Trace | None:
         """What was done, if that is traced."""
         if self._steps is None:
             return None
-        return Trace.of(self._affected, steps_of(self._steps))
+        return Trace.of(self._affected, solved.iterations, steps_of(self._steps))

@@ -14,7 +14,7 @@ from gpu.operations.device import Array
 from gpu.types import REMOVED, Ranking
 
 _FREE = -np.inf
-"""In place of the y of a free id: it is in no list of the largest."""
+"""In place of the y of a free id: it is in no list of the largest or of changes."""
 
 _CAPACITY = 1 << 16
 """Changes that are sorted on the host; more are selected on the device."""
@@ -121,7 +121,8 @@ class RankReference:
         device.require("the ranks of a subscription", 8 * ranks.id_limit)
         self._permutation = ranks._permutation
         with device.reading():
-            self._told: Array = _known(ranks).astype(np.float64) / ranks._mass
+            self._told: Array = ranks._values.astype(np.float64) / ranks._mass
+            self._told[ranks._free] = 0.0
 
     def of(self, ids: NDArray[np.int64]) -> Ranking:
         """float64[len(ids)]: the rank last told of each id."""
@@ -138,6 +139,15 @@ class RankReference:
                 told = device.to_device(ranks.of(ids))
                 self._told[self._permutation.positions_of(ids)] = told
 
+    def forget(self, ids: NDArray[np.int64]) -> None:
+        """The vertices with these ids were removed: whatever has one of them now is a new vertex,
+        whose rank last told is 0. To be called before `tell` and `changes` with later ranks.
+        """
+        known = ids[ids < len(self._told)]
+        if len(known):
+            with self._backend.device.reading():
+                self._told[self._permutation.positions_of(known)] = 0.0
+
     def changes(self, ranks: Ranks, threshold: float, most: int) -> RankChanges:
         """Which ranks differ by more than `threshold` times the rank last told: the `most` with the
         largest differences. Ties by the order in memory.
@@ -145,7 +155,7 @@ class RankReference:
         self._follow(ranks)
         backend, mass = ranks._backend, ranks._mass
         with backend.device.reading():
-            values = _known(ranks)
+            values = ranks._values
             found, listed = backend.select.list_changed(
                 values, mass, self._told, threshold, _CAPACITY
             )
@@ -155,6 +165,7 @@ class RankReference:
             if found > _CAPACITY:
                 difference = abs(values.astype(np.float64) / mass - self._told)
                 difference[difference <= threshold * self._told] = 0.0
+                difference[ranks._free] = 0.0
                 positions, _ = backend.select.top_k(difference, most)
             else:
                 positions = backend.device.to_host(listed).astype(np.int64)
@@ -183,12 +194,3 @@ class RankReference:
             if len(ranks._free):
                 # whatever comes back is a new vertex
                 self._told[ranks._free] = 0.0
-
-
-def _known(ranks: Ranks) -> Array:
-    """values[n], y over positions, 0 for free ids; not to be changed."""
-    if len(ranks._free) == 0:
-        return ranks._values
-    values = ranks._values.copy()
-    values[ranks._free] = 0.0
-    return values

@@ -49,14 +49,13 @@ class AcceleratedSolver:
         """The error bound."""
         return self._iterate.error_bound
 
-    def trace(self) -> Trace | None:
+    def trace(self, solved: Solved) -> Trace | None:
         """What was done, if that is traced."""
         iterate, affected = self._iterate, self._affected
         if iterate.trace is None:
             return None
-        return Trace.of(
-            iterate.graph.vertices if affected is None else len(affected), iterate.trace
-        )
+        count = iterate.graph.ids.count if affected is None else len(affected)
+        return Trace.of(count, solved.iterations, iterate.trace)
 
 
 def solver_of(

@@ -101,21 +101,28 @@ def _sweep(
         sweeps += 1
         bound = iterate.error_bound
         converged = met(result, bound)
-        if iterate.trace is not None:
-            graph = iterate.graph
-            step = TraceStep("sweep", 1, graph.vertices, graph.edges, error_bound=bound)
-            iterate.trace.append(step)
+        _trace(iterate)
         rounding = iterate.certificate.rounding_error
         if not converged and rounding > _ROUNDING_PART * bound and sweeps < most_sweeps:
             sweeps += 1
             iterate.recompute_residual()
             dense.begin(schedule.kind)
             bound = iterate.error_bound
+            _trace(iterate)
         if converged or stall.stalled(bound) or sweeps == most_sweeps:
             return sweeps, converged, schedule.kind
         if schedule.switch(bound):
             dense.switch(schedule.kind)
             stall.reset()
+
+
+def _trace(iterate: GlobalIterate) -> None:
+    """Adds a sweep to the trace, if there is one."""
+    if iterate.trace is not None:
+        graph = iterate.graph
+        bound = iterate.error_bound
+        step = TraceStep("sweep", 1, graph.ids.count, graph.arcs, error_bound=bound)
+        iterate.trace.append(step)
 
 
 class _DenseSweeps:

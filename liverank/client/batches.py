@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from operator import ne
 from typing import Any
 
 import msgspec
@@ -52,8 +54,8 @@ class SetChange:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Edges to delete, then edges to insert, vertices to add, and changes of sets of vertices by
-    their names: see `Client.send`.
+    """Vertices to remove, then edges to delete, edges to insert, vertices to add, and changes of
+    sets of vertices by their names: see `Client.send`.
     """
 
     insert: Edges = ()
@@ -64,6 +66,8 @@ class Batch:
     form: Form | None = None
     trace: bool | None = None
     sets: Mapping[str, SetChange] = field(default_factory=dict)
+    directed: bool | None = None
+    remove: Iterable[Key] = ()
 
 
 def new_key() -> str:
@@ -105,27 +109,49 @@ def batch_body(batch: Batch, columns: Columns) -> tuple[bytes, str]:
 
     Raises InvalidInput.
     """
-    vertices = keys_of(batch.vertices)
-    insert = read_edges(batch.insert, columns)
-    delete = read_edges(batch.delete, columns._replace(weight=None))
+    vertices, remove = keys_of(batch.vertices), keys_of(batch.remove, "remove")
+    insert = _directed(read_edges(batch.insert, columns), batch.directed)
+    delete = _directed(read_edges(batch.delete, columns._replace(weight=None)), batch.directed)
     if delete.weights is not None:
         raise InvalidInput("delete", "expected pairs: a deletion has no weight")
     vertices = [*vertices, *insert.isolated()]
-    if not vertices and not batch.sets and (insert.is_arrow or delete.is_arrow):
+    if not vertices and not remove and not batch.sets and (insert.is_arrow or delete.is_arrow):
         return _arrow_stream(insert, delete), ARROW_STREAM
     document = {
         "insert": insert.rows(),
         "delete": delete.rows(),
         "vertices": vertices,
+        "remove": remove,
         "sets": dict(batch.sets),
     }
     return json_body(document), JSON
 
 
-def keys_of(column: Iterable[Key]) -> list[Key]:
+def _directed(edges: EdgeColumns, directed: bool | None) -> EdgeColumns:
+    """The edges as the graph on the server takes them: those of an undirected graph in both
+    directions if it is directed. Raises InvalidInput.
+    """
+    if edges.directed or directed is False:
+        return edges
+    if directed is None:
+        message = (
+            "expected True or False, as the graph on the server is: the one sent is undirected"
+        )
+        raise InvalidInput("directed", message)
+    sources, targets, weights = edges.sources, edges.targets, edges.weights
+    different = list(map(ne, sources, targets))
+    return replace(
+        edges,
+        sources=[*sources, *compress(targets, different)],
+        targets=[*targets, *compress(sources, different)],
+        weights=None if weights is None else [*weights, *compress(weights, different)],
+    )
+
+
+def keys_of(column: Iterable[Key], field: str = "vertices") -> list[Key]:
     """The keys of a list, a Series, or an Arrow or NumPy array."""
     if isinstance(column, str | bytes):
-        raise InvalidInput("vertices", f"expected several keys, got the one key {column!r}")
+        raise InvalidInput(field, f"expected several keys, got the one key {column!r}")
     for name in ("to_pylist", "to_list", "tolist"):  # Arrow, Polars, pandas and NumPy
         if hasattr(column, name):
             keys: list[Key] = getattr(column, name)()
@@ -155,6 +181,8 @@ def _arrow_stream(insert: EdgeColumns, delete: EdgeColumns) -> bytes:
 
 
 class BatchCalls:
+    """A part of Calls."""
+
     @operation
     def send(
         self,
@@ -166,30 +194,36 @@ class BatchCalls:
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        directed: bool | None = None,
         on_conflict: OnConflict | None = None,
+        remove: Iterable[Key] = (),
         sets: Mapping[str, SetChange] | None = None,
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
-        """Sends a batch and waits for its ranks. The server deletes, then inserts, then adds the
-        vertices; all or nothing.
+        """Sends a batch and waits for its ranks. The server removes vertices, deletes, inserts,
+        then adds the vertices; all or nothing.
 
         insert, delete  pairs, or anything that liverank.edges reads: frames, sparse matrices,
                         graphs
         source, target  the columns of frames; None: columns of these names, or the only two
         weight          of a weighted graph: the column, the attribute of edges of a graph, or
                         `data` for the entries of a matrix
+        directed        whether the graph on the server is, which an undirected graph of NetworkX
+                        or igraph needs: a directed one takes its edges in both directions
         on_conflict     `replace` the weight of an edge that is present or repeated, or `add` to it;
                         None: replace
+        remove          vertices that go with their edges; one that is also inserted is a new one
         sets            changes of sets of vertices by their names: see `put_set`
         strategy, form  None: the graph's
         trace           whether the receipt says what each iteration did
         key             the idempotency key: a batch that is sent twice with it is applied once;
                         None: a new one
         """
-        batch = Batch(insert, delete, vertices, strategy, on_conflict, form, trace, sets or {})
+        options = (strategy, on_conflict, form, trace)
+        batch = Batch(insert, delete, vertices, *options, sets or {}, directed, remove)
         return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
 
     @operation
@@ -203,7 +237,9 @@ class BatchCalls:
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        directed: bool | None = None,
         on_conflict: OnConflict | None = None,
+        remove: Iterable[Key] = (),
         sets: Mapping[str, SetChange] | None = None,
         strategy: Strategy | None = None,
         form: Form | None = None,
@@ -214,7 +250,8 @@ class BatchCalls:
         """Like `send`, but returns once the batch is on disk. `batch` has the receipt later. With
         `rank="later"`, the next batch without it ranks this one too.
         """
-        batch = Batch(insert, delete, vertices, strategy, on_conflict, form, trace, sets or {})
+        options = (strategy, on_conflict, form, trace)
+        batch = Batch(insert, delete, vertices, *options, sets or {}, directed, remove)
         columns = Columns(source, target, weight)
         return batch_call(graph, batch, columns, "durable", key, Accepted, rank)
 
@@ -227,6 +264,7 @@ class BatchCalls:
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        directed: bool | None = None,
         on_conflict: OnConflict | None = None,
         strategy: Strategy | None = None,
         form: Form | None = None,
@@ -234,7 +272,8 @@ class BatchCalls:
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch that inserts the edges, and waits for its ranks: see `send`."""
-        batch = Batch(edges, strategy=strategy, on_conflict=on_conflict, form=form, trace=trace)
+        options = (strategy, on_conflict, form, trace)
+        batch = Batch(edges, (), (), *options, directed=directed)
         return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
 
     @operation
@@ -245,14 +284,32 @@ class BatchCalls:
         *,
         source: str | None = None,
         target: str | None = None,
+        directed: bool | None = None,
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch that deletes the edges, and waits for its ranks: see `send`."""
-        batch = Batch(delete=edges, strategy=strategy, form=form, trace=trace)
+        batch = Batch(delete=edges, strategy=strategy, form=form, trace=trace, directed=directed)
         return batch_call(graph, batch, Columns(source, target), "ranked", key, Receipt)
+
+    @operation
+    def remove(
+        self,
+        graph: str,
+        vertices: Iterable[Key],
+        *,
+        strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
+        key: str | None = None,
+    ) -> Call[Receipt]:
+        """Sends a batch that removes vertices and their edges, and waits for its ranks: see
+        `send`.
+        """
+        batch = Batch(remove=vertices, strategy=strategy, form=form, trace=trace)
+        return batch_call(graph, batch, Columns(), "ranked", key, Receipt)
 
     @operation
     def batch(self, graph: str, version: int) -> Call[Outcome]:

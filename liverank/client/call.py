@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 from urllib.parse import quote
 
 import msgspec
@@ -15,6 +15,8 @@ from liverank.client.responses import Key
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S")
+A = TypeVar("A")
 
 JSON = "application/json"
 
@@ -59,26 +61,28 @@ class Asynchronous:
         raise NotImplementedError
 
 
-class operation(Generic[P, T]):  # noqa: N801
-    """A method that describes a call becomes a method that runs it: at once in a synchronous
-    client, when awaited in an asynchronous one.
+class Described(Generic[P, T, S, A]):
+    """A method that describes a call becomes one that passes it to a method of the client, and
+    returns what that returns: S of a synchronous client, A of an asynchronous one.
+
+    method  the name of the client's method
     """
+
+    method: ClassVar[str]
 
     def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
         @wraps(describe)
         def run(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-            return client._run(describe(client, *args, **kwargs))
+            return getattr(client, self.method)(describe(client, *args, **kwargs))
 
         self._describe = describe
         self._run = run
 
     @overload
-    def __get__(self, client: Synchronous, kind: type | None = None) -> Callable[P, T]: ...
+    def __get__(self, client: Synchronous, kind: type | None = None) -> Callable[P, S]: ...
 
     @overload
-    def __get__(
-        self, client: Asynchronous, kind: type | None = None
-    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: Asynchronous, kind: type | None = None) -> Callable[P, A]: ...
 
     @overload
     def __get__(
@@ -89,37 +93,19 @@ class operation(Generic[P, T]):  # noqa: N801
         return self._describe if client is None else MethodType(self._run, client)
 
 
-class events(Generic[P, T]):  # noqa: N801
-    """A method that describes a call whose response is a stream of events becomes a method that
-    iterates over them. `parse` of the call takes the data of one event, a JSON object, to which its
-    name and its id are added as `event` and `id`.
+class operation(Described[P, T, T, Coroutine[Any, Any, T]]):  # noqa: N801
+    """The call runs at once in a synchronous client, when awaited in an asynchronous one."""
+
+    method = "_run"
+
+
+class events(Described[P, T, Iterator[T], AsyncIterator[T]]):  # noqa: N801
+    """The response is a stream of events, over which the method iterates. `parse` of the call takes
+    the data of one event, a JSON object, to which its name and its id are added as `event` and
+    `id`.
     """
 
-    def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
-        @wraps(describe)
-        def follow(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-            return client._follow(describe(client, *args, **kwargs))
-
-        self._describe = describe
-        self._follow = follow
-
-    @overload
-    def __get__(
-        self, client: Synchronous, kind: type | None = None
-    ) -> Callable[P, Iterator[T]]: ...
-
-    @overload
-    def __get__(
-        self, client: Asynchronous, kind: type | None = None
-    ) -> Callable[P, AsyncIterator[T]]: ...
-
-    @overload
-    def __get__(
-        self, client: None, kind: type | None = None
-    ) -> Callable[Concatenate[Any, P], Call[T]]: ...
-
-    def __get__(self, client: Any, kind: type | None = None) -> Any:
-        return self._describe if client is None else MethodType(self._follow, client)
+    method = "_follow"
 
 
 def path_of(*parts: Key) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing, closing
 from functools import partial
@@ -137,20 +136,18 @@ class Client(Synchronous, Calls):
         key      the start of their idempotency keys: a stream that is sent again with it is
                  applied once; None: a new one
 
-        Raises InvalidInput if there are none. Raises ServerError if a batch was rejected; those
-        sent meanwhile are applied.
+        Raises InvalidInput if there are none, or if a batch before the last has a strategy, a form
+        or a trace; ServerError if a batch was rejected. Those sent before are applied.
         """
         stream = _Stream(graph, Columns(source, target, weight), key)
         for batch in batches:
             if stream.is_waiting:
-                if stream.versions:
-                    stream.settle(self.batch(graph, stream.versions[0]))
+                if stream.applied is not None:
+                    stream.check(self.batch(graph, stream.applied))
                 stream.versions.append(self._run(stream.accepted()).version)
             stream.put(batch)
         last = self._run(stream.last())
-        while stream.versions:
-            stream.settle(self.batch(graph, stream.versions[0]))
-        return [*stream.receipts, last]
+        return [*(stream.receipt(self.batch(graph, one)) for one in stream.versions), last]
 
 
 class AsyncClient(Asynchronous, Calls):
@@ -249,27 +246,22 @@ class AsyncClient(Asynchronous, Calls):
         stream = _Stream(graph, Columns(source, target, weight), key)
         async for batch in _iterated(batches):
             if stream.is_waiting:
-                if stream.versions:
-                    stream.settle(await self.batch(graph, stream.versions[0]))
+                if stream.applied is not None:
+                    stream.check(await self.batch(graph, stream.applied))
                 stream.versions.append((await self._run(stream.accepted())).version)
             stream.put(batch)
         last = await self._run(stream.last())
-        while stream.versions:
-            stream.settle(await self.batch(graph, stream.versions[0]))
-        return [*stream.receipts, last]
+        return [*[stream.receipt(await self.batch(graph, one)) for one in stream.versions], last]
 
 
 class _Stream:
     """The calls of a stream of batches: only the last of them waits for its ranks.
 
-    versions  of the batches on disk whose outcome is not known yet, oldest first. The oldest is
-              asked for before each batch is sent, so that a rejection ends a long stream early
-    receipts  of the batches before these
+    versions  of the batches on disk
     """
 
     def __init__(self, graph: str, columns: Columns, key: str | None) -> None:
-        self.versions: deque[int] = deque()
-        self.receipts: list[Receipt] = []
+        self.versions: list[int] = []
         self._graph = graph
         self._columns = columns
         self._key = key or new_key()
@@ -285,18 +277,35 @@ class _Stream:
         self._batch = batch if isinstance(batch, Batch) else Batch(batch)
         self._number += 1
 
-    def settle(self, outcome: Outcome) -> None:
-        """Records the outcome of the oldest version. Raises ServerError if it was rejected."""
-        if isinstance(outcome, Receipt):
-            self.receipts.append(outcome)
-            self.versions.popleft()
-        elif isinstance(outcome, Rejected):
+    @property
+    def applied(self) -> int | None:
+        """The newest version that is applied or rejected: the server applies a batch before it
+        writes the next to disk. Checked before each batch is sent, so that a rejection ends a long
+        stream early; the outcome of an applied batch is pending until the last one is ranked.
+        """
+        return self.versions[-2] if len(self.versions) > 1 else None
+
+    def check(self, outcome: Outcome) -> None:
+        """Raises ServerError if the batch was rejected."""
+        if isinstance(outcome, Rejected):
             status = int(outcome.problem.get("status", httpx.codes.INTERNAL_SERVER_ERROR))
             detail = f"batch {outcome.version}: {outcome.problem.get('detail', outcome.status)}"
             raise ServerError(status, {**outcome.problem, "detail": detail})
 
+    def receipt(self, outcome: Outcome) -> Receipt:
+        """The outcome of a batch before the last, once that is ranked. Raises as `check`."""
+        self.check(outcome)
+        assert isinstance(outcome, Receipt), outcome
+        return outcome
+
     def accepted(self) -> Call[Accepted]:
-        """Sends the batch that waits, which is not the last."""
+        """Sends the batch that waits, which is not the last. Raises InvalidInput if it says how to
+        rank it.
+        """
+        for name in ("strategy", "form", "trace"):
+            if getattr(self._batch, name):
+                message = f"expected no {name}, since only the last batch of a stream is ranked"
+                raise InvalidInput("batches", f"batch {self._number}: {message}")
         return self._call("durable", Accepted, "later")
 
     def last(self) -> Call[Receipt]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, closing, contextmanager
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from types import MethodType
-from typing import IO, TYPE_CHECKING, Any, Concatenate, Generic, Literal, overload
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import httpx
 import msgspec
 
-from liverank.client.call import Asynchronous, Call, P, Synchronous, given
+from liverank.client.call import Call, Described, P, given
 from liverank.client.connection import CONNECT_SECONDS, RESPONSE_SECONDS, unreachable
 from liverank.errors import InvalidInput, needs
+from liverank.files import whole_file
 from liverank.tables import Tabular
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class Export(Tabular):
             yield from self._pieces(response)
 
     def save(self, file: str | Path | IO[bytes]) -> Exported:
-        """Writes it to a path, or to an open file. An incomplete file is removed."""
+        """Writes it to an open file, or to a path: a file there is replaced once it is complete."""
         with closing(self._opened(self._call)) as response, _written(file) as write:
             for piece in self._pieces(response):
                 write(piece)
@@ -139,34 +138,10 @@ class AsyncExport:
             raise unreachable(self._url, error) from error
 
 
-class export(Generic[P]):  # noqa: N801
-    """A method that describes a call whose response is a streamed table becomes a method that
-    returns an Export, or an AsyncExport, without requesting it.
-    """
+class export(Described[P, None, Export, AsyncExport]):  # noqa: N801
+    """The response is a streamed table, which the method does not request yet."""
 
-    def __init__(self, describe: Callable[Concatenate[Any, P], Call[None]]) -> None:
-        @wraps(describe)
-        def make(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-            return client._export(describe(client, *args, **kwargs))
-
-        self._describe = describe
-        self._make = make
-
-    @overload
-    def __get__(self, client: Synchronous, kind: type | None = None) -> Callable[P, Export]: ...
-
-    @overload
-    def __get__(
-        self, client: Asynchronous, kind: type | None = None
-    ) -> Callable[P, AsyncExport]: ...
-
-    @overload
-    def __get__(
-        self, client: None, kind: type | None = None
-    ) -> Callable[Concatenate[Any, P], Call[None]]: ...
-
-    def __get__(self, client: Any, kind: type | None = None) -> Any:
-        return self._describe if client is None else MethodType(self._make, client)
+    method = "_export"
 
 
 def _as_arrow(call: Call[None]) -> Call[None]:
@@ -174,7 +149,7 @@ def _as_arrow(call: Call[None]) -> Call[None]:
 
 
 def _table(pieces: Iterable[bytes]) -> pa.Table:
-    with needs("pandas"):
+    with needs("engine"):
         import pyarrow as pa
     return pa.ipc.open_stream(b"".join(pieces)).read_all()
 
@@ -184,14 +159,8 @@ def _written(file: str | Path | IO[bytes]) -> Iterator[Callable[[bytes], object]
     if not isinstance(file, str | Path):
         yield file.write
         return
-    path = Path(file)
-    try:
-        with path.open("wb") as stream:
-            yield stream.write
-    except BaseException:
-        if path.is_file():  # it would be read as a smaller graph; devices are not removed
-            path.unlink()
-        raise
+    with whole_file(Path(file)) as path, path.open("wb") as stream:
+        yield stream.write
 
 
 def _exported(headers: Mapping[str, str], size: int) -> Exported:

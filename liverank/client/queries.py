@@ -21,6 +21,8 @@ from liverank.client.responses import (
 
 
 class QueryCalls:
+    """A part of Calls."""
+
     @operation
     def personalized(
         self,

@@ -130,7 +130,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of a batch. seconds: by stage; reweighted: edges with another weight."""
+    """The result of a batch; docs/api.md explains the members. seconds: by stage."""
 
     version: int
     ranked_version: int
@@ -147,6 +147,10 @@ class Receipt(msgspec.Struct, frozen=True):
     converged: bool
     seconds: dict[str, float]
     reweighted: int = 0
+    removed: int = 0
+    unknown: int = 0
+    removed_edges: int = 0
+    expired: int = 0
     form: Form = "accelerated"
     trace: Trace | None = None
 
@@ -182,6 +186,13 @@ Outcome = Receipt | Pending | Rejected
 class RankedVertex(msgspec.Struct, frozen=True):
     vertex: Key
     rank: float
+
+
+class LeftVertex(msgspec.Struct, frozen=True):
+    """rank: None if the vertex was removed."""
+
+    vertex: Key
+    rank: float | None
 
 
 class _Places(Tabular):
@@ -315,7 +326,7 @@ class Change(_ChangeEvent, frozen=True):
     time: float
     seconds: dict[str, float]
     entered: list[RankedVertex]
-    left: list[RankedVertex]
+    left: list[LeftVertex]
     moved: list[RankedVertex]
     truncated: bool
     deferred: bool

@@ -68,8 +68,8 @@ def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -
         edges = len(plan.initial)
         started = time.perf_counter()
         with display.working(f"loading {edges:,} edges"):
-            kind = ingest.prepare_graph(client, GRAPH, plan.initial)
-            initial = ingest.with_keys(plan.initial, kind)
+            options = ingest.prepare_graph(client, GRAPH, plan.initial)
+            initial = ingest.as_in_graph(plan.initial, options)
             ingest.load(client, GRAPH, initial, sent=lambda _: None)
         information = client.graph(GRAPH)
         console.print(
@@ -77,7 +77,7 @@ def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -
             f"and ranked them in {time.perf_counter() - started:.1f} s "
             f"on backend {information.backend}"
         )
-        later = [ingest.with_keys(batch, kind) for batch in plan.batches]
+        later = [ingest.as_in_graph(batch, options) for batch in plan.batches]
         with Board(len(later), client.top(GRAPH, PLACES).ranks) as board:
             for batch in ingest.replay(client, GRAPH, later, {}):
                 board.add(batch, client.top(GRAPH, PLACES).ranks)

@@ -13,7 +13,6 @@ from gpu import EdgeBatch, generate
 from service.cli.errors import CommandError
 from service.cli.table_files import (
     check_path,
-    removed_if_incomplete,
     suffixes,
     write_table,
     write_text,
@@ -68,8 +67,7 @@ def write_events(path: Path, batches: Iterable[EdgeBatch]) -> tuple[int, int]:
                 columns = [np.full(count, number), [sign] * count, sources, targets]
                 yield pa.record_batch([pa.array(column) for column in columns], schema=schema)
 
-    with removed_if_incomplete(path):
-        write_text(path, schema, pieces(), " ", header=False)
+    write_text(path, schema, pieces(), " ", header=False)
     return vertices, events
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from liverank.client import Batch, Client, Receipt, ServerError, Strategy
+from liverank.client import Batch, Client, Receipt, ServerError
+from liverank.client.responses import GraphOptions
 from service.cli.errors import CommandError
 from service.formats.edge_list import EdgeList
 
@@ -52,20 +53,12 @@ class ReplayedBatch:
     @property
     def not_new(self) -> dict[str, int]:
         """The numbers of edges that were neither inserted nor deleted."""
-        names = ("already_present", "reweighted", "not_found")
-        counts = {name: getattr(self.receipt, name) for name in names}
-        return {**counts, "superseded": self.superseded}
+        return _not_new(self.receipt, self.superseded)
 
 
 def window(edges: EdgeList, start: int, stop: int) -> EdgeList:
     """Edges start … stop-1, without isolated vertices."""
     return dataclasses.replace(edges.rows(slice(start, stop)), vertices=None)
-
-
-def windows(edges: EdgeList, size: int) -> Iterator[EdgeList]:
-    """The edge list in windows of `size` edges; the last may be shorter."""
-    for start in range(0, len(edges), size):
-        yield window(edges, start, start + size)
 
 
 def last_operations(edges: EdgeList) -> EdgeList:
@@ -79,7 +72,10 @@ def last_operations(edges: EdgeList) -> EdgeList:
     count = len(edges)
     codes = pa.concat_arrays([edges.sources, edges.targets]).dictionary_encode()
     ids = codes.indices.to_numpy().astype(np.int64)
-    pairs = ids[:count] * len(codes.dictionary) + ids[count:]
+    ends = ids[:count], ids[count:]
+    if not edges.directed:
+        ends = np.minimum(*ends), np.maximum(*ends)
+    pairs = ends[0] * len(codes.dictionary) + ends[1]
     from_end = np.unique(pairs[::-1], return_index=True)[1]
     return edges.rows(np.sort(count - 1 - from_end))
 
@@ -141,9 +137,9 @@ def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay
 
 def prepare_graph(
     client: Client, graph: str, edges: EdgeList, options: Mapping[str, Any] | None = None
-) -> KeyKind:
-    """The kind of the graph's keys. A new graph is created with the file's kind and the options,
-    and weighted if the edges are.
+) -> GraphOptions:
+    """The options of the graph. A new graph is created with the file's kind of keys and these
+    options, and weighted if the edges are.
 
     Raises ServerError if the graph has other options, CommandError if it does not accept the keys
     or the weights of the edges.
@@ -169,12 +165,15 @@ def prepare_graph(
     kind = information.options.keys
     if kind == "integer" and not integers:
         raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
-    return kind
+    return information.options
 
 
-def with_keys(edges: EdgeList, kind: KeyKind) -> EdgeList:
-    """The same edges with keys of the graph's kind: integers are converted to strings if needed."""
-    if kind == "integer" or not pa.types.is_integer(edges.sources.type):
+def as_in_graph(edges: EdgeList, graph: GraphOptions) -> EdgeList:
+    """The same edges as a graph has them: directed or not, and with its kind of keys. Integers are
+    converted to strings if needed.
+    """
+    edges = dataclasses.replace(edges, directed=graph.directed)
+    if graph.keys == "integer" or not pa.types.is_integer(edges.sources.type):
         return edges
     return dataclasses.replace(
         edges,
@@ -206,12 +205,7 @@ class Loaded:
     @property
     def not_new(self) -> dict[str, int]:
         """The numbers of edges that were neither inserted nor deleted."""
-        return {
-            "already_present": self.already_present,
-            "reweighted": self.reweighted,
-            "not_found": self.not_found,
-            "superseded": self.superseded,
-        }
+        return _not_new(self, self.superseded)
 
     @classmethod
     def of(cls, edges: EdgeList, receipts: list[Receipt]) -> Loaded:
@@ -228,6 +222,11 @@ class Loaded:
             unused_columns=unused_columns(edges),
             **sums,
         )
+
+
+def _not_new(counts: Receipt | Loaded, superseded: int) -> dict[str, int]:
+    names = ("already_present", "reweighted", "not_found")
+    return {**{name: getattr(counts, name) for name in names}, "superseded": superseded}
 
 
 def unused_columns(edges: EdgeList) -> tuple[str, ...]:
@@ -256,7 +255,7 @@ def load(
             yield Batch(vertices=names[start : start + LOAD_BATCH_EDGES])
         for start in range(0, len(edges), LOAD_BATCH_EDGES):
             part = window(edges, start, start + LOAD_BATCH_EDGES)
-            yield batch_of(part, None)
+            yield batch_of(part)
             sent(len(part))
 
     receipts = client.send_all(graph, batches(), weight=None if edges.weights is None else WEIGHT)
@@ -280,14 +279,14 @@ def replay(
         yield ReplayedBatch(number, latency, receipt, superseded)
 
 
-def batch_of(edges: EdgeList, strategy: Strategy | None = None) -> Batch:
+def batch_of(edges: EdgeList) -> Batch:
     """A batch with the last operation on each edge."""
     reduced = last_operations(edges)
     columns = pa.table({"source": reduced.sources, "target": reduced.targets})
     if reduced.weights is not None:
         columns = columns.append_column(WEIGHT, pa.array(reduced.weights))
     if reduced.operations is None:
-        return Batch(columns, strategy=strategy)
+        return Batch(columns)
     inserts = pa.array(reduced.operations)
     deleted = columns.filter(pc.invert(inserts)).select(["source", "target"])
-    return Batch(columns.filter(inserts), deleted, strategy=strategy)
+    return Batch(columns.filter(inserts), deleted)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank.files import whole_file
 from service.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -74,4 +75,5 @@ def _figure(rows: int) -> tuple[Any, Sequence[Any]]:
 
 
 def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    with whole_file(path) as partial:
+        figure.savefig(partial, metadata={"Date": None} if path.suffix == ".svg" else None)

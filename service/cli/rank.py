@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from gpu import BackendName, EdgeBatch, Engine, Options, Solve, Trace
@@ -70,12 +69,12 @@ def rank_edges(
     engine.warm_up()
     engine.warm_up_others()
     started = time.perf_counter()
-    final = final_graph(edges)
+    final = final_graph(replace(edges, directed=options.directed))
     keys = KeyTable("integer" if pa.types.is_integer(final.sources.type) else "string")
     sources, targets = keys.assign(final.sources), keys.assign(final.targets)
     if final.vertices is not None:
         keys.assign(final.vertices)
-    weights = None if final.weights is None else final.weights.astype(np.float32)
+    weights: Any = final.weights  # the batch checks them before they become float32
     batch = EdgeBatch(sources, targets, vertices=len(keys), weights=weights)
     change = engine.apply(batch)
     built = time.perf_counter()

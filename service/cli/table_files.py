@@ -14,6 +14,7 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 
+from liverank.files import whole_file
 from service.cli.errors import CommandError
 from service.formats.encode import json_lines
 
@@ -45,27 +46,26 @@ def check_path(path: Path, kinds: Iterable[str], format: str | None = None) -> N
 
 def write_table(path: Path, table: pa.Table, format: str | None = None) -> None:  # noqa: A002
     """Writes `.txt` (columns separated by a tab), `.csv` (with a header), `.ndjson`, `.parquet` or
-    `.arrow`. Raises OSError if writing fails; an incomplete file is removed.
+    `.arrow`. Raises OSError if writing fails; see `written`.
     """
     kind, compression = form_of(path, format)
-    with removed_if_incomplete(path):
-        if kind == ".parquet":
-            with written(path, None) as stream:
-                pyarrow.parquet.write_table(table, stream, compression="zstd")
-        elif kind == ".arrow":
-            with written(path, None) as stream:
-                pyarrow.feather.write_feather(table, stream, compression="zstd")
-        elif kind == ".ndjson":
-            with written(path, compression) as stream:
-                for piece in table.to_batches(max_chunksize=PIECE_ROWS):
-                    stream.write(json_lines(piece))
-        else:
-            # Ctrl-C takes effect between pieces
-            pieces = table.to_batches(max_chunksize=PIECE_ROWS)
-            is_csv = kind == ".csv"
-            has_texts = any(pa.types.is_string(column.type) for column in table.schema)
-            quoting: Literal["needed", "none"] = "needed" if is_csv and has_texts else "none"
-            write_text(path, table.schema, pieces, "," if is_csv else "\t", is_csv, quoting)
+    if kind == ".parquet":
+        with written(path, None) as stream:
+            pyarrow.parquet.write_table(table, stream, compression="zstd")
+    elif kind == ".arrow":
+        with written(path, None) as stream:
+            pyarrow.feather.write_feather(table, stream, compression="zstd")
+    elif kind == ".ndjson":
+        with written(path, compression) as stream:
+            for piece in table.to_batches(max_chunksize=PIECE_ROWS):
+                stream.write(json_lines(piece))
+    else:
+        # Ctrl-C takes effect between pieces
+        pieces = table.to_batches(max_chunksize=PIECE_ROWS)
+        is_csv = kind == ".csv"
+        has_texts = any(pa.types.is_string(column.type) for column in table.schema)
+        quoting: Literal["needed", "none"] = "needed" if is_csv and has_texts else "none"
+        write_text(path, table.schema, pieces, "," if is_csv else "\t", is_csv, quoting)
 
 
 def write_text(
@@ -93,12 +93,25 @@ def write_text(
         ) from (error)
 
 
-def written(path: Path, compression: str | None) -> pa.NativeFile:
-    """The file, or stdout for ``-``, to be written to and closed."""
+@contextmanager
+def written(path: Path, compression: str | None) -> Iterator[pa.NativeFile]:
+    """The file to write to, or stdout for ``-``. A file at `path` is replaced once it is complete.
+
+    Raises OSError.
+    """
     if path != STANDARD:
-        return pa.output_stream(str(path), compression=compression)
-    stream = pa.PythonFile(os.fdopen(os.dup(sys.stdout.fileno()), "wb"), "w")
-    return pa.CompressedOutputStream(stream, compression) if compression else stream
+        with (
+            whole_file(path) as partial,
+            pa.output_stream(str(partial), compression=compression) as stream,
+        ):
+            yield stream
+        return
+    with pa.PythonFile(os.fdopen(os.dup(sys.stdout.fileno()), "wb"), "w") as stdout:
+        if compression is None:
+            yield stdout
+        else:
+            with pa.CompressedOutputStream(stdout, compression) as stream:
+                yield stream
 
 
 def form_of(path: Path, format: str | None = None) -> tuple[str, str | None]:  # noqa: A002
@@ -113,17 +126,6 @@ def suffixes(path: Path) -> tuple[str, str | None]:
     """The suffix of the format, and the compression."""
     compression = COMPRESSIONS.get(path.suffix)
     return (path.with_suffix("").suffix if compression else path.suffix), compression
-
-
-@contextmanager
-def removed_if_incomplete(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        # An incomplete file would be read as a smaller graph. Devices are not removed.
-        if path.is_file() and path != STANDARD:
-            path.unlink()
-        raise
 
 
 def _either(names: list[str]) -> str:

@@ -8,19 +8,20 @@ import pyarrow as pa
 
 from service.errors import DecodedTooLarge, FormatError
 from service.formats.arrow_limits import decoded_bytes, decompressed_bytes
+from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
 from service.formats.tables import batch_of
 from service.vertex_keys import KeyKind
 
 
-def decode_arrow(body: bytes, kind: KeyKind, weighted: bool, limit: int) -> EdgeColumns:
+def decode_arrow(body: bytes, kind: KeyKind, attributes: Attributes, limit: int) -> EdgeColumns:
     """Raises FormatError, and DecodedTooLarge for more than `limit` bytes, before it allocates
     them.
     """
     _check_size(lambda: decompressed_bytes(body), limit)
     table = arrow_table(body, "body")
     _check_size(lambda: decoded_bytes(table), limit)
-    return batch_of(table, kind, weighted)
+    return batch_of(table, kind, attributes)
 
 
 def arrow_table(body: bytes, field: str) -> pa.Table:

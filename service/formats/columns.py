@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gpu import OnConflict
 
-SetFate = Literal["replace", "drop"]
+SetOperation = Literal["replace", "drop"]
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class SetChange:
     """What a batch does to a set of vertices, by their keys, as columns of a batch.
 
     remove, add  in this order
-    whole        ``replace``: the set has the added vertices alone, and is created if there is none;
+    operation    ``replace``: the set has the added vertices alone, and is created if there is none;
                  ``drop``: there is no such set any more. None: the set exists, and is changed
     """
 
     add: pa.Array
     remove: pa.Array
-    whole: SetFate | None = None
+    operation: SetOperation | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class EdgeColumns:
     weights      pa.float32(), of the insertions, as in gpu.EdgeBatch; None: all 1
     on_conflict  what an insertion does to the weight of an edge that is present or repeated
     sets         changes of sets of vertices by their names, after the insertions
+    times        pa.float64(), Unix seconds, of the insertions; None for a graph without times
+    expiry       whether the service made it, of edges that are too old
     """
 
     insert_sources: pa.Array
@@ -49,6 +51,8 @@ class EdgeColumns:
     on_conflict: OnConflict = "replace"
     sets: Mapping[str, SetChange] = field(default_factory=dict)
     remove: pa.Array = None
+    times: pa.Array | None = None
+    expiry: bool = False
 
     def __post_init__(self) -> None:
         if self.remove is None:

@@ -1,7 +1,8 @@
-"""Batches in CSV: a header, then an edge per row."""
+"""Batches in CSV: a header, then an edge, or a vertex to remove, per row."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
@@ -11,8 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from service.errors import FormatError
+from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
 from service.formats.tables import batch_of, check_names
+from service.formats.times import EXPECTED_TIME
 from service.formats.values import ENDS, EXPECTED_KEY, decode_text, described, is_key
 from service.formats.weights import EXPECTED_WEIGHT
 from service.vertex_keys import ARROW_TYPES, KeyKind
@@ -20,45 +23,71 @@ from service.vertex_keys import ARROW_TYPES, KeyKind
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
-def decode_csv(body: bytes, kind: KeyKind, weighted: bool) -> EdgeColumns:
+def decode_csv(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
     """Raises FormatError."""
     types = dict.fromkeys(ENDS, ARROW_TYPES[kind])
-    types |= dict.fromkeys(("operation", "weight"), pa.string())
+    types |= dict.fromkeys(("operation", *_READERS), pa.string())
     if kind == "integer" and (b"0x" in body or b"0X" in body):  # the reader parses 0xff as 255
-        _find_error(body, kind, weighted)
+        _find_error(body, kind, attributes)
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(body),
             parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types=types, null_values=[], strings_can_be_null=False
+                # a row that removes a vertex has an empty target
+                column_types=types,
+                null_values=[""] if b"remove" in body else [],
+                strings_can_be_null=False,
             ),
         )
     except pa.ArrowInvalid as error:
-        _find_error(body, kind, weighted)
+        _find_error(body, kind, attributes)
         raise FormatError("body", None, f"not CSV: {error}") from error
-    if weighted and table.column_names.count("weight") == 1:
-        place = table.column_names.index("weight")
-        table = table.set_column(place, "weight", _numbers(table["weight"]))
-    return batch_of(table, kind, weighted)
+    for name in attributes.names:
+        if table.column_names.count(name) == 1:
+            place = table.column_names.index(name)
+            table = table.set_column(place, name, _READERS[name](table[name]))
+    return batch_of(table, kind, attributes)
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column as numbers; empty cells are null. Raises FormatError."""
-    texts = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    """The weights as numbers; empty cells are null. Raises FormatError."""
+    return _parsed(column, "weight", EXPECTED_WEIGHT, pa.float64())
+
+
+def _times(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The times as numbers or timestamps; empty cells are null. Raises FormatError."""
+    for kind in (pa.float64(), pa.timestamp("ns", "UTC"), pa.timestamp("ns")):
+        with contextlib.suppress(pa.ArrowInvalid):
+            return _texts(column).cast(kind)
+    expected = f"{EXPECTED_TIME}, or ISO 8601 timestamps in all rows"
+    return _parsed(column, "time", expected, pa.float64())
+
+
+_READERS = {"weight": _numbers, "time": _times}
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+
+
+def _parsed(
+    column: pa.ChunkedArray, name: str, expected: str, kind: pa.DataType
+) -> pa.ChunkedArray:
+    texts = _texts(column)
     try:
-        return texts.cast(pa.float64())
+        return texts.cast(kind)
     except pa.ArrowInvalid:
         for index, text in enumerate(texts.to_pylist()):
             try:
-                pa.scalar(text).cast(pa.float64())
+                pa.scalar(text).cast(kind)
             except pa.ArrowInvalid:
-                message = f"expected {EXPECTED_WEIGHT}, got {described(text)}"
-                raise FormatError("weight", index, message) from None
+                message = f"expected {expected}, got {described(text)}"
+                raise FormatError(name, index, message) from None
         raise
 
 
-def _find_error(body: bytes, kind: KeyKind, weighted: bool) -> None:
+def _find_error(body: bytes, kind: KeyKind, attributes: Attributes) -> None:
     """Raises FormatError for a missing header, or for the first row with a wrong number of columns
     or without a key; returns if there is none.
     """
@@ -67,12 +96,13 @@ def _find_error(body: bytes, kind: KeyKind, weighted: bool) -> None:
     header = next(rows, None)
     if header is None:
         raise FormatError("body", None, "expected a header source,target[,operation], got nothing")
-    check_names(header, weighted)
+    check_names(header, attributes)
     for index, row in enumerate(rows):
         if len(row) != len(header):
             message = f"expected {len(header)} columns, as in the header, got {len(row)}"
             raise FormatError("body", index, message)
-        for name in ENDS:
+        removes = "operation" in header and row[header.index("operation")] == "remove"
+        for name in ENDS[:1] if removes else ENDS:
             text = row[header.index(name)]
             number = text.strip(" \t")  # which Arrow ignores
             integral = kind == "integer" and _INTEGER.fullmatch(number) is not None

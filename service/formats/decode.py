@@ -1,10 +1,11 @@
 """Request bodies → columns of keys, by content type.
 
     application/json
-        {"insert": [["a", "b"], …], "delete": [["c", "d"], …], "vertices": ["e", …]}
-        or by column {"insert": {"source": ["a", …], "target": ["b", …]}, …}
+        {"remove": ["a", …], "delete": [["b", "c"], …], "insert": [["d", "e"], …],
+         "vertices": ["f", …], "sets": {"name": {"add": ["d", …], "remove": ["e", …]}}}
+        or edges by column {"insert": {"source": ["a", …], "target": ["b", …]}, …}
     application/x-ndjson
-        {"source": "a", "target": "b", "operation": "delete"} per line
+        {"source": "a", "target": "b", "operation": "delete"} per line; "remove" has no target
     text/csv
         a header source,target[,operation], then an edge per row
     application/vnd.apache.arrow.stream
@@ -13,7 +14,9 @@
         the same columns
 
 For a weighted graph each insertion may have a weight: [["a", "b", 0.5], …], or a member or column
-`weight`. A batch gives weights to all its insertions or to none.
+`weight`. In a graph with times each may have a time: [["a", "b", 0.5, 1767225600], …], where the
+weight may be null, or a member or column `time`. A batch gives weights to all its insertions or to
+none, and so for times.
 
 All members of the JSON object are optional; `operation` is "insert" if it is omitted. Valid input
 becomes Arrow arrays without a Python step per key; only an invalid body is searched, value by
@@ -29,12 +32,14 @@ import pyarrow as pa
 from gpu import InvalidValue
 from service.errors import UnsupportedFormat
 from service.formats.arrow import decode_arrow
+from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
 from service.formats.csv_body import decode_csv
 from service.formats.json_body import decode_json
 from service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 from service.formats.ndjson import decode_ndjson
 from service.formats.parquet import decode_parquet
+from service.formats.times import TimeRule
 from service.vertex_keys import KeyKind
 
 _DECODERS = {
@@ -50,23 +55,25 @@ def decode_batch(
     kind: KeyKind,
     limit: int = sys.maxsize,
     weighted: bool = False,
+    times: TimeRule | None = None,
 ) -> EdgeColumns:
     """The batch in a request body; no content type means JSON. Only one for a weighted graph may
-    have weights.
+    have weights; times: None for a graph without times.
 
     Raises UnsupportedFormat for another content type or charset, FormatError for a body that does
     not follow its format, and DecodedTooLarge for one that decodes to more than `limit` bytes.
     """
     media_type, *parameters = (part.strip().lower() for part in (content_type or "").split(";"))
     charset = next((p[8:].strip('"') for p in parameters if p.startswith("charset=")), "utf-8")
+    attributes = Attributes(weighted, times)
     if charset in ("utf-8", "utf8", "us-ascii"):
         if media_type == ARROW_STREAM:
-            return decode_arrow(body, kind, weighted, limit)
+            return attributes.completed(decode_arrow(body, kind, attributes, limit))
         if media_type == PARQUET:
-            return decode_parquet(body, kind, weighted, limit)
+            return attributes.completed(decode_parquet(body, kind, attributes, limit))
         decoder = _DECODERS.get(media_type or JSON)
         if decoder is not None:
-            return decoder(body, kind, weighted)
+            return attributes.completed(decoder(body, kind, attributes))
     raise UnsupportedFormat(content_type or "", (*_DECODERS, ARROW_STREAM, PARQUET))
 
 
@@ -81,6 +88,7 @@ def decode_vertices(
     for field, count in (
         ("insert", len(columns.insert_sources)),
         ("delete", len(columns.delete_sources)),
+        ("remove", len(columns.remove)),
         ("sets", len(columns.sets)),
     ):
         if count:

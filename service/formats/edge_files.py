@@ -38,17 +38,16 @@ from numpy.typing import NDArray
 
 from service.formats.edge_list import (
     ACCEPTED,
-    EXPECTED_WEIGHT,
     EdgeList,
     EdgeListError,
     WantedColumns,
     end_columns,
     has_empty,
-    is_weight,
     numbers_of,
     unread_columns,
 )
 from service.formats.edge_text import read_matrix_market, read_text
+from service.formats.weights import EXPECTED_WEIGHT, is_weight
 
 _CODECS = {
     b"\x1f\x8b": "gzip",
@@ -168,7 +167,9 @@ def _weights(path: Path, column: pa.ChunkedArray, name: str) -> NDArray[np.float
     wrong = np.flatnonzero(~is_weight(weights))
     if len(wrong):
         row = int(wrong[0])
-        message = f"expected {EXPECTED_WEIGHT} in column {name!r}, got {column[row].as_py()!r}"
+        message = (
+            f"expected a weight, {EXPECTED_WEIGHT}, in column {name!r}, got {column[row].as_py()!r}"
+        )
         raise EdgeListError(path, None, f"row {row + 1}: {message}")
     return weights
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-
-from gpu import LARGEST_WEIGHT, LEAST_WEIGHT
 
 SOURCE_NAMES = ("source", "src", "from", "srcid", "fromnodeid", "source_id", "from_id")
 TARGET_NAMES = ("target", "dst", "to", "dstid", "tonodeid", "target_id", "to_id", "destination")
@@ -47,6 +44,7 @@ class EdgeList:
     vertices          keys of all vertices, including isolated ones, if the format states them
     unread            names of the file's columns that are not in it
     weights           float64[rows], as gpu.EdgeBatch takes them; None if the edges have none
+    directed          false: an operation on (a, b) is one on (b, a) too
     """
 
     sources: pa.Array
@@ -56,6 +54,7 @@ class EdgeList:
     vertices: pa.Array | None = None
     unread: tuple[str, ...] = ()
     weights: NDArray[np.float64] | None = None
+    directed: bool = True
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -70,12 +69,15 @@ class EdgeList:
         return self.rows(np.argsort(self.times, kind="stable"))
 
     def rows(self, places: slice | NDArray[np.int64]) -> EdgeList:
-        """The rows at these places."""
-        taken = pa.array(np.arange(len(self))[places])
+        """The rows at these places; those of a slice share memory with these."""
+
+        def taken(column: pa.Array) -> pa.Array:
+            return column[places] if isinstance(places, slice) else column.take(pa.array(places))
+
         return replace(
             self,
-            sources=self.sources.take(taken),
-            targets=self.targets.take(taken),
+            sources=taken(self.sources),
+            targets=taken(self.targets),
             times=None if self.times is None else self.times[places],
             operations=None if self.operations is None else self.operations[places],
             weights=None if self.weights is None else self.weights[places],
@@ -139,14 +141,6 @@ def _place_of(
             raise EdgeListError(path, None, message)
         return header.index(wanted.lower())
     return None
-
-
-EXPECTED_WEIGHT = "a weight, a number above 0 in the normal range of float32,"
-
-
-def is_weight(number: Any) -> Any:
-    """Whether a number, or each of an array, can be a weight."""
-    return (number >= LEAST_WEIGHT) & (number <= LARGEST_WEIGHT)
 
 
 def has_empty(keys: pa.Array) -> bool:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from service.formats.edge_list import (
     ACCEPTED,
-    EXPECTED_WEIGHT,
     SOURCE_NAMES,
     TARGET_NAMES,
     EdgeList,
@@ -24,10 +23,10 @@ from service.formats.edge_list import (
     WantedColumns,
     end_columns,
     has_empty,
-    is_weight,
     numbers_of,
     unread_columns,
 )
+from service.formats.weights import EXPECTED_WEIGHT, is_weight
 
 _EARLIEST_UNIX_TIME = 1e8
 # Blank lines and comments before the first row.
@@ -180,7 +179,9 @@ def _weights(rows: _Rows, place: int, column: pa.Array) -> NDArray[np.float64]:
     weights = numbers_of(column)
     if weights is None or not is_weight(weights).all():
         raise rows.bad_cell(
-            place, EXPECTED_WEIGHT, lambda cell: _is_number(cell) and is_weight(float(cell))
+            place,
+            f"a weight, {EXPECTED_WEIGHT},",
+            lambda cell: _is_number(cell) and is_weight(float(cell)),
         )
     return weights
 

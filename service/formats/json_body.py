@@ -1,31 +1,42 @@
-"""Batches in JSON: edges as pairs or, with weights, triples; or by column."""
+"""Batches in JSON: edges as rows, which are pairs or have a weight and a time; or by column."""
 
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.errors import FormatError
+from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
 from service.formats.duplicate_members import count_members, duplicate_member
 from service.formats.sets import decode_sets
 from service.formats.tables import combined, first_invalid, json_table
+from service.formats.times import times_of
 from service.formats.values import (
     EMPTY,
     ENDS,
-    OPERATIONS,
     check_keys,
     described,
     key_column,
     listed,
     parse_json,
 )
-from service.formats.weights import check_unweighted, weights_of
+from service.formats.weights import weights_of
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
-_MEMBERS = ("insert", "delete", "vertices", "sets")
+_ROWS = {3: "weight", 4: "time"}
+"""The attribute that is the last of so many items of an edge."""
+_AS_FIRST = ", as in the first edge"
+_SHAPES = {
+    2: "a pair [source, target]",
+    3: f"[source, target, weight]{_AS_FIRST}",
+    4: f"[source, target, weight, time]{_AS_FIRST}",
+}
+
+_MEMBERS = ("insert", "delete", "vertices", "remove", "sets")
 
 LARGE_BODY = 1 << 16
 """Bodies of at least this size are parsed by Arrow, which makes no object per key and releases the
@@ -33,7 +44,7 @@ interpreter lock; orjson is faster below.
 """
 
 
-def decode_json(body: bytes, kind: KeyKind, weighted: bool) -> EdgeColumns:
+def decode_json(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
     """Raises FormatError."""
     if len(body) >= LARGE_BODY:
         columns = _large_pairs(body, kind)
@@ -45,19 +56,18 @@ def decode_json(body: bytes, kind: KeyKind, weighted: bool) -> EdgeColumns:
     for name in document:
         if name not in _MEMBERS:
             raise FormatError(name, None, f"unknown member; expected {listed(_MEMBERS)}")
-    vertices = document.get("vertices", [])
-    if not isinstance(vertices, list):
-        raise FormatError("vertices", None, f"expected an array of keys, got {described(vertices)}")
-    sources, targets, weights = _edges(document.get("insert", []), kind, "insert", True, weighted)
-    deleted = _edges(document.get("delete", []), kind, "delete", False, weighted)
+    vertices, remove = (_listed_keys(document, name, kind) for name in ("vertices", "remove"))
+    inserted = _edges(document.get("insert", []), kind, "insert", attributes)
+    deleted = _edges(document.get("delete", []), kind, "delete", None)
     given = document.get("sets", {})
     columns = EdgeColumns(
-        sources,
-        targets,
+        *inserted[:2],
         *deleted[:2],
-        key_column(vertices, kind, "vertices"),
-        weights,
+        vertices,
+        inserted.weights,
         sets=decode_sets(given, kind),
+        times=inserted.times,
+        remove=remove,
     )
     objects = [document, *(edges for edges in document.values() if isinstance(edges, dict))]
     objects += given.values()
@@ -73,21 +83,31 @@ def _large_pairs(body: bytes, kind: KeyKind) -> EdgeColumns | None:
     if not body.startswith(b"{") or b"null" in body:  # Arrow reads null as an absent member
         return None
     keys = pa.list_(ARROW_TYPES[kind])
-    schema = pa.schema([("insert", pa.list_(keys)), ("delete", pa.list_(keys)), ("vertices", keys)])
+    members = dict.fromkeys(("insert", "delete"), pa.list_(keys))
+    members |= dict.fromkeys(("vertices", "remove"), keys)
+    schema = pa.schema(members)
     try:
         table = json_table(body, schema, newlines_in_values=True)
     except (pa.ArrowException, UnicodeDecodeError):
         return None
     if table.num_rows != 1:
         return None
-    edges = [combined(table[name]).flatten() for name in OPERATIONS]
+    edges = [combined(table[name]).flatten() for name in ("insert", "delete")]
     if any(pc.any(pc.not_equal(pc.list_value_length(pairs), 2)).as_py() for pairs in edges):
         return None
     insert, delete = (pairs.flatten() for pairs in edges)
-    vertices = combined(table["vertices"]).flatten()
-    if any(first_invalid(column, kind) is not None for column in (insert, delete, vertices)):
+    vertices, remove = (combined(table[name]).flatten() for name in ("vertices", "remove"))
+    if any(first_invalid(keys, kind) is not None for keys in (insert, delete, vertices, remove)):
         return None
-    return EdgeColumns(*_every_second(insert), *_every_second(delete), vertices)
+    ends = (*_every_second(insert), *_every_second(delete))
+    return EdgeColumns(*ends, vertices, remove=remove)
+
+
+def _listed_keys(document: dict[str, object], name: str, kind: KeyKind) -> pa.Array:
+    keys = document.get(name, [])
+    if not isinstance(keys, list):
+        raise FormatError(name, None, f"expected an array of keys, got {described(keys)}")
+    return key_column(keys, kind, name)
 
 
 def _every_second(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -95,56 +115,63 @@ def _every_second(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
     return keys.filter(sources), keys.filter(pc.invert(sources))
 
 
-_Edges = tuple[pa.Array, pa.Array, pa.Array | None]
+class _Edges(NamedTuple):
+    sources: pa.Array
+    targets: pa.Array
+    weights: pa.Array | None = None
+    times: pa.Array | None = None
 
 
-def _edges(edges: object, kind: KeyKind, field: str, inserted: bool, weighted: bool) -> _Edges:
-    """Sources, targets and weights of an array of edges, or of an object of columns."""
+def _edges(edges: object, kind: KeyKind, field: str, attributes: Attributes | None) -> _Edges:
+    """An array of edges, or an object of columns. attributes: None for deletions."""
     if isinstance(edges, dict):
-        return _edges_by_column(edges, kind, field, inserted, weighted)
+        return _edges_by_column(edges, kind, field, attributes)
     if not isinstance(edges, list):
         expected = "an array of pairs [source, target] or an object of source and target"
         raise FormatError(field, None, f"expected {expected}, got {described(edges)}")
     if not edges:
-        return EMPTY[kind], EMPTY[kind], None
+        return _Edges(EMPTY[kind], EMPTY[kind])
     size = 2
-    if isinstance(edges[0], list) and len(edges[0]) == 3 and inserted:
-        check_unweighted(0, field, weighted)
-        size = 3
+    if isinstance(edges[0], list) and len(edges[0]) in _ROWS and attributes is not None:
+        size = len(edges[0])
+        attributes.check(_ROWS[size], field, 0)
     if set(map(type, edges)) - {list} or set(map(len, edges)) - {size}:
-        _check_shape(edges, size, field, inserted, weighted)
+        _check_shape(edges, size, field, attributes)
     values = list(chain.from_iterable(edges))
-    weights = weights_of(values[2::3], field, "weight: ") if size == 3 else None
-    keys = list(chain.from_iterable(edge[:2] for edge in edges)) if size == 3 else values
+    keys = values if size == 2 else list(chain.from_iterable(edge[:2] for edge in edges))
     check_keys(keys, kind, lambda position: (field, position // 2, f"{ENDS[position % 2]}: "))
     both = pa.array(keys[::2] + keys[1::2], ARROW_TYPES[kind])
-    return both[: len(edges)], both[len(edges) :], weights
+    rows = _Edges(both[: len(edges)], both[len(edges) :])
+    if size == 2 or attributes is None:
+        return rows
+    weights, given = None, values[2::size]
+    if size == 3 or any(weight is not None for weight in given):
+        attributes.check("weight", field, 0)
+        weights = weights_of(given, field, "weight: ")
+    times = times_of(values[3::4], field, attributes.times, "time: ") if size == 4 else None
+    return rows._replace(weights=weights, times=times)
 
 
-def _check_shape(
-    edges: list[object], size: int, field: str, inserted: bool, weighted: bool
-) -> None:
+def _check_shape(edges: list[object], size: int, field: str, attributes: Attributes | None) -> None:
     """Raises FormatError for the first edge that does not have `size` items."""
-    expected = "a pair [source, target]"
-    if size == 3:
-        expected = "[source, target, weight], as in the first edge"
+    expected = _SHAPES[size]
     for index, edge in enumerate(edges):
         if isinstance(edge, list) and len(edge) == size:
             continue
-        if isinstance(edge, list) and len(edge) == 3 and inserted:
-            check_unweighted(index, field, weighted)
-            expected = "a pair [source, target], as in the first edge"
+        if isinstance(edge, list) and len(edge) in _ROWS and attributes is not None:
+            attributes.check(_ROWS[len(edge)], field, index)
+            expected = expected.removesuffix(_AS_FIRST) + _AS_FIRST
         got = f"{len(edge)} items" if isinstance(edge, list) else described(edge)
         raise FormatError(field, index, f"expected {expected}, got {got}")
 
 
 def _edges_by_column(
-    edges: dict[str, object], kind: KeyKind, field: str, inserted: bool, weighted: bool
+    edges: dict[str, object], kind: KeyKind, field: str, attributes: Attributes | None
 ) -> _Edges:
-    known = (*ENDS, "weight") if inserted and weighted else ENDS
+    known = ENDS if attributes is None else (*ENDS, *attributes.names)
     for name in edges:
-        if name == "weight" and inserted:
-            check_unweighted(None, f"{field}.weight", weighted)
+        if attributes is not None:
+            attributes.check(name, f"{field}.{name}")
         if name not in known:
             raise FormatError(f"{field}.{name}", None, f"unknown member; expected {listed(known)}")
     columns = []
@@ -158,16 +185,21 @@ def _edges_by_column(
     if len(sources) != len(targets):
         message = f"expected {len(sources)} keys, as in source, got {len(targets)}"
         raise FormatError(f"{field}.target", None, message)
-    return sources, targets, _weights_by_column(edges, field, len(sources))
+    weights = times = None
+    if "weight" in edges:
+        weights = weights_of(_numbers(edges, "weight", field, len(sources)), f"{field}.weight")
+    if "time" in edges and attributes is not None:
+        given = _numbers(edges, "time", field, len(sources))
+        times = times_of(given, f"{field}.time", attributes.times)
+    return _Edges(sources, targets, weights, times)
 
 
-def _weights_by_column(edges: dict[str, object], field: str, count: int) -> pa.Array | None:
-    if "weight" not in edges:
-        return None
-    field, weights = f"{field}.weight", edges["weight"]
-    if not isinstance(weights, list):
-        raise FormatError(field, None, f"expected an array of numbers, got {described(weights)}")
-    if len(weights) != count:
-        message = f"expected {count} weights, as many as keys in source, got {len(weights)}"
+def _numbers(edges: dict[str, object], name: str, field: str, count: int) -> list[Any]:
+    """The member, an array of as many items as edges. Raises FormatError."""
+    field, numbers = f"{field}.{name}", edges[name]
+    if not isinstance(numbers, list):
+        raise FormatError(field, None, f"expected an array of numbers, got {described(numbers)}")
+    if len(numbers) != count:
+        message = f"expected {count} {name}s, as many as keys in source, got {len(numbers)}"
         raise FormatError(field, None, message)
-    return weights_of(weights, field)
+    return numbers

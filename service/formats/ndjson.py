@@ -1,4 +1,4 @@
-"""Batches in NDJSON: an edge per line."""
+"""Batches in NDJSON: an edge, or a vertex to remove, per line."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.errors import FormatError
+from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
 from service.formats.tables import batch_of, json_table
+from service.formats.times import EXPECTED_TIME
 from service.formats.values import (
     COLUMNS,
     ENDS,
     EXPECTED_KEY,
+    EXPECTED_NOTHING,
     EXPECTED_OPERATION,
     OPERATIONS,
     described,
@@ -21,32 +24,35 @@ from service.formats.values import (
     listed,
     parse_json,
 )
-from service.formats.weights import EXPECTED_WEIGHT, check_unweighted
+from service.formats.weights import EXPECTED_WEIGHT
 from service.vertex_keys import ARROW_TYPES, KeyKind
+
+_EXPECTED = {"weight": EXPECTED_WEIGHT, "time": EXPECTED_TIME}
 
 _BLANK_LINE = re.compile(rb"\n\s*\n")
 
 
-def decode_ndjson(body: bytes, kind: KeyKind, weighted: bool) -> EdgeColumns:
+def decode_ndjson(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
     """Raises FormatError."""
     members = [(name, ARROW_TYPES[kind]) for name in ENDS] + [("operation", pa.string())]
-    schema = pa.schema([*members, ("weight", pa.float64())] if weighted else members)
+    schema = pa.schema([*members, *((name, pa.float64()) for name in attributes.names)])
     if not body.strip():
-        return batch_of(schema.empty_table(), kind, weighted)
+        return batch_of(schema.empty_table(), kind, attributes)
     if b"null" in body:  # pyarrow's reader crashes at a null that is not a member of an object
-        _find_error(body, kind, weighted)
+        _find_error(body, kind, attributes)
     try:
         table = json_table(body, schema, newlines_in_values=False)
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        _find_error(body, kind, weighted)
+        _find_error(body, kind, attributes)
         raise FormatError("body", None, f"not NDJSON: {error}") from error
     if table.num_rows != _count_lines(body):  # the reader accepts several objects per line
-        _find_error(body, kind, weighted)
+        _find_error(body, kind, attributes)
         raise FormatError("body", None, "not NDJSON: expected one JSON object per line")
     operation = pc.fill_null(table["operation"], "insert")
-    if weighted and table["weight"].null_count == len(table):
-        table = table.drop_columns("weight")
-    return batch_of(table.set_column(2, "operation", operation), kind, weighted)
+    for name in attributes.names:
+        if table[name].null_count == len(table):
+            table = table.drop_columns(name)
+    return batch_of(table.set_column(2, "operation", operation), kind, attributes)
 
 
 def _count_lines(body: bytes) -> int:
@@ -57,28 +63,31 @@ def _count_lines(body: bytes) -> int:
     return lines.count(b"\n") + 1
 
 
-def _find_error(body: bytes, kind: KeyKind, weighted: bool) -> None:
+def _find_error(body: bytes, kind: KeyKind, attributes: Attributes) -> None:
     """Raises FormatError for the first line that is not an edge; returns if there is none."""
-    known = (*COLUMNS, "weight") if weighted else COLUMNS
+    known = (*COLUMNS, *attributes.names)
     lines = ((n, line) for n, line in enumerate(body.split(b"\n"), 1) if line.strip())
     for index, (number, line) in enumerate(lines):
         row = parse_json(line, "body", index, number)
         if not isinstance(row, dict):
             raise FormatError("body", index, f"expected a JSON object, got {described(row)}")
         for name in row:
-            if name == "weight":
-                check_unweighted(index, "weight", weighted)
+            attributes.check(name, name, index)
             if name not in known:
                 raise FormatError(name, index, f"unknown member; expected {listed(known)}")
-        for name in ENDS:
+        operation = row.get("operation", "insert")
+        removes = operation == "remove"
+        for name in ENDS[:1] if removes else ENDS:
             if not is_key(row.get(name), kind):
                 got = described(row[name]) if name in row else "nothing"
                 raise FormatError(name, index, f"expected {EXPECTED_KEY[kind]}, got {got}")
-        operation = row.get("operation", "insert")
+        if removes and row.get("target") is not None:
+            got = described(row["target"])
+            raise FormatError("target", index, f"expected {EXPECTED_NOTHING}, got {got}")
         if operation not in (*OPERATIONS, None):
             message = f"expected {EXPECTED_OPERATION}, got {described(operation)}"
             raise FormatError("operation", index, message)
-        weight = row.get("weight")
-        if weight is not None and type(weight) not in (int, float):
-            message = f"expected {EXPECTED_WEIGHT}, got {described(weight)}"
-            raise FormatError("weight", index, message)
+        for name, expected in _EXPECTED.items():
+            value = row.get(name)
+            if value is not None and type(value) not in (int, float):
+                raise FormatError(name, index, f"expected {expected}, got {described(value)}")

@@ -7,6 +7,7 @@ import pyarrow.parquet
 
 from service.errors import DecodedTooLarge, FormatError
 from service.formats.arrow_limits import decoded_bytes
+from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
 from service.formats.tables import batch_of, check_names
 from service.vertex_keys import KeyKind
@@ -14,7 +15,7 @@ from service.vertex_keys import KeyKind
 _PIECE_ROWS = 1 << 16
 
 
-def decode_parquet(body: bytes, kind: KeyKind, weighted: bool, limit: int) -> EdgeColumns:
+def decode_parquet(body: bytes, kind: KeyKind, attributes: Attributes, limit: int) -> EdgeColumns:
     """Raises FormatError, and DecodedTooLarge once more than `limit` bytes are decoded.
 
     Columns that the file says are larger are not decoded. Strings are read as dictionaries, so that
@@ -26,7 +27,7 @@ def decode_parquet(body: bytes, kind: KeyKind, weighted: bool, limit: int) -> Ed
             read_dictionary=_text_columns(body) if kind == "string" else None,
             pre_buffer=False,
         )
-        check_names(file.schema_arrow.names, weighted)
+        check_names(file.schema_arrow.names, attributes)
         if (stated := _stated_bytes(file.metadata)) > limit:
             raise DecodedTooLarge(stated, limit)
         pieces, size = [], 0
@@ -42,7 +43,7 @@ def decode_parquet(body: bytes, kind: KeyKind, weighted: bool, limit: int) -> Ed
         raise
     except (pa.ArrowException, OSError, ValueError, UnicodeDecodeError) as error:
         raise FormatError("body", None, f"expected a Parquet file: {error}") from error
-    return batch_of(table, kind, weighted)
+    return batch_of(table, kind, attributes)
 
 
 def _stated_bytes(metadata: pyarrow.parquet.FileMetaData) -> int:

@@ -1,7 +1,7 @@
 """Batches as the journal stores them.
 
-The columns of EDGE_COLUMNS are always there, others only if the batch has them: `remove`, `weights`
-and, as JSON, `on_conflict` and `sets`.
+The columns of EDGE_COLUMNS are always there, others only if the batch has them: `remove`,
+`weights`, `times` and, as JSON, `on_conflict`, `sets` and `expiry` (true).
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from service.formats.arrow import arrow_table
 from service.formats.columns import EDGE_COLUMNS, KEY_COLUMNS, EdgeColumns
 from service.formats.sets import set_documents, stored_sets
 from service.formats.tables import combined
+from service.formats.times import time_column, times_of
 from service.formats.values import key_column, listed, parse_json
 from service.formats.weights import weight_column, weights_of
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
-_FURTHER = ("remove", "weights")
-_OTHERS = ("on_conflict", "sets")
+_FURTHER = ("remove", "weights", "times")
+_OTHERS = ("on_conflict", "sets", "expiry")
 
 _SMALL_BATCH = 64
 """Maximum number of keys of a batch that is stored as JSON."""
@@ -40,6 +41,8 @@ def encode_batch(columns: EdgeColumns) -> bytes:
         others["on_conflict"] = columns.on_conflict
     if columns.sets:
         others["sets"] = set_documents(columns.sets)
+    if columns.expiry:
+        others["expiry"] = True
     is_small = sum(map(len, arrays.values())) <= _SMALL_BATCH
     arrays = {
         name: array
@@ -48,6 +51,8 @@ def encode_batch(columns: EdgeColumns) -> bytes:
     }
     if columns.weights is not None:
         arrays["weights"] = columns.weights
+    if columns.times is not None:
+        arrays["times"] = columns.times
     if is_small:
         kind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
         lists = {name: array.to_pylist() for name, array in arrays.items()}
@@ -81,24 +86,31 @@ def decode_payload(payload: bytes) -> EdgeColumns:
         expected = f"one row of {listed(EDGE_COLUMNS)} and, optionally, {listed(_FURTHER)}"
         raise FormatError("payload", None, f"expected {expected}")
     keys = {name: combined(table[name]).flatten() for name in names if name in KEY_COLUMNS}
-    weights = None
-    if "weights" in further:
-        flat = pa.chunked_array([combined(table["weights"]).flatten()])
-        weights = weight_column(flat, "payload.weights")
+    flat = {
+        name: pa.chunked_array([combined(table[name]).flatten()])
+        for name in further
+        if name not in KEY_COLUMNS
+    }
+    weights, times = (flat.get(name) for name in ("weights", "times"))
     others = {
         name.decode(): parse_json(value, "payload", None)
         for name, value in (table.schema.metadata or {}).items()
     }
-    return _with_others(EdgeColumns(**keys), weights, others)
+    return _with_others(
+        EdgeColumns(**keys),
+        None if weights is None else weight_column(weights, "payload.weights"),
+        None if times is None else time_column(times, "payload.times", None),
+        others,
+    )
 
 
 def _decode_small(payload: bytes) -> EdgeColumns:
     document = parse_json(payload, "payload", None)
     kind = document.pop("keys", None)
     columns = {name: document.pop(name, []) for name in KEY_COLUMNS}
-    weights = document.pop("weights", None)
+    weights, times = (document.pop(name, None) for name in ("weights", "times"))
     others = {name: document.pop(name) for name in _OTHERS if name in document}
-    lists = [*columns.values(), *([] if weights is None else [weights])]
+    lists = [*columns.values(), *(each for each in (weights, times) if each is not None)]
     if (
         not isinstance(kind, str)
         or kind not in ARROW_TYPES
@@ -110,17 +122,22 @@ def _decode_small(payload: bytes) -> EdgeColumns:
     return _with_others(
         EdgeColumns(**keys),
         None if weights is None else weights_of(weights, "payload.weights"),
+        None if times is None else times_of(times, "payload.times", None),
         others,
     )
 
 
 def _with_others(
-    columns: EdgeColumns, weights: pa.Array | None, others: dict[str, Any]
+    columns: EdgeColumns,
+    weights: pa.Array | None,
+    times: pa.Array | None,
+    others: dict[str, Any],
 ) -> EdgeColumns:
-    """Raises FormatError, also for another number of weights than of insertions."""
+    """Raises FormatError, also for another number of weights or times than of insertions."""
     expected = len(columns.insert_sources)
-    if weights is not None and len(weights) != expected:
-        raise FormatError("payload", None, f"expected {expected} weights, got {len(weights)}")
+    for name, column in (("weights", weights), ("times", times)):
+        if column is not None and len(column) != expected:
+            raise FormatError("payload", None, f"expected {expected} {name}, got {len(column)}")
     if set(others) - set(_OTHERS):
         raise FormatError(
             "payload", None, f"expected {listed(_OTHERS)}, got {listed(list(others))}"
@@ -129,9 +146,14 @@ def _with_others(
     if on_conflict not in get_args(OnConflict):
         message = f"expected on_conflict replace or add, got {on_conflict!r}"
         raise FormatError("payload", None, message)
+    expiry = others.get("expiry", False)
+    if not isinstance(expiry, bool):
+        raise FormatError("payload", None, f"expected expiry true or false, got {expiry!r}")
     kind: KeyKind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
     try:
         sets = stored_sets(others.get("sets", {}), kind)
     except FormatError as error:
         raise FormatError("payload", None, str(error)) from error
-    return replace(columns, weights=weights, on_conflict=on_conflict, sets=sets)
+    return replace(
+        columns, weights=weights, times=times, on_conflict=on_conflict, sets=sets, expiry=expiry
+    )

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pyarrow as pa
 
 from service.errors import FormatError
-from service.formats.columns import SetChange, SetFate
+from service.formats.columns import SetChange, SetOperation
 from service.formats.values import described, key_column, listed
 from service.vertex_keys import KeyKind
 
@@ -34,7 +34,7 @@ def set_documents(sets: Mapping[str, SetChange]) -> dict[str, Any]:
         name: {
             "add": change.add.to_pylist(),
             "remove": change.remove.to_pylist(),
-            "whole": change.whole,
+            "whole": change.operation,
         }
         for name, change in sets.items()
     }
@@ -44,11 +44,11 @@ def stored_sets(document: object, kind: KeyKind) -> dict[str, SetChange]:
     """The changes in a document of `set_documents`. Raises FormatError."""
     changes = {}
     for name, given in _sets(document, (*_MEMBERS, "whole")).items():
-        whole: Any = given.pop("whole", None)
-        if whole is not None and whole not in get_args(SetFate):
-            raise FormatError(f"sets.{name}.whole", None, f"got {described(whole)}")
+        operation: Any = given.pop("whole", None)
+        if operation is not None and operation not in get_args(SetOperation):
+            raise FormatError(f"sets.{name}.whole", None, f"got {described(operation)}")
         change = _change(name, given, kind)
-        changes[name] = SetChange(change.add, change.remove, whole)
+        changes[name] = SetChange(change.add, change.remove, operation)
     return changes
 
 

@@ -1,6 +1,9 @@
-"""Arrow tables of edges: columns source, target and, optionally, operation and weight."""
+"""Arrow tables of edges: columns source, target and, optionally, operation, weight and time."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -8,34 +11,39 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from service.errors import FormatError
+from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
+from service.formats.times import time_column
 from service.formats.values import (
     COLUMNS,
     ENDS,
     EXPECTED_KEY,
+    EXPECTED_NOTHING,
     EXPECTED_OPERATION,
     OPERATIONS,
     described,
     listed,
 )
-from service.formats.weights import check_unweighted, weight_column
+from service.formats.weights import weight_column
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
 _MAX_BLOCK = 2**31 - 1
 
 
-def batch_of(table: pa.Table, kind: KeyKind, weighted: bool) -> EdgeColumns:
+def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
     """The batch in the table. Raises FormatError."""
     try:
         names = table.column_names
     except UnicodeDecodeError as error:
         raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
-    check_names(names, weighted)
-    sources, targets = (_keys(table[name], kind, name) for name in ENDS)
+    check_names(names, attributes)
+    sources = _keys(table["source"], kind, "source")
+    nothing = sources.slice(0, 0)
     if "operation" not in names:
-        nothing = sources.slice(0, 0)
+        targets = _keys(table["target"], kind, "target")
         weights = weight_column(table["weight"], "weight") if "weight" in names else None
-        return EdgeColumns(sources, targets, nothing, nothing, nothing, weights)
+        times = time_column(table["time"], "time", attributes.times) if "time" in names else None
+        return EdgeColumns(sources, targets, nothing, nothing, nothing, weights, times=times)
     operation = table["operation"]
     if not _holds_strings(operation.type):
         message = f"expected a column of {EXPECTED_OPERATION}, got {operation.type}"
@@ -46,41 +54,51 @@ def batch_of(table: pa.Table, kind: KeyKind, weighted: bool) -> EdgeColumns:
     if index >= 0:
         message = f"expected {EXPECTED_OPERATION}, got {described(operation[index].as_py())}"
         raise FormatError("operation", index, message)
-    inserts = pc.equal(operation, "insert")
-    deletes = pc.invert(inserts)
+    inserts, deletes, removes = (pc.equal(operation, name) for name in OPERATIONS)
+    targets = _keys(table["target"], kind, "target", removes)
+    of_insertions = partial(_of_insertions, table, inserts)
+    read_times = partial(time_column, rule=attributes.times)
     return EdgeColumns(
         sources.filter(inserts),
         targets.filter(inserts),
         sources.filter(deletes),
         targets.filter(deletes),
-        sources.slice(0, 0),
-        _weights_of_insertions(table, inserts) if "weight" in names else None,
+        nothing,
+        of_insertions("weight", weight_column) if "weight" in names else None,
+        times=of_insertions("time", read_times) if "time" in names else None,
+        remove=sources.filter(removes),
     )
 
 
-def _weights_of_insertions(table: pa.Table, inserts: pa.Array) -> pa.Array:
-    """The weights of the rows that insert; the others must have none."""
-    column = table["weight"]
+def _of_insertions(
+    table: pa.Table,
+    inserts: pa.Array,
+    name: str,
+    read: Callable[[pa.ChunkedArray, str], pa.Array],
+) -> pa.Array:
+    """An attribute of the rows that insert; the others must have none."""
+    column = table[name]
     surplus = pc.and_(pc.invert(inserts), column.is_valid())
     index = surplus.index(True).as_py()
     if index >= 0:
         got = described(column[index].as_py())
-        raise FormatError("weight", index, f"expected null, because a deletion has none, got {got}")
+        raise FormatError(
+            name, index, f"expected null, because only insertions have one, got {got}"
+        )
     try:
-        return weight_column(column.filter(inserts), "weight")
+        return read(column.filter(inserts), name)
     except FormatError as error:
         if error.index is None:
             raise
         row = int(np.flatnonzero(inserts.to_numpy(zero_copy_only=False))[error.index])
-        raise FormatError("weight", row, error.message) from None
+        raise FormatError(name, row, error.message) from None
 
 
-def check_names(names: list[str], weighted: bool) -> None:
+def check_names(names: list[str], attributes: Attributes) -> None:
     """Raises FormatError for column names that are unknown, duplicate or missing."""
-    known = (*COLUMNS, "weight") if weighted else COLUMNS
+    known = (*COLUMNS, *attributes.names)
     for name in names:
-        if name == "weight":
-            check_unweighted(None, "weight", weighted)
+        attributes.check(name, name)
         if name not in known:
             raise FormatError(name, None, f"unknown column; expected {listed(known)}")
         if names.count(name) > 1:
@@ -119,7 +137,12 @@ def json_table(body: bytes, schema: pa.Schema, newlines_in_values: bool) -> pa.T
     return table
 
 
-def _keys(column: pa.ChunkedArray, kind: KeyKind, field: str) -> pa.Array:
+def _keys(
+    column: pa.ChunkedArray, kind: KeyKind, field: str, without: pa.Array | None = None
+) -> pa.Array:
+    """The keys. without: the rows that must have none; theirs are any."""
+    if without is not None and pc.any(without).as_py():
+        column = _filled(column, kind, field, without)
     fits = _holds_strings(column.type) if kind == "string" else pa.types.is_integer(column.type)
     if not fits:
         expected = "strings" if kind == "string" else "integers"
@@ -138,6 +161,27 @@ def _keys(column: pa.ChunkedArray, kind: KeyKind, field: str) -> pa.Array:
         message = f"expected {EXPECTED_KEY[kind]}, got {described(column[index].as_py())}"
         raise FormatError(field, index, message)
     return keys
+
+
+def _filled(
+    column: pa.ChunkedArray, kind: KeyKind, field: str, without: pa.Array
+) -> pa.ChunkedArray:
+    """The column with some key in the rows `without` one. Raises FormatError if one has a key."""
+    present = column.is_valid()
+    if _holds_strings(column.type):
+        present = pc.and_(present, pc.not_equal(column.cast(pa.string()), ""))
+    index = pc.fill_null(pc.and_(present, without), False).index(True).as_py()
+    if index >= 0:
+        got = described(column[index].as_py())
+        raise FormatError(field, index, f"expected {EXPECTED_NOTHING}, got {got}")
+    if pa.types.is_null(column.type):
+        column = column.cast(ARROW_TYPES[kind])
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if _holds_strings(column.type) or pa.types.is_integer(column.type):
+        some = pa.scalar("none" if _holds_strings(column.type) else 0, column.type)
+        column = pc.if_else(pa.chunked_array([without]), some, column)
+    return column
 
 
 def _holds_strings(arrow_type: pa.DataType) -> bool:

@@ -14,13 +14,15 @@ from service.vertex_keys import ARROW_TYPES, KeyKind
 
 ENDS = ("source", "target")
 COLUMNS = (*ENDS, "operation")
-OPERATIONS = ("insert", "delete")
+OPERATIONS = ("insert", "delete", "remove")
+"""Of rows; those that remove a vertex, their source, have no target."""
 
 EXPECTED_KEY: dict[KeyKind, str] = {
     "string": "a non-empty string",
     "integer": "an integer from -2⁶³ to 2⁶³-1",
 }
-EXPECTED_OPERATION = '"insert" or "delete"'
+EXPECTED_OPERATION = '"insert", "delete" or "remove"'
+EXPECTED_NOTHING = "nothing, because a row that removes a vertex has no target"
 
 EMPTY = {kind: pa.array([], arrow_type) for kind, arrow_type in ARROW_TYPES.items()}
 

@@ -1,4 +1,4 @@
-"""Weights of edges in request bodies."""
+"""Weights of edges: which numbers can be one, and those in request bodies."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ EXPECTED_WEIGHT = (
     f"a finite number above 0, from {LEAST_WEIGHT:.8g} to {LARGEST_WEIGHT:.8g} (the normal range "
     "of float32)"
 )
+"""After "expected"."""
+
 UNWEIGHTED = (
     "the graph is unweighted: send edges without weights, or create a graph with the option "
     "weighted"
 )
+
+
+def is_weight(number: Any) -> Any:
+    """Whether a number, or each of an array, can be a weight."""
+    return (number >= LEAST_WEIGHT) & (number <= LARGEST_WEIGHT)
 
 
 def weights_of(values: list[Any], field: str, prefix: str = "") -> pa.Array:
@@ -42,14 +49,8 @@ def weight_column(column: pa.ChunkedArray, field: str) -> pa.Array:
     return _in_range(pc.cast(column, pa.float64(), safe=False).to_numpy(), column, field, "")
 
 
-def check_unweighted(index: int | None, field: str, weighted: bool) -> None:
-    """Raises FormatError for weights that are sent to an unweighted graph."""
-    if not weighted:
-        raise FormatError(field, index, UNWEIGHTED)
-
-
 def _in_range(numbers: np.ndarray[Any, Any], values: Any, field: str, prefix: str) -> pa.Array:
-    wrong = ~((numbers >= LEAST_WEIGHT) & (numbers <= LARGEST_WEIGHT))
+    wrong = ~is_weight(numbers)
     if wrong.any():
         index = int(np.flatnonzero(wrong)[0])
         value = values[index]

@@ -50,15 +50,15 @@ async def view_of(
     timeout: Timeout = 10.0,
 ) -> View:
     """The newest view, or the first one with at least `min_version`."""
-    view = graph.pipeline.view
+    pipeline = graph.pipeline
+    view = pipeline.view
     if view.version >= min_version:
         return view
     try:
         async with asyncio.timeout(timeout):
-            return await result_of(graph.pipeline.published(min_version), graph, request)
+            return await result_of(pipeline.published(min_version), graph, request)
     except TimeoutError:
-        newest = graph.pipeline.view.version
-        raise NotPublishedInTime(min_version, newest, timeout) from None
+        raise NotPublishedInTime(min_version, pipeline.view.version, timeout) from None
 
 
 PublishedView = Annotated[View, Depends(view_of)]
@@ -73,8 +73,14 @@ async def wait_for_commit(
     timeout: Timeout = 10.0,
 ) -> None:
     """Returns once a read of edges has at least `min_version`."""
-    if graph.pipeline.committed < min_version:
-        await view_of(request, graph, min_version, timeout)
+    pipeline = graph.pipeline
+    if pipeline.committed >= min_version:
+        return
+    try:
+        async with asyncio.timeout(timeout):
+            await result_of(pipeline.commit_of(min_version), graph, request)
+    except TimeoutError:
+        raise NotPublishedInTime(min_version, pipeline.committed, timeout, "applied") from None
 
 
 Committed = Annotated[None, Depends(wait_for_commit)]

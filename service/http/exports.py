@@ -42,9 +42,9 @@ class ExportResponse(StreamingResponse):
         media_type: str,
         coding: str | None,
         headers: dict[str, str],
-        holds: object = None,
+        keep_alive: object = None,
     ) -> None:
-        """holds: what others may share until the export ends"""
+        """keep_alive: what others may share until the export ends"""
         headers = {
             f"Liverank-{_titled(name)}": f"{fact}" for name, fact in export.facts.items()
         } | (headers)
@@ -53,7 +53,7 @@ class ExportResponse(StreamingResponse):
         pieces = encoded(export.schema, export.pieces, media_type, coding)
         super().__init__(_made(pieces), headers=headers, media_type=media_type)
         self._request = request
-        self._holds = holds
+        self._keep_alive = keep_alive
         self._seconds: float = request.app.state.settings.slow_client_seconds
 
     async def stream_response(self, send: Send) -> None:

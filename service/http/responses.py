@@ -17,6 +17,9 @@ from service import problems
 from service.errors import ServiceError
 from service.pipeline.device_loss import end_process
 
+FEW_ROWS = 1000
+"""Longer lists are made in a thread: the event loop would make other requests wait."""
+
 
 def json_response(content: Any, status: int = 200) -> Response:
     return encoded_response(orjson.dumps(content), status)

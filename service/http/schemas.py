@@ -161,7 +161,9 @@ class SetRequest(_Body):
 
 
 class BatchRequest(_Body):
-    """Deletions are applied first. Keys are strings or integers, as the graph's options say."""
+    """Removals are applied first, then deletions. Keys are strings or integers, as the graph's
+    options say.
+    """
 
     model_config = _like(
         {"insert": [["ada", "grace"], ["alan", "grace"]], "delete": [], "vertices": ["edsger"]}
@@ -174,6 +176,9 @@ class BatchRequest(_Body):
     )
     delete: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")
     vertices: list[Key] = Field([], description="vertices that exist after the batch")
+    remove: list[Key] = Field(
+        [], description="vertices that go with their edges; one that is also inserted is a new one"
+    )
     sets: dict[str, SetRequest] = Field({}, description="changes of sets of vertices, by name")
 
 
@@ -227,6 +232,10 @@ class Receipt(_Body):
     deleted: int
     not_found: int
     new_vertices: int
+    removed: int = Field(0, description=f"vertices; {_ABSENT_IN_OLD}")
+    unknown: int = Field(0, description=f"keys to remove of no vertex; {_ABSENT_IN_OLD}")
+    removed_edges: int = Field(0, description=f"of the removed vertices; {_ABSENT_IN_OLD}")
+    expired: int = Field(0, description=f"edges that left because of their age; {_ABSENT_IN_OLD}")
     strategy: str
     form: Form = Field("accelerated", description=_ABSENT_IN_OLD)
     iterations: int = Field(description="dense sweeps plus work-list rounds")

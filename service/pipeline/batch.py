@@ -44,6 +44,8 @@ class Batch:
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise BodyTooLarge(MAX_PAYLOAD_BYTES)
         digest = hashlib.sha256(body).digest()
+        if columns.on_conflict != "replace":  # the same body is then another batch
+            digest = hashlib.sha256(digest + columns.on_conflict.encode()).digest()
         record = Record(payload, solve.strategy, idempotency_key, digest)
         return cls(record, columns, solve, rank_later)
 

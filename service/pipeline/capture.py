@@ -12,7 +12,7 @@ from service.errors import StorageFailed
 from service.queries.model import Members
 from service.queries.view import View
 from service.storage.checkpoint import Checkpoint
-from service.vertex_keys import KeyCapture, KeyKind, KeyTable
+from service.vertex_keys import KeyKind, VertexCapture, VertexKeys
 
 _KEYS_PREFIX, _SETS = "keys-", "sets"
 
@@ -27,7 +27,7 @@ class Captured:
     view: View
     chain: bytes
     engine: Capture
-    keys: KeyCapture
+    keys: VertexCapture
     sets: Members
     pause_seconds: float
 
@@ -55,7 +55,7 @@ def snapshot_of(checkpoint: Checkpoint) -> Snapshot:
     return Snapshot(arrays, checkpoint.numbers["engine"])
 
 
-def keys_of(checkpoint: Checkpoint, kind: KeyKind) -> KeyTable:
+def keys_of(checkpoint: Checkpoint, kind: KeyKind) -> VertexKeys:
     """Raises StorageFailed for a checkpoint of a graph with keys of the other kind."""
     stored = checkpoint.numbers["keys"]
     if stored != kind:
@@ -67,20 +67,21 @@ def keys_of(checkpoint: Checkpoint, kind: KeyKind) -> KeyTable:
         for name, array in checkpoint.arrays.items()
         if name.startswith(_KEYS_PREFIX)
     }
-    return KeyTable.restored(kind, len(checkpoint.arrays["length"]), arrays)
+    return VertexKeys.restored(kind, len(checkpoint.arrays["length"]), arrays)
 
 
-def view_of(checkpoint: Checkpoint, engine: Engine, keys: KeyTable) -> View:
+def view_of(checkpoint: Checkpoint, engine: Engine, keys: VertexKeys) -> View:
     """The view that was published when the checkpoint was taken."""
     snapshot = snapshot_of(checkpoint)
+    ranks = engine.ranks_of(snapshot)
     return View(
         version=checkpoint.version,
         revision=checkpoint.revision,
         error_bound=snapshot.numbers["error_bound"],
-        vertices=len(snapshot.arrays["length"]),
+        vertices=ranks.count,
         edges=int(snapshot.numbers["edges"]),
         memory=checkpoint.numbers["memory"],
-        ranks=engine.ranks_of(snapshot),
+        ranks=ranks,
         keys=keys,
         watched=None,
         sets=_sets_of(checkpoint),

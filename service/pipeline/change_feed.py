@@ -236,6 +236,16 @@ class ChangeFeed:
             self._changing.notify()
         return joined
 
+    def give_up(self, joining: Future[Joined]) -> None:
+        """Removes a subscriber that no longer waits for the result of `join`."""
+
+        def leave(joining: Future[Joined]) -> None:
+            if not joining.cancelled() and joining.exception() is None:
+                self.leave(joining.result().ring)
+
+        joining.cancel()
+        joining.add_done_callback(leave)
+
     def leave(self, ring: EventRing) -> None:
         """Removes a subscriber."""
         with self._changing:
@@ -259,8 +269,11 @@ class ChangeFeed:
                 self._join(work)
             else:
                 self._compare(work)
-        for ring in self._rings.values():
-            assert self._closed is not None
+        with self._changing:
+            if self._closed is None:
+                return  # another thread has the rings of later subscribers
+            rings = list(self._rings.values())
+        for ring in rings:
             ring.close(self._closed)
 
     def _next(self) -> _Publication | _Join | None:

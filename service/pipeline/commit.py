@@ -20,6 +20,7 @@ from service.pipeline.completions import Completions
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer
 from service.pipeline.ranking import Ranking
+from service.pipeline.version_waiters import VersionWaiters
 from service.storage.journal import Journal
 
 log = logging.getLogger("liverank.pipeline")
@@ -62,6 +63,7 @@ class Committer:
         ranking: Ranking,
         checkpointer: Checkpointer,
         observer: Observer,
+        commits: VersionWaiters[int],
     ) -> None:
         self._graph = graph
         self._journal = journal
@@ -69,6 +71,7 @@ class Committer:
         self._ranking = ranking
         self._checkpointer = checkpointer
         self._observer = observer
+        self._commits = commits
 
     def commit(self, batches: Sequence[PendingBatch]) -> list[CommittedGroup]:
         """Commits the batches that are new and fit into memory, and answers all the others.
@@ -99,6 +102,7 @@ class Committer:
         for version, batch in zip(versions, new, strict=True):
             batch.set_durable(version, completions)
         completions.deliver()
+        self._commits.reach(versions[-1], versions[-1])
         seconds = perf_counter() - began
         numbered = iter(zip(versions, new, strict=True))
         return [CommittedGroup([next(numbered) for _ in group], began, seconds) for group in groups]

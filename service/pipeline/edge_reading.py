@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gpu import CapturedEdges, EdgeBlock, StagingBuffer
 from service.errors import UnknownVertex
 from service.pipeline.writer import Writer
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexKeys
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ class EdgeCopy:
 
     version: int
     edges: CapturedEdges
-    keys: KeyTable
+    keys: VertexKeys
     weighted: bool
 
 
@@ -44,8 +44,16 @@ class NeighbourKeys:
 
     version: int
     degree: int
-    keys: list[Any]
-    weights: list[float] | None
+    keys: pa.Array
+    weights: NDArray[np.float32] | None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each neighbour, as JSON has it."""
+        rows: list[dict[str, Any]] = [{"vertex": key} for key in self.keys.to_pylist()]
+        if self.weights is not None:
+            for row, weight in zip(rows, self.weights.tolist(), strict=True):
+                row["weight"] = weight
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,7 @@ class Subgraph:
     """
 
     version: int
-    keys: KeyTable
+    keys: VertexKeys
     ids: NDArray[np.int64]
     unknown: pa.Array
     out_edges: EdgeBlock
@@ -123,9 +131,8 @@ class EdgeReading:
             if identity < 0:
                 raise UnknownVertex(self._graph, vertex[0].as_py())
             found = writer.keyed.edge_reader.neighbours(identity, direction, limit)
-            weights = None if found.weights is None else found.weights.tolist()
             return NeighbourKeys(
-                writer.journal.version, found.degree, keys.keys(found.ids).to_pylist(), weights
+                writer.journal.version, found.degree, keys.keys(found.ids), found.weights
             )
 
         return self._call(read)

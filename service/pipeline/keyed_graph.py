@@ -17,13 +17,14 @@ from gpu import (
     EdgeBatch,
     EdgeReader,
     Engine,
+    EngineError,
     InvalidValue,
     OutOfMemory,
 )
 from service.errors import InvalidField
 from service.formats.columns import EdgeColumns
 from service.pipeline.vertex_sets import VertexSets
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexKeys, VertexTable
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -38,11 +39,16 @@ _SAFE_FACTOR = 4
 class KeyedGraph:
     """A graph whose vertices have keys, and sets of them. Only for the writer's thread."""
 
-    def __init__(self, graph: str, engine: Engine, keys: KeyTable, sets: VertexSets) -> None:
+    def __init__(self, graph: str, engine: Engine, keys: VertexTable, sets: VertexSets) -> None:
         self.sets = sets
         self._graph = graph
         self._engine = engine
-        self.keys = keys
+        self._keys = keys
+
+    @property
+    def keys(self) -> VertexKeys:
+        """The keys of its vertices now."""
+        return self._keys.state
 
     @property
     def weighted(self) -> bool:
@@ -56,7 +62,7 @@ class KeyedGraph:
 
     def check_memory(self, batches: Sequence[EdgeColumns]) -> list[OutOfMemory | None]:
         """For each batch the error if it does not fit into memory after the others, or None."""
-        known = len(self.keys)
+        known = self.keys.limit
         try:
             # first as one batch with only new keys: no keys have to be looked up
             self._engine.check_memory(
@@ -83,7 +89,7 @@ class KeyedGraph:
         """An error with the figures if the batch is estimated to need so much of the available
         memory that it may need more; None otherwise.
         """
-        vertices = len(self.keys) + columns.max_new_keys
+        vertices = self.keys.limit + columns.max_new_keys
         try:
             self._engine.check_memory(columns.operations, vertices, _SAFE_FACTOR)
         except OutOfMemory as error:
@@ -96,49 +102,61 @@ class KeyedGraph:
         An error leaves keys and graph unchanged.
         """
         started = perf_counter()
-        known = len(self.keys)
+        before = self._keys.mark()
         try:
             batch = self._with_ids(columns)
-            members = self.sets.after(columns.sets, self.keys.lookup)
+            members = self.sets.after(columns.sets, self.keys.lookup, np.unique(batch.remove))
             seconds = perf_counter() - started
             change = self._engine.apply(batch)
-            self.sets.members = members
-            return change, seconds
         except BaseException as error:
-            self.keys.truncate(known)
+            self._keys.undo(before)
             if isinstance(error, InvalidValue) and error.field.startswith("weights["):
                 raise _of_insertion(error) from None
             raise
+        self.sets.members = members
+        self._keys.compact()
+        return change, seconds
 
     def apply_coalesced(self, batches: Sequence[EdgeColumns]) -> tuple[list[Change], float] | None:
         """Applies several small batches as one if the result is the same; also returns the seconds
         for the keys of each. None if nothing was done: apply them one by one.
 
-        Raises DeviceLost.
+        Raises DeviceLost. After any other error the graph cannot be used: the batches may have been
+        applied.
         """
         started = perf_counter()
-        known = len(self.keys)
+        before = self._keys.mark()
         columns = _coalesced(batches)
         if columns is None:
             return None
         parts = [(len(batch.insert_sources), len(batch.delete_sources)) for batch in batches]
         try:
             edges = self._with_ids(columns)
-            seconds = (perf_counter() - started) / len(batches)
+        except Exception as error:
+            self._undo(before, error)
+            return None
+        seconds = (perf_counter() - started) / len(batches)
+        try:
             changes = self._engine.apply_coalesced(edges, parts)
         except DeviceLost:
             raise
-        except Exception as error:
-            # only the batch that caused it is to be rejected
-            log.info("graph %s: %s: applying batches one by one", self._graph, error)
-            changes = None
+        except EngineError as error:
+            self._undo(before, error)
+            return None
         if changes is None:
-            self.keys.truncate(known)
+            self._keys.undo(before)
             return None
         return changes, seconds
 
+    def _undo(self, mark: tuple[VertexKeys, int], error: Exception) -> None:
+        """Takes back the keys of batches that were not applied, because one of them cannot be."""
+        log.info("graph %s: %s: applying batches one by one", self._graph, error)
+        self._keys.undo(mark)
+
     def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
-        sources, targets = self._assigned(columns)
+        named = self.keys.lookup(columns.remove)
+        removed = self._keys.remove(named)
+        sources, targets, vertices = self._assigned(columns, removed)
         # Deletions create no keys. Looked up last, so that a deletion of an edge that another of
         # the coalesced batches inserts is found.
         return EdgeBatch(
@@ -146,14 +164,19 @@ class KeyedGraph:
             targets,
             self.keys.lookup(columns.delete_sources),
             self.keys.lookup(columns.delete_targets),
-            len(self.keys),
+            self.keys.limit,
             None if columns.weights is None else columns.weights.to_numpy(),
             columns.on_conflict,
+            named,
+            vertices,
         )
 
-    def _assigned(self, columns: EdgeColumns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The ids of the insertions. Keys that are new get theirs in order: source and target of
-        each insertion, then the vertices.
+    def _assigned(
+        self, columns: EdgeColumns, removed: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The ids of the insertions' ends and of the vertices. Keys that are new get theirs in
+        order: source and target of each insertion, then the vertices. The lowest ids come first:
+        those of vertices that were `removed`, by this batch or before.
         """
         ends = columns.insert_sources, columns.insert_targets
         ids = self.keys.lookup(ends[0]), self.keys.lookup(ends[1])
@@ -164,10 +187,11 @@ class KeyedGraph:
         )
         added = np.empty(len(order), np.int64)
         keys = pa.concat_arrays([new.take(pa.array(order)), columns.vertices])
-        added[order] = self.keys.assign(keys)[: len(order)]
+        assigned = self._keys.assign(keys, lambda: np.union1d(self._engine.free_ids(), removed))
+        added[order] = assigned[: len(order)]
         ids[0][unknown[0]] = added[: len(unknown[0])]
         ids[1][unknown[1]] = added[len(unknown[0]) :]
-        return ids
+        return *ids, assigned[len(order) :]
 
     def _new_keys(self, columns: EdgeColumns) -> int:
         """The number of keys that the batch would create."""
@@ -178,11 +202,11 @@ class KeyedGraph:
 def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
     """The columns of several small batches, one after the other.
 
-    None for a single batch, for large ones, if one adds vertices by key or changes sets, and if
-    they differ in what they do to present edges.
+    None for a single batch, for large ones, if one removes vertices, adds them by key or changes
+    sets, and if they differ in what they do to present edges.
     """
     edges = sum(batch.operations for batch in batches)
-    named = any(len(batch.vertices) or batch.sets for batch in batches)
+    named = any(len(batch.vertices) or len(batch.remove) or batch.sets for batch in batches)
     differ = len({batch.on_conflict for batch in batches}) > 1
     if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named or differ:
         return None

@@ -12,7 +12,8 @@ from service.formats.columns import EdgeColumns
 def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None:
     """Raises BatchTooLarge for too many edges and vertices, FormatError for a key too long."""
     changed = [keys for change in columns.sets.values() for keys in (change.add, change.remove)]
-    count = columns.operations + len(columns.vertices) + sum(map(len, changed))
+    others = [columns.vertices, columns.remove, *changed]
+    count = columns.operations + sum(map(len, others))
     if count > max_edges:
         raise BatchTooLarge(count, max_edges)
     for field, keys in (
@@ -21,6 +22,7 @@ def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None
         ("delete", columns.delete_sources),
         ("delete", columns.delete_targets),
         ("vertices", columns.vertices),
+        ("remove", columns.remove),
         *(("sets", keys) for keys in changed),
     ):
         if not pa.types.is_string(keys.type) or not len(keys):

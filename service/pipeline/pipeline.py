@@ -50,6 +50,7 @@ from service.pipeline.observer import Observer
 from service.pipeline.published import PublishedViews
 from service.pipeline.ranking import RECOVERY, Ranking
 from service.pipeline.recovery import MappedGraph, map_checkpoint, replayed, restored_journal
+from service.pipeline.version_waiters import VersionWaiters
 from service.pipeline.vertex_sets import VertexSets
 from service.pipeline.work_queue import Task, WorkQueue
 from service.pipeline.writer import Writer
@@ -62,7 +63,7 @@ from service.storage import journal as journal_file
 from service.storage import watched_file
 from service.storage.journal import Journal, Outcome
 from service.storage.replay_mark import ReplayMark
-from service.vertex_keys import KeyKind, KeyTable
+from service.vertex_keys import KeyKind
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -95,6 +96,7 @@ class Pipeline:
         self._observer = observer or Observer()
         self._queue = WorkQueue()
         self._views = PublishedViews(graph)
+        self._commits = VersionWaiters[int]()
         self.edges = EdgeReading(graph, self.call, self._writer_or_not_ready)
         self._may_recover = threading.Event()
         # name of the backend; whether the graph can be read
@@ -199,6 +201,14 @@ class Pipeline:
         """
         return self._views.at_least(version)
 
+    def commit_of(self, version: int) -> Future[int]:
+        """The newest version once it is at least that one; the future may be cancelled. Reads on
+        the writer's thread that are requested from then on have it.
+
+        Raises the reason given to `close`.
+        """
+        return self._commits.at_least(version)
+
     def outcome(self, version: int) -> Outcome | None:
         """The outcome of a batch; None while it is pending. Reads from disk.
 
@@ -243,6 +253,7 @@ class Pipeline:
         try:
             writer = self._open()
             self._writer.set_result(writer)
+            self._commits.reach(writer.journal.version, writer.journal.version)
             writer.run()
             assert self._queue.closed is not None
             reason = self._queue.closed
@@ -258,6 +269,7 @@ class Pipeline:
                     future.set_exception(error)
         self._queue.refuse(reason)
         self._views.close(reason)
+        self._commits.close(reason)
 
     def _open(self) -> Writer:
         mapped: MappedGraph = self._map()
@@ -276,13 +288,13 @@ class Pipeline:
 
     def _recovered(self, mapped: MappedGraph, journal: Journal) -> Writer:
         """Replays and ranks the batches after the checkpoint."""
-        engine, keys, checkpoint = mapped.engine, mapped.keys, mapped.checkpoint
-        keyed = KeyedGraph(self.graph, engine, keys, VertexSets(self.graph, mapped.sets))
+        engine, checkpoint = mapped.engine, mapped.checkpoint
+        keyed = KeyedGraph(self.graph, engine, mapped.keys, VertexSets(self.graph, mapped.sets))
         version = checkpoint.version if checkpoint is not None else 0
         mark = ReplayMark(journal.path)
         unranked = replayed(journal, version, keyed, engine, mark)
         file = self._directory / watched_file.FILE
-        watched = self._watched(engine, keys, file)
+        watched = self._watched(engine, keyed, file)
         ranking = Ranking(
             self.graph,
             engine,
@@ -306,7 +318,7 @@ class Pipeline:
             self.graph,
             self._queue.queries,
             engine,
-            keys,
+            keys=lambda: keyed.keys,
             newest=ranking.newest,
             keep=ranking.watch,
             closing=lambda: self._queue.closed is not None,
@@ -338,13 +350,14 @@ class Pipeline:
             scheduler,
             checkpointer,
             self._observer,
+            self._commits,
         )
 
-    def _watched(self, engine: Engine, keys: KeyTable, file: Path) -> WatchedQueries:
+    def _watched(self, engine: Engine, keyed: KeyedGraph, file: Path) -> WatchedQueries:
         """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
         try:
-            queries = watched_file.read_watched(file, keys.kind)
-            return WatchedQueries(self.graph, engine, keys, queries)
+            queries = watched_file.read_watched(file, keyed.keys.kind)
+            return WatchedQueries(self.graph, engine, lambda: keyed.keys, queries)
         except (FileDamaged, InvalidValue) as error:
             reason = str(error).removeprefix(f"{file}: ")
             raise GraphStopped(file, f"{reason}; restore it from a backup or remove it") from error

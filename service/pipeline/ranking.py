@@ -62,8 +62,7 @@ class Ranking:
         """revision: that of the checkpoint; no lower one is published."""
         self._graph = graph
         self._engine = engine
-        self._keys = keyed.keys
-        self._sets = keyed.sets
+        self._keyed = keyed
         self._journal = journal
         self._watched = watched
         self._watched_file = watched_file
@@ -97,6 +96,16 @@ class Ranking:
         except Exception as error:
             log.exception("graph %s: version %d is not ranked", self._graph, group.version)
             self._fail_unranked(error)
+
+    def rank_committed(self) -> None:
+        """Ranks all committed batches, so that the newest view is one of the current graph.
+
+        Raises StorageFailed; the batches then remain unranked.
+        """
+        self.rank_group()
+        if self._views.newest.version < self._journal.version:
+            # to be ranked later, or a ranking failed
+            self.rank(RECOVERY, self._journal.version)
 
     def rank(self, solve: Solve, version: int) -> RankedView:
         """Ranks, writes all receipts, then publishes the view and completes the futures.
@@ -147,17 +156,17 @@ class Ranking:
     def capture(self, buffer: StagingBuffer) -> Captured:
         """The current graph, for a checkpoint."""
         begin = perf_counter()
-        if self.unranked or self.rejected:
-            # Ranked later, or a ranking failed; a checkpoint cannot hold unranked batches.
-            self.rank(RECOVERY, self._journal.version)
+        self.rank_committed()  # a checkpoint cannot hold unranked batches
+        view = self._views.newest
+        assert view.version == self._journal.version
         captured = self._engine.capture(buffer)
         seconds = perf_counter() - begin
         return Captured(
-            self._views.newest,
+            view,
             self._journal.chain,
             captured,
-            self._keys.capture(),
-            self._sets.members,
+            self._keyed.keys.capture(),
+            self._keyed.sets.members,
             seconds,
         )
 
@@ -168,11 +177,11 @@ class Ranking:
         Raises StorageFailed; nothing is then changed.
         """
         # it was solved on the current graph, so it is published with ranks of the same graph
-        self.rank_group()
+        self.rank_committed()
         name, (query,) = request.name, request.queries
         is_new = name not in self._watched.queries
         queries = self._watched.with_query(name, query)
-        write_watched(self._watched_file, queries, self._keys.kind)
+        write_watched(self._watched_file, queries, self._keyed.keys.kind)
         self._watched.keep(queries, registration)
         self.publish_watched()
         return is_new, self._views.newest
@@ -180,7 +189,7 @@ class Ranking:
     def unwatch(self, name: str) -> None:
         """Raises UnknownWatched, StorageFailed."""
         queries = self._watched.without_query(name)
-        write_watched(self._watched_file, queries, self._keys.kind)
+        write_watched(self._watched_file, queries, self._keyed.keys.kind)
         self._watched.remove(queries, name)
         self.publish_watched()
 
@@ -222,11 +231,11 @@ class Ranking:
             error_bound=result.error_bound,
             vertices=self._engine.vertices,
             edges=self._engine.edges,
-            memory={**self._engine.memory(), "keys": self._keys.nbytes()},
+            memory={**self._engine.memory(), "keys": self._keyed.keys.nbytes},
             ranks=self._engine.publish(),
-            keys=self._keys,
+            keys=self._keyed.keys,
             watched=self._watched.results,
-            sets=self._sets.members,
+            sets=self._keyed.sets.members,
         )
 
     def _fail_unranked(self, error: Exception) -> None:

@@ -19,7 +19,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from gpu import BackendName, Change, DeviceLost, Engine, EngineError, Options, OutOfMemory
-from service.errors import FormatError, GraphStopped, StorageFailed, UnknownSet, UnknownVertex
+from service.errors import (
+    FormatError,
+    GraphStopped,
+    InvalidField,
+    StorageFailed,
+    UnknownSet,
+    UnknownVertex,
+)
 from service.formats.columns import EdgeColumns
 from service.formats.payload import decode_payload
 from service.pipeline.capture import keys_of, snapshot_of, view_of
@@ -36,9 +43,14 @@ from service.storage.checkpoint import Checkpoint
 from service.storage.journal import Journal
 from service.storage.recovery import verified_journal, version_needed
 from service.storage.replay_mark import ReplayMark
-from service.vertex_keys import KeyKind, KeyTable
+from service.vertex_keys import KeyKind, VertexTable
 
 log = logging.getLogger("liverank.recovery")
+
+BATCH_ERRORS = (EngineError, MemoryError, InvalidField, UnknownSet, UnknownVertex)
+"""What a batch without a receipt is rejected for. The writer, which can tell the client at once,
+rejects it for every other error too.
+"""
 
 MAX_DEATHS = 2
 """A batch is rejected once the device was lost, or the process killed, over it this often."""
@@ -52,7 +64,7 @@ class MappedGraph:
     """
 
     engine: Engine
-    keys: KeyTable
+    keys: VertexTable
     checkpoint: Checkpoint | None
     view: View | None
     sets: Members
@@ -66,10 +78,10 @@ def map_checkpoint(
     needed = version_needed(directory / journal_file.FILE)
     checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY, needed)
     if checkpoint is None:
-        return MappedGraph(engine, KeyTable(kind), None, None, {})
+        return MappedGraph(engine, VertexTable(kind), None, None, {})
     keys = keys_of(checkpoint, kind)
     view = view_of(checkpoint, engine, keys)
-    return MappedGraph(engine, keys, checkpoint, view, view.sets)
+    return MappedGraph(engine, VertexTable(kind, keys), checkpoint, view, view.sets)
 
 
 def restored_journal(path: Path, graph: MappedGraph) -> Journal:
@@ -120,8 +132,9 @@ def replay(
     which it was lost `MAX_DEATHS` times is rejected. So is one that may need too much memory, and
     during whose replay the process ended that often.
 
-    Raises StorageFailed for a payload that cannot be read, and for a batch with a receipt that no
-    longer applies; DeviceLost, which is recorded in the journal.
+    Raises StorageFailed for a payload that cannot be read; GraphStopped for a batch with a receipt
+    that no longer applies, and for an error that is none of a batch; DeviceLost, which is recorded
+    in the journal.
     """
     unanswered: dict[int, Change] = {}
     deaths = journal.deaths()
@@ -144,7 +157,7 @@ def replay(
                 suspect = suspect or mark.deaths(version) > 0
                 mark.begin(version)
             change = _applied(journal, version, partial(apply, columns), rank, suspect)
-        except (EngineError, MemoryError, UnknownSet, UnknownVertex) as error:
+        except BATCH_ERRORS as error:
             if isinstance(error, DeviceLost) and deaths.get(version, 0) < MAX_DEATHS:
                 raise
             if outcome is not None:
@@ -154,6 +167,12 @@ def replay(
             journal.reject(version, encode_problem(problem_of(error)))
             log.warning("%s: batch %d is rejected: %s", journal.path, version, error)
             continue
+        except StorageFailed:
+            raise
+        except Exception as error:  # a fault of this code
+            raise GraphStopped(
+                journal.path, f"batch {version} cannot be applied: {error!r}"
+            ) from error
         if outcome is None:
             unanswered[version] = change
     return unanswered

@@ -24,30 +24,37 @@ class VertexSets:
         self.members = members
 
     def after(
-        self, changes: Mapping[str, SetChange], ids_of: Callable[[pa.Array], NDArray[np.int64]]
+        self,
+        changes: Mapping[str, SetChange],
+        ids_of: Callable[[pa.Array], NDArray[np.int64]],
+        removed: NDArray[np.int64],
     ) -> Members:
-        """The members after the changes of a batch.
+        """The members after a batch: without the vertices that it removes, then with its changes.
 
-        ids_of  the ids of keys, -1 where a vertex is unknown
+        ids_of   the ids of keys, -1 where a vertex is unknown
+        removed  ids, ascending
 
         Raises UnknownSet, and UnknownVertex for an unknown vertex to add.
         """
-        if not changes:
-            return self.members
         members = dict(self.members)
+        for name, ids in self.members.items() if len(removed) else ():
+            left = ids[np.isin(ids, removed, invert=True)]
+            members[name] = ids if len(left) == len(ids) else left
+        if not changes:
+            return members if len(removed) else self.members
         for name, change in changes.items():
-            if change.whole == "drop":
+            if change.operation == "drop":
                 if members.pop(name, None) is None:
                     raise UnknownSet(self._graph, name, f"sets.{name}")
                 continue
-            if name not in members and change.whole is None:
+            if name not in members and change.operation is None:
                 raise UnknownSet(self._graph, name, f"sets.{name}")
             added = ids_of(change.add)
             if (added < 0).any():
                 index = int(np.flatnonzero(added < 0)[0])
                 key = change.add[index].as_py()
                 raise UnknownVertex(self._graph, key, f"sets.{name}.add", index)
-            before = np.empty(0, np.int64) if change.whole == "replace" else members[name]
+            before = np.empty(0, np.int64) if change.operation == "replace" else members[name]
             kept = np.setdiff1d(before, ids_of(change.remove), assume_unique=False)
             members[name] = np.union1d(kept, added)
         return members

@@ -16,6 +16,7 @@ from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer, StageSeconds
 from service.pipeline.ranking import Ranking
 from service.pipeline.receipts import AppliedBatch
+from service.pipeline.version_waiters import VersionWaiters
 from service.pipeline.work_queue import Task, WorkQueue
 from service.problems import encode_problem, problem_of
 from service.queries.scheduler import QueryScheduler
@@ -45,6 +46,7 @@ class Writer:
         scheduler: QueryScheduler,
         checkpointer: Checkpointer,
         observer: Observer,
+        commits: VersionWaiters[int],
     ) -> None:
         self.journal = journal
         self.ranking = ranking
@@ -54,7 +56,7 @@ class Writer:
         self.keyed = keyed
         self._scheduler = scheduler
         self._observer = observer
-        self._committer = Committer(graph, journal, keyed, ranking, checkpointer, observer)
+        self._committer = Committer(graph, journal, keyed, ranking, checkpointer, observer, commits)
 
     def run(self) -> None:
         """Works until the queue is closed; ranks the applied batches, then fails all other work."""
@@ -94,7 +96,7 @@ class Writer:
                 if unranked is not None and (unranked.solve != group.solve or group.rank_later):
                     self.ranking.rank_group()
                 self._apply(group)
-                if not group.rank_later:
+                if not group.rank_later or not self.ranking.unranked:  # or all are rejected
                     self.ranking.add_group(group.solve, group.version, began)
             if not self._more_can_join():
                 self.ranking.rank_group()
@@ -145,7 +147,8 @@ class Writer:
     def _add_applied(self, applied: AppliedBatch) -> None:
         if applied.pending is not None and applied.pending.rank_later:
             applied.pending.end()
-            applied.pending, applied.deferred = None, True  # which holds its columns
+            # the columns need not stay in memory until it is ranked
+            applied.pending, applied.deferred = None, True
         self.ranking.unranked.append(applied)
 
     def _reject(self, version: int, pending: PendingBatch, error: Exception) -> None:

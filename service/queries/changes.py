@@ -77,19 +77,23 @@ class ChangeTracker:
 
     def advance(self, view: View) -> dict[str, Any]:
         """Compares a later version; returns the members of its event."""
-        self.view, self._snapshot = view, None
+        before, self.view, self._snapshot = self.view, view, None
         ids, ranks = self._places(view)
+        removed = view.keys.removed_since(before.keys)
+        self._forget(removed)
         if isinstance(self._told, _SetReference):
             assert self._subscription.among is not None
             self._told.follow(view.sets[self._subscription.among])
             self._forget_others(view.sets[self._subscription.among])
-        is_new = np.isin(ids, self._top, invert=True)
-        left = self._top[np.isin(self._top, ids, invert=True)]
+        gone = self._top[np.isin(self._top, removed)]
+        stayed = self._top[np.isin(self._top, removed, invert=True)]
+        is_new = np.isin(ids, stayed, invert=True)
+        left = stayed[np.isin(stayed, ids, invert=True)]
         entered, self._top = ids[is_new], ids
         left_ranks = view.ranks.of(left)
         self._tell(entered)
         self._tell(left)
-        room = self._subscription.limit - len(entered) - len(left)
+        room = self._subscription.limit - len(entered) - len(left) - len(gone)
         drifted = self._drifted_from_snapshots()
         first = drifted[:room]
         self._tell(first)
@@ -99,7 +103,8 @@ class ChangeTracker:
         moved = np.concatenate([first, changes.ids])
         return {
             "entered": self._ranked(entered, ranks[is_new]),
-            "left": self._ranked(left, left_ranks),
+            "left": self._ranked(left, left_ranks)
+            + [{"vertex": key, "rank": None} for key in before.keys.keys(gone).to_pylist()],
             "moved": self._ranked(moved, view.ranks.of(moved)),
             "truncated": len(first) < len(drifted) or len(changes.ids) < changes.found,
         }
@@ -117,6 +122,13 @@ class ChangeTracker:
             here = set(members.tolist())
             for vertex in [vertex for vertex in self._in_snapshots if vertex not in here]:
                 del self._in_snapshots[vertex]
+
+    def _forget(self, removed: NDArray[np.int64]) -> None:
+        """These ids are free, or of other vertices, which nobody has been told of."""
+        if len(removed):
+            self._told.forget(removed)
+            for vertex in removed.tolist() if self._in_snapshots else ():
+                self._in_snapshots.pop(vertex, None)
 
     def _tell(self, ids: NDArray[np.int64]) -> None:
         self._told.tell(self.view.ranks, ids)
@@ -169,6 +181,10 @@ class _SetReference:
         """The vertices with these ids were told their ranks; some may have left the set."""
         ids = ids[np.isin(ids, self._members)]
         self._told[np.searchsorted(self._members, ids)] = ranks.of(ids)
+
+    def forget(self, ids: NDArray[np.int64]) -> None:
+        """As gpu.RankReference.forget."""
+        self._told[np.isin(self._members, ids)] = 0.0
 
     def changes(self, ranks: Ranks, threshold: float, most: int) -> RankChanges:
         """As gpu.RankReference.changes."""

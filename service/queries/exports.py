@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from gpu import CapturedEdges
 from service.queries.view import View
-from service.vertex_keys import ARROW_TYPES, KeyTable
+from service.vertex_keys import ARROW_TYPES, VertexKeys
 
 PIECE_ROWS = 1 << 17
 """Rows of a piece: their keys and their encoding are in memory at a time."""
@@ -30,22 +29,24 @@ class Export:
 
 
 def ranks_export(view: View) -> Export:
-    """Columns vertex and rank, by id. Copies the ranks to the host: 8 bytes a vertex."""
+    """Columns vertex and rank, by id. Copies the ranks to the host: 8 bytes a vertex.
+
+    Raises OutOfMemory, DeviceLost.
+    """
     facts = {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
     fields = {"vertex": ARROW_TYPES[view.keys.kind], "rank": pa.float64()}
     schema = _schema(fields, facts)
+    ranks = view.ranks.to_numpy()  # here, so that an error is the response
 
     def pieces() -> Iterator[pa.RecordBatch]:
-        ranks = view.ranks.to_numpy()
         for first in range(0, len(ranks), PIECE_ROWS):
-            part = ranks[first : first + PIECE_ROWS]
-            vertices = view.keys.keys(np.arange(first, first + len(part)))
-            yield pa.record_batch([vertices, pa.array(part)], schema=schema)
+            ids = view.keys.vertices(first, first + PIECE_ROWS)
+            yield pa.record_batch([view.keys.keys(ids), pa.array(ranks[ids])], schema=schema)
 
     return Export(schema, facts, pieces())
 
 
-def edges_export(edges: CapturedEdges, keys: KeyTable, version: int, weighted: bool) -> Export:
+def edges_export(edges: CapturedEdges, keys: VertexKeys, version: int, weighted: bool) -> Export:
     """Columns source, target and, of a weighted graph, weight. The edges of a source follow each
     other.
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from gpu import METHODS, TARGETS, InvalidValue, Personalized, PersonalizedQuery
 from service.errors import NotAnsweredInTime, UnknownSet, UnknownVertex
 from service.formats.values import key_column
-from service.vertex_keys import ARROW_TYPES, KeyTable, key_from_text
+from service.vertex_keys import ARROW_TYPES, VertexKeys, key_from_text
 
 Answer = TypeVar("Answer")
 
@@ -75,7 +75,7 @@ class WatchedQuery(BaseModel):
     def by_ids(
         self,
         graph: str,
-        keys: KeyTable,
+        keys: VertexKeys,
         vertices: int,
         field: str,
         sets: Members = NO_SETS,  # noqa: ARG002
@@ -97,7 +97,7 @@ class WatchedQuery(BaseModel):
             raise InvalidValue(field, "all 0", "not all 0")
         return PersonalizedQuery(ids, weights, self.k, self.method, self.target_error)
 
-    def known(self, keys: KeyTable, vertices: int) -> tuple[WatchedQuery, list[Any]]:  # noqa: ARG002
+    def known(self, keys: VertexKeys, vertices: int) -> tuple[WatchedQuery, list[Any]]:  # noqa: ARG002
         """The query without the unknown seeds that it ignores, and these. Raises InvalidValue."""
         return self, []
 
@@ -128,7 +128,7 @@ class KeyedQuery(WatchedQuery):
     def by_ids(
         self,
         graph: str,
-        keys: KeyTable,
+        keys: VertexKeys,
         vertices: int,
         field: str,
         sets: Members = NO_SETS,
@@ -138,7 +138,7 @@ class KeyedQuery(WatchedQuery):
         return replace(query, target=self.target, damping=self.damping, among=among)
 
     def _among(
-        self, graph: str, keys: KeyTable, vertices: int, field: str, sets: Members
+        self, graph: str, keys: VertexKeys, vertices: int, field: str, sets: Members
     ) -> NDArray[np.int64] | None:
         """Raises UnknownSet, UnknownVertex, FormatError."""
         if self.among is None:
@@ -154,7 +154,7 @@ class KeyedQuery(WatchedQuery):
             raise UnknownVertex(graph, self.among[index], field, index)
         return np.unique(ids[known])
 
-    def known(self, keys: KeyTable, vertices: int) -> tuple[WatchedQuery, list[Any]]:
+    def known(self, keys: VertexKeys, vertices: int) -> tuple[WatchedQuery, list[Any]]:
         if self.unknown == "error" or not self.seeds:
             return self, []
         seeds = [key_from_text(text, keys.kind, f"seeds[{text!r}]") for text in self.seeds]
@@ -190,7 +190,7 @@ class PendingQuery(Generic[Answer]):
         return seeds + sum(16 * len(getattr(query, "among", None) or ()) for query in self.queries)
 
     def by_ids(
-        self, graph: str, keys: KeyTable, vertices: int, sets: Members
+        self, graph: str, keys: VertexKeys, vertices: int, sets: Members
     ) -> list[PersonalizedQuery]:
         """The queries to solve, by ids. Raises UnknownVertex, UnknownSet, InvalidValue."""
         return [
@@ -205,6 +205,11 @@ class PendingQuery(Generic[Answer]):
     def arranged(self, answers: list[Personalized]) -> list[Personalized]:
         """The answers in the order of the queries."""
         return answers
+
+    def begin_again(self) -> None:
+        """Forgets which vertices its keys were."""
+        self.ignored.clear()
+        self.solved.clear()
 
     def is_over(self) -> bool:
         """Whether it is answered or cancelled; fails it first if its time is over."""
@@ -251,7 +256,7 @@ class QueryRequest(PendingQuery[QueryResponse]):
     """
 
     def by_ids(
-        self, graph: str, keys: KeyTable, vertices: int, sets: Members
+        self, graph: str, keys: VertexKeys, vertices: int, sets: Members
     ) -> list[PersonalizedQuery]:
         by_ids = []
         for index, query in enumerate(self.queries):
@@ -283,6 +288,6 @@ class VertexQueryRequest(PendingQuery[QueryResponse]):
     """A query that is answered once, for the vertex in a path."""
 
     def by_ids(
-        self, graph: str, keys: KeyTable, vertices: int, sets: Members
+        self, graph: str, keys: VertexKeys, vertices: int, sets: Members
     ) -> list[PersonalizedQuery]:
         return [self.queries[0].by_ids(graph, keys, vertices, "vertex", sets)]

@@ -9,7 +9,8 @@ ones.
 
 A batch between two slices perturbs the running solves, which continue. A steady stream of batches
 could keep one from ever ending: a solve that a batch restarted, or that has followed MAX_BATCHES,
-is completed at once while the batches wait.
+is completed at once while the batches wait. A request begins again if a batch removed a seed: what
+that means is decided where keys become ids.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from gpu import (
     QueryBatch,
     Registration,
 )
+from gpu import UnknownVertex as UnknownId
 from service.queries.model import Members, PendingQuery, QueryResponse
 from service.queries.view import View
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexKeys
 
 SLICE_SECONDS = 0.005
 
@@ -123,13 +125,14 @@ class QueryScheduler:
         graph: str,
         queue: QueryQueue,
         engine: Engine,
-        keys: KeyTable,
+        keys: Callable[[], VertexKeys],
         newest: Callable[[], tuple[int, int]],
         keep: Callable[[WatchRequest, Registration], tuple[bool, View]],
         closing: Callable[[], bool],
         sets: Callable[[], Members],
     ) -> None:
-        """newest  the version and the revision of an answer
+        """keys  of the vertices now
+        newest  the version and the revision of an answer
         keep     stores a watched query that is solved
         closing  whether the graph is being closed, so that no solve is completed any more
         sets     the named sets of vertices
@@ -238,7 +241,7 @@ class QueryScheduler:
     def _by_ids(
         self, request: PendingQuery[QueryResponse] | WatchRequest
     ) -> list[PersonalizedQuery]:
-        return request.by_ids(self._graph, self._keys, self._engine.vertices, self._sets())
+        return request.by_ids(self._graph, self._keys(), self._engine.id_limit, self._sets())
 
     def _step(self) -> None:
         solve = self._running[0]
@@ -254,6 +257,13 @@ class QueryScheduler:
                     break
         except DeviceLost:
             raise
+        except UnknownId as error:
+            if isinstance(solve, _FirstSolve):
+                self._running.remove(solve)
+                self._engine.close(job)
+                self._queue.watches.appendleft(solve.watch)
+                return
+            solve.fail(error)
         except Exception as error:
             solve.fail(error)
         if solve.is_over():
@@ -268,10 +278,16 @@ class QueryScheduler:
             if solve.job.done:
                 solve.watch.succeed(self._keep(solve.watch, solve.job))
             return
-        for request, places in solve.members:
+        for request, places in list(solve.members):
             if request.answer.done():
                 continue
-            answers = solve.job.take(places)
+            try:
+                answers = solve.job.take(places)
+            except UnknownId:
+                solve.members.remove((request, places))
+                request.begin_again()
+                self._queue.requests.appendleft(request)
+                continue
             if answers is None:
                 continue
             self._succeed(request, answers)
@@ -279,5 +295,6 @@ class QueryScheduler:
     def _succeed(self, request: PendingQuery[QueryResponse], solved: list[Personalized]) -> None:
         version, revision = self._newest()
         answers = request.arranged(solved)
-        vertices = [self._keys.keys(answer.vertices).to_pylist() for answer in answers]
+        keys = self._keys()
+        vertices = [keys.keys(answer.vertices).to_pylist() for answer in answers]
         request.succeed(QueryResponse(version, revision, answers, vertices, request.ignored))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gpu import Ranks
 from service.errors import UnknownSet
 from service.queries.watched import WatchedResult
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexKeys
 
 CACHED_PLACES = (1024, 2**17)
 """Bounds on the top places that a view caches: fewer would cost the same pass over all ranks, more
@@ -26,7 +26,7 @@ a Python object for each vertex of a large graph.
 class _TopCache:
     """The top places of one `Ranks`: repeated small requests do not pass over all ranks again."""
 
-    def __init__(self, ranks: Ranks, keys: KeyTable) -> None:
+    def __init__(self, ranks: Ranks, keys: VertexKeys) -> None:
         self._ranks = ranks
         self._keys = keys
         self._growing = threading.Lock()
@@ -67,8 +67,9 @@ class View:
     version      every batch up to it is in the ranks, or was rejected
     revision     identifies these ranks; it increases with every publication
     error_bound  proven upper bound on the L1 distance to the exact ranks
-    vertices     the view has the vertices with ids below this
+    vertices     number of vertices
     memory       bytes held for the graph at publication, by purpose
+    keys         of these vertices
     watched      results of the watched queries by name; None in the view of a checkpoint, which has
                  not solved them yet
     sets         ids of the vertices of each named set, ascending
@@ -81,7 +82,7 @@ class View:
     edges: int
     memory: dict[str, int]
     ranks: Ranks = field(repr=False)
-    keys: KeyTable = field(repr=False)
+    keys: VertexKeys = field(repr=False)
     watched: Mapping[str, WatchedResult] | None = field(default_factory=dict, repr=False)
     sets: Mapping[str, NDArray[np.int64]] = field(default_factory=dict, repr=False)
 
@@ -96,10 +97,7 @@ class View:
 
     def ids(self, keys: pa.Array) -> NDArray[np.int64]:
         """int64[len(keys)]: the id of each key, -1 if the view does not have it."""
-        ids = self.keys.lookup(keys)
-        # The key table may be ahead of the view: the next batch may be in progress.
-        ids[ids >= self.vertices] = -1
-        return ids
+        return self.keys.lookup(keys)
 
     def rank(self, key: pa.Array) -> float | None:
         """The rank of the only key in the array `key`; None if the view does not have it."""

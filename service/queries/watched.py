@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpu import Engine, Personalized, PersonalizedQuery, Registration
+from gpu import UnknownVertex as UnknownId
 from service.errors import UnknownVertex, UnknownWatched
 from service.queries.model import WatchedQuery
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,13 @@ class WatchedQueries:
     """
 
     def __init__(
-        self, graph: str, engine: Engine, keys: KeyTable, queries: Mapping[str, WatchedQuery]
+        self,
+        graph: str,
+        engine: Engine,
+        keys: Callable[[], VertexKeys],
+        queries: Mapping[str, WatchedQuery],
     ) -> None:
-        """Solves every query."""
+        """Solves every query. keys: of the vertices now."""
         self._graph = graph
         self._engine = engine
         self._keys = keys
@@ -87,24 +92,33 @@ class WatchedQueries:
             self._without_seeds[name] = error
 
     def _by_ids(self, query: WatchedQuery) -> PersonalizedQuery:
-        return query.by_ids(self._graph, self._keys, self._engine.vertices, "seeds")
+        return query.by_ids(self._graph, self._keys(), self._engine.id_limit, "seeds")
 
     def _collect(self, changed: str | None = None) -> dict[str, WatchedResult]:
         """The results of all queries. changed: the query that was replaced."""
         results: dict[str, WatchedResult] = {}
         for name, query in self.queries.items():
-            if name in self._without_seeds:
-                results[name] = WatchedResult(query, [], None, self._without_seeds[name])
-                continue
+            is_new = name == changed
             try:
-                answer = self._engine.watched(name)
+                if name not in self._without_seeds:
+                    answer = self._engine.watched(name)
             except MemoryError as error:
                 results[name] = WatchedResult(query, [], None, error)
                 continue
+            except UnknownId:
+                # a seed was removed; its key may be that of a new vertex already
+                self._engine.unwatch(name)
+                self._solve(name)
+                is_new = True
+                if name not in self._without_seeds:
+                    answer = self._engine.watched(name)
+            if name in self._without_seeds:
+                results[name] = WatchedResult(query, [], None, self._without_seeds[name])
+                continue
             before = self.results.get(name)
-            if before and before.answer and name != changed and answer.iterations == 0:
+            if before and before.answer and not is_new and answer.iterations == 0:
                 vertices = before.vertices  # the same places
             else:
-                vertices = self._keys.keys(answer.vertices).to_pylist()
+                vertices = self._keys().keys(answer.vertices).to_pylist()
             results[name] = WatchedResult(query, vertices, answer)
         return results

@@ -6,9 +6,10 @@
 
 A batch that cannot be read gets the outcome ``lost``: its version stays assigned, and requests for
 it get that outcome. Later batches are kept: each is verified with the chain of the one before it,
-so that a batch is lost, too, if nothing of its predecessor can be read. The idempotency key of a
-lost batch is removed, so that the batch is applied when it is sent again. Batches that a checkpoint
-has are not lost, but their keys can be: they are reported.
+so that a batch is lost, too, if nothing of its predecessor can be read. Receipts after a lost batch
+are not kept: a later batch may have other effects without it, and is rejected if it needs a set or
+a vertex of it. The idempotency key of a lost batch is removed, so that the batch is applied when it
+is sent again. Batches that a checkpoint has are not lost, but their keys can be: they are reported.
 """
 
 from __future__ import annotations
@@ -146,7 +147,8 @@ def _rebuild(
             newest = layout.link(newest, version, committed_at, record)
             layout.insert_batches(new, committed_at, [(version, record, newest)])
         for version, status, body in rows.checked("outcomes", OUTCOMES, end).values():
-            if version <= start or version in kept:
+            is_stale = status == "ranked" and lost and version > lost[0]
+            if version <= start or (version in kept and not is_stale):
                 layout.insert_outcomes(new, [(version, status, body)])
         for version in lost:
             problem = encode_problem(problem_of(BatchLost(version, fault)))

@@ -1,6 +1,15 @@
 """Vertex keys, which clients use, and the dense ids that the engine uses instead."""
 
 from service.vertex_keys.kinds import ARROW_TYPES, KeyKind, key_from_text
-from service.vertex_keys.table import KeyCapture, KeyTable
+from service.vertex_keys.table import KeyTable
+from service.vertex_keys.vertices import VertexCapture, VertexKeys, VertexTable
 
-__all__ = ["ARROW_TYPES", "KeyCapture", "KeyKind", "KeyTable", "key_from_text"]
+__all__ = [
+    "ARROW_TYPES",
+    "KeyKind",
+    "KeyTable",
+    "VertexCapture",
+    "VertexKeys",
+    "VertexTable",
+    "key_from_text",
+]

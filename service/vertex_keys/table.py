@@ -1,5 +1,7 @@
 """External keys ↔ dense ids: strings or 64-bit integers, numbered in order of first appearance.
 
+These are the ids of vertices until the first one is removed: see service.vertex_keys.vertices.
+
 A hash table of a few small Numba kernels over plain arrays, because no maintained library meets all
 of these requirements:
 
@@ -129,11 +131,13 @@ class KeyTable:
         return KeyCapture(self.kind, self._seed, self._published)
 
     @classmethod
-    def restored(cls, kind: KeyKind, size: int, arrays: dict[str, NDArray[Any]]) -> KeyTable:
+    def restored(cls, kind: KeyKind, arrays: dict[str, NDArray[Any]]) -> KeyTable:
         """The table with these arrays (see `KeyCapture.arrays`), which it then owns; the slots must
         be writable.
         """
         table = cls(kind)
+        width = table._width
+        size = len(arrays["arena"]) // width if width else max(0, len(arrays["offsets"]) - 1)
         table._seed = arrays["seed"]
         table._published = _Arrays(arrays["slots"], arrays["offsets"], arrays["arena"], size)
         return table

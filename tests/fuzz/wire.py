@@ -50,17 +50,28 @@ _PATHS = (
     *("/openapi.json", "/static-offline-docs/{vertex}", "/static-offline-docs/../../{vertex}"),
 )
 _QUERIES = (
-    *("",) * 30,
+    *("",) * 50,
     *("k=10", "k=0", "k=-1", "k=1e3", "k=100000", "k=9999999999999999999999", "k="),
     *("offset=3", "offset=-1", "offset=99999999999999999999", "min_version=0", "min_version=x"),
     *("timeout=0.01", "timeout=nan", "timeout=-1", "method=push", "method=x", "target_error=1e-3"),
     *("target_error=inf", "strategy=static", "strategy=auto", "strategy=x", "wait=durable"),
+    *("rank=later", "rank=now", "rank=x", "on_conflict=add", "on_conflict=replace"),
+    *("on_conflict=x", "among=a", "among=", "among=%ff", "form=published", "form=accelerated"),
+    *("form=x", "trace=true", "trace=0", "trace=x", "direction=in", "direction=out"),
+    *("direction=x", "limit=1", "limit=0", "limit=100000", "limit=x"),
     *("wait=x", "unknown=1", "k=1&k=2", "%00=%ff", "=", "&&&", "a" * 3000, "%"),
 )
+_RANKED = ("?strategy=static", "?form=published&strategy=static", "?trace=true")
+_UNRANKED = ("?wait=durable", "?rank=later")
+_REFUSED = ("?strategy=x", "?on_conflict=add")
+"""Queries of batches that are ranked, only committed, or refused in an unweighted graph."""
+
 _BODIES = (
     *(b"", b"{}", b"[]", b"null", b'{"seeds": {"a": 1}}', b'{"seeds": {"a": 1e400}}'),
     *(b'{"queries": [{"seeds": {"a": 1, "b": 2}, "k": 3}]}', b'{"vertices": ["a", "b"]}'),
     *(b'{"damping": 0.5}', b'{"keys": "integer"}', b'{"target_error": 1e-8, "storage": "float32"}'),
+    *(b'{"sets": {"a": {"add": ["a"]}}}', b'{"queries": [{"seeds": {"a": 1}, "among": "a"}]}'),
+    *(b'{"queries": [{"seeds": {"a": 1}, "among": ["b", "1"]}]}',),
     *(b'{"queries": []}', b'{"seeds": {"a": -1}}', b'{"seeds": {"": 1}}', b'{"k": true}'),
 )
 _HEADERS = (
@@ -172,13 +183,13 @@ class _Followed:
         status, answered, content = self._wire.ask(
             "POST", f"{self.path}/batches{query}", case.body, typed
         )
-        if columns is None or query == "?strategy=x":
+        if columns is None or query in _REFUSED:
             assert 400 <= status < 500, f"a batch that is none is answered {status}"
             _check_problem(status, answered, content)
             return False
         counts, _ = self._model.apply(columns)
         self._version += 1
-        assert status == (202 if "durable" in query else 200), (status, content)
+        assert status == (202 if query in _UNRANKED else 200), (status, content)
         receipt = json.loads(content)
         assert receipt["version"] == self._version
         if status == 200:
@@ -223,7 +234,7 @@ def run(seed: int, block: int, size: int, wire: Wire) -> Exchanged:
 
 
 def _batch(maker: Maker, case: Case, graph: _Followed, exchanged: Exchanged) -> None:
-    query = maker.random.choice(("", "", "?wait=durable", "?strategy=static", "?strategy=x"))
+    query = maker.random.choice(("", "", *_RANKED, *_UNRANKED, *_REFUSED))
     headers: tuple[str, ...] = ()
     if maker.random.random() < 0.3:
         headers = (maker.random.choice(("Transfer-Encoding: chunked", "Connection: close")),)

@@ -186,6 +186,25 @@ def test_an_unchanged_graph_is_converted_and_loaded_once(engines: list[Engine]) 
     assert len(engines) == 1
 
 
+def test_the_engines_of_alternating_calls_are_kept(engines: list[Engine]) -> None:
+    given = weigh(graph(), 7)
+    calls: list[dict[str, Any]] = [{}, {"weight": None}, {"alpha": 0.5}]
+
+    def compare(number: int) -> None:
+        exact = nx.pagerank(given, tol=1e-12, **calls[number], backend="networkx")
+        assert ours(given, tol=1e-9, **calls[number]) == pytest.approx(exact, abs=1e-8)
+
+    for number in (0, 1, 0, 1, 2, 1, 2):
+        compare(number)
+    assert len(engines) == 3
+    given.add_edge(0, 59, weight=2.0)
+    for number in (2, 1, 2):  # both follow the change
+        compare(number)
+    assert len(engines) == 3
+    compare(0)
+    assert len(engines) == 4
+
+
 def test_a_changed_graph_is_updated(engines: list[Engine]) -> None:
     for given in (graph(), graph().to_undirected()):
         engines.clear()

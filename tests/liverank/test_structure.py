@@ -20,7 +20,13 @@ CORE = {"httpx", "httpx_sse", "msgspec", "tenacity"}
 LATER = {"gpu", "networkx", "numpy", "pandas", "polars", "pyarrow"}
 """Packages of extras: imported inside functions only, and for type checkers."""
 
-ORDER = [{"errors"}, {"edges", "tables"}, {"client", "in_process"}, {"networkx_backend"}, {""}]
+ORDER = [
+    {"errors"},
+    {"edges", "files", "tables"},
+    {"client", "in_process"},
+    {"networkx_backend"},
+    {""},
+]
 """Modules and packages, each importing only from the rows above its own."""
 
 MAX_LINES = 400

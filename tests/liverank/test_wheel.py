@@ -88,6 +88,13 @@ def test_what_is_not_in_the_core_says_what_to_install(installed: Installed) -> N
         "except MissingPackage as error: print(error)"
     )
     assert done.stdout == "pyarrow is not installed: pip install 'liverank[engine]'\n"
+    for table in ("export_ranks('g')", "export_edges('g', format='csv')"):
+        done = installed.run(
+            "from liverank import Client, MissingPackage\n"
+            f"try: Client().{table}.to_arrow()\n"
+            "except MissingPackage as error: print(error)"
+        )
+        assert done.stdout == "pyarrow is not installed: pip install 'liverank[engine]'\n"
     for name in ("pandas", "polars"):
         done = installed.run(
             "from liverank.client.responses import TopRanks\n"

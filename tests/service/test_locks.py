@@ -44,7 +44,12 @@ GUARDS = [
         always="jobs bytes refused _last_seconds",
         requires="_check",
     ),
-    Guard("pipeline/published.py", "PublishedViews", "_changing", "_waiting _closed", "_newest"),
+    Guard(
+        "pipeline/version_waiters.py",
+        "VersionWaiters",
+        "_changing",
+        always="_newest _waiting _closed",
+    ),
     Guard(
         "pipeline/work_queue.py",
         "WorkQueue",

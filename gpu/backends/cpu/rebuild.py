@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from gpu.backends.cpu.apply_kernels import ITEMS, packed_slots
 from gpu.backends.cpu.resolve_kernels import NEIGHBOUR, NO_KEY, UNITS, summed_weight
 from gpu.backends.cpu.rows import CHUNK_WORK, chunk_rows, first_from
-from gpu.backends.cpu.strengths import sum_weights
+from gpu.backends.cpu.strengths import scale_rows, sum_weights
 from gpu.backends.cpu.sweeps import sum_depth
 from gpu.jit.compile import kernel, sequential
 from gpu.operations.csr import Csr, Rows
@@ -208,6 +208,11 @@ class CpuRebuild(RebuildOperations):
         if vertices is None:
             vertices = np.arange(len(csr.row_lengths), dtype=np.int32)
         sum_weights(csr, vertices, loop, strength)
+
+    def scale_rows(
+        self, outgoing: Csr, incoming: Csr, factors: Array, loop: Array, strength: Array
+    ) -> None:
+        scale_rows(outgoing, incoming, factors, loop, strength)
 
     def strength_depth(self, longest_row: int) -> int:
         # the last additions are the loop's and the step that keeps strengths above loops

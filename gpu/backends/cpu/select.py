@@ -64,7 +64,8 @@ def _list_changed(values, mass, earlier, threshold, listed):  # type: ignore[no-
     found = 0
     for position in range(len(values)):
         before = earlier[position]
-        if abs(values[position] / mass - before) > threshold * before:
+        change = abs(values[position] / mass - before)
+        if threshold * before < change < np.inf:
             if found < len(listed):
                 listed[found] = position
             found += 1

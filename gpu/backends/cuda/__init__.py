@@ -84,7 +84,8 @@ def cuda_backend() -> Backend:
             xp=cupy,
             load=load,
             to_host=cupy.asnumpy,
-            synchronize=cupy.cuda.get_current_stream().synchronize,
+            # of the calling thread, inside `reading` that of readers
+            synchronize=lambda: cupy.cuda.get_current_stream().synchronize(),
             event=cupy.cuda.Event,
             milliseconds=cupy.cuda.get_elapsed_time,
             memory_available=lambda: int(cupy.cuda.Device().mem_info[0] + pool.free_bytes()),

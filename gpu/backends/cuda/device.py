@@ -39,7 +39,7 @@ class Device:
     xp                the array module
     load              translation unit → (name expression → kernel)
     to_host           a device array as a NumPy array
-    synchronize       waits for all work
+    synchronize       waits for all work in the stream of the calling thread
     event             a new event; `record` places it in the stream of the calling thread
     milliseconds      the time between two events that are reached
     memory_available  bytes that can be allocated

@@ -21,7 +21,7 @@ from gpu.backends.cuda.launcher import (
     blocks_for,
     pointers,
 )
-from gpu.backends.cuda.strengths import sum_weights
+from gpu.backends.cuda.strengths import scale_rows, sum_weights
 from gpu.operations.csr import Csr, Rows
 from gpu.operations.device import Array
 from gpu.operations.graph import GraphOperations, SortedKeys
@@ -212,6 +212,11 @@ class CudaRebuild(RebuildOperations):
     def sum_weights(self, csr: Csr, vertices: Array | None, loop: Array, strength: Array) -> None:
         count = len(csr.row_lengths) if vertices is None else len(vertices)
         sum_weights(self._launch, csr, vertices, count, loop, strength)
+
+    def scale_rows(
+        self, outgoing: Csr, incoming: Csr, factors: Array, loop: Array, strength: Array
+    ) -> None:
+        scale_rows(self._launch, outgoing, incoming, factors, loop, strength)
 
     def strength_depth(self, longest_row: int) -> int:
         # of one thread, in a warp or a block; shuffles, warps, the loop, and the step above it

@@ -1,4 +1,4 @@
-"""Strengths of weighted graphs on ``cuda``."""
+"""Strengths of weighted graphs on ``cuda``, and scaling of rows."""
 
 from __future__ import annotations
 
@@ -28,3 +28,23 @@ def sum_weights(
             strength,
             weighted=True,
         )
+
+
+def scale_rows(
+    launch: Launcher, outgoing: Csr, incoming: Csr, factors: Array, loop: Array, strength: Array
+) -> None:
+    """See RebuildOperations.scale_rows."""
+    launch(
+        "weights",
+        "scale_rows",
+        blocks_for(len(loop) * WARP, most=BALANCED_BLOCKS),
+        np.int64(len(loop)),
+        outgoing.row_starts,
+        outgoing.row_lengths,
+        outgoing.weights,
+        *incoming,
+        factors,
+        loop,
+        strength,
+        weighted=True,
+    )

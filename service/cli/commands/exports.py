@@ -77,10 +77,9 @@ def export(
 
 def _saved(export: Export, out: Path, compression: str | None) -> Exported:
     from service.cli import display
-    from service.cli.table_files import removed_if_incomplete, written
+    from service.cli.table_files import written
 
     with (
-        removed_if_incomplete(out),
         written(out, compression) as stream,
         display.byte_progress("export") as advance,
     ):

@@ -26,12 +26,14 @@ from service.cli.commands.options import (
     TargetError,
     Tolerance,
     Trace,
+    Undirected,
     Url,
     Weights,
     check_plot_out,
     check_ranks_out,
     client_of,
     given,
+    graph_options,
     read_edges,
     send_batches,
     write_ranks,
@@ -57,6 +59,10 @@ def load(
     frontier_tolerance: FrontierTolerance = None,
     prune_tolerance: PruneTolerance = None,
     max_iterations: MaxIterations = None,
+    undirected: Undirected = False,
+    strategy: Annotated[
+        Strategy | None, typer.Option(help="Of the graph's batches [auto].")
+    ] = None,
     form: Form = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -73,20 +79,10 @@ def load(
     """
     from service.cli import display, ingest
 
-    options = given(
-        damping=damping,
-        dangling=dangling,
-        target_error=target_error,
-        storage=storage,
-        tolerance=tolerance,
-        frontier_tolerance=frontier_tolerance,
-        prune_tolerance=prune_tolerance,
-        max_iterations=max_iterations,
-        form=form,
-    )
+    options = graph_options(locals()) | given(strategy=strategy, form=form)
     edges = read_edges(file, weights=weights)
     with client_of(url) as client:
-        edges = ingest.with_keys(edges, ingest.prepare_graph(client, graph, edges, options))
+        edges = ingest.as_in_graph(edges, ingest.prepare_graph(client, graph, edges, options))
         receipt, loaded = _load(client, graph, edges)
     display.notice_left_out(loaded.unused_columns, **loaded.not_new)
     if as_json:
@@ -134,6 +130,7 @@ def replay(
     frontier_tolerance: FrontierTolerance = None,
     prune_tolerance: PruneTolerance = None,
     max_iterations: MaxIterations = None,
+    undirected: Undirected = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
     plot: Plot = None,
@@ -151,30 +148,21 @@ def replay(
     """
     from service.cli import display, ingest
 
-    options = given(
-        damping=damping,
-        dangling=dangling,
-        target_error=target_error,
-        storage=storage,
-        tolerance=tolerance,
-        frontier_tolerance=frontier_tolerance,
-        prune_tolerance=prune_tolerance,
-        max_iterations=max_iterations,
-    )
+    options = graph_options(locals())
     solve = given(strategy=strategy, form=form, trace=trace or None)
     check_plot_out(plot)
     edges = read_edges(file, time_column, weights)
     display.notice_left_out(edges.unread)
     plan = ingest.plan_replay(edges, batch_size, batches)
     with client_of(url) as client:
-        kind = ingest.prepare_graph(client, graph, plan.initial, options)
-        later = [ingest.with_keys(batch, kind) for batch in plan.batches]
+        present_options = ingest.prepare_graph(client, graph, plan.initial, options)
+        later = [ingest.as_in_graph(batch, present_options) for batch in plan.batches]
         present = client.graph(graph).edges
         if present:
             display.notices().print(
                 f"graph {graph!r} already has {present:,} edges: the figures are for the union"
             )
-        _, loaded = _load(client, graph, ingest.with_keys(plan.initial, kind))
+        _, loaded = _load(client, graph, ingest.as_in_graph(plan.initial, present_options))
         display.notice_left_out((), **loaded.not_new)
         sent = send_batches(client, graph, later, len(later), solve, as_json)
     if plot is not None:
@@ -199,6 +187,7 @@ def rank(
     frontier_tolerance: FrontierTolerance = None,
     prune_tolerance: PruneTolerance = None,
     max_iterations: MaxIterations = None,
+    undirected: Undirected = False,
     backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
     out: RanksOut = None,
     format: Format = None,  # noqa: A002
@@ -219,18 +208,7 @@ def rank(
     from service.cli import display
     from service.cli.rank import rank_edges
 
-    options = Options(
-        **given(
-            damping=damping,
-            dangling=dangling,
-            target_error=target_error,
-            storage=storage,
-            tolerance=tolerance,
-            frontier_tolerance=frontier_tolerance,
-            prune_tolerance=prune_tolerance,
-            max_iterations=max_iterations,
-        )
-    )
+    options = Options(**graph_options(locals()))
     check_ranks_out(out, format)
     check_plot_out(plot)
     edges, solve = read_edges(file, weights=weights), Solve(strategy, form, trace)

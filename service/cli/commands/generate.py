@@ -225,6 +225,6 @@ def _send(
     total, batches = arrivals(drawn, size)
     nothing = pa.array([], pa.int64())
     with client_of(url) as client:
-        kind = ingest.prepare_graph(client, graph, EdgeList(nothing, nothing))
-        keyed = (ingest.with_keys(batch, kind) for batch in batches)
+        options = ingest.prepare_graph(client, graph, EdgeList(nothing, nothing))
+        keyed = (ingest.as_in_graph(batch, options) for batch in batches)
         send_batches(client, graph, keyed, total, given(strategy=strategy), as_json)

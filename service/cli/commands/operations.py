@@ -20,8 +20,10 @@ from service.cli.commands.options import (
     Url,
     client_of,
 )
+from service.cli.errors import CommandError
 
 if TYPE_CHECKING:
+    from liverank.client import Key
     from service.storage.backup import CopiedGraph
 
 app = typer.Typer(rich_markup_mode=None)
@@ -115,6 +117,44 @@ def checkpoint(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json =
             ]
         )
     )
+
+
+@app.command()
+def remove(
+    vertices: Annotated[list[str], typer.Argument(help="Keys of vertices.", metavar="VERTEX...")],
+    graph: Graph = "default",
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Removes vertices and their edges from a graph; keys of no vertex are counted as unknown."""
+    from service.cli import display
+
+    with client_of(url) as client:
+        keys: list[Key] = list(vertices)
+        if client.graph(graph).options.keys == "integer":
+            keys = [_integer(vertex) for vertex in vertices]
+        receipt = client.remove(graph, keys)
+    if as_json:
+        display.print_json(receipt)
+        return
+    display.output().print(
+        display.figures(
+            [
+                ("version", f"{receipt.version:,}"),
+                ("removed", f"{receipt.removed:,}"),
+                ("unknown", f"{receipt.unknown:,}"),
+                ("edges", f"{receipt.removed_edges:,}"),
+                ("error bound", f"{receipt.error_bound:.1e}"),
+            ]
+        )
+    )
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise CommandError(f"{text}: the keys of this graph are integers") from None
 
 
 @app.command()

@@ -83,6 +83,9 @@ PruneTolerance = Annotated[
     typer.Option(help="Relative change up to which a vertex is no longer affected [1e-6]."),
 ]
 MaxIterations = Annotated[int | None, typer.Option(help="Of one solve [500].")]
+Undirected = Annotated[
+    bool, typer.Option("--undirected", help="An edge is followed either way, and is one edge.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 Data = Annotated[str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")]
 
@@ -142,6 +145,18 @@ def check_plot_out(plot: Path | None) -> None:
 def given(**options: Any) -> dict[str, Any]:
     """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+_GRAPH_OPTIONS = (
+    *("damping", "dangling", "target_error", "storage", "tolerance", "frontier_tolerance"),
+    *("prune_tolerance", "max_iterations"),
+)
+
+
+def graph_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a graph that are given among the parameters of a command."""
+    directed = False if parameters["undirected"] else None
+    return given(directed=directed, **{name: parameters[name] for name in _GRAPH_OPTIONS})
 
 
 def client_of(url: str) -> Client:

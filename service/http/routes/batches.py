@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from gpu import STRATEGIES, Form, InvalidValue, OnConflict, Solve
-from service.catalog import GraphOptions
+from gpu import STRATEGIES, Form, InvalidValue, OnConflict
 from service.formats.decode import decode_batch
 from service.formats.weights import UNWEIGHTED
-from service.http.body import announced_length, read_body, release_body
+from service.http.batch_requests import check_limits, durable, ranked, received
 from service.http.dependencies import OpenGraph
 from service.http.openapi import body_of, problems
 from service.http.responses import encoded_response, json_response
@@ -30,8 +26,6 @@ from service.http.schemas import (
     Rejected,
 )
 from service.pipeline.batch import Batch
-from service.pipeline.limits import check_size
-from service.settings import Settings
 
 router = APIRouter(tags=["batches"], route_class=Route)
 
@@ -42,29 +36,6 @@ Strategy = Annotated[
 
 FormQuery = Annotated[Form | None, Query(description="how a published strategy runs; the graph's")]
 Traced = Annotated[bool, Query(description="whether the receipt has a `trace`")]
-
-SMALL_BODY = 4096
-"""Bodies up to this size are decoded on the event loop: passing them to a thread takes longer."""
-
-# Reads use the loop's default threads; large batches must not occupy those.
-_DECODERS = ThreadPoolExecutor(2, thread_name_prefix="liverank-decode")
-
-
-def _decode(
-    settings: Settings,
-    content_type: str | None,
-    body: bytes,
-    options: GraphOptions,
-    on_conflict: OnConflict,
-    solve: Solve,
-    key: str | None,
-    rank_later: bool,
-) -> Batch:
-    limit = settings.max_body_bytes
-    columns = decode_batch(content_type, body, options.keys, limit, options.weighted)
-    columns = replace(columns, on_conflict=on_conflict)
-    check_size(columns, settings.max_batch_edges, settings.max_key_bytes)
-    return Batch.of(columns, body, solve, key, rank_later)
 
 
 @router.post(
@@ -102,39 +73,25 @@ async def send_batch(
     ] = None,
 ) -> Response:
     """Deletes, then inserts; all or nothing. After the response, the batch survives a crash."""
+    for name, value in (("strategy", strategy), ("form", form), ("trace", trace)):
+        if rank == "later" and value:
+            raise InvalidValue(name, value, "left out, because rank is 'later'")
     chosen = graph.options.solve(strategy, form, trace)
     if on_conflict != "replace" and not graph.options.weighted:
         raise InvalidValue("on_conflict", on_conflict, f"left out, because {UNWEIGHTED}")
-    graph.pipeline.batches.check(announced_length(request))
-    body = await read_body(request)
-    decode = partial(
-        _decode,
-        request.app.state.settings,
-        request.headers.get("content-type"),
-        body,
-        graph.options,
-        on_conflict,
-        chosen,
-        idempotency_key,
-        rank == "later",
-    )
-    if len(body) <= SMALL_BODY:
-        batch = decode()
-    else:
-        # with the context, so that log records of the batch have the request's id
-        run = partial(copy_context().run, decode)
-        batch = await asyncio.get_running_loop().run_in_executor(_DECODERS, run)
-        del run
-    del body, decode  # not needed while the batch waits
-    release_body(request)
-    loop = asyncio.get_running_loop()
+    content_type, options = request.headers.get("content-type"), graph.options
+    limit = request.app.state.settings.max_body_bytes
+
+    def decode(body: bytes) -> Batch:
+        columns = decode_batch(content_type, body, options.keys, limit, options.weighted)
+        columns = replace(columns, on_conflict=on_conflict)
+        check_limits(request, columns)
+        return Batch.of(columns, body, chosen, idempotency_key, rank == "later")
+
+    batch = await received(request, graph, decode)
     if wait == "durable" or rank == "later":
-        durable: asyncio.Future[int] = loop.create_future()
-        graph.pipeline.submit(batch, durable=durable)
-        return json_response({"version": await durable, "status": "durable"}, 202)
-    ranked: asyncio.Future[bytes] = loop.create_future()
-    graph.pipeline.submit(batch, ranked=ranked)
-    return encoded_response(await ranked)
+        return json_response({"version": await durable(graph, batch), "status": "durable"}, 202)
+    return encoded_response(await ranked(graph, batch))
 
 
 @router.get(

@@ -46,7 +46,12 @@ async def changes(
     feed, subscribers = graph.pipeline.changes, subscribers_of(request)
     subscriber = subscribers.add(request)  # at once: the key can be revoked from now on
     try:
-        joined = await asyncio.wrap_future(feed.join(subscription, last_event_id or None))
+        joining = feed.join(subscription, last_event_id or None)
+        try:
+            joined = await asyncio.wrap_future(joining)
+        except BaseException:
+            feed.give_up(joining)
+            raise
     except BaseException:
         subscribers.remove(subscriber)
         raise

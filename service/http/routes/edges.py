@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -18,7 +18,7 @@ from service.http.dependencies import Committed, OpenGraph, Timeout, Vertex, res
 from service.http.exports import ExportResponse, in_copying_thread, start_export
 from service.http.negotiation import export_form
 from service.http.openapi import body_of, exported, problems
-from service.http.responses import encoded_response
+from service.http.responses import FEW_ROWS, encoded_response
 from service.http.route import Route
 from service.http.routes.ranks import vertices_in
 from service.http.schemas import NeighborsAnswer, SubgraphAnswer, VerticesRequest
@@ -46,7 +46,7 @@ async def export_edges(request: Request, graph: OpenGraph, _committed: Committed
     copy = await in_copying_thread(graph.pipeline.edges.copy)
     tag = entity_tag(request, graph, f"{copy.version}", media_type, coding)
     export = edges_export(copy.edges, copy.keys, copy.version, copy.weighted)
-    return ExportResponse(request, export, media_type, coding, cache_headers(tag), holds=copy)
+    return ExportResponse(request, export, media_type, coding, cache_headers(tag), keep_alive=copy)
 
 
 @router.get(
@@ -71,17 +71,18 @@ async def neighbors(
     vertices = pa.array([key], ARROW_TYPES[kind])
     reading = graph.pipeline.edges.neighbours(vertices, direction, limit)
     found = await _answer(reading, graph, request, timeout)
-    neighbours: list[dict[str, Any]] = [{"vertex": key} for key in found.keys]
-    for neighbour, weight in zip(neighbours, found.weights or (), strict=False):
-        neighbour["weight"] = weight
-    content = {
-        "vertex": key,
-        "version": found.version,
-        "direction": direction,
-        "degree": found.degree,
-        "neighbors": neighbours,
-    }
-    return tagged_response(request, entity_tag(request, graph, f"{found.version}"), content)
+
+    def respond() -> Response:
+        content = {
+            "vertex": key,
+            "version": found.version,
+            "direction": direction,
+            "degree": found.degree,
+            "neighbors": found.rows(),
+        }
+        return tagged_response(request, entity_tag(request, graph, f"{found.version}"), content)
+
+    return respond() if len(found.keys) <= FEW_ROWS else await asyncio.to_thread(respond)
 
 
 @router.post(

@@ -13,10 +13,10 @@ from service.formats.decode import decode_vertices
 from service.http.body import read_body
 from service.http.conditional import cache_headers, entity_tag, not_modified, tagged_response
 from service.http.dependencies import K, OpenGraph, PublishedView, Vertex
-from service.http.exports import ExportResponse, start_export
+from service.http.exports import ExportResponse, in_copying_thread, start_export
 from service.http.negotiation import export_form
 from service.http.openapi import body_of, exported, problems
-from service.http.responses import json_response
+from service.http.responses import FEW_ROWS, json_response
 from service.http.route import Route
 from service.http.schemas import RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
 from service.queries.exports import ranks_export
@@ -56,7 +56,7 @@ async def rank_of_vertex(
 @router.get(
     "/graphs/{graph}/ranks",
     response_class=Response,
-    responses={**exported(), **problems(404, 406, 422, 504)},
+    responses={**exported(), **problems(404, 406, 422, 504, 507)},
 )
 async def export_ranks(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
     """The ranks of all vertices, all of one revision, streamed; batches do not wait for it."""
@@ -65,7 +65,8 @@ async def export_ranks(request: Request, graph: OpenGraph, view: PublishedView) 
     if (known := not_modified(request, tag)) is not None:
         return known
     start_export(request)
-    return ExportResponse(request, ranks_export(view), media_type, coding, cache_headers(tag))
+    export = await in_copying_thread(lambda: ranks_export(view))
+    return ExportResponse(request, export, media_type, coding, cache_headers(tag))
 
 
 @router.post(
@@ -101,13 +102,15 @@ async def top(
     among: Annotated[str | None, Query(description="name of a set: only its vertices")] = None,
 ) -> Response:
     """The vertices of highest rank, best first; equal ranks in order of first appearance."""
-    if among is not None:
-        ids = view.members(graph.name, among)
-        best, ranks = await asyncio.to_thread(view.top_of, ids, k, offset)
-        places = view.keys.keys(best).to_pylist(), ranks.tolist()
-    elif view.top_is_known(k, offset):
-        places = view.top(k, offset)
-    else:
-        places = await asyncio.to_thread(view.top, k, offset)
-    content = {**published(view), "ranks": ranked_vertices(*places)}
-    return tagged_response(request, entity_tag(request, graph, view.state), content)
+
+    def respond() -> Response:
+        if among is None:
+            places = view.top(k, offset)
+        else:
+            ids, ranks = view.top_of(view.members(graph.name, among), k, offset)
+            places = view.keys.keys(ids).to_pylist(), ranks.tolist()
+        content = {**published(view), "ranks": ranked_vertices(*places)}
+        return tagged_response(request, entity_tag(request, graph, view.state), content)
+
+    is_short = among is None and k <= FEW_ROWS and view.top_is_known(k, offset)
+    return respond() if is_short else await asyncio.to_thread(respond)

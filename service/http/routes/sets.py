@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Path, Request, Response
@@ -13,7 +13,7 @@ from service.formats.columns import EdgeColumns, SetChange
 from service.formats.decode import decode_vertices
 from service.formats.sets import MAX_SET_NAME, check_name
 from service.formats.values import EMPTY
-from service.http.body import read_body, release_body
+from service.http.batch_requests import check_limits, ranked, received
 from service.http.conditional import response_by_content
 from service.http.dependencies import OpenGraph, PublishedView
 from service.http.openapi import body_of, problems
@@ -21,9 +21,7 @@ from service.http.responses import json_response
 from service.http.route import Route
 from service.http.schemas import SetAnswer, SetMembers, VerticesRequest
 from service.pipeline.batch import Batch
-from service.pipeline.limits import check_size
 from service.queries.view import View
-from service.settings import Settings
 
 router = APIRouter(tags=["sets"], route_class=Route)
 
@@ -45,17 +43,18 @@ Name = Annotated[
 async def put_set(request: Request, graph: OpenGraph, name: Name) -> Response:
     """Creates the set, or gives it other vertices. This is a batch, with a version."""
     check_name(name, "name")
-    body = await read_body(request)
-    content_type = request.headers.get("content-type")
-    settings: Settings = request.app.state.settings
-    limit = settings.max_body_bytes
-    vertices = await asyncio.to_thread(
-        decode_vertices, content_type, body, graph.options.keys, limit
-    )
-    release_body(request)
-    receipt = await _change(graph, settings, name, SetChange(vertices, vertices[:0], "replace"))
+    content_type, kind = request.headers.get("content-type"), graph.options.keys
+    limit = request.app.state.settings.max_body_bytes
+
+    def decode(body: bytes) -> tuple[Batch, int]:
+        vertices = decode_vertices(content_type, body, kind, limit)
+        change = SetChange(vertices, vertices[:0], "replace")
+        return _batch(request, graph, name, change), len(vertices.unique())
+
+    batch, size = await received(request, graph, decode)
+    receipt = orjson.loads(await ranked(graph, batch))
     published = {name: receipt[name] for name in ("version", "revision")}
-    return json_response({"name": name, "size": len(vertices.unique()), **published})
+    return json_response({"name": name, "size": size, **published})
 
 
 @router.get(
@@ -74,21 +73,16 @@ async def drop_set(request: Request, graph: OpenGraph, name: Name) -> Response:
     """Removes a set; its vertices stay. This is a batch, with a version."""
     graph.pipeline.view.members(graph.name, name, "name")
     nothing = EMPTY[graph.options.keys]
-    settings: Settings = request.app.state.settings
-    await _change(graph, settings, name, SetChange(nothing, nothing, "drop"))
+    await ranked(graph, _batch(request, graph, name, SetChange(nothing, nothing, "drop")))
     return Response(status_code=204)
 
 
-async def _change(graph: Graph, settings: Settings, name: str, change: SetChange) -> dict[str, Any]:
-    """Changes a set as a whole; returns the receipt."""
+def _batch(request: Request, graph: Graph, name: str, change: SetChange) -> Batch:
+    """A batch that changes a set as a whole. Raises BatchTooLarge, BodyTooLarge, FormatError."""
     no = EMPTY[graph.options.keys]
     columns = EdgeColumns(no, no, no, no, no, sets={name: change})
-    check_size(columns, settings.max_batch_edges, settings.max_key_bytes)
-    ranked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    batch = await asyncio.to_thread(Batch.of, columns, b"", graph.options.solve())
-    graph.pipeline.submit(batch, ranked=ranked)
-    receipt: dict[str, Any] = orjson.loads(await ranked)
-    return receipt
+    check_limits(request, columns)
+    return Batch.of(columns, b"", graph.options.solve())
 
 
 def _encoded(graph: str, name: str, view: View) -> bytes:

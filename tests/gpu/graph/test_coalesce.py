@@ -9,8 +9,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, OutOfMemory, PersonalizedQuery
+from gpu import Change, EdgeBatch, Engine, Options, OutOfMemory, PersonalizedQuery
 from gpu.operations.backend import Backend
+from gpu.operations.update import GraphUpdate
 from gpu.types import Dangling
 from tests.gpu.graphs import Model
 from tests.gpu.invariants import check_invariants
@@ -85,6 +86,44 @@ def test_parts_that_do_not_fit_change_nothing(backend: Backend) -> None:
     ):
         engine.apply_coalesced(EdgeBatch.of(insert=[(1, 2), (2, 3)]), [(1, 0), (1, 0)])
     assert (engine.vertices, engine.edges) == (2, 1)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_no_memory_is_needed_once_the_batch_stands(
+    backend: Backend, directed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(vertex_order="degree", weighted=True, directed=directed)
+    engine = Engine(options, backend)
+    engine.apply(EdgeBatch.of(insert=[(v, 5, 2.0) for v in range(6)]))
+    graph = engine.internals.graph
+    apply = graph.apply
+
+    def then_out_of_memory(*_: object) -> None:
+        raise MemoryError
+
+    def applied(batch: EdgeBatch) -> GraphUpdate:
+        update = apply(batch)
+        monkeypatch.setattr("gpu.graph.permutation._mapped", then_out_of_memory)
+        return update
+
+    monkeypatch.setattr(graph, "apply", applied)
+    batch = EdgeBatch.of(insert=[(3, 6, 1.0), (4, 5, 3.0), (2, 5, 2.0)], delete=[(-1, 5), (0, 5)])
+    changes = engine.apply_coalesced(batch, [(1, 1), (2, 1)])
+    assert changes is not None
+    counted = [replace(change, seconds=0.0) for change in changes]
+    assert counted == [
+        Change(1, 0, 0, 1, new_vertices=1, seconds=0.0),
+        Change(0, 1, 1, 0, new_vertices=0, seconds=0.0, reweighted=1),
+    ]
+
+
+def test_batches_whose_edges_expire_are_not_coalesced(backend: Backend) -> None:
+    engine = Engine(Options(half_life=1.0), backend)
+    engine.apply(EdgeBatch(np.array([0, 0]), np.array([1, 2]), times=np.zeros(2)))
+    # the second part makes the first one too old, and what was there
+    batch = EdgeBatch(np.array([0, 0]), np.array([3, 4]), times=np.array([0.0, 500.0]))
+    assert engine.apply_coalesced(batch, [(1, 0), (1, 0)]) is None
+    assert engine.edges == 2
 
 
 def test_queries_follow_coalesced_batches(backend: Backend) -> None:

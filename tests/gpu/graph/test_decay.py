@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock, patch
 
 import networkx as nx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, verify
-from gpu.graph.decay import HIGHEST, LEAST
+from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, verify
+from gpu.graph.decay import HIGHEST, LEAST, Decay
+from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
+from gpu.operations.update import GraphUpdate
 
 DAY = 86_400.0
 NOW = 1.7e9
@@ -235,3 +239,147 @@ def test_what_cannot_decay_is_refused(backend: Backend) -> None:
     with pytest.raises(InvalidValue, match=r"times: '1 times' is not allowed; .* no half_life"):
         plain.apply(EdgeBatch(*one, times=np.array([0.0])))
     assert plain.vertices == 0
+
+
+def test_the_warm_up_of_a_graph_with_a_half_life_scales_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(Options(half_life=DAY), "cpu")
+    rebuild = engine.internals.backend.rebuild
+    scale_rows = Mock(wraps=rebuild.scale_rows)
+    monkeypatch.setattr(rebuild, "scale_rows", scale_rows)
+    engine.warm_up()
+    assert scale_rows.called
+    assert (engine.vertices, engine.edges) == (0, 0)
+
+
+def _decaying(backend: Backend, directed: bool = True) -> Engine:
+    """A graph of 40 vertices, of which the next batch of `_scaling` scales all rows."""
+    generator = np.random.default_rng(5)
+    engine = Engine(Options(half_life=DAY, directed=directed), backend)
+    for time in (NOW, NOW + 12 * DAY):
+        ends = generator.integers(0, 40, (2, 300))
+        batch = EdgeBatch(ends[0], ends[1], vertices=40, times=np.full(300, time))
+        engine.apply(batch)
+    engine.update()
+    return engine
+
+
+def _scaling(engine: Engine) -> EdgeBatch:
+    sources, targets = (column[:3] for column in engine.edge_list())
+    deleted = np.array([7]), np.array([8])
+    return EdgeBatch(sources, targets, *deleted, times=np.full(3, NOW + 20 * DAY))
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("chunk", [1, 1 << 22])
+def test_scaled_rows_keep_their_probabilities(chunk: int, directed: bool, backend: Backend) -> None:
+    engine = _decaying(backend, directed)
+    batch = _scaling(engine)
+    scale = Decay.scale
+    found = []
+
+    def compared(decay: Decay, graph: DynamicGraph) -> None:
+        found.append((_stored(engine), np.array(backend.device.to_host(graph.degree))))
+        scale(decay, graph)
+        found.append((_stored(engine), np.array(backend.device.to_host(graph.degree))))
+
+    with (
+        patch("gpu.graph.decay._CHUNK", chunk),
+        patch.object(Decay, "scale", compared),
+    ):
+        engine.apply(batch)
+    *_, (weights, degree), (scaled, scaled_degree) = found
+    assert weights.keys() == scaled.keys()
+    graph = engine.internals.graph
+    factors = scaled_degree / degree
+    assert (factors < 1.0).any()
+    assert (np.exp2(np.round(np.log2(factors))) == factors).all()
+    for (source, target), weight in weights.items():
+        factor = factors[int(graph.permutation.positions_of(np.array([source]))[0])]
+        assert scaled[source, target] == weight * factor
+    engine.update()
+    _assert_certified(engine)
+
+
+def test_no_memory_is_needed_once_a_batch_that_scales_rows_stands(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, other = _decaying(backend), _decaying(backend)
+    batch = _scaling(engine)
+    other.apply(batch)
+    perturb = engine._queries.perturb
+
+    def then_out_of_memory(update: GraphUpdate) -> None:
+        perturb(update)
+        failing = Mock(side_effect=MemoryError)
+        for name in ("gpu.graph.permutation._mapped", "gpu.graph.decay.rows_of"):
+            monkeypatch.setattr(name, failing)
+        monkeypatch.setattr(type(backend.device), "allocate", failing)
+
+    monkeypatch.setattr(engine._queries, "perturb", then_out_of_memory)
+    engine.apply(batch)
+    monkeypatch.undo()
+    assert _stored(engine) == _stored(other)
+
+
+def test_a_batch_that_runs_out_of_memory_before_it_stands_changes_nothing(
+    backend: Backend,
+) -> None:
+    """Whatever the step: each is told as OutOfMemory, and the same batch can be sent again."""
+    for step in (
+        "gpu.graph.decay._factors",
+        "gpu.graph.decay._expired",
+        "gpu.graph.dynamic_graph.Arcs.of",
+        "gpu.graph.dynamic_graph.Removal.of",
+    ):
+        engine, other = _decaying(backend), _decaying(backend)
+        batch = replace(_scaling(engine), remove=np.array([30]))
+        before = _stored(engine)
+        with (
+            patch(step, side_effect=MemoryError),
+            pytest.raises(OutOfMemory, match="a batch of 4 edges"),
+        ):
+            engine.apply(batch)
+        assert _stored(engine) == before
+        for each in (engine, other):
+            each.apply(batch)
+        assert _stored(engine) == _stored(other)
+        engine.update()
+
+
+def test_times_far_from_0_are_refused(backend: Backend) -> None:
+    engine = Engine(Options(half_life=1e-3, directed=False), backend)
+    for time in (1.2e9, -1.2e9, 1e308):
+        batch = EdgeBatch(np.array([0, 0]), np.array([1, 2]), times=np.array([NOW / 4, time]))
+        with pytest.raises(InvalidValue, match=r"times\[1\]: .*within 2⁴⁰ half-lives of 0"):
+            engine.apply(batch)
+        assert (engine.vertices, engine.edges) == (0, 0)
+    # 2^-12 half-lives still count
+    limit = 2.0**40 * 1e-3
+    times = np.array([limit, limit * (1.0 - 2.0**-42)])
+    engine.apply(EdgeBatch(np.array([0, 0]), np.array([1, 2]), times=times))
+    stored = _stored(engine)
+    assert stored[0, 2] / stored[0, 1] == pytest.approx(2.0**-0.25, rel=2.0**-12)
+
+
+def test_a_vertex_that_is_removed_and_comes_back_has_no_past(backend: Backend) -> None:
+    engine = Engine(Options(half_life=1.0), backend)
+    engine.apply(EdgeBatch(np.array([0, 1]), np.array([1, 2]), times=np.array([500.0, 500.0])))
+    # of the old vertex 0 this insertion would be too old
+    batch = EdgeBatch(np.array([0]), np.array([2]), times=np.zeros(1), remove=np.array([0]))
+    change = engine.apply(batch)
+    assert (change.inserted, change.expired, change.removed_edges) == (1, 0, 1)
+    assert _stored(engine)[0, 2] == 1.0
+    engine.update()
+    _assert_certified(engine)
+
+
+def test_a_snapshot_has_the_exponents_of_all_ids(backend: Backend) -> None:
+    engine = Engine(Options(half_life=1.0), backend)
+    engine.apply(EdgeBatch(np.array([1]), np.array([0]), times=np.array([20.0])))
+    engine.apply(EdgeBatch.of(vertices=50))
+    engine.update()
+    arrays = engine.capture(engine.staging_buffer()).snapshot().arrays
+    assert len(arrays["exponents"]) == len(arrays["newest"]) == 50
+    assert arrays["newest"][:3].tolist() == [0, 20, 0]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import get_args
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -165,6 +165,35 @@ def test_forms_and_strategies_alternate(dangling: Dangling, backend: Backend) ->
             assert result.error_bound <= engine.options.target_error
 
 
+@pytest.mark.parametrize("form", get_args(Form))
+def test_the_next_solve_does_not_depend_on_the_vertices_that_this_one_expanded(
+    form: Form, backend: Backend
+) -> None:
+    # a solve that ends in its first iteration, with expanding vertices
+    options = Options(max_iterations=1, frontier_tolerance=1e-9)
+    engine, reference, generator = _started(options, backend, seed=5)
+    engine.update("static")
+    insert, delete = _batch(generator, reference, "both")
+    engine.apply(EdgeBatch.of(insert, delete))
+    with patch("gpu.pagerank.frontier._by_states", return_value=True):
+        engine.update("dynamic-frontier", form)
+    assert not engine.internals.iterate.scratch("expanding", np.uint8).any()
+    again = Engine(options, backend)
+    again.restore(engine.capture(engine.staging_buffer()).snapshot())
+    touched = []
+    for each in (engine, again):
+        each.apply(EdgeBatch.of(insert=[(0, 1)], delete=[(0, 2)]))
+        with (
+            patch("gpu.pagerank.frontier._by_states", return_value=False),
+            patch("gpu.pagerank.frontier._BACKWARD_PART", 1 << 40),
+            patch.object(each.internals.iterate, "options", replace(options, max_iterations=20)),
+        ):
+            touched.append(each.update("dynamic-frontier").touched_vertices)
+    assert touched[0] == touched[1]
+    first, second = (each.publish().to_numpy() for each in (engine, again))
+    assert np.allclose(first, second, rtol=1e-13, atol=0.0)
+
+
 def test_the_certificate_is_a_stage_of_its_own(backend: Backend) -> None:
     engine, _, _ = _started(Options(), backend, seed=9)
     published = engine.update("static", "published")
@@ -195,41 +224,3 @@ def test_forms_that_cannot_run_are_refused(backend: Backend) -> None:
             engine.update(strategy, "published")
     # the graph's form is that of the strategies which have it
     assert Engine(Options(form="published"), backend).update("auto").form == "accelerated"
-
-
-@pytest.mark.parametrize("form", get_args(Form))
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_trace_accounts_for_what_the_solve_did(
-    strategy: str, form: Form, backend: Backend
-) -> None:
-    if form not in forms_of(TABLE[strategy], Options()):
-        pytest.skip(f"{strategy} has no {form} form")
-    engine, reference, generator = _started(Options(dangling="self-loop"), backend, seed=9)
-    engine.update("static")
-    insert, delete = _batch(generator, reference, "both")
-    engine.apply(EdgeBatch.of(insert, delete))
-    untraced = engine.update("residual") if strategy == "auto" else None
-    engine.apply(EdgeBatch.of([(0, 1), (1, 2)], [(1, 2), (2, 0)]))
-    result = engine.update(strategy, form, trace=True)
-    trace = result.trace
-    assert trace is not None
-    assert untraced is None or untraced.trace is None
-    assert trace.pushes + trace.sweeps == result.iterations
-    assert sum(step.rounds for step in trace.steps) == result.iterations
-    for step, following in pairwise(trace.steps):
-        if step.kind == "iteration":
-            assert step.joined is not None
-            assert step.pruned is not None
-            assert following.vertices == step.vertices - step.pruned + step.joined
-        assert 0 <= step.edges <= engine.edges + engine.vertices or step.kind == "push"
-    if strategy in ("dynamic-frontier", "dynamic-frontier-prune"):
-        assert trace.steps[0].vertices == trace.affected
-        assert sum(step.joined or 0 for step in trace.steps) > 0
-        pruned = sum(step.pruned or 0 for step in trace.steps)
-        assert (pruned > 0) == (strategy == "dynamic-frontier-prune")
-    if form == "published":
-        largest = [step.largest_change for step in trace.steps]
-        assert largest[0] is not None
-        assert largest[-1] is not None
-        assert largest[0] > 1e-3 > largest[-1]
-    assert engine.update(strategy, form).trace is None

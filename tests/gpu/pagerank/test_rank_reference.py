@@ -43,6 +43,17 @@ def test_exactly_the_changed_ranks_are_listed(
         assert set(positions) <= expected
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_what_is_no_vertex_does_not_change(dtype: type[np.generic], backend: Backend) -> None:
+    values = np.arange(1.0, 1001.0).astype(dtype)
+    earlier = np.arange(1.0, 1001.0)
+    values[[3, 500, 999]] = -np.inf
+    earlier[[3, 500, 700]] = 0.0
+    on_device = [backend.device.to_device(array) for array in (values, earlier)]
+    found, listed = backend.select.list_changed(on_device[0], 1.0, on_device[1], 0.0, 10)
+    assert (found, backend.device.to_host(listed).tolist()) == (1, [700])
+
+
 def _followed(
     backend: Backend, order: VertexOrder = "auto", storage: Storage = "float64"
 ) -> tuple[Engine, np.random.Generator]:
@@ -116,7 +127,11 @@ def test_nothing_is_listed_when_nothing_may_be(backend: Backend) -> None:
     assert changes.ids.tolist() == changes.values.tolist() == []
 
 
-def test_removed_vertices_change_nothing_and_return_as_new_ones(backend: Backend) -> None:
+@pytest.mark.parametrize("capacity", [1 << 16, 2])
+def test_removed_vertices_change_nothing_and_return_as_new_ones(
+    capacity: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu.pagerank.ranks._CAPACITY", capacity)
     engine = Engine(Options(target_error=1e-10), backend)
     engine.apply(EdgeBatch.of(insert=[(v, (v + 1) % 10) for v in range(10)]))
     engine.update()
@@ -132,3 +147,25 @@ def test_removed_vertices_change_nothing_and_return_as_new_ones(backend: Backend
     engine.apply(EdgeBatch.of(insert=[(2, 3), (3, 4)]))
     engine.update()
     assert 3 in reference.changes(engine.publish(), 0.01, 20).ids.tolist()
+
+
+@pytest.mark.parametrize("order", ["given", "degree"])
+def test_an_id_that_is_used_again_before_the_next_ranks_is_a_new_vertex(
+    order: VertexOrder, backend: Backend
+) -> None:
+    engine = Engine(Options(target_error=1e-10, vertex_order=order), backend)
+    edges = [(v, (v + 1) % 10) for v in range(10)] + [(v, 7) for v in range(6)]
+    engine.apply(EdgeBatch.of(insert=edges))
+    engine.update()
+    reference = RankReference(engine.publish())
+    # the new vertex 3 has the edges, and so the rank, of the old one
+    engine.apply(EdgeBatch.of(insert=[edge for edge in edges if 3 in edge], remove=[3]))
+    engine.update()
+    ranks = engine.publish()
+    assert reference.changes(ranks, 0.01, 20).found == 0
+    others = np.array([v for v in range(10) if v != 3])
+    before = reference.of(others).tolist()
+    reference.forget(np.array([3, 12]))
+    assert reference.of(np.array([3])).tolist() == [0.0]
+    assert reference.of(others).tolist() == before
+    assert reference.changes(ranks, 0.01, 20).ids.tolist() == [3]

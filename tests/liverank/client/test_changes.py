@@ -10,10 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-import liverank.client.connection
 from liverank import AsyncClient, Client, ServerError, ServerUnreachable
 from liverank.client import Change, Gap, Snapshot
-from tests.liverank.client.test_client import Recorder, answer
+from tests.liverank.client.recorder import Recorder, answer
 from tests.service.server import Server
 
 BASIS = {"version": 1, "revision": 1, "error_bound": 0.0}
@@ -30,13 +29,8 @@ CHANGE = BASIS | {
 }
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liverank.client.connection, "RETRY_PAUSES", (0.0, 0.0))
-
-
 def event(name: str, data: Any, identity: str | None = None) -> str:
-    text = f"event: {name}\ndata: {json.dumps(data)}\n"
+    text = f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n"
     return text + (f"id: {identity}\n\n" if identity else "\n")
 
 
@@ -95,6 +89,14 @@ def test_an_event_has_its_members(follow: Any) -> None:
     change = next(changes)
     assert (change.id, change.revision, change.seconds) == ("e-2", 2, {"total": 0.1})
     assert change.moved[0].vertex == "b"
+
+
+@both
+def test_only_line_feeds_and_carriage_returns_end_a_line_of_an_event(follow: Any) -> None:
+    key = "a\u2028b\u2029c\u0085d"
+    snapshot = BASIS | {"top": [{"vertex": key, "rank": 0.5}]}
+    (place,) = next(follow(Recorder(stream(event("snapshot", snapshot, "e-1"))))).top
+    assert place.vertex == key
 
 
 @both

@@ -5,82 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import httpx
 import msgspec
-import networkx as nx
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-import scipy.sparse
 
 import liverank.client.connection
 from liverank import (
     AsyncClient,
-    Batch,
     Client,
     InvalidInput,
     PersonalizedQuery,
     ServerError,
     ServerUnreachable,
 )
-from liverank.client import Receipt, SetChange, Snapshot
+from liverank.client import Receipt
+from tests.liverank.client.recorder import RECEIPT, TOP, Recorder, answer, client_of
 from tests.service.server import Server
-
-Handler = Callable[[httpx.Request], httpx.Response]
-
-RECEIPT: dict[str, Any] = {
-    "version": 1,
-    "ranked_version": 1,
-    "revision": 2,
-    "inserted": 2,
-    "already_present": 0,
-    "reweighted": 0,
-    "deleted": 0,
-    "not_found": 0,
-    "new_vertices": 3,
-    "strategy": "residual",
-    "iterations": 1,
-    "touched_vertices": 3,
-    "error_bound": 1e-7,
-    "converged": True,
-    "seconds": {"total": 0.1},
-    "form": "accelerated",
-    "trace": None,
-}
-TOP: dict[str, Any] = {"version": 1, "revision": 2, "error_bound": 0.0, "ranks": []}
-
-
-def client_of(handler: Handler) -> Client:
-    return Client("http://liverank.test", transport=httpx.MockTransport(handler))
-
-
-class Recorder:
-    """Answers each request with the next prepared response, and records the requests."""
-
-    def __init__(self, *answers: httpx.Response | Exception) -> None:
-        self.answers = list(answers)
-        self.requests: list[httpx.Request] = []
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.requests.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-def answer(document: Any, status: int = 200) -> httpx.Response:
-    return httpx.Response(status, json=document)
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liverank.client.connection, "RETRY_PAUSES", (0.0, 0.0))
 
 
 def test_a_small_batch_is_sent_as_json_with_an_idempotency_key() -> None:
@@ -312,91 +258,6 @@ def test_the_address_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch)
     assert Client("http://here:2").url == "http://here:2"
 
 
-# Many batches
-
-
-def accepted(version: int) -> httpx.Response:
-    return answer({"version": version, "status": "durable"}, 202)
-
-
-def receipt(version: int) -> httpx.Response:
-    return answer({**RECEIPT, "version": version})
-
-
-PENDING = {"version": 1, "status": "pending"}
-
-
-def many() -> Recorder:
-    """A server that accepts two batches, ranks a third, and reports on the others."""
-    outcomes = answer(PENDING), accepted(2), receipt(3), receipt(1), receipt(2)
-    return Recorder(accepted(1), *outcomes)
-
-
-def stream() -> Iterator[Any]:
-    yield [("a", "b")]
-    yield Batch(delete=[("a", "b")], strategy="static")
-    yield pa.table({"source": ["c"], "target": ["d"]})
-
-
-def check_stream(server: Recorder) -> None:
-    sent = [request for request in server.requests if request.method == "POST"]
-    asked = [request.url.path for request in server.requests if request.method == "GET"]
-    assert [request.url.params["wait"] for request in sent] == ["durable", "durable", "ranked"]
-    assert [request.headers["idempotency-key"] for request in sent] == ["k-1", "k-2", "k-3"]
-    assert [request.url.params.get("strategy") for request in sent] == [None, "static", None]
-    assert asked == [f"/graphs/g/batches/{version}" for version in (1, 1, 2)]
-
-
-def test_batches_of_an_iterator_are_sent_as_they_come_and_ranked_once() -> None:
-    server = many()
-    seen = []
-
-    def watched() -> Iterator[Any]:
-        for batch in stream():
-            seen.append(len(server.requests))
-            yield batch
-
-    with client_of(server) as client:
-        receipts = client.send_all("g", watched(), key="k")
-    assert [receipt.version for receipt in receipts] == [1, 2, 3]
-    check_stream(server)
-    assert seen == [0, 0, 1]  # the last is known to be the last when the iterator ends
-
-
-def test_an_asynchronous_client_sends_the_same() -> None:
-    async def batches() -> AsyncIterator[Any]:
-        for batch in stream():
-            yield batch
-
-    async def run(given: Any) -> None:
-        server = many()
-        transport = httpx.MockTransport(server)
-        async with AsyncClient("http://liverank.test", transport=transport) as client:
-            receipts = await client.send_all("g", given, key="k")
-        assert [receipt.version for receipt in receipts] == [1, 2, 3]
-        check_stream(server)
-
-    asyncio.run(run(batches()))
-    asyncio.run(run(stream()))
-
-
-def test_a_batch_that_was_rejected_later_is_an_error() -> None:
-    problem = {"title": "Out of memory", "status": 507, "detail": "16 GiB needed"}
-    rejected = answer({"version": 1, "status": "rejected", "problem": problem})
-    for outcomes in ([rejected], [answer(PENDING), accepted(2), receipt(3), rejected]):
-        server = Recorder(accepted(1), *outcomes)
-        with client_of(server) as client, pytest.raises(ServerError) as failure:
-            client.send_all("g", stream())
-        assert failure.value.status == 507
-        assert str(failure.value) == "Out of memory: batch 1: 16 GiB needed"
-        assert server.answers == []
-
-
-def test_a_stream_without_batches_is_refused() -> None:
-    with client_of(Recorder()) as client, pytest.raises(InvalidInput, match="at least one batch"):
-        client.send_all("g", [])
-
-
 # A real server
 
 
@@ -455,112 +316,3 @@ def test_ranks_of_an_answer_become_frames(server: Server) -> None:
 def test_several_keys_are_not_the_letters_of_one() -> None:
     with client_of(Recorder()) as client, pytest.raises(InvalidInput, match="the one key 'abc'"):
         client.ranks("g", "abc")
-
-
-# Weights
-
-
-def body_of(request: httpx.Request) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(request.content)
-    return document
-
-
-def test_triples_are_sent_with_what_they_do_to_present_edges() -> None:
-    server = Recorder(answer(RECEIPT), answer(RECEIPT))
-    with client_of(server) as client:
-        client.send("g", insert=[("a", "b", 0.5)], delete=[("c", "d")], on_conflict="add")
-        client.insert("g", [("a", "b", 2)])
-    first, second = server.requests
-    assert body_of(first)["insert"] == [["a", "b", 0.5]]
-    assert body_of(first)["delete"] == [["c", "d"]]
-    assert first.url.params["on_conflict"] == "add"
-    assert body_of(second)["insert"] == [["a", "b", 2]]
-    assert "on_conflict" not in second.url.params
-
-
-def test_deletions_have_no_weights() -> None:
-    with (
-        client_of(Recorder()) as client,
-        pytest.raises(InvalidInput, match="delete: expected pairs: a deletion has no weight"),
-    ):
-        client.send("g", delete=[("a", "b", 0.5)])
-
-
-@pytest.mark.parametrize("kind", ["triples", "pandas", "polars", "arrow", "networkx", "sparse"])
-def test_weighted_edges_of_every_kind_reach_the_server(server: Server, kind: str) -> None:
-    rows = [("1", "2", 2.0), ("2", "3", 0.5), ("3", "1", 1.0), ("1", "3", 8.0)]
-    numbers = [(int(one), int(two), weight) for one, two, weight in rows]
-    columns = dict(zip(("source", "target", "w"), zip(*rows, strict=True), strict=True))
-    graph = nx.DiGraph()
-    graph.add_weighted_edges_from(rows, weight="w")
-    entries = list(zip(*numbers, strict=True))
-    matrix = scipy.sparse.coo_array((entries[2], (entries[0], entries[1])), (4, 4))
-    kinds: dict[str, tuple[Any, str | None]] = {
-        "triples": (rows, None),
-        "pandas": (pd.DataFrame(columns), "w"),
-        "polars": (pl.DataFrame(columns), "w"),
-        "arrow": (pa.table(columns), "w"),
-        "networkx": (graph, "w"),
-        "sparse": (matrix, "data"),
-    }
-    edges, weight = kinds[kind]
-    name = f"weighted-{kind}"
-    with Client(str(server.http.base_url)) as client:
-        keys: Any = "integer" if kind == "sparse" else "string"
-        assert client.create(name, weighted=True, keys=keys, target_error=1e-9).options.weighted
-        receipt = client.insert(name, edges, weight=weight)
-        assert (receipt.inserted, receipt.reweighted) == (4, 0)
-        found = {str(key): rank for key, rank in client.top(name).to_dict().items() if key != 0}
-        if kind != "sparse":  # which has a vertex 0
-            exact = nx.pagerank(graph, weight="w", tol=1e-12)
-            assert found == pytest.approx(exact, abs=1e-8)
-        delete = matrix.astype(bool).astype(int) if kind == "sparse" else list(graph.edges)[:1]
-        again = client.send(name, edges, delete, weight=weight, on_conflict="add")
-        deleted = 4 if kind == "sparse" else 1
-        assert (again.deleted, again.inserted, again.reweighted) == (deleted, deleted, 4 - deleted)
-        with pytest.raises(ServerError, match="the graph is unweighted: send edges without"):
-            client.insert("default", [("a", "b", 1.0)])
-
-
-def test_a_stream_of_weighted_frames(server: Server) -> None:
-    frames = [
-        pl.DataFrame({"from": ["a", "b"], "to": ["b", "a"], "w": [number, 1.0]})
-        for number in (1.0, 2.0, 2.0)
-    ]
-    batches = [Batch(frame, on_conflict="add") for frame in frames]
-    with Client(str(server.http.base_url)) as client:
-        client.create("weighted-stream", weighted=True)
-        receipts = client.send_all(
-            "weighted-stream", batches, source="from", target="to", weight="w"
-        )
-    assert [receipt.reweighted for receipt in receipts] == [0, 2, 2]
-
-
-# Sets of vertices
-
-
-def test_sets_are_changed_with_batches_and_read(server: Server) -> None:
-    edges = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
-    with Client(str(server.http.base_url)) as client:
-        client.create("with-sets")
-        client.insert("with-sets", edges)
-        assert client.put_set("with-sets", "mine", pd.Series(["d", "b"])).size == 2
-        changed = {"mine": SetChange(add=["new"], remove=["d"])}
-        frame = pl.DataFrame({"source": ["new"], "target": ["a"]})
-        receipt = client.send("with-sets", frame, sets=changed)
-        members = client.vertex_set("with-sets", "mine", min_version=receipt.version)
-        assert members.vertices == ["b", "new"]
-        assert set(client.top("with-sets", among="mine").to_dict()) == {"b", "new"}
-        first = next(client.changes("with-sets", among="mine", top=2))
-        assert isinstance(first, Snapshot)
-        assert {place.vertex for place in first.top} == {"b", "new"}
-        query = PersonalizedQuery({"a": 1, "nobody": 5}, unknown="ignore")
-        (answer,) = client.personalized_many("with-sets", [query]).answers
-        assert answer.ignored == ["nobody"]
-        watched = client.watch("with-sets", "a's", PersonalizedQuery({"a": 1}, k=2))
-        best = watched.ranks[0]
-        assert client.watched_rank("with-sets", "a's", best.vertex).rank == best.rank
-        client.drop_set("with-sets", "mine")
-        with pytest.raises(ServerError) as refused:
-            client.vertex_set("with-sets", "mine")
-        assert refused.value.status == 404

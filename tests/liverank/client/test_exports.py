@@ -112,7 +112,13 @@ def test_an_incomplete_export_is_an_error_and_leaves_no_file(tmp_path: Path) -> 
     for use in (lambda each: each.save(path), list):
         with pytest.raises(ServerUnreachable, match="peer closed connection"):
             use(client.export_edges("g", format="csv"))
-    assert not path.exists()
+    assert not list(tmp_path.iterdir())
+    path.write_text("before")
+    path.chmod(0o640)
+    with pytest.raises(ServerUnreachable):
+        client.export_edges("g", format="csv").save(path)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_refusals_are_raised_before_a_file_is_opened(

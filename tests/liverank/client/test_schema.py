@@ -62,6 +62,7 @@ ARGUMENTS: dict[str, Any] = {
     "limit": 10,
     "last_event_id": "e-1",
     "among": "s",
+    "remove": ["w"],
     "sets": {"s": SetChange(["a"], ["b"])},
     "source": None,
     "format": "parquet",
@@ -77,10 +78,10 @@ OPERATIONS = [
 NEGOTIATED = {"Content-Type", "Accept", "Accept-Encoding"}
 """Headers that OpenAPI does not declare as parameters."""
 
-SHORTHANDS = {"append": "send", "insert": "send", "delete": "send"}
+SHORTHANDS = {"append": "send", "insert": "send", "delete": "send", "remove": "send"}
 """Other ways to send a batch."""
 
-WITHOUT = {"delete": {"on_conflict"}}
+WITHOUT = {"delete": {"on_conflict"}, "remove": {"on_conflict"}}
 """Parameters that mean nothing to one of the other ways to send a batch."""
 
 BY_APPEND = {"rank"}

@@ -111,12 +111,17 @@ def test_what_cannot_be_written_is_refused_first(
     assert complaint in err
 
 
-def test_a_failed_export_leaves_no_file(run: Any, loaded: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("present", [False, True])
+def test_a_failed_export_changes_no_file(
+    run: Any, loaded: str, tmp_path: Path, present: bool
+) -> None:
     out = tmp_path / "e.csv"
+    if present:
+        out.write_text("before")
     code, _, err = run("export", "edges", "--graph", "nothing", "--url", loaded, "--out", out)
     assert code == 1
     assert "there is no graph 'nothing'" in err
-    assert not out.exists()
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["before"] * present
 
 
 def test_the_top_is_printed_again_when_it_changes(loaded: str) -> None:

@@ -8,16 +8,18 @@ import gzip
 import json
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from gpu import Options, Solve
+from gpu import InvalidValue, Options, Solve
 from service.cli import table_files
 from service.cli.rank import rank_edges
 from service.formats.edge_files import read_edge_list
@@ -64,6 +66,7 @@ def test_generate_obeys_ctrl_c_and_leaves_no_incomplete_file(
     monkeypatch.setattr(table_files, "PIECE_ROWS", 1000)
     monkeypatch.setattr(pa.csv, "CSVWriter", Interrupted)
     file = tmp_path / f"graph{suffix}"
+    file.write_text("before")
     # a shell that starts the tests in the background has them ignore the signal
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -71,7 +74,7 @@ def test_generate_obeys_ctrl_c_and_leaves_no_incomplete_file(
     finally:
         signal.signal(signal.SIGINT, handler)
     assert (code, out, pieces) == (130, "", [1000, 1000])
-    assert not file.exists()
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]
 
 
 def test_generating_a_grid_prints_its_size(run: Any, tmp_path: Path) -> None:
@@ -310,6 +313,23 @@ def test_a_vertex_that_lost_all_edges_is_still_ranked() -> None:
     edges = edge_list(["a", "a", "a"], ["b", "c", "c"], [0, 1, 2], [True, True, False])
     ranking = rank_edges(edges, Options(), Solve("static"), "cpu", top=3)
     assert (ranking.vertices, ranking.edges) == (3, 1)
+
+
+def test_an_undirected_file_is_ranked_as_by_networkx(run: Any, tmp_path: Path) -> None:
+    graph = nx.gnm_random_graph(40, 70, seed=3)
+    file = tmp_path / "edges.txt"
+    file.write_text("".join(f"{source} {target}\n" for source, target in graph.edges))
+    code, out, _ = run("rank", file, "--undirected", "--top", 40, "--json")
+    assert code == 0
+    expected = nx.pagerank(graph.subgraph(v for v in graph if graph.degree(v)), tol=1e-12)
+    found = {place["vertex"]: place["rank"] for place in json.loads(out)["ranks"]}
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_weight_that_cannot_be_stored_is_named_as_it_is() -> None:
+    edges = replace(edge_list(["a", "b"], ["b", "a"]), weights=np.array([1.0, 1e39]))
+    with pytest.raises(InvalidValue, match=r"weights\[1\]: 1e\+39 is not allowed"):
+        rank_edges(edges, Options(), Solve("static"), "cpu", top=3)
 
 
 def read_ranks(path: Path) -> list[dict[str, Any]]:

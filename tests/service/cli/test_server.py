@@ -64,8 +64,8 @@ def test_events_as_batches_leave_the_graph_that_they_leave_in_order() -> None:
         (expected.add if insertion else expected.discard)((source, target))
     for size in (1, 7, 100, 2_000):
         present: set[tuple[int, int]] = set()
-        for batch in ingest.windows(edges, size):
-            settled = ingest.last_operations(batch)
+        for start in range(0, len(edges), size):
+            settled = ingest.last_operations(ingest.window(edges, start, start + size))
             assert settled.operations is not None
             pairs = list(zip(settled.sources.to_pylist(), settled.targets.to_pylist(), strict=True))
             assert len(pairs) == len(set(pairs))
@@ -76,6 +76,34 @@ def test_events_as_batches_leave_the_graph_that_they_leave_in_order() -> None:
         assert present == expected
     final = ingest.final_graph(edges)
     assert set(zip(final.sources.to_pylist(), final.targets.to_pylist(), strict=True)) == expected
+
+
+def test_events_on_either_direction_of_an_undirected_edge_are_in_order(
+    run: Any, url: str, tmp_path: Path
+) -> None:
+    events = tmp_path / "events.txt"
+    events.write_text("0 + 1 2\n0 - 2 1\n0 + 3 1\n0 + 1 3\n1 - 1 3\n1 + 3 1\n2 - 3 1\n2 + 2 3\n")
+    for command in (("load",), ("replay", "--json")):
+        graph = f"undirected-{command[0]}"
+        asked = ("--graph", graph, "--url", url, "--undirected")
+        code, _, error = run(command[0], events, *command[1:], *asked)
+        assert code == 0, error
+        with Client(url) as client:
+            info = client.graph(graph)
+            assert (info.options.directed, info.edges) == (False, 1)
+            assert client.neighbors(graph, 2).neighbors[0].vertex == 3
+    code, out, _ = run("rank", events, "--undirected", "--json")
+    assert code == 0
+    answer = json.loads(out)
+    assert (answer["vertices"], answer["edges"]) == (3, 1)
+
+
+def test_load_creates_a_graph_with_its_options(run: Any, url: str, triangle: Path) -> None:
+    asked = ("--graph", "chosen", "--url", url, "--strategy", "residual", "--damping", 0.5)
+    assert run("load", triangle, *asked, "--undirected")[0] == 0
+    with Client(url) as client:
+        options = client.graph("chosen").options
+    assert (options.strategy, options.damping, options.directed) == ("residual", 0.5, False)
 
 
 def test_load_then_ask(run: Any, url: str, triangle: Path) -> None:

@@ -129,6 +129,18 @@ def test_the_time_column_can_be_given(read: Read) -> None:
     assert refusal(read, "1 2 3\n", time="when") == message
 
 
+def test_rows_of_a_slice_are_not_copied(read: Read) -> None:
+    edges = read("0 1 9\n2 2 8\n1 3 7\n2 4 6\n", time=3)
+    part, same = edges.rows(slice(1, 3)), edges.rows(np.array([1, 2]))
+    assert part.sources.to_pylist() == same.sources.to_pylist() == [2, 1]
+    assert part.targets.to_pylist() == same.targets.to_pylist() == [2, 3]
+    assert part.times is not None
+    assert same.times is not None
+    assert part.times.tolist() == same.times.tolist() == [8.0, 7.0]
+    for column, whole in ((part.sources, edges.sources), (part.targets, edges.targets)):
+        assert column.buffers()[1].address == whole.buffers()[1].address
+
+
 def test_rows_by_time_keep_the_order_of_equal_times(read: Read) -> None:
     edges = read("0 + 1 9\n2 - 2 9\n1 + 3 9\n2 + 4 9\n1 - 5 9\n").by_time()
     assert edges.sources.to_pylist() == [1, 3, 5, 2, 4]
@@ -410,7 +422,10 @@ def test_a_matrix_has_weights_in_its_values(read: Read) -> None:
     assert symmetric.weights.tolist() == [5, 7, 7]
 
 
-EXPECTED = "expected a weight, a number above 0 in the normal range of float32, in column"
+EXPECTED = (
+    "expected a weight, a finite number above 0, from 1.1754944e-38 to 3.4028235e+38 (the normal "
+    "range of float32), in column"
+)
 
 
 @pytest.mark.parametrize(

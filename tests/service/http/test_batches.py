@@ -133,7 +133,7 @@ def test_a_key_with_another_body_is_refused_and_spends_no_version(server: Server
     assert other.status_code == 422
     problem = other.json()
     assert problem["detail"] == (
-        "idempotency key 'mine' belongs to batch 1, which has another body"
+        "idempotency key 'mine' belongs to batch 1, which differs in its body or on_conflict"
     )
     assert problem["field"] == "Idempotency-Key"
     assert server.http.get(path).json()["version"] == 1

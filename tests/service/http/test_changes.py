@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -9,13 +10,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import httpx
 import pytest
 
 from service.http import subscribers
 from service.http.limits import ConcurrencyLimit
+from service.http.routes.changes import changes
 from service.pipeline import change_feed
+from service.queries.changes import Subscription
 from tests.service.server import PATIENCE, Server, connection_to, running, wait_for
 
 KEY = "k" * 40
@@ -291,7 +295,7 @@ def test_subscribers_of_a_graph_are_limited_and_take_no_other_places(tmp_path: P
         other = server.new_graph()
         with subscribed(server, other) as stream:
             next(stream)
-        assert len(streams) == subscribers_in(server)
+        wait_for(lambda: subscribers_in(server) == len(streams))
         stack.close()
         wait_for(lambda: subscribers_in(server) == 0)
         assert feed(server, "/graphs/default").subscribers == 0
@@ -300,7 +304,7 @@ def test_subscribers_of_a_graph_are_limited_and_take_no_other_places(tmp_path: P
 def test_a_quarter_of_the_connections_may_subscribe(tmp_path: Path) -> None:
     with running(tmp_path, max_connections=9) as server, ExitStack() as stack:
         streams = [follow(stack, server, "/graphs/default") for _ in range(2)]
-        assert len(streams) == subscribers_in(server)
+        wait_for(lambda: subscribers_in(server) == len(streams))
         with subscribed(server, server.new_graph()) as refused:
             assert "too many subscribers; the limit is 2" in refused.response.json()["detail"]
 
@@ -310,7 +314,7 @@ def test_subscribers_with_a_key_are_limited(keyed: Server) -> None:
     paths = [keyed.new_graph() for _ in range(PLACES + 1)]
     with ExitStack() as stack:
         streams = [follow(stack, keyed, path, other) for path in paths[:-1]]
-        assert len(streams) == subscribers_in(keyed)
+        wait_for(lambda: subscribers_in(keyed) == len(streams))
         with subscribed(keyed, paths[-1], key=other) as refused:
             assert refused.response.status_code == 503
             assert "too many subscribers with API key" in refused.response.json()["detail"]
@@ -388,6 +392,36 @@ def test_streams_of_a_dropped_graph_end(server: Server) -> None:
         next(stream)
         assert server.http.delete(path).status_code == 204
         assert end_of(stream) == "unknown-graph"
+
+
+def test_a_request_that_is_cancelled_while_it_joins_is_no_subscriber(
+    small: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = small.catalog.get(small.new_graph().rsplit("/", 1)[1])
+    feed, (is_joining, may_join) = graph.pipeline.changes, (threading.Event(), threading.Event())
+    joined = feed._joined
+
+    def slowly(*given: Any) -> Any:
+        is_joining.set()
+        assert may_join.wait(60)
+        return joined(*given)
+
+    monkeypatch.setattr(feed, "_joined", slowly)
+    for name in ("context_of", "limit_of", "subscribers_of"):
+        monkeypatch.setattr(f"service.http.routes.changes.{name}", Mock())
+    request = Mock(state=Mock(key=None))
+
+    async def cancel() -> None:
+        handler = asyncio.create_task(changes(request, graph, 3, 0.05, 10, None, None))
+        assert await asyncio.to_thread(is_joining.wait, 60)
+        handler.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await handler
+
+    asyncio.run(cancel())
+    may_join.set()
+    feed.join(Subscription(2, 0.05, 10), None).result(60)  # after it
+    assert feed.subscribers == 1
 
 
 def test_a_stream_ends_with_its_connection(small: Server) -> None:

@@ -16,7 +16,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from gpu import OutOfMemory
 from service.formats.media_types import ARROW_STREAM, CSV, EXPORTED, NDJSON, PARQUET
+from service.http.conditional import tagged_response
 from tests.service.server import Server, connection_to, running, wait_for
 
 EDGES = [[f"v{i}", f"v{(i * i + 1) % 50}"] for i in range(60)] + [["v1", "v1"], ["k,\n", "v2"]]
@@ -67,6 +69,20 @@ def test_all_ranks_are_those_of_single_reads(
     if media_type in (ARROW_STREAM, PARQUET):
         metadata = table_of(answer).schema.metadata
         assert metadata[b"liverank.revision"] == str(asked["revision"]).encode()
+
+
+def test_ranks_that_do_not_fit_into_memory_are_an_error_before_the_response(
+    server: Server, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = server.catalog.get(path.rsplit("/", 1)[1]).pipeline.view
+
+    def fail(_: object) -> None:
+        raise OutOfMemory("a copy of the ranks", 1000, 10)
+
+    monkeypatch.setattr(type(view.ranks), "to_numpy", fail)
+    answer = export(server, f"{path}/ranks")
+    assert answer.status_code == 507
+    assert answer.json()["type"] == "urn:liverank:problem:out-of-memory"
 
 
 @pytest.mark.parametrize("media_type", EXPORTED)
@@ -321,6 +337,28 @@ def test_few_neighbours_of_many_can_be_asked_for(server: Server, path: str) -> N
     answer = server.http.get(f"{path}/neighbors/v2?direction=in&limit=2").json()
     assert answer["degree"] == whole["degree"] > 2
     assert len(answer["neighbors"]) == 2
+
+
+@pytest.mark.parametrize("read", ["neighbors/v2?limit=5", "top?k=5", "top?k=5&among=some"])
+def test_long_lists_are_not_made_on_the_event_loop(
+    server: Server, path: str, read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = f"service.http.routes.{'edges' if 'neighbors' in read else 'ranks'}"
+    server.http.put(f"{path}/sets/some", json={"vertices": ["v1", "v2"]}).raise_for_status()
+    server.http.get(f"{path}/top")
+    names: list[str] = []
+
+    def recorded(*given: Any) -> Any:
+        names.append(threading.current_thread().name)
+        return tagged_response(*given)
+
+    monkeypatch.setattr(f"{made}.tagged_response", recorded)
+    answer = server.http.get(f"{path}/{read}")
+    monkeypatch.setattr(f"{made}.FEW_ROWS", 0)
+    assert server.http.get(f"{path}/{read}").content == answer.content
+    assert answer.status_code == 200
+    assert (names[0] == "test-server") == ("among" not in read)
+    assert names[1] != "test-server"
 
 
 def test_neighbours_of_an_unknown_vertex_are_not_found(server: Server, path: str) -> None:

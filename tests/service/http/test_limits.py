@@ -89,7 +89,10 @@ def test_a_full_queue_refuses_batches_and_leaves_reads_alone(small: Server) -> N
     assert small.http.get("/graphs/g").json()["version"] == before + 3
 
 
-def test_a_batch_that_the_queue_has_no_bytes_for_is_refused_before_its_body(small: Server) -> None:
+@pytest.mark.parametrize("path", ["/graphs/g/batches", "/graphs/g/sets/s"])
+def test_a_batch_that_the_queue_has_no_bytes_for_is_refused_before_its_body(
+    small: Server, path: str
+) -> None:
     with busy(small, "g"):
         sent = threading.Thread(
             target=lambda: httpx.post(
@@ -99,7 +102,8 @@ def test_a_batch_that_the_queue_has_no_bytes_for_is_refused_before_its_body(smal
         sent.start()
         wait_for(lambda: small.catalog.get("g").pipeline.batches.jobs == 1)
         with connection_to(small) as connection:
-            connection.sendall(head("/graphs/g/batches", 90_000))
+            request = head(path, 90_000)
+            connection.sendall(request.replace(b"POST", b"PUT") if "sets" in path else request)
             assert connection.recv(100).startswith(b"HTTP/1.1 429 ")
     sent.join()
 

@@ -186,7 +186,7 @@ def test_a_query_has_its_time_and_no_more(server: Server, path: str) -> None:
     task.result(30)
     # both have ended, and nothing remains
     wait_for(lambda: not writer_of(pipeline)._scheduler)
-    assert engine_of(pipeline)._running == []
+    assert engine_of(pipeline)._queries.running == []
 
 
 def _keyed(key: str) -> KeyedQuery:
@@ -315,7 +315,7 @@ def test_an_abandoned_registration_leaves_the_watched_query_unchanged(
     wait_for(lambda: not writer_of(pipeline)._scheduler)
     kept = server.http.get(f"{path}/watched/kept").json()
     assert (kept["seeds"], len(kept["ranks"])) == ({"v0": 1.0}, 2)
-    assert engine_of(pipeline)._running == []
+    assert engine_of(pipeline)._queries.running == []
 
 
 def test_watched_queries_survive_a_restart(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,16 @@ def test_reads_keep_the_old_revision_until_one_batch_ranks_all(server: Server) -
     assert_ranked(server, path, EDGES)
 
 
+@pytest.mark.parametrize("option", ["strategy=static", "form=published", "trace=true"])
+def test_how_to_rank_is_refused_where_nothing_is_ranked(server: Server, option: str) -> None:
+    path = server.new_graph()
+    refused = server.http.post(f"{path}/batches?rank=later&{option}", json={"insert": EDGES})
+    assert refused.status_code == 422
+    assert refused.json()["field"] == option.split("=")[0]
+    assert "left out, because rank is 'later'" in refused.json()["detail"]
+    assert server.http.get(path).json()["version"] == 0
+
+
 def test_a_recomputation_and_a_checkpoint_rank_what_is_applied(server: Server) -> None:
     for call in ("recompute", "checkpoint"):
         path = server.new_graph()
@@ -70,6 +81,40 @@ def test_a_recomputation_and_a_checkpoint_rank_what_is_applied(server: Server) -
         assert server.http.get(path).json()["version"] == 2
         assert server.http.get(f"{path}/batches/1").json()["ranked_version"] == 2
         assert_ranked(server, path, EDGES)
+
+
+def test_a_new_watched_query_ranks_what_is_applied(server: Server) -> None:
+    path = server.new_graph()
+    send(server, path, [["a", "b"], ["b", "a"]])
+    send(server, path, [["a", "c"], ["c", "a"]], "?rank=later")
+    answer = server.http.put(f"{path}/watched/mine", json={"seeds": {"a": 1}}).json()
+    assert answer["version"] == 2
+    assert {place["vertex"] for place in answer["ranks"]} == {"a", "b", "c"}
+    assert server.http.get(path).json()["version"] == 2
+    assert server.http.get(f"{path}/batches/2").json()["ranked_version"] == 2
+
+
+def test_reads_of_edges_wait_for_a_batch_to_be_applied_not_ranked(server: Server) -> None:
+    path = server.new_graph()
+    graph = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
+    reads = [
+        server.http.build_request("GET", f"{path}/edges?min_version=2&timeout=20"),
+        server.http.build_request("GET", f"{path}/neighbors/a?min_version=2&timeout=20"),
+        server.http.build_request(
+            "POST", f"{path}/subgraph?min_version=2&timeout=20", json={"vertices": ["a", "b"]}
+        ),
+    ]
+    with ThreadPoolExecutor(len(reads)) as pool:
+        answers = [pool.submit(server.http.send, read) for read in reads]
+        wait_for(lambda: len(graph._commits._waiting) == len(reads))
+        for edge in (["a", "b"], ["b", "a"]):
+            send(server, path, [edge], "?rank=later")
+        assert [answer.result().status_code for answer in answers] == [200, 200, 200]
+        assert answers[2].result().json()["edges"] == [["a", "b"], ["b", "a"]]
+    assert server.http.get(path).json()["version"] == 0
+    late = server.http.get(f"{path}/neighbors/a?min_version=3&timeout=0.1")
+    assert late.status_code == 504
+    assert late.json()["detail"] == "version 3 was not applied within 0.1 s; the newest is 2"
 
 
 def test_a_repeat_is_not_applied_again_and_one_that_waits_is_ranked(server: Server) -> None:
@@ -138,3 +183,30 @@ def test_what_deferred_batches_did_is_counted(server: Server) -> None:
     send(server, path, EDGES[40:])
     line = f'liverank_batches_total{{graph="{name}",outcome="ranked"}} 2.0'
     wait_for(lambda: line in server.http.get("/metrics").text, seconds=10)
+
+
+REJECTED = {"sets": {"none": {"add": ["v0"]}}}
+"""A batch that changes a set that there is not."""
+
+
+def test_a_rejected_batch_alone_is_waited_for_and_kept_by_a_checkpoint(tmp_path: Path) -> None:
+    path = "/graphs/default"
+    with running(tmp_path) as server:
+        send(server, path, EDGES)
+        assert server.http.post(f"{path}/checkpoint").status_code == 200
+        answer = server.http.post(f"{path}/batches?rank=later", json=REJECTED)
+        assert (answer.status_code, answer.json()["version"]) == (202, 2)
+        assert server.http.get(f"{path}/top?min_version=2&timeout=20").json()["version"] == 2
+        assert server.http.post(f"{path}/checkpoint").json()["version"] == 2
+    with running(tmp_path) as server:
+        wait_for(lambda: server.http.get(f"{path}/batches/2").status_code == 200)
+        assert server.http.get(f"{path}/batches/2").json()["status"] == "rejected"
+        assert server.http.get(path).json()["version"] == 2
+        assert send(server, path, EDGES[:1])["version"] == 3
+        assert server.http.post(f"{path}/checkpoint").json()["version"] == 3
+        assert_ranked(server, path, EDGES)
+    with running(tmp_path) as server:
+        wait_for(lambda: server.http.get(path).json().get("version") == 3)
+    directory = tmp_path / "graphs" / "default"
+    assert not list(directory.glob("damaged-journal-*"))
+    assert not list((directory / "checkpoints").glob("*damaged*"))

@@ -64,7 +64,9 @@ def reset(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize("end", [socket.socket.close, reset], ids=["closed", "reset"])
 @pytest.mark.parametrize("behind", [b"", LIVEZ * 10, b"GET /li"], ids=["", "requests", "a head"])
-@pytest.mark.parametrize("path", ["top", "ranks/a", "personalized/a", "watched/none"])
+@pytest.mark.parametrize(
+    "path", ["top", "ranks/a", "personalized/a", "watched/none", "neighbors/a", "edges"]
+)
 def test_a_wait_ends_with_its_connection(
     small: Server, path: str, behind: bytes, end: object
 ) -> None:
@@ -74,7 +76,14 @@ def test_a_wait_ends_with_its_connection(
             connection.sendall(behind)
             end(connection)
     graph = small.catalog.get("default").pipeline
-    wait_for(lambda: all(future.cancelled() for _, future in graph._views._waiting))
+
+    def are_cancelled() -> bool:
+        views, commits = graph._views._waiting._waiting, graph._commits._waiting
+        return all(view.cancelled() for _, view in views) and all(
+            commit.cancelled() for _, commit in commits
+        )
+
+    wait_for(are_cancelled)
 
 
 def test_a_client_that_closes_its_side_while_it_waits_is_answered(small: Server) -> None:

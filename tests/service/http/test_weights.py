@@ -229,6 +229,10 @@ def test_a_repeated_request_gets_the_first_receipt(server: Server) -> None:
     first = server.http.post(f"{path}/batches", **request)
     assert server.http.post(f"{path}/batches", **request).content == first.content
     assert post(server, path, json={"insert": [["a", "b", 2]]})["already_present"] == 1
+    # the same body would replace the weight, instead of adding to it
+    other = server.http.post(f"{path}/batches", **{**request, "params": {}})
+    assert other.status_code == 422
+    assert other.json()["type"] == "urn:liverank:problem:idempotency-conflict"
 
 
 def test_reweighted_edges_are_counted_in_the_metrics(server: Server) -> None:

@@ -217,6 +217,29 @@ def test_a_ring_that_was_removed_is_a_gap(pipeline: Pipeline) -> None:
         assert gap(join(pipeline, f"{joined.ring.epoch}-{joined.after}")) == "epoch"
 
 
+def test_a_thread_that_ends_leaves_the_rings_of_the_next_one_alone(pipeline: Pipeline) -> None:
+    feed, later = pipeline.changes, []
+    next_work = feed._next
+
+    def join_before_the_end() -> Any:
+        work = next_work()
+        if work is None and feed._thread is None:
+            later.append(join(pipeline))
+        return work
+
+    with (
+        patch.object(change_feed, "RESUME_SECONDS", 0.05),
+        patch.object(feed, "_next", join_before_the_end),
+    ):
+        joined = join(pipeline)
+        thread = feed._thread
+        assert thread is not None
+        feed.leave(joined.ring)
+        thread.join(60)  # an error of the thread fails the test
+        insert(pipeline, "a")
+        events(later[0], later[0].after, 1)
+
+
 def test_the_writer_does_not_wait_and_skipped_ranks_are_deferred(pipeline: Pipeline) -> None:
     joined = join(pipeline)
     with stalled() as gate:

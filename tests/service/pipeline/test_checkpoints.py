@@ -134,7 +134,7 @@ def test_a_checkpoint_of_an_unknown_format_stops_the_start_and_stays(tmp_path: P
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoints, "FORMAT", 4)
         checkpoints.write(tmp_path, checkpoint(4, 8))
-    with pytest.raises(StorageFailed, match="has format 3, expected 1 to 2"):
+    with pytest.raises(StorageFailed, match="has format 4, expected 1 to 3"):
         checkpoints.newest_valid(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["3-7", "4-8"]
 
@@ -207,9 +207,9 @@ def test_a_checkpoint_of_a_later_release_is_refused(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoints, "FORMAT", 4)
         checkpoints.write(tmp_path, checkpoint(4, 8))
-    with pytest.raises(StorageFailed, match="has format 3, expected 1 to 2"):
+    with pytest.raises(StorageFailed, match="has format 4, expected 1 to 3"):
         checkpoints.read(tmp_path / "4-8")
-    assert content["format"] == 2
+    assert content["format"] == 3
 
 
 def test_a_restart_answers_from_the_checkpoint_before_the_journal_is_applied(

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import Engine, Options
+from gpu import Engine, Options, OutOfMemory
 from service.formats.columns import EdgeColumns
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.vertex_sets import VertexSets
-from service.vertex_keys import ARROW_TYPES, KeyKind, KeyTable
+from service.vertex_keys import ARROW_TYPES, KeyKind, VertexTable
 
 
 @pytest.mark.parametrize("kind", ["string", "integer"])
@@ -18,7 +18,7 @@ from service.vertex_keys import ARROW_TYPES, KeyKind, KeyTable
 def test_ids_follow_the_position_in_the_batch(kind: KeyKind, distinct: int) -> None:
     generator = np.random.default_rng(distinct)
     engine = Engine(Options(), "cpu")
-    keys = KeyTable(kind)
+    keys = VertexTable(kind)
     keyed = KeyedGraph("g", engine, keys, VertexSets("g", {}))
     seen: dict[int, int] = {}
     for count in (1, 50, 150_000, 0):
@@ -34,6 +34,32 @@ def test_ids_follow_the_position_in_the_batch(kind: KeyKind, distinct: int) -> N
         keyed.apply(
             EdgeColumns(column(ends[:, 0]), column(ends[:, 1]), nothing, nothing, column(vertices))
         )
-        found = keys.lookup(column(np.array(list(seen))))
+        found = keys.state.lookup(column(np.array(list(seen))))
         assert found.tolist() == list(seen.values())
-        assert engine.vertices == len(keys) == len(seen)
+        assert engine.vertices == keys.state.limit == len(seen)
+
+
+def _insertions(pairs: list[tuple[str, str]]) -> EdgeColumns:
+    sources, targets = (pa.array(column, pa.string()) for column in zip(*pairs, strict=True))
+    nothing = pa.array([], pa.string())
+    return EdgeColumns(sources, targets, nothing, nothing, nothing)
+
+
+@pytest.mark.parametrize("error", [OutOfMemory("a batch", 10, 1), RuntimeError("a fault")])
+def test_batches_that_may_have_been_applied_are_not_applied_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def apply_coalesced(*_: object) -> None:
+        raise error
+
+    keys = VertexTable("string")
+    keyed = KeyedGraph("g", Engine(Options(), "cpu"), keys, VertexSets("g", {}))
+    monkeypatch.setattr(Engine, "apply_coalesced", apply_coalesced)
+    batches = [_insertions([("a", "b")]), _insertions([("b", "c")])]
+    if isinstance(error, OutOfMemory):
+        # which the engine raises before it changes anything
+        assert keyed.apply_coalesced(batches) is None
+        assert keys.state.limit == 0
+    else:
+        with pytest.raises(RuntimeError, match="a fault"):
+            keyed.apply_coalesced(batches)

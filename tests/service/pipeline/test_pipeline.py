@@ -16,6 +16,7 @@ import pytest
 from gpu import EdgeBatch, Engine, OutOfMemory, Solve
 from service.errors import (
     BatchRejected,
+    GraphStopped,
     IdempotencyConflict,
     NotReady,
     RankingFailed,
@@ -326,6 +327,21 @@ def test_recovery_stops_where_an_answered_batch_no_longer_applies(
     pipeline.close(NotReady("restart"))
     refuse(monkeypatch, lambda _: True)
     with pytest.raises(StorageFailed, match="batch 1 was applied before, but not now"):
+        opened(path.parent)
+
+
+def test_a_fault_during_a_replay_stops_its_graph_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = opened(path.parent)
+    send(pipeline, batch([("a", "b")]))
+    pipeline.close(NotReady("restart"))
+
+    def faulty(*_: object) -> Any:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(Engine, "apply", faulty)
+    with pytest.raises(GraphStopped, match=r"batch 1 cannot be applied: ZeroDivisionError"):
         opened(path.parent)
 
 

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import orjson
 import pytest
 
+from gpu import LARGEST_WEIGHT
 from service.pipeline.pipeline import Pipeline
 from service.storage.backup import backup, restore
 from service.storage.graph_store import GraphStore
+from service.storage.journal import Journal
 from tests.service.graphs import (
     Sent,
     batch,
@@ -167,3 +170,24 @@ def test_a_restart_of_an_undirected_graph_has_each_edge_once(tmp_path: Path) -> 
     with working(tmp_path, **options) as pipeline:
         assert weights_in(pipeline) == weights
         assert pipeline.view.edges == 4
+
+
+def test_a_sum_above_the_range_is_rejected_when_it_is_replayed(tmp_path: Path) -> None:
+    # the process ended after the commit, before the rejection was stored
+    with working(tmp_path, weighted=True) as pipeline:
+        send(pipeline, weighted_batch([("a", "b", 1.0), ("c", "d", LARGEST_WEIGHT)]))
+    journal = Journal(tmp_path / "journal.db")
+    overflow = weighted_batch(
+        [("a", "b", 1.0), ("c", "d", LARGEST_WEIGHT), ("e", "f", 1.0)], on_conflict="add"
+    )
+    assert journal.append([overflow.batch.record], 1)[0] == 2
+    journal.close()
+    for _ in range(2):
+        with working(tmp_path, weighted=True) as pipeline:
+            assert pipeline.view.version == 2
+            outcome = pipeline.outcome(2)
+            assert outcome is not None
+            assert outcome.status == "rejected"
+            problem = orjson.loads(outcome.body)
+            assert (problem["field"], problem["index"]) == ("insert", 1)
+            assert weights_in(pipeline) == {("a", "b"): 1.0, ("c", "d"): LARGEST_WEIGHT}

@@ -13,19 +13,19 @@ from service.pipeline.edge_reading import Subgraph
 from service.queries import exports
 from service.queries.exports import edges_export, ranks_export
 from service.queries.view import View
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexKeys, VertexTable
 
 EDGES = {(0, 1): 0.5, (1, 2): 2.0, (2, 0): 1.25, (3, 3): 4.0, (0, 3): 1.0}
 
 
-def graph(weighted: bool) -> tuple[Engine, KeyTable]:
-    engine, keys = Engine(Options(weighted=weighted), "cpu"), KeyTable("string")
+def graph(weighted: bool) -> tuple[Engine, VertexKeys]:
+    engine, keys = Engine(Options(weighted=weighted), "cpu"), VertexTable("string")
     keys.assign(pa.array([f"v{vertex}" for vertex in range(5)]))
     ends = np.array(list(EDGES))
     weights = np.array(list(EDGES.values()), np.float32) if weighted else None
     engine.apply(EdgeBatch(ends[:, 0], ends[:, 1], weights=weights, vertices=5))
     engine.update()
-    return engine, keys
+    return engine, keys.state
 
 
 @pytest.mark.parametrize("rows", [2, 1000])
@@ -65,7 +65,7 @@ def test_a_subgraph_has_the_weights_of_its_edges(weighted: bool) -> None:
 def test_ranks_are_those_of_the_view_in_order_of_ids() -> None:
     engine, keys = graph(False)
     # known to the table, but not to the view
-    keys.assign(pa.array(["later"]))
+    keys._table.assign(pa.array(["later"]))
     view = View(4, 9, 1e-7, 5, 5, {}, engine.publish(), keys)
     with patch.object(exports, "PIECE_ROWS", 2):
         export = ranks_export(view)

@@ -16,7 +16,7 @@ from service.errors import NotAnsweredInTime
 from service.queries.model import KeyedQuery, QueryRequest, WatchedQuery
 from service.queries.scheduler import MAX_BATCHES, QueryQueue, QueryScheduler, WatchRequest
 from service.queries.view import View
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexTable
 
 VERTICES = 300
 TURN = 0.0
@@ -34,14 +34,14 @@ class Graph:
     closing: bool = False
 
     def __post_init__(self) -> None:
-        keys = KeyTable("integer")
+        keys = VertexTable("integer")
         keys.assign(pa.array(range(VERTICES), pa.int64()))
         self.generator = np.random.default_rng(1)
         self.scheduler = QueryScheduler(
             "test",
             self.queue,
             self.engine,
-            keys,
+            lambda: keys.state,
             lambda: (self.version, 0),
             self._keep,
             lambda: self.closing,
@@ -105,7 +105,7 @@ def test_a_block_under_a_stream_of_batches_is_answered_at_its_second_turn() -> N
         answer = answered.answers[vertex]
         assert answer.error_bound <= 1e-6
         assert _error(graph, vertex, answer) <= answer.error_bound + 1e-11
-    assert graph.engine._running == []
+    assert graph.engine._queries.running == []
 
 
 def test_one_query_under_a_stream_of_batches_follows_so_many_and_no_more() -> None:
@@ -125,11 +125,11 @@ def test_who_is_answered_does_not_wait_for_others_of_the_job() -> None:
     graph.queue.put(slow)
     while not quick.answer.done():
         graph.scheduler.advance(TURN)
-        assert len(graph.engine._running) == 1
+        assert len(graph.engine._queries.running) == 1
     assert not slow.answer.done()
     # answered queries do not make the others start over with a batch
     graph.batch()
-    assert [job.restarts for job in graph.engine._running] == [0]
+    assert [job.restarts for job in graph.engine._queries.running] == [0]
     while not slow.answer.done():
         graph.scheduler.advance(TURN)
     (answer,) = slow.answer.result().answers
@@ -146,7 +146,7 @@ def test_what_is_made_at_once_has_its_time_and_no_more() -> None:
     graph.scheduler.advance(TURN)
     with pytest.raises(NotAnsweredInTime):
         request.answer.result(0)
-    assert graph.engine._running == []
+    assert graph.engine._queries.running == []
     assert not graph.scheduler
 
 
@@ -170,7 +170,7 @@ def test_a_watched_query_is_solved_in_turns_and_follows_batches_between_them() -
     answer = graph.engine.watched("mine")
     assert answer.error_bound <= 1e-6
     assert _error(graph, 5, answer) <= answer.error_bound + 1e-11
-    assert graph.engine._running == []
+    assert graph.engine._queries.running == []
 
 
 def test_an_abandoned_watch_request_is_cancelled() -> None:
@@ -179,13 +179,13 @@ def test_an_abandoned_watch_request_is_cancelled() -> None:
     for watch in (gone, late):
         graph.queue.put(watch)
         graph.scheduler.advance(TURN)
-        assert len(graph.engine._running) == 1
+        assert len(graph.engine._queries.running) == 1
         if watch is gone:
             assert watch.answer.cancel()
         else:
             watch.timeout = 0.0
         graph.scheduler.advance(TURN)
-        assert graph.engine._running == []
+        assert graph.engine._queries.running == []
         with pytest.raises(KeyError):
             graph.engine.watched(watch.name)
     with pytest.raises(NotAnsweredInTime):

@@ -11,7 +11,7 @@ import pytest
 import service.queries.view
 from gpu import EdgeBatch, Engine, Ranks
 from service.queries.view import View
-from service.vertex_keys import KeyTable
+from service.vertex_keys import VertexTable
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def view() -> View:
     engine = Engine(backend="cpu")
     engine.apply(EdgeBatch.of(insert=[(i, i + 1) for i in range(29)]))
     result = engine.update()
-    keys = KeyTable("integer")
+    keys = VertexTable("integer")
     keys.assign(pa.array(range(100, 130), pa.int64()))
-    return View(1, 1, result.error_bound, 30, 29, {}, engine.publish(), keys)
+    return View(1, 1, result.error_bound, 30, 29, {}, engine.publish(), keys.state)
 
 
 def test_small_asks_walk_once(view: View, walks: list[tuple[int, int]]) -> None:
@@ -64,7 +64,7 @@ def test_deep_asks_are_answered_but_not_kept(view: View, walks: list[tuple[int, 
 
 
 def test_keys_that_came_after_the_view_are_unknown(view: View) -> None:
-    view.keys.assign(pa.array([500], pa.int64()))
+    view.keys._table.assign(pa.array([500], pa.int64()))
     keys = pa.array([129, 500, 7], pa.int64())
     assert view.ids(keys).tolist() == [29, -1, -1]
     first, *others = view.ranks_of(keys)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from gpu import Solve
 from service.errors import StorageFailed
+from service.formats.columns import SetChange
 from service.http.schemas import Receipt
+from service.pipeline.batch import Batch
 from service.storage.checkpoint import Checkpoint
 from service.storage.head import read_head
 from service.storage.journal import Journal, Outcome, head_path
 from service.storage.layout import BEGINNING, Record
 from service.storage.recovery import verified_journal
-from tests.service.graphs import batch, opened, send, working, writer_of
+from tests.service.graphs import Sent, batch, columns, opened, send, working, writer_of
 
 BATCHES = 40
 SAMPLES = 100
@@ -309,6 +314,31 @@ def test_a_graph_continues_without_a_lost_batch_and_accepts_it_again(tmp_path: P
         assert send(again, batch([("a", "2")], key="k2"))["version"] == 6
         assert send(again, batch([("a", "1")], key="k1"))["version"] == 2
         assert again.view.edges == 5
+
+
+def test_a_batch_that_needs_a_lost_one_is_rejected(tmp_path: Path) -> None:
+    def changing(add: list[str], operation: Any, key: str) -> Sent:
+        sets = {"s": SetChange(pa.array(add), pa.array([], pa.string()), operation)}
+        return Sent(Batch.of(replace(columns(), sets=sets), key.encode(), Solve(), key))
+
+    with working(tmp_path) as pipeline:
+        send(pipeline, batch([("a", "b")], key="edges"))
+        send(pipeline, changing(["a"], "replace", "create"))
+        send(pipeline, changing(["b"], None, "extend"))
+        before = send(pipeline, batch([("b", "c")], key="more edges"))
+    _damage(tmp_path / "journal.db", "UPDATE batches SET body_hash = x'00' WHERE version = 2")
+    for _ in range(2):
+        with working(tmp_path) as again:
+            assert (again.view.version, again.view.edges, again.view.sets) == (4, 2, {})
+            outcomes = [again.outcome(version) for version in range(1, 5)]
+            statuses = [outcome and outcome.status for outcome in outcomes]
+            assert statuses == ["ranked", "lost", "rejected", "ranked"]
+            after = send(again, batch([("b", "c")], key="more edges"))
+            assert (after["version"], after["inserted"]) == (4, 1)
+            assert after["revision"] > before["revision"]
+    with working(tmp_path) as again:
+        assert send(again, changing(["a"], "replace", "create"))["version"] == 5
+        assert again.view.sets["s"].tolist() == [0]
 
 
 def test_a_data_directory_of_the_last_release_opens(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
-"""Data of the release before, written by its code, and what this release tells it apart by.
+"""Data of releases before, written by their code, and what this release tells them apart by.
 
+stored/layout-3.tar.gz has a data directory and a backup of it: graph `heavy` with weights, a set, a
+watched query and a checkpoint before two batches; graph `both`, undirected, in the journal alone.
 stored/layout-2.tar.gz has a data directory and a backup of it: graph `default` with a checkpoint,
 two later batches, an idempotency key and a watched query; graph `papers` with integer keys and
 batches in the journal alone.
@@ -22,15 +24,19 @@ from service.storage.graph_store import GraphStore, read_manifest
 from service.storage.journal import Journal
 from tests.service.server import Server, running
 
-STORED = Path(__file__).parents[1] / "stored" / "layout-2.tar.gz"
+STORED = Path(__file__).parents[1] / "stored"
 GRAPH = "/graphs/default"
+
+
+def extracted(layout: int, directory: Path) -> Path:
+    with tarfile.open(STORED / f"layout-{layout}.tar.gz") as archive:
+        archive.extractall(directory, filter="data")
+    return directory
 
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    with tarfile.open(STORED) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path
+    return extracted(2, tmp_path)
 
 
 def layout_of(directory: Path) -> int:
@@ -90,6 +96,35 @@ def test_a_directory_of_the_release_before_is_served(stored: Path, name: str) ->
         assert server.http.get(GRAPH).json()["version"] == 4
 
 
+@pytest.mark.parametrize("name", ["data", "backup"])
+def test_weights_and_sets_of_layout_3_are_served(tmp_path: Path, name: str) -> None:
+    path = "/graphs/heavy"
+    with running(extracted(3, tmp_path) / name) as server:
+        http = server.http
+        info = http.get(path).json()
+        assert (info["version"], info["vertices"], info["edges"]) == (4, 63, 64)
+        ranks = http.post(f"{path}/ranks", json={"vertices": ["b", "c", "v0"]}).json()["ranks"]
+        # told by that release
+        assert ranks == pytest.approx([0.0212847237, 0.0204729675, 0.0158730158], abs=1e-8)
+        assert http.get(f"{path}/sets/mine").json()["vertices"] == ["a", "b", "c"]
+        assert http.get(f"{path}/watched/seen").json()["seeds"] == {"a": 1.0, "b": 2.0}
+        repeat = http.post(
+            f"{path}/batches",
+            json={"insert": [["a", "b", 2], ["b", "c", 0.5], ["c", "a", 1]]},
+            headers={"Idempotency-Key": "one"},
+        ).json()
+        assert (repeat["version"], repeat["inserted"]) == (1, 3)
+        both = http.get("/graphs/both").json()
+        assert (both["vertices"], both["edges"], both["options"]["directed"]) == (3, 3, False)
+        removed = http.post(f"{path}/batches", json={"remove": ["a"]}).json()
+        assert (removed["removed"], removed["removed_edges"]) == (1, 2)
+        http.post(f"{path}/checkpoint").raise_for_status()
+    assert layout_of(tmp_path / name / "graphs" / "heavy") == 4
+    with running(tmp_path / name) as server:
+        assert server.http.get(path).json()["vertices"] == 62
+        assert server.http.get(f"{path}/sets/mine").json()["vertices"] == ["b", "c"]
+
+
 def test_a_backup_of_the_release_before_is_restored(stored: Path) -> None:
     copied = restore(stored / "backup", stored / "again")
     assert [(one.graph, one.version) for one in copied] == [("default", 3), ("papers", 1)]
@@ -98,8 +133,8 @@ def test_a_backup_of_the_release_before_is_restored(stored: Path) -> None:
 
 
 def test_what_the_release_before_reads_has_another_number(tmp_path: Path) -> None:
-    """It refuses a journal of another layout than 1 or 2, and manifests and checkpoints of another
-    format than 1, before it changes anything.
+    """It refuses a journal of another layout than 1 to 3, and checkpoints of another format than 1
+    or 2, before it changes anything.
     """
     with running(tmp_path) as server:
         server.http.put("/graphs/heavy", json={"weighted": True}).raise_for_status()

@@ -103,7 +103,7 @@ def test_a_table_is_restored_from_a_capture_of_an_earlier_moment(kind: KeyKind) 
     capture = table.capture()
     table.assign(column)
     arrays = {name: array.copy() for name, array in capture.arrays().items()}
-    restored = KeyTable.restored(kind, 600, arrays)
+    restored = KeyTable.restored(kind, arrays)
     assert restored.keys(np.arange(600)).equals(column[:600])
     expected = np.where(np.arange(1_000) < 600, np.arange(1_000), -1)
     assert np.array_equal(restored.lookup(column), expected)

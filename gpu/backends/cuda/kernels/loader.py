@@ -205,12 +205,32 @@ _FILES: dict[str, tuple[str, ...]] = {
 
 _WEIGHTED = "_weighted"
 
-_ONLY_WEIGHTED = {"weights": ("deduplicate_weighted", "sum_weights")}
+_ONLY_WEIGHTED = {"weights": ("deduplicate_weighted", "sum_weights", "scale_rows")}
 """The same for files that a weighted graph alone uses."""
 
-NAMES = _FILES | {
-    f"{name}{_WEIGHTED}": kernels for name, kernels in (_FILES | _ONLY_WEIGHTED).items()
+_ONLY_UNWEIGHTED: dict[str, frozenset[str]] = {
+    "sweep": frozenset({"subtract_at"}),
+    "perturb": frozenset(_each_value("select_candidates")),
+    "multivector": frozenset({"add_compensated"}),
+    "select": frozenset(_FILES["select"]) - {"highest_bound"},
+    "resolve_update": frozenset(_FILES["resolve_update"]) - {"sort_small", "decide"},
+    "generate": frozenset(_FILES["generate"]),
+    "rebuild": frozenset(
+        (
+            *(f"count_buckets<{ids}>" for ids in _IDS),
+            *("pack_rows", "count_bins", "partition", "find_first_keys", "count_rows"),
+            "deduplicate",
+        )
+    ),
 }
+"""Kernels that weighted graphs launch from the units of unweighted ones, or do not need."""
+
+_WEIGHTED_FILES = {
+    file: tuple(name for name in kernels if name not in _ONLY_UNWEIGHTED.get(file, ()))
+    for file, kernels in (_FILES | _ONLY_WEIGHTED).items()
+}
+
+NAMES = _FILES | {f"{file}{_WEIGHTED}": names for file, names in _WEIGHTED_FILES.items() if names}
 """The name expressions of each translation unit. A file is compiled once for unweighted graphs and
 once, as another unit, for weighted ones: with WEIGHTED set, and other types of degrees and loops.
 """

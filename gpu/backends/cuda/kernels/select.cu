@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(BLOCK) top_k_columns_list(
     }
 }
 
-// Lists every rank that changed by more than a part of what it was: |values/mass - earlier| > threshold·earlier.
+// Lists every rank that changed by more than a part of what it was: |values/mass - earlier| > threshold·earlier. What is minus
+// infinity is no vertex.
 // found: uint64, zero before. Traffic: 16 bytes a value (12 of float32), once.
 template <class Value>
 __global__ void __launch_bounds__(BLOCK) list_changed(
@@ -91,7 +92,8 @@ __global__ void __launch_bounds__(BLOCK) list_changed(
     int64 capacity, int* __restrict__ listed, uint64* found) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count; at += (int64)gridDim.x * BLOCK) {
         const double before = earlier[at];
-        if (!(fabs((double)values[at] / mass - before) > threshold * before)) continue;
+        const double change = fabs((double)values[at] / mass - before);
+        if (!(change > threshold * before) || isinf(change)) continue;
         const int64 place = append(found);
         if (place < capacity) listed[place] = (int)at;
     }

@@ -1,10 +1,12 @@
-// What only weighted graphs need (gpu.operations.rebuild: deduplicate, sum_weights).
+// What only weighted graphs need (gpu.operations.rebuild: deduplicate, sum_weights, scale_rows).
 //
 //     deduplicate_weighted  as `deduplicate` of rebuild.cu: drops repeats and loops from sorted keys, in place, and gives each
 //                           edge its weight: 40 bytes a key
 //     sum_weights           strengths: a warp a row, the whole block for long rows: 4 bytes an entry, 24 a row
+//     scale_rows            weights, loops and strengths, a warp a row: 8 bytes an entry, a random read of 4 (a 32-byte
+//                           sector), and 8 an entry of a row whose factor is not 1; 28 a row
 //
-// Launch: BLOCK threads a block; a block a tile for deduplicate_weighted, any grid for sum_weights.
+// Launch: BLOCK threads a block; a block a tile for deduplicate_weighted, any grid for the others.
 
 // The weight of the edge whose first key is before `last`, which becomes the end of its keys. present: its weight before them.
 __device__ __forceinline__ float weight_of_group(
@@ -90,6 +92,29 @@ __global__ void __launch_bounds__(BLOCK) sum_weights(
             for (int slot = threadIdx.x; slot < row_lengths[w]; slot += BLOCK) part += weights[row_starts[w] + slot];
             part = group_sum<BLOCK>(part);
             if (threadIdx.x == 0) finish(w, row_lengths[w], part);
+        }
+    }
+}
+
+// Multiplies out-lists, loops and strengths by the factors of their rows, in-lists by those of their neighbours.
+__global__ void __launch_bounds__(BLOCK) scale_rows(
+    int64 vertices, const int64* __restrict__ out_starts, const int* __restrict__ out_lengths, float* __restrict__ out_weights,
+    const int64* __restrict__ in_starts, const int* __restrict__ in_lengths, const int* __restrict__ in_neighbours,
+    float* __restrict__ in_weights, const float* __restrict__ factors, float* __restrict__ loop, double* __restrict__ strength) {
+    const int lane = threadIdx.x % WARP;
+    for (int64 v = (int64)blockIdx.x * WARPS + threadIdx.x / WARP; v < vertices; v += (int64)gridDim.x * WARPS) {
+        const float factor = factors[v];
+        if (factor != 1.0f) {
+            for (int slot = lane; slot < out_lengths[v]; slot += WARP) out_weights[out_starts[v] + slot] *= factor;
+            if (lane == 0) {
+                loop[v] *= factor;
+                strength[v] *= factor;
+            }
+        }
+        for (int slot = lane; slot < in_lengths[v]; slot += WARP) {
+            const int64 at = in_starts[v] + slot;
+            const float of_source = factors[in_neighbours[at]];
+            if (of_source != 1.0f) in_weights[at] *= of_source;
         }
     }
 }

@@ -1,0 +1,37 @@
+"""Some rows of a direction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.operations.backend import Backend
+from gpu.operations.csr import Csr
+from gpu.operations.device import Array
+from gpu.operations.rebuild import Entries
+
+
+def rows_of(backend: Backend, csr: Csr, positions: Array) -> Entries:
+    """The entries of some rows, int32[k] distinct positions."""
+    chosen = Csr(
+        csr.row_starts[positions], csr.row_lengths[positions], csr.column_indices, csr.weights
+    )
+    entries = backend.rebuild.entries(chosen)
+    return entries._replace(rows=positions[entries.rows])
+
+
+def row_blocks(lengths: NDArray[np.integer[Any]], limit: int) -> Iterator[slice]:
+    """Splits rows of these lengths into blocks of at least one row, and of at most `limit` rows and
+    `limit` entries, unless a single row has more.
+    """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    first = 0
+    while first < len(ends):
+        before = ends[first - 1] if first else 0
+        fitting = int(np.searchsorted(ends, before + limit, "right"))
+        last = min(max(first + 1, fitting), first + limit)
+        yield slice(first, last)
+        first = last

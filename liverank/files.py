@@ -1,0 +1,35 @@
+"""Files that replace others only once they are complete."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """The path to write the file `path` to: one beside it, which takes its place at the end. After
+    an error it is removed, and a file that was at `path` is as it was: an incomplete one would be
+    read as a smaller graph. Devices and pipes are written directly.
+
+    Raises OSError.
+    """
+    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
+        yield path
+        return
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f".{secrets.token_hex(4)}-{target.name}")
+    try:
+        if target.exists():
+            target.open("ab").close()  # raises if it may not be written
+            partial.touch()
+            shutil.copymode(target, partial)
+        yield partial
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

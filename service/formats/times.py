@@ -1,0 +1,99 @@
+"""Times of edges in request bodies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from service.errors import FormatError
+from service.formats.values import described
+
+Clock = Literal["wall", "event"]
+
+AHEAD_SECONDS = 60.0
+"""How far a time may be ahead of the wall clock."""
+
+EXPECTED_TIME = "a finite number, in Unix seconds"
+UNTIMED = (
+    "the edges of the graph have no times: send them without, or create a graph with the option "
+    "half_life or window"
+)
+NEEDS_TIME = f"the graph has the clock event: give every insertion a time, {EXPECTED_TIME}"
+
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRule:
+    """What the times of a batch must be.
+
+    arrival  Unix seconds: the time of insertions without one, and AHEAD_SECONDS before the latest
+             that is taken; None for a graph with the clock ``event``, whose insertions all need one
+    """
+
+    arrival: float | None = None
+
+    @classmethod
+    def of(cls, clock: Clock, now: float) -> TimeRule:
+        """now: Unix seconds"""
+        return cls(now if clock == "wall" else None)
+
+
+def times_of(values: list[Any], field: str, rule: TimeRule | None, prefix: str = "") -> pa.Array:
+    """float64 times from JSON values. rule: None if all are taken, as in the journal.
+
+    Raises FormatError for the first one that is wrong.
+    """
+    if set(map(type, values)) - {float, int}:
+        index = next(i for i, value in enumerate(values) if type(value) not in (float, int))
+        raise _wrong(values[index], field, index, prefix)
+    return _checked(np.array(list(map(float, values)), np.float64), values, field, rule, prefix)
+
+
+def time_column(column: pa.ChunkedArray, field: str, rule: TimeRule | None) -> pa.Array:
+    """float64 times from a column of numbers or timestamps. Raises FormatError."""
+    kind = column.type
+    is_timestamp = pa.types.is_timestamp(kind)
+    if not (is_timestamp or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise FormatError(field, None, f"expected a column of numbers or timestamps, got {kind}")
+    if column.null_count:
+        index = column.is_null().index(True).as_py()
+        message = f"expected {EXPECTED_TIME}, got null; give every insertion a time, or none"
+        raise FormatError(field, index, message)
+    numbers = column.cast(pa.int64()) if is_timestamp else column
+    seconds = pc.cast(numbers, pa.float64(), safe=False).to_numpy()
+    if is_timestamp:
+        seconds = seconds / _PER_SECOND[kind.unit]
+    return _checked(seconds, seconds.tolist() if is_timestamp else column, field, rule, "")
+
+
+def _checked(
+    seconds: np.ndarray[Any, Any], values: Any, field: str, rule: TimeRule | None, prefix: str
+) -> pa.Array:
+    infinite = np.flatnonzero(~np.isfinite(seconds))
+    if len(infinite):
+        index = int(infinite[0])
+        raise _wrong(_item(values, index), field, index, prefix)
+    if rule is not None and rule.arrival is not None:
+        ahead = np.flatnonzero(seconds > rule.arrival + AHEAD_SECONDS)
+        if len(ahead):
+            index = int(ahead[0])
+            message = (
+                f"{prefix}expected a time at most {AHEAD_SECONDS:.0f} s ahead of the server's "
+                f"clock, which is at {rule.arrival:.3f}, got {described(_item(values, index))}"
+            )
+            raise FormatError(field, index, message)
+    return pa.array(seconds)
+
+
+def _item(values: Any, index: int) -> object:
+    value = values[index]
+    return value.as_py() if isinstance(value, pa.Scalar) else value
+
+
+def _wrong(value: object, field: str, index: int, prefix: str) -> FormatError:
+    return FormatError(field, index, f"{prefix}expected {EXPECTED_TIME}, got {described(value)}")

@@ -1,0 +1,133 @@
+"""Edges of every kind that the client sends: weights and directions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import igraph
+import networkx as nx
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse
+
+from liverank import Batch, Client, InvalidInput, ServerError
+from tests.liverank.client.recorder import RECEIPT, Recorder, answer, client_of
+from tests.service.server import Server
+
+
+def body_of(request: httpx.Request) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(request.content)
+    return document
+
+
+def test_triples_are_sent_with_what_they_do_to_present_edges() -> None:
+    server = Recorder(answer(RECEIPT), answer(RECEIPT))
+    with client_of(server) as client:
+        client.send("g", insert=[("a", "b", 0.5)], delete=[("c", "d")], on_conflict="add")
+        client.insert("g", [("a", "b", 2)])
+    first, second = server.requests
+    assert body_of(first)["insert"] == [["a", "b", 0.5]]
+    assert body_of(first)["delete"] == [["c", "d"]]
+    assert first.url.params["on_conflict"] == "add"
+    assert body_of(second)["insert"] == [["a", "b", 2]]
+    assert "on_conflict" not in second.url.params
+
+
+def test_deletions_have_no_weights() -> None:
+    with (
+        client_of(Recorder()) as client,
+        pytest.raises(InvalidInput, match="delete: expected pairs: a deletion has no weight"),
+    ):
+        client.send("g", delete=[("a", "b", 0.5)])
+
+
+@pytest.mark.parametrize("kind", ["triples", "pandas", "polars", "arrow", "networkx", "sparse"])
+def test_weighted_edges_of_every_kind_reach_the_server(server: Server, kind: str) -> None:
+    rows = [("1", "2", 2.0), ("2", "3", 0.5), ("3", "1", 1.0), ("1", "3", 8.0)]
+    numbers = [(int(one), int(two), weight) for one, two, weight in rows]
+    columns = dict(zip(("source", "target", "w"), zip(*rows, strict=True), strict=True))
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from(rows, weight="w")
+    entries = list(zip(*numbers, strict=True))
+    matrix = scipy.sparse.coo_array((entries[2], (entries[0], entries[1])), (4, 4))
+    kinds: dict[str, tuple[Any, str | None]] = {
+        "triples": (rows, None),
+        "pandas": (pd.DataFrame(columns), "w"),
+        "polars": (pl.DataFrame(columns), "w"),
+        "arrow": (pa.table(columns), "w"),
+        "networkx": (graph, "w"),
+        "sparse": (matrix, "data"),
+    }
+    edges, weight = kinds[kind]
+    name = f"weighted-{kind}"
+    with Client(str(server.http.base_url)) as client:
+        keys: Any = "integer" if kind == "sparse" else "string"
+        assert client.create(name, weighted=True, keys=keys, target_error=1e-9).options.weighted
+        receipt = client.insert(name, edges, weight=weight)
+        assert (receipt.inserted, receipt.reweighted) == (4, 0)
+        found = {str(key): rank for key, rank in client.top(name).to_dict().items() if key != 0}
+        if kind != "sparse":  # which has a vertex 0
+            exact = nx.pagerank(graph, weight="w", tol=1e-12)
+            assert found == pytest.approx(exact, abs=1e-8)
+        delete = matrix.astype(bool).astype(int) if kind == "sparse" else list(graph.edges)[:1]
+        again = client.send(name, edges, delete, weight=weight, on_conflict="add")
+        deleted = 4 if kind == "sparse" else 1
+        assert (again.deleted, again.inserted, again.reweighted) == (deleted, deleted, 4 - deleted)
+        with pytest.raises(ServerError, match="the graph is unweighted: send edges without"):
+            client.insert("default", [("a", "b", 1.0)])
+
+
+# Directions
+
+
+@pytest.mark.parametrize("kind", ["networkx", "igraph"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_undirected_graph_is_sent_as_the_graph_on_the_server_takes_it(
+    kind: str, weighted: bool
+) -> None:
+    graph = nx.Graph()
+    graph.add_weighted_edges_from([("a", "b", 2.0), ("b", "b", 0.5)], weight="w")
+    server = Recorder(*(answer(RECEIPT) for _ in range(3)))
+    given = (
+        graph if kind == "networkx" else igraph.Graph.TupleList(graph.edges.data("w"), weights=True)
+    )
+    weight = {"networkx": "w", "igraph": "weight"}[kind] if weighted else None
+    with client_of(server) as client:
+        for directed in (False, True):
+            client.insert("g", given, weight=weight, directed=directed)
+        client.delete("g", given, directed=True)
+        with pytest.raises(InvalidInput, match="directed: expected True or False, as the graph on"):
+            client.insert("g", given)
+    once = [["a", "b", 2.0], ["b", "b", 0.5]] if weighted else [["a", "b"], ["b", "b"]]
+    reverse = [["b", "a", 2.0]] if weighted else [["b", "a"]]
+    assert body_of(server.requests[0])["insert"] == once
+    assert body_of(server.requests[1])["insert"] == once + reverse
+    assert body_of(server.requests[2])["delete"] == [["a", "b"], ["b", "b"], ["b", "a"]]
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_weights_of_an_undirected_graph_are_added_once(server: Server, directed: bool) -> None:
+    graph = nx.Graph()
+    graph.add_weighted_edges_from([("a", "b", 2.0), ("b", "c", 1.0), ("c", "c", 4.0)])
+    name = f"undirected-{directed}"
+    count = 5 if directed else 3
+    with Client(str(server.http.base_url)) as client:
+        client.create(name, weighted=True, directed=directed, target_error=1e-9)
+        options: Any = {"weight": "weight", "directed": directed, "on_conflict": "add"}
+        first, second = (client.insert(name, graph, **options) for _ in range(2))
+        assert (first.inserted, first.already_present, first.reweighted) == (count, 0, 0)
+        assert (second.inserted, second.already_present, second.reweighted) == (0, 0, count)
+        weights = client.export_edges(name).to_arrow().to_pylist()
+        assert {(row["source"], row["target"]): row["weight"] for row in weights} == {
+            ("a", "b"): 4.0,
+            ("b", "c"): 2.0,
+            ("c", "c"): 8.0,
+            **({("b", "a"): 4.0, ("c", "b"): 2.0} if directed else {}),
+        }
+        assert client.top(name).to_dict() == pytest.approx(nx.pagerank(graph, tol=1e-12), abs=1e-8)
+        again = client.send_all(name, [Batch(graph, directed=directed)])
+        assert again[0].already_present + again[0].reweighted == count

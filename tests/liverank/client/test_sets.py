@@ -1,0 +1,38 @@
+"""Sets of vertices: the client names, changes and reads them."""
+
+from __future__ import annotations
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from liverank import Client, PersonalizedQuery, ServerError
+from liverank.client import SetChange, Snapshot
+from tests.service.server import Server
+
+
+def test_sets_are_changed_with_batches_and_read(server: Server) -> None:
+    edges = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
+    with Client(str(server.http.base_url)) as client:
+        client.create("with-sets")
+        client.insert("with-sets", edges)
+        assert client.put_set("with-sets", "mine", pd.Series(["d", "b"])).size == 2
+        changed = {"mine": SetChange(add=["new"], remove=["d"])}
+        frame = pl.DataFrame({"source": ["new"], "target": ["a"]})
+        receipt = client.send("with-sets", frame, sets=changed)
+        members = client.vertex_set("with-sets", "mine", min_version=receipt.version)
+        assert members.vertices == ["b", "new"]
+        assert set(client.top("with-sets", among="mine").to_dict()) == {"b", "new"}
+        first = next(client.changes("with-sets", among="mine", top=2))
+        assert isinstance(first, Snapshot)
+        assert {place.vertex for place in first.top} == {"b", "new"}
+        query = PersonalizedQuery({"a": 1, "nobody": 5}, unknown="ignore")
+        (answer,) = client.personalized_many("with-sets", [query]).answers
+        assert answer.ignored == ["nobody"]
+        watched = client.watch("with-sets", "a's", PersonalizedQuery({"a": 1}, k=2))
+        best = watched.ranks[0]
+        assert client.watched_rank("with-sets", "a's", best.vertex).rank == best.rank
+        client.drop_set("with-sets", "mine")
+        with pytest.raises(ServerError) as refused:
+            client.vertex_set("with-sets", "mine")
+        assert refused.value.status == 404
