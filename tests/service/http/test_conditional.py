@@ -76,7 +76,7 @@ def test_a_replaced_watched_query_has_another_tag(server: Server, path: str) -> 
 
 def test_a_known_personalized_answer_is_not_solved_again(server: Server, path: str) -> None:
     tag = get(server, f"{path}/personalized/a").headers["etag"]
-    submitted = []
+    submitted: list[object] = []
     pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "submit_query", submitted.append)
