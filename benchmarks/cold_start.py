@@ -106,7 +106,9 @@ def start(data: Path, backend: str, caches: _Caches) -> dict[str, Any]:
         processor = server.cpu_seconds
         with httpx.Client(base_url=f"{server.url}/graphs/default", timeout=600) as http:
             figures["first batch"] = _timed(http, "POST", "/batches", json={"insert": EDGES})
-            figures["first personalized answer"] = _timed(http, "GET", "/personalized/v1")
+            figures["first personalized answer"] = _timed(
+                http, "GET", "/personalized/v1?timeout=300"
+            )
         figures["processor time until ready"] = processor
         figures["compiled by CuPy"] = caches.compiled_by_cupy - files
         figures["steps"] = server.logged("ready")["seconds"]

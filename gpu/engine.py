@@ -366,7 +366,7 @@ class Engine:
         return self._graph.memory() | ranks
 
     def warm_up(self) -> None:
-        """Compiles what batches, `auto`, reads of ranks and restarts need."""
+        """Compiles what batches, `auto`, reads, single queries and restarts need."""
         options = sample_options(self.options)
         for batches in sample_batches(options):
             engine = Engine(options, self._backend)
@@ -374,6 +374,7 @@ class Engine:
                 engine.apply(batch)
                 engine.update("auto")
             engine.publish().warm_up()
+            engine._queries.warm_up()
             snapshot = engine.capture(engine.staging_buffer()).snapshot()
             Engine(options, self._backend).restore(snapshot)
         warm_up(self._backend, self.options.dangling, self.options.weighted)
@@ -386,10 +387,10 @@ class Engine:
             for batch, strategy in zip(batches, ("auto", "dynamic-frontier"), strict=True):
                 engine.apply(batch)
                 engine.update(strategy)
+            engine._queries.warm_up_block()
             for index, strategy in enumerate(STRATEGIES):
                 batch = EdgeBatch.of([*edges, (1, 2)]) if index % 2 else EdgeBatch.of(delete=edges)
                 engine.apply(dated(options, batch, 20.0 * index))
                 for form in forms_of(strategy_named(strategy), options):
                     engine.update(strategy, form)
-            engine._queries.warm_up()
             warm_up_acceleration(engine._iterate)

@@ -125,7 +125,8 @@ class Catalog:
 
     def open(self) -> None:
         """Compiles the kernels and recovers every graph; afterwards the graph ``default`` exists.
-        What no batch needs, such as personalized queries, is compiled last, while graphs are used.
+        What hardly any request needs, such as the published strategies, is compiled last, while
+        graphs are used.
 
         A graph that is stopped by its own data is logged, and the others are served.
 

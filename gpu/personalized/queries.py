@@ -67,15 +67,21 @@ class Queries:
         self.watched.perturb(update)
 
     def warm_up(self) -> None:
-        """Compiles what queries need, on a graph that has vertices 0 and 2."""
-        alone = [[PersonalizedQuery(np.array([0]), k=1, method=method)] for method in METHODS]
-        # takes more sweeps than the others, which visit the seeds alone
+        """Compiles what single queries need, on a graph that has vertex 0."""
+        for method in METHODS:
+            self._solve([PersonalizedQuery(np.array([0]), k=1, method=method)])
+
+    def warm_up_block(self) -> None:
+        """Compiles what queries in a block need, on a graph that has vertex 2."""
+        # takes more sweeps than vertex 0, from which only that is visited
         query = PersonalizedQuery(np.array([2]), k=1, method="pull")
-        for queries in [*alone, [query] * self.context.graph.backend.multivector.min_columns]:
-            batch = self.submit(queries)
-            while not batch.done:
-                batch.step()
-            self.close(batch)
+        self._solve([query] * self.context.graph.backend.multivector.min_columns)
+
+    def _solve(self, queries: Sequence[PersonalizedQuery]) -> None:
+        batch = self.submit(queries)
+        while not batch.done:
+            batch.step()
+        self.close(batch)
 
     @property
     def nbytes(self) -> int:
