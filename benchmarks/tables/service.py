@@ -20,8 +20,9 @@ def cold_start(document: Record) -> str:
         ("processor time until ready, s", lambda s: f"{s['processor time until ready']:.1f}"),
         ("then the first batch, s", lambda state: f"{state['first batch']:.2f}"),
         ("then the first personalized answer, s", _first_answer),
-        ("kernels that CuPy compiled", lambda state: f"{state['compiled by CuPy']:.0f}"),
     ]
+    if document["backend"] == "cuda":
+        rows.append(("kernels that CuPy compiled", lambda s: f"{s['compiled by CuPy']:.0f}"))
     lines = heading("| | " + " | ".join(figures) + " |")
     lines += [
         f"| {what} | " + " | ".join(map(show, figures.values())) + " |" for what, show in rows
@@ -30,7 +31,7 @@ def cold_start(document: Record) -> str:
 
 
 def _step(step: str, state: Row) -> str:
-    return f"{state['steps'].get(step, 0.0):.1f}"
+    return f"{state['steps'].get(step, 0.0):.2f}"
 
 
 def _first_answer(state: Row) -> str:
