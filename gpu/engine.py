@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.estimate import batch_purpose
 from gpu.graph.reading import EdgeReader
 from gpu.graph.staging import StagingBuffer
-from gpu.graph.warm_up import dated, warm_up
+from gpu.graph.warm_up import dated, sample_batches, sample_options, warm_up
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.frontier import TouchedVertices
@@ -33,7 +33,7 @@ from gpu.pagerank.strategies import STRATEGIES, Solve, forms_of, strategy_named
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.queries import AnyQuery, Queries
 from gpu.personalized.query import QueryContext
-from gpu.personalized.resolve import METHODS, ResolvedQuery
+from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.watched import Registration
 from gpu.personalized.workspace import WorkspacePool
 from gpu.snapshot import Capture, Snapshot, ranks_of, restore, staging_buffer
@@ -366,32 +366,31 @@ class Engine:
         return self._graph.memory() | ranks
 
     def warm_up(self) -> None:
-        """Compiles every kernel, so that no request waits for one."""
-        # small and large graphs run different kernels; these have edges v → 2v and v → 2v+1, so
-        # that every vertex is near every other
-        options = self.options
-        if options.half_life is not None:
-            options = replace(options, half_life=1.0)
-        for vertices in (4, 1 << 15):
+        """Compiles what batches, `auto`, reads, single queries and restarts need."""
+        options = sample_options(self.options)
+        for batches in sample_batches(options):
             engine = Engine(options, self._backend)
-            sources = np.repeat(np.arange(vertices, dtype=np.int64), 2)
-            engine.apply(dated(options, EdgeBatch(sources, np.arange(2 * vertices) % vertices)))
-            engine.update("auto")
-            engine.apply(dated(options, EdgeBatch(sources, np.full_like(sources, 1))))
-            engine.update("dynamic-frontier")
+            for batch in batches:
+                engine.apply(batch)
+                engine.update("auto")
+            engine.publish().warm_up()
+            engine._queries.warm_up()
+            snapshot = engine.capture(engine.staging_buffer()).snapshot()
+            Engine(options, self._backend).restore(snapshot)
+        warm_up(self._backend, self.options.dangling, self.options.weighted)
+
+    def warm_up_others(self) -> None:
+        """Compiles everything else."""
+        options, edges = sample_options(self.options), [(0, 0), (0, 1)]
+        for batches in sample_batches(options):
+            engine = Engine(options, self._backend)
+            for batch, strategy in zip(batches, ("auto", "dynamic-frontier"), strict=True):
+                engine.apply(batch)
+                engine.update(strategy)
+            engine._queries.warm_up_block()
             for index, strategy in enumerate(STRATEGIES):
-                edges = [(0, 0), (0, 1)]
                 batch = EdgeBatch.of([*edges, (1, 2)]) if index % 2 else EdgeBatch.of(delete=edges)
                 engine.apply(dated(options, batch, 20.0 * index))
                 for form in forms_of(strategy_named(strategy), options):
                     engine.update(strategy, form)
-            engine.publish().warm_up()
-            snapshot = engine.capture(engine.staging_buffer()).snapshot()
-            Engine(options, self._backend).restore(snapshot)
-            for method in METHODS:
-                engine.personalized(np.array([0]), k=1, method=method)
-            # takes more sweeps than the first, which visits the seeds alone
-            query = PersonalizedQuery(np.array([2]), k=1, method="pull")
-            engine.personalized_many([query] * self._backend.multivector.min_columns)
             warm_up_acceleration(engine._iterate)
-        warm_up(self._backend, self.options.dangling, self.options.weighted)

@@ -24,6 +24,7 @@ MARKS = re.compile(
 )
 
 TABLES: dict[str, Callable[[Record], str]] = {
+    "cold-start": service.cold_start,
     "compare": engine.compare,
     "compare-service": service.compare,
     "connections": figures_and_values,

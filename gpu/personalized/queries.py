@@ -12,7 +12,7 @@ from gpu.errors import InvalidValue
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.query import QueryContext
-from gpu.personalized.resolve import ResolvedQuery, checked_among
+from gpu.personalized.resolve import METHODS, ResolvedQuery, checked_among
 from gpu.personalized.watched import Registration, Watched
 from gpu.types import PersonalizedQuery
 
@@ -76,6 +76,23 @@ class Queries:
         for running in self.running:
             running.perturb(update)
         self.watched.perturb(update)
+
+    def warm_up(self) -> None:
+        """Compiles what single queries need, on a graph that has vertex 0."""
+        for method in METHODS:
+            self._solve([PersonalizedQuery(np.array([0]), k=1, method=method)])
+
+    def warm_up_block(self) -> None:
+        """Compiles what queries in a block need, on a graph that has vertex 2."""
+        # takes more sweeps than vertex 0, from which only that is visited
+        query = PersonalizedQuery(np.array([2]), k=1, method="pull")
+        self._solve([query] * self.context.graph.backend.multivector.min_columns)
+
+    def _solve(self, queries: Sequence[PersonalizedQuery]) -> None:
+        batch = self.submit(queries)
+        while not batch.done:
+            batch.step()
+        self.close(batch)
 
     @property
     def nbytes(self) -> int:

@@ -16,10 +16,11 @@ from service.errors import FormatError
 from service.formats.media_types import ARROW_STREAM, JSON
 from service.formats.seeds import SeedColumns, decode_seeds
 from service.http.body import parse_body, read_body
+from service.http.conditional import entity_tag, not_modified, tagged_response
 from service.http.dependencies import K, OpenGraph, PublishedView, Timeout, Vertex, result_of
 from service.http.negotiation import media_type_for
 from service.http.openapi import answered, body_of, problems
-from service.http.responses import encoded_response, json_response
+from service.http.responses import encoded_response
 from service.http.route import Route
 from service.http.routes.ranks import ranked_vertices
 from service.http.schemas import (
@@ -39,6 +40,7 @@ from service.queries.model import (
     Unknown,
 )
 from service.queries.requests import QueryRequest, QueryResponse, VertexQueryRequest
+from service.queries.view import state_of
 from service.vertex_keys import key_from_text
 
 Result = TypeVar("Result")
@@ -71,7 +73,7 @@ async def personalized(
     request: Request,
     graph: OpenGraph,
     vertex: Vertex,
-    _view: PublishedView,
+    view: PublishedView,
     k: K = 10,
     method: Annotated[str, Query(description=METHOD, json_schema_extra=ONE_OF_METHODS)] = "hybrid",
     target_error: Annotated[
@@ -88,6 +90,11 @@ async def personalized(
     timeout: Timeout = 10.0,
 ) -> Response:
     """The vertices of highest rank when every walk restarts at this one, best first."""
+    # the answer is known without solving, unless a newer version may have another one
+    if view.version == graph.pipeline.committed and request.headers.get("if-none-match") != "*":
+        known = not_modified(request, entity_tag(request, graph, view.state))
+        if known is not None:
+            return known
     key = key_from_text(vertex, graph.options.keys)
     query = KeyedQuery(
         seeds=SeedColumns.of({vertex: 1.0}),
@@ -103,7 +110,8 @@ async def personalized(
     graph.pipeline.submit_query(pending)
     found = await result_of(pending.answer, graph, request)
     head = {"vertex": key, "version": found.version, "revision": found.revision}
-    return json_response({**head, **_documents(found)[0]})
+    tag = entity_tag(request, graph, state_of(found.version, found.revision))
+    return tagged_response(request, tag, {**head, **_documents(found)[0]})
 
 
 @router.post(

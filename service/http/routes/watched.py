@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, NamedTuple
 
+import orjson
 from fastapi import APIRouter, Path, Request, Response
 
 from gpu import InvalidValue, Personalized
 from service.catalog import Graph
 from service.errors import NotReady, UnknownVertex, UnknownWatched
 from service.http.body import parse_body, read_body
+from service.http.conditional import response_by_content
 from service.http.dependencies import OpenGraph, PublishedView, Timeout, Vertex, result_of
 from service.http.openapi import body_of, problems
 from service.http.responses import json_response
@@ -65,9 +67,11 @@ async def watch(
     response_model=WatchedAnswer,
     responses=problems(404, 422, 504, 507),
 )
-async def read_watched(graph: OpenGraph, name: Name, view: PublishedView) -> Response:
+async def read_watched(
+    request: Request, graph: OpenGraph, name: Name, view: PublishedView
+) -> Response:
     """The answer for the newest version, which is computed already."""
-    return json_response(_body(graph, view, name))
+    return response_by_content(request, graph, orjson.dumps(_body(graph, view, name)))
 
 
 @router.get(
@@ -76,7 +80,7 @@ async def read_watched(graph: OpenGraph, name: Name, view: PublishedView) -> Res
     responses=problems(404, 422, 504, 507),
 )
 async def rank_in_watched(
-    graph: OpenGraph, name: Name, vertex: Vertex, view: PublishedView
+    request: Request, graph: OpenGraph, name: Name, vertex: Vertex, view: PublishedView
 ) -> Response:
     """The rank of one of the k vertices of the answer."""
     key = key_from_text(vertex, graph.options.keys)
@@ -85,7 +89,7 @@ async def rank_in_watched(
         raise UnknownVertex(graph.name, key)
     rank = float(watched.answer.ranks[watched.vertices.index(key)])
     head = published(view) | {"error_bound": watched.answer.error_bound}
-    return json_response({"vertex": key, "rank": rank, **head})
+    return response_by_content(request, graph, orjson.dumps({"vertex": key, "rank": rank, **head}))
 
 
 @router.delete("/graphs/{graph}/watched/{name}", status_code=204, responses=problems(404, 422))
