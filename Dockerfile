@@ -28,11 +28,15 @@ RUN python3 -m venv --without-pip /opt/liverank \
     && /opt/liverank/bin/python -m compileall -q /opt/liverank/lib/python3*/site-packages
 # Kernels are compiled here, so that a fresh container is ready in seconds on a machine with this one's kind of
 # processor; on another kind they are compiled at its first start, as Numba's cache tells kinds apart. It also looks at
-# the place of sources, which is not /source.
+# the place of sources, which is not /source. The CUDA kernels are compiled without a device, for devices of compute
+# capability 8.x, 9.x, 10.x and 12.x.
 WORKDIR /
 RUN NUMBA_CACHE_DIR=/opt/liverank/numba \
     /opt/liverank/bin/python -c "from service.catalog import warm_up, warm_up_keys; warm_up_keys(); warm_up('cpu')" \
-    && date +%s > /opt/liverank/numba/build
+    && date +%s > /opt/liverank/numba/build \
+    && case "${EXTRAS}" in *cuda*) \
+        /opt/liverank/bin/python -m gpu.backends.cuda.kernels sm_80 sm_90 sm_100 sm_120 ;; \
+    esac
 
 FROM ${BASE}
 RUN groupadd --gid 10001 liverank \

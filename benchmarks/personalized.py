@@ -228,7 +228,9 @@ def main() -> None:
     arguments = parser.parse_args()
 
     backend = backend_named(arguments.backend)
-    Engine(backend=backend).warm_up()
+    engine = Engine(backend=backend)
+    engine.warm_up()
+    engine.warm_up_others()
     xp = backend.xp
     generator, random = np.random.default_rng(7), xp.random.default_rng(7)
     figures: Figures = {"rows": []}

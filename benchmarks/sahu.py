@@ -226,7 +226,9 @@ def main() -> None:
         **{name: value for name, value in given.items() if value is not None},
     )
     folder, backend = arguments.folder, arguments.backend
-    Engine(backend=backend).warm_up()
+    engine = Engine(backend=backend)
+    engine.warm_up()
+    engine.warm_up_others()
     streams = {
         **{name: partial(temporal_stream, folder, sizes, name) for name in sizes.temporal},
         **{name: partial(random_stream, folder, sizes, backend, name) for name in sizes.graphs},

@@ -1,7 +1,8 @@
-"""A `liverank serve` process that benchmarks send requests to: ``cpu``, on the loopback."""
+"""A `liverank serve` process that benchmarks send requests to, on the loopback."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -9,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,22 +34,29 @@ class Server:
     started  when the process was started, on the clock of time.perf_counter
     """
 
-    def __init__(self, data: Path, tree: Path = ROOT) -> None:
+    def __init__(
+        self,
+        data: Path,
+        tree: Path = ROOT,
+        backend: str = "cpu",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """
-        tree  the checkout whose code it runs
+        tree         the checkout whose code it runs
+        environment  variables beside those of this process
         """
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "service.cli", "serve", "--data", str(data)]
-        command += ["--backend", "cpu", "--port", str(self.port)]
+        command += ["--backend", backend, "--port", str(self.port)]
         # a file, since a full pipe would stop the server
         self._log = data.with_suffix(".log")
         self.started = time.perf_counter()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stderr=log, cwd=tree, env=environment_of(tree)
+                command, stderr=log, cwd=tree, env=environment_of(tree) | dict(environment or {})
             )
 
     @classmethod
@@ -65,15 +73,24 @@ class Server:
 
     def wait_for(self, path: str, accept: Callable[[httpx.Response], bool] = is_ok) -> float:
         """Seconds from the start of the process to the first accepted answer."""
-        while True:
-            try:
-                if accept(httpx.get(self.url + path)):
-                    return time.perf_counter() - self.started
-            except httpx.TransportError:
-                pass
-            if self._process.poll() is not None:
-                raise RuntimeError(f"the server ended: {self._log.read_text()}")
-            time.sleep(0.01)
+        with httpx.Client(base_url=self.url) as http:  # making one takes longer than a request
+            while True:
+                try:
+                    if accept(http.get(path)):
+                        return time.perf_counter() - self.started
+                except httpx.TransportError:
+                    pass
+                if self._process.poll() is not None:
+                    raise RuntimeError(f"the server ended: {self._log.read_text()}")
+                time.sleep(0.01)
+
+    def logged(self, message: str) -> dict[str, Any]:
+        """The last record with this message in a log of JSON. Raises LookupError."""
+        for line in reversed(self._log.read_text().splitlines()):
+            record: dict[str, Any] = json.loads(line)
+            if record["message"] == message:
+                return record
+        raise LookupError(f"{message!r} was not logged")
 
     @property
     def cpu_seconds(self) -> float:

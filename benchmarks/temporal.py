@@ -162,7 +162,9 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
     arguments = parser.parse_args()
 
-    Engine(backend=arguments.backend).warm_up()
+    engine = Engine(backend=arguments.backend)
+    engine.warm_up()
+    engine.warm_up_others()
     networks = {
         name: read_network(arguments.folder / NETWORKS[name]) for name in arguments.networks
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.estimate import batch_purpose
 from gpu.graph.reading import EdgeReader
 from gpu.graph.staging import StagingBuffer
-from gpu.graph.warm_up import dated, warm_up
+from gpu.graph.warm_up import dated, sample_batches, sample_options, warm_up
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.frontier import TouchedVertices
@@ -31,9 +31,9 @@ from gpu.pagerank.ranks import Ranks
 from gpu.pagerank.solver import solver_of, warm_up_acceleration
 from gpu.pagerank.strategies import STRATEGIES, Solve, forms_of, strategy_named
 from gpu.personalized.batch import QueryBatch
-from gpu.personalized.queries import Queries
+from gpu.personalized.queries import AnyQuery, Queries
 from gpu.personalized.query import QueryContext
-from gpu.personalized.resolve import METHODS, ResolvedQuery
+from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.watched import Registration
 from gpu.personalized.workspace import WorkspacePool
 from gpu.snapshot import Capture, Snapshot, ranks_of, restore, staging_buffer
@@ -184,8 +184,7 @@ class Engine:
 
         strategy  a name in STRATEGIES. Raises InvalidValue for any other
         form      default: the graph's. Raises InvalidValue for one that the strategy does not have.
-                  Where vertices were removed, which the published strategies do not know, it is
-                  ``accelerated``, as the result says
+                  ``accelerated`` where vertices were removed, which published ones do not know
         trace     whether the result says what each iteration did
         """
         form = Solve(strategy, form).checked(self.options).form or "accelerated"
@@ -274,17 +273,15 @@ class Engine:
         damping: float | None = None,
         among: NDArray[np.integer[Any]] | None = None,
     ) -> Personalized:
-        """Personalized PageRank of the graph as it is now: see PersonalizedQuery.
-
-        Raises InvalidValue for what cannot be asked, OutOfMemory.
+        """Personalized PageRank of the graph as it is now: see PersonalizedQuery. Raises
+        InvalidValue for what cannot be asked, OutOfMemory.
         """
         asked = (seeds, weights, k, method, target_error, target, damping, among)
         return self.personalized_many([PersonalizedQuery(*asked)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
-        """The answers in the order of the queries, which share passes over the graph.
-
-        Raises as `personalized`, before anything is computed.
+        """The answers in the order of the queries, which share passes over the graph. Raises as
+        `personalized`, before anything is computed.
         """
         batch = self.submit(queries)
         try:
@@ -294,7 +291,7 @@ class Engine:
         finally:
             self.close(batch)
 
-    def submit(self, queries: Sequence[PersonalizedQuery]) -> QueryBatch:
+    def submit(self, queries: Sequence[AnyQuery]) -> QueryBatch:
         """The same, to be run by `step`, between which edges may change, and then to be closed."""
         return self._queries.submit(queries)
 
@@ -304,7 +301,7 @@ class Engine:
             running.step()
 
     def resolve(self, queries: Sequence[PersonalizedQuery]) -> list[ResolvedQuery]:
-        """Raises InvalidValue, naming ``queries[3].k``."""
+        """For `submit`, until the graph changes. Raises InvalidValue, naming ``queries[3].k``."""
         return self._queries.resolve(queries)
 
     def close(self, running: QueryBatch | Registration) -> None:
@@ -313,10 +310,9 @@ class Engine:
             self._queries.close(running)
 
     def watch(self, name: str, query: PersonalizedQuery) -> None:
-        """Answers a query and keeps it fresh from now on, in place of another of this name.
-
-        Its method decides how it is solved first; its target is its target error. Raises
-        InvalidValue, and OutOfMemory if its vectors would not fit; then nothing changes.
+        """Answers a query and keeps it fresh from now on, in place of another of this name. Its
+        method decides how it is solved first; its target is its target error. Raises InvalidValue,
+        and OutOfMemory if its vectors would not fit; then nothing changes.
         """
         registration = self.register(name, query)
         try:
@@ -334,6 +330,10 @@ class Engine:
         """Watches a solved query, in place of another of its name."""
         with self._device():
             self._queries.watched.keep(registration)
+
+    def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
+        """Changes what a watched query is among, at the next refresh. Raises InvalidValue."""
+        self._queries.restrict(name, among)
 
     def unwatch(self, name: str) -> None:
         """Forgets a watched query, if there is one of this name."""
@@ -366,32 +366,31 @@ class Engine:
         return self._graph.memory() | ranks
 
     def warm_up(self) -> None:
-        """Compiles every kernel, so that no request waits for one."""
-        # small and large graphs run different kernels; these have edges v → 2v and v → 2v+1, so
-        # that every vertex is near every other
-        options = self.options
-        if options.half_life is not None:
-            options = replace(options, half_life=1.0)
-        for vertices in (4, 1 << 15):
+        """Compiles what batches, `auto`, reads, single queries and restarts need."""
+        options = sample_options(self.options)
+        for batches in sample_batches(options):
             engine = Engine(options, self._backend)
-            sources = np.repeat(np.arange(vertices, dtype=np.int64), 2)
-            engine.apply(dated(options, EdgeBatch(sources, np.arange(2 * vertices) % vertices)))
-            engine.update("auto")
-            engine.apply(dated(options, EdgeBatch(sources, np.full_like(sources, 1))))
-            engine.update("dynamic-frontier")
+            for batch in batches:
+                engine.apply(batch)
+                engine.update("auto")
+            engine.publish().warm_up()
+            engine._queries.warm_up()
+            snapshot = engine.capture(engine.staging_buffer()).snapshot()
+            Engine(options, self._backend).restore(snapshot)
+        warm_up(self._backend, self.options.dangling, self.options.weighted)
+
+    def warm_up_others(self) -> None:
+        """Compiles everything else."""
+        options, edges = sample_options(self.options), [(0, 0), (0, 1)]
+        for batches in sample_batches(options):
+            engine = Engine(options, self._backend)
+            for batch, strategy in zip(batches, ("auto", "dynamic-frontier"), strict=True):
+                engine.apply(batch)
+                engine.update(strategy)
+            engine._queries.warm_up_block()
             for index, strategy in enumerate(STRATEGIES):
-                edges = [(0, 0), (0, 1)]
                 batch = EdgeBatch.of([*edges, (1, 2)]) if index % 2 else EdgeBatch.of(delete=edges)
                 engine.apply(dated(options, batch, 20.0 * index))
                 for form in forms_of(strategy_named(strategy), options):
                     engine.update(strategy, form)
-            engine.publish().warm_up()
-            snapshot = engine.capture(engine.staging_buffer()).snapshot()
-            Engine(options, self._backend).restore(snapshot)
-            for method in METHODS:
-                engine.personalized(np.array([0]), k=1, method=method)
-            # takes more sweeps than the first, which visits the seeds alone
-            query = PersonalizedQuery(np.array([2]), k=1, method="pull")
-            engine.personalized_many([query] * self._backend.multivector.min_columns)
             warm_up_acceleration(engine._iterate)
-        warm_up(self._backend, self.options.dangling, self.options.weighted)

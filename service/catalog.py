@@ -7,15 +7,15 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
-from math import isfinite
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 
-from gpu import BackendName, Dangling, Engine, Form, InvalidValue, Options, Solve, Storage
+from gpu import BackendName, Engine, InvalidValue, Options, Storage
 from service.errors import (
     GraphExists,
     GraphStopped,
@@ -24,13 +24,12 @@ from service.errors import (
     TooManyGraphs,
     UnknownGraph,
 )
-from service.formats.times import Clock, TimeRule
+from service.graph_options import GraphOptions
 from service.pipeline.admission import QueueLimits
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.edge_times import EdgeTimes
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
-from service.pipeline.window import WindowOptions
 from service.process_limits import check_process_limits
 from service.settings import Settings
 from service.storage import checkpoint as checkpoints
@@ -45,92 +44,6 @@ CLOSE_SECONDS = 5.0
 _ONE_KEY: dict[KeyKind, pa.Array] = {"string": pa.array(["a"]), "integer": pa.array([1])}
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True)
-class GraphOptions:
-    """What is fixed when a graph is created.
-
-    damping … storage, weighted, directed, form … max_iterations  as in gpu.Options
-    half_life                                 as in gpu.Options; `weighted` is then true
-    window                                    seconds after which an edge leaves the graph
-    clock, forget_vertices                    as in service.pipeline.window.WindowOptions
-    strategy                                  of batches that do not name one
-    keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
-                                              64-bit
-    """
-
-    damping: float = 0.85
-    dangling: Dangling = "uniform"
-    strategy: str = "auto"
-    target_error: float = 1e-6
-    storage: Storage = "float64"
-    keys: KeyKind = "string"
-    weighted: bool = False
-    directed: bool = True
-    form: Form = "accelerated"
-    tolerance: float = 1e-10
-    frontier_tolerance: float = 1e-6
-    prune_tolerance: float = 1e-6
-    max_iterations: int = 500
-    half_life: float | None = None
-    window: float | None = None
-    clock: Clock = "wall"
-    forget_vertices: bool = False
-
-    def __post_init__(self) -> None:
-        self.solve(self.strategy)
-        self._check_times()
-        if self.half_life is not None:
-            object.__setattr__(self, "weighted", True)
-        if self.keys not in get_args(KeyKind):
-            raise InvalidValue("keys", self.keys, "'string' or 'integer'")
-
-    def _check_times(self) -> None:
-        """Raises InvalidValue."""
-        window = self.window
-        if window is not None:
-            number = isinstance(window, int | float) and not isinstance(window, bool)
-            if not number or not isfinite(window) or window <= 0.0:
-                raise InvalidValue("window", window, "a number of seconds above 0")
-        if self.clock not in get_args(Clock):
-            raise InvalidValue("clock", self.clock, "'wall' or 'event'")
-        if self.clock != "wall" and not self.timed:
-            raise InvalidValue("clock", self.clock, "left out without half_life or window")
-        if not isinstance(self.forget_vertices, bool):
-            raise InvalidValue("forget_vertices", self.forget_vertices, "true or false")
-        if self.forget_vertices and window is None:
-            raise InvalidValue("forget_vertices", True, "left out without window")
-
-    @property
-    def timed(self) -> bool:
-        """Whether edges have times."""
-        return self.half_life is not None or self.window is not None
-
-    def time_rule(self, now: float) -> TimeRule | None:
-        """What the times of a batch that arrives now, in Unix seconds, must be; None for a graph
-        without times.
-        """
-        return TimeRule.of(self.clock, self.half_life, now) if self.timed else None
-
-    def window_options(self) -> WindowOptions | None:
-        """None for a graph whose edges stay."""
-        if self.window is None:
-            return None
-        return WindowOptions(self.window, self.clock, self.forget_vertices, self.solve())
-
-    def engine_options(self) -> Options:
-        given = asdict(self)
-        return Options(
-            **{each.name: given[each.name] for each in fields(Options) if each.name in given}
-        )
-
-    def solve(
-        self, strategy: str | None = None, form: Form | None = None, trace: bool = False
-    ) -> Solve:
-        """How to rank; None for what the graph does. Raises InvalidValue."""
-        strategy = self.strategy if strategy is None else strategy
-        return Solve(strategy, form, trace).checked(self.engine_options())
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +75,7 @@ class Catalog:
         self.changes = ThreadPoolExecutor(1, "liverank-catalog")
         self._warm: set[Options] = set()
         self._not_ready: str | None = "starting"
+        self._closing = False
 
     @property
     def not_ready(self) -> str | None:
@@ -170,6 +84,8 @@ class Catalog:
 
     def open(self) -> None:
         """Compiles the kernels and recovers every graph; afterwards the graph ``default`` exists.
+        What hardly any request needs, such as the published strategies, is compiled last, while
+        graphs are used.
 
         A graph that is stopped by its own data is logged, and the others are served.
 
@@ -178,6 +94,8 @@ class Catalog:
 
         Raises the error that prevented it; `not_ready` names it too.
         """
+        began = perf_counter()
+        seconds = {"mapping": 0.0, "kernels": 0.0, "recovery": 0.0}
         with self._changing:
             step = "reading the data directory"
             try:
@@ -198,10 +116,15 @@ class Catalog:
                         cold.append(graph.name)
                 if not cold and DEFAULT_GRAPH in self._graphs:
                     self._not_ready = None
+                seconds["mapping"] = perf_counter() - began
                 step = "compiling kernels"
                 self._report(step)
-                warm_up_keys()
-                self._warm_up(GraphOptions())
+                # those of keys are compiled by Numba on one core, those of a GPU by others
+                with ThreadPoolExecutor(1, "liverank-keys") as beside:
+                    keys = beside.submit(warm_up_keys)
+                    self._warm_up(GraphOptions())
+                    keys.result()
+                seconds["kernels"] = perf_counter() - began - seconds["mapping"]
                 for graph in sorted(self._graphs.values(), key=lambda each: each.name not in cold):
                     step = f"recovering graph {graph.name!r}"
                     self._report(step)
@@ -219,6 +142,9 @@ class Catalog:
                 self._not_ready = f"{step} failed: {error}"
                 raise
             self._not_ready = None
+            seconds["recovery"] = perf_counter() - began - sum(seconds.values())
+            log.info("ready", extra={"seconds": {k: round(v, 3) for k, v in seconds.items()}})
+        self._warm_up_others(list(self._warm))
 
     def _report(self, step: str) -> None:
         if self._not_ready is not None:
@@ -229,6 +155,7 @@ class Catalog:
 
         Does not wait for a recovery in progress: the next start repeats it.
         """
+        self._closing = True
         self.changes.shutdown(wait=False, cancel_futures=True)
         if not self._changing.acquire(timeout=CLOSE_SECONDS):
             log.warning("stopped while %s", self._not_ready)
@@ -283,7 +210,10 @@ class Catalog:
                 if len(self._graphs) + len(self._stopped) >= self._settings.max_graphs:
                     raise TooManyGraphs(self._settings.max_graphs)
                 log.info("creating graph %r", name)
-                return self._create(name, options), True
+                before = set(self._warm)
+                created = self._create(name, options)
+                self._warm_up_others(list(self._warm - before))
+                return created, True
         for field, value in given.items():
             present = getattr(graph.options, field)
             if value != present:
@@ -318,13 +248,25 @@ class Catalog:
         return graph
 
     def _warm_up(self, options: GraphOptions) -> None:
-        """Compiles the kernels of graphs with these options, once there is one."""
+        """Compiles what batches of graphs with these options need, once there is one."""
         if options.window is not None:
             EdgeTimes.warm_up()
         kernels = Options(storage=options.storage, weighted=options.weighted)
         if kernels not in self._warm:
-            warm_up(self._settings.backend, kernels)
+            Engine(kernels, self._settings.backend).warm_up()
             self._warm.add(kernels)
+
+    def _warm_up_others(self, kinds: list[Options]) -> None:
+        """Compiles what graphs of these kinds need for everything but batches. Failing is not
+        serious: a request compiles what it needs, or fails with a better message.
+        """
+        for kernels in kinds:
+            if self._closing:
+                return
+            try:
+                Engine(kernels, self._settings.backend).warm_up_others()
+            except Exception:
+                log.exception("kernels were not compiled in advance")
 
     def _recover(self, graph: Graph) -> None:
         self._warm_up(graph.options)
@@ -351,15 +293,13 @@ class Catalog:
         return Graph(directory.name, options, pipeline)
 
 
-def warm_up(backend: BackendName, *kernels: Options) -> None:
-    """Compiles the kernels of graphs with these options; by default all kernels."""
-    everything = (
-        Options(storage=storage, weighted=weighted)
-        for storage in get_args(Storage)
-        for weighted in (False, True)
-    )
-    for options in kernels or everything:
-        Engine(options, backend).warm_up()
+def warm_up(backend: BackendName) -> None:
+    """Compiles all kernels, of every kind of graph."""
+    for storage in get_args(Storage):
+        for weighted in (False, True):
+            engine = Engine(Options(storage=storage, weighted=weighted), backend)
+            engine.warm_up()
+            engine.warm_up_others()
 
 
 def warm_up_reading(kind: KeyKind) -> None:

@@ -24,7 +24,7 @@ from gpu.backends.cuda.kernels import loader
 
 ROOT = Path(__file__).parents[1]
 
-ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "llvmlite", "cupy"}
+ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "llvmlite", "cupy", "cuda"}
 
 ENGINE_ORDER = [
     {"errors", "trace"},

@@ -24,6 +24,7 @@ MARKS = re.compile(
 )
 
 TABLES: dict[str, Callable[[Record], str]] = {
+    "cold-start": service.cold_start,
     "compare": engine.compare,
     "compare-service": service.compare,
     "connections": figures_and_values,
@@ -43,6 +44,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "profile": kernels.profile,
     "push-cost": figures_and_values,
     "residual": engine.residual,
+    "retrieval": service.retrieval,
     "rounds": kernels.rounds,
     "sahu": sahu.sahu,
     "schema": service.schema,

@@ -3,8 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks.tables.common import Record, Row, figures_and_values, heading, two_commits
+
+
+def cold_start(document: Record) -> str:
+    """Seconds of a start, a column for each state of the caches."""
+    figures = document["figures"]
+    steps = list(dict.fromkeys(step for state in figures.values() for step in state["steps"]))
+    rows: list[tuple[str, Callable[[Row], str]]] = [
+        ("start of the process to `/livez`, s", lambda state: f"{state['lives']:.2f}"),
+        ("**to `/readyz`, s**", lambda state: f"**{state['ready']:.1f}**"),
+        ("every run, s", lambda state: ", ".join(f"{each:.1f}" for each in state["seconds"])),
+        *((f"of this, {step}, s", partial(_step, step)) for step in steps),
+        ("processor time until ready, s", lambda s: f"{s['processor time until ready']:.1f}"),
+        ("then the first batch, s", lambda state: f"{state['first batch']:.2f}"),
+        ("then the first personalized answer, s", _first_answer),
+    ]
+    if document["backend"] == "cuda":
+        rows.append(("kernels that CuPy compiled", lambda s: f"{s['compiled by CuPy']:.0f}"))
+    lines = heading("| | " + " | ".join(figures) + " |")
+    lines += [
+        f"| {what} | " + " | ".join(map(show, figures.values())) + " |" for what, show in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _step(step: str, state: Row) -> str:
+    return f"{state['steps'].get(step, 0.0):.2f}"
+
+
+def _first_answer(state: Row) -> str:
+    return f"{state['first personalized answer']:.2f}"
 
 
 def vertex_keys(document: Record) -> str:
@@ -185,3 +216,22 @@ def compare(document: Record) -> str:
     """Figures of the servers of two commits, and their ratios."""
     figures = document["figures"]
     return two_commits(f"The other commit: `{figures['other commit']}`.", "", figures["rows"])
+
+
+def retrieval(document: Record) -> str:
+    """Latency of queries with thousands of seeds, a row for each way to ask."""
+    figures = document["figures"]
+    names = {"json": "HTTP, JSON", "arrow": "HTTP, Arrow", "igraph": "igraph, in process"}
+    lines = [
+        f"{figures['vertices']:,} vertices, {figures['edges']:,} edges, {figures['seeds']:,} seeds,"
+        f" among {figures['among']:,}; top-{figures['k']} at {figures['target_error']:g};"
+        f" {figures['queries']:,} queries each, in turn. {figures['note']}",
+        "",
+        *heading("| | ms (p50) | (p99) | p50 over igraph | ms of processors (mean) |"),
+    ]
+    lines += [
+        f"| {names[row['way']]} | {row['p50']:.1f} | {row['p99']:.1f} | {row['over_igraph']:.2f}"
+        f" | {row['mean_processor_ms']:.1f} |"
+        for row in figures["rows"]
+    ]
+    return "\n".join(lines)

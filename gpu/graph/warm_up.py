@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,23 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.permutation import cache_lines_per_edge
 from gpu.operations.backend import Backend
 from gpu.types import Dangling, EdgeBatch, Options, VertexOrder
+
+
+def sample_options(options: Options) -> Options:
+    """Those of graphs to compile with."""
+    return options if options.half_life is None else replace(options, half_life=1.0)
+
+
+def sample_batches(options: Options) -> Iterator[tuple[EdgeBatch, EdgeBatch]]:
+    """The edges of a small and of a large graph, which run different kernels, and a batch that
+    changes many of its vertices. The edges are v → 2v and v → 2v+1, so that every vertex is near
+    every other.
+    """
+    for vertices in (4, 1 << 15):
+        sources = np.repeat(np.arange(vertices, dtype=np.int64), 2)
+        edges = EdgeBatch(sources, np.arange(2 * vertices) % vertices)
+        changes = EdgeBatch(sources, np.full_like(sources, 1))
+        yield dated(options, edges), dated(options, changes)
 
 
 def warm_up(backend: Backend, dangling: Dangling, weighted: bool) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpu.errors import InvalidValue
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.query import QueryContext
-from gpu.personalized.resolve import ResolvedQuery
+from gpu.personalized.resolve import METHODS, ResolvedQuery, checked_among
 from gpu.personalized.watched import Registration, Watched
 from gpu.types import PersonalizedQuery
+
+AnyQuery = PersonalizedQuery | ResolvedQuery
+"""A query, or what `resolve` made of it for the graph as it is now."""
 
 
 class Queries:
@@ -25,7 +32,7 @@ class Queries:
         self.watched = Watched(context)
         self.running: list[QueryBatch | Registration] = []
 
-    def resolve(self, queries: Sequence[PersonalizedQuery]) -> list[ResolvedQuery]:
+    def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
         """Raises InvalidValue, naming ``queries[3].k``."""
         resolved = []
         for index, query in enumerate(queries):
@@ -38,10 +45,12 @@ class Queries:
                 raise type(error)(field, error.value, error.requirement) from None
         return resolved
 
-    def _resolved(self, query: PersonalizedQuery) -> ResolvedQuery:
+    def _resolved(self, query: AnyQuery) -> ResolvedQuery:
+        if isinstance(query, ResolvedQuery):
+            return query
         return ResolvedQuery.of(self.context.graph.ids, self.context.options, query)
 
-    def submit(self, queries: Sequence[PersonalizedQuery]) -> QueryBatch:
+    def submit(self, queries: Sequence[AnyQuery]) -> QueryBatch:
         """Begins queries that are answered once. Raises InvalidValue."""
         batch = QueryBatch(self.context, self.resolve(queries))
         self.running.append(batch)
@@ -53,6 +62,10 @@ class Queries:
         self.running.append(registration)
         return registration
 
+    def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
+        """Changes the vertices that a watched query is among. Raises KeyError, InvalidValue."""
+        self.watched.restrict(name, checked_among(self.context.graph.ids, among))
+
     def close(self, running: QueryBatch | Registration) -> None:
         """Ends what was begun, and takes its arrays back."""
         self.running.remove(running)
@@ -63,6 +76,23 @@ class Queries:
         for running in self.running:
             running.perturb(update)
         self.watched.perturb(update)
+
+    def warm_up(self) -> None:
+        """Compiles what single queries need, on a graph that has vertex 0."""
+        for method in METHODS:
+            self._solve([PersonalizedQuery(np.array([0]), k=1, method=method)])
+
+    def warm_up_block(self) -> None:
+        """Compiles what queries in a block need, on a graph that has vertex 2."""
+        # takes more sweeps than vertex 0, from which only that is visited
+        query = PersonalizedQuery(np.array([2]), k=1, method="pull")
+        self._solve([query] * self.context.graph.backend.multivector.min_columns)
+
+    def _solve(self, queries: Sequence[PersonalizedQuery]) -> None:
+        batch = self.submit(queries)
+        while not batch.done:
+            batch.step()
+        self.close(batch)
 
     @property
     def nbytes(self) -> int:

@@ -68,6 +68,7 @@ def rank_edges(
     decays = options.half_life is not None
     engine = Engine(replace(options, weighted=decays or edges.weights is not None), backend)
     engine.warm_up()
+    engine.warm_up_others()
     started = time.perf_counter()
     final = final_graph(replace(edges, directed=options.directed))
     keys = KeyTable("integer" if pa.types.is_integer(final.sources.type) else "string")

@@ -7,6 +7,7 @@ response: its parameters, media type and content coding.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from http import HTTPStatus
 from typing import Any
@@ -16,9 +17,10 @@ from fastapi import Request, Response
 
 from service.catalog import Graph
 from service.formats.media_types import JSON
+from service.http.compression import uncoded_tag
 from service.http.responses import encoded_response
 
-EXPORT_VARY = "Accept, Accept-Encoding, Authorization"
+_VARY = "Accept, Accept-Encoding, Authorization"
 
 
 def entity_tag(
@@ -30,30 +32,33 @@ def entity_tag(
     return f'"{graph.pipeline.epoch}-{state}-{zlib.crc32(b" ".join(form)):08x}"'
 
 
-def cache_headers(tag: str, vary: str = "Accept, Authorization") -> dict[str, str]:
+def cache_headers(tag: str) -> dict[str, str]:
     """Headers of a response with a tag: caches must ask before they use it again."""
-    return {"ETag": tag, "Cache-Control": "no-cache", "Vary": vary}
+    return {"ETag": tag, "Cache-Control": "no-cache", "Vary": _VARY}
 
 
-def is_known(request: Request, tag: str) -> bool:
-    """Whether the client has the response with this tag."""
-    known = request.headers.get("if-none-match")
-    if known is None:
-        return False
-    tags = [one.strip().removeprefix("W/") for one in known.split(",")]
-    return tag in tags or tags == ["*"]
+def not_modified(request: Request, tag: str) -> Response | None:
+    """The response to a client that has the one with this tag, in whatever coding."""
+    known = request.headers.get("if-none-match", "")
+    for one in known.split(","):
+        named = tag if known.strip() == "*" else one.strip().removeprefix("W/")
+        if named and tag in (named, uncoded_tag(named)):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=cache_headers(named))
+    return None
 
 
-def not_modified(headers: dict[str, str]) -> Response:
-    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-
-
-def tagged_response(request: Request, graph: Graph, state: str, content: Any) -> Response:
+def tagged_response(request: Request, tag: str, content: Any) -> Response:
     """JSON with a tag, or 304 if the client has it."""
-    tag = entity_tag(request, graph, state)
-    headers = cache_headers(tag)
-    if is_known(request, tag):
-        return not_modified(headers)
-    response = encoded_response(orjson.dumps(content))
-    response.headers.update(headers)
+    return not_modified(request, tag) or _tagged(tag, orjson.dumps(content))
+
+
+def response_by_content(request: Request, graph: Graph, body: bytes) -> Response:
+    """Encoded JSON, whose tag is a digest of it, or 304 if the client has it."""
+    tag = entity_tag(request, graph, hashlib.blake2b(body, digest_size=8).hexdigest())
+    return not_modified(request, tag) or _tagged(tag, body)
+
+
+def _tagged(tag: str, body: bytes) -> Response:
+    response = encoded_response(body)
+    response.headers.update(cache_headers(tag))
     return response

@@ -13,6 +13,7 @@ from gpu import InvalidValue
 from service.errors import ServiceError
 from service.http.access import REQUIRED_SCOPE, access_of
 from service.http.body import context_of, limit_of
+from service.http.compression import compressed
 from service.http.parameters import Endpoint
 
 log = logging.getLogger("liverank.access")
@@ -33,8 +34,7 @@ class Route(APIRoute):
                 await limit_of(request).fair_start.wait()
             if request.scope["query_string"]:
                 _refuse_unknown(request, endpoint.query_names)
-            response: Response = await endpoint(request)
-            return response
+            return await compressed(request, await endpoint(request))
 
         return handle
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from gpu import LARGEST_WEIGHT, LEAST_WEIGHT, STRATEGIES, Form
 from service.http.schema_base import Body, like
-from service.queries.model import KeyedQuery
+from service.queries.model import KeyedQuery, Unknown
 from service.storage.api_keys import Scope
 
 Key = (
@@ -260,6 +260,7 @@ class _Answer(Body):
     settled: int = Field(description="number of first places that are proven correct")
     method: str
     iterations: int
+    ignored: list[Key] = Field(description="unknown seeds that were left out")
 
 
 class PersonalizedAnswer(_Answer):
@@ -268,14 +269,10 @@ class PersonalizedAnswer(_Answer):
     revision: int
 
 
-class _QueryAnswer(_Answer):
-    ignored: list[Key] = Field(description="unknown seeds that were left out")
-
-
 class PersonalizedAnswers(Body):
     version: int
     revision: int
-    answers: list[_QueryAnswer] = Field(description="in the order of the queries")
+    answers: list[_Answer] = Field(description="in the order of the queries")
 
 
 class SetAnswer(Body):
@@ -296,6 +293,9 @@ class WatchedAnswer(_Answer):
     k: int
     target_error: float
     seeds: dict[str, float]
+    unknown: Unknown
+    damping: float = Field(description="the graph's unless the query has another")
+    among: str | list[Key] | None = Field(description="of the query; null for all vertices")
 
 
 class Status(Body):

@@ -55,6 +55,11 @@ class _TopCache:
         return self._keys.keys(ids).to_pylist(), ranks.tolist()
 
 
+def state_of(version: int, revision: int) -> str:
+    """Names a version and its ranks within one run of the graph."""
+    return f"{version}.{revision}"
+
+
 @dataclass(frozen=True)
 class View:
     """One published version.
@@ -83,8 +88,8 @@ class View:
 
     @cached_property
     def state(self) -> str:
-        """Names the version and the ranks within one run of the graph."""
-        return f"{self.version}.{self.revision}"
+        """As `state_of`."""
+        return state_of(self.version, self.revision)
 
     @cached_property
     def _top(self) -> _TopCache:

@@ -152,6 +152,7 @@ def _serve(request: dict[str, Any]) -> None:
     numba.get_num_threads()  # starts them, as the import of gpu.jit.threads does
     # kernels are loaded from Numba's cache when needed
     Engine.warm_up = lambda _self: None  # type: ignore[assignment,method-assign]
+    Engine.warm_up_others = Engine.warm_up  # type: ignore[method-assign]
     if request["point"] is not None:
         arm(request["point"], request["passes"])
     settings = Settings(

@@ -21,7 +21,9 @@ _processes = multiprocessing.get_context("spawn")
 
 
 def _work(seed: int, mine: list[int], outcomes: Any, place: Any) -> None:
-    Engine(backend="cpu").warm_up()  # compiling takes longer than the timeout of a case
+    engine = Engine(backend="cpu")
+    engine.warm_up()  # compiling takes longer than the timeout of a case
+    engine.warm_up_others()
     for block in mine:
         place[:] = [block, 0]
 

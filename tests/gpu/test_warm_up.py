@@ -16,7 +16,9 @@ from numba.core.dispatcher import Dispatcher
 from gpu import Engine, Options
 from gpu.backends import cpu
 
-Engine(Options({options}), "cpu").warm_up()
+engine = Engine(Options({options}), "cpu")
+engine.warm_up()
+engine.warm_up_others()
 compiled = {{}}
 for module in pkgutil.iter_modules(cpu.__path__):
     if module.name == "generate":  # which no request uses

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from benchmarks import kim
 from gpu.backends.cuda.kernels import loader
+from gpu.backends.cuda.kernels.compile import OPTIONS, compile_source
+from gpu.errors import BackendUnavailable
 from tests.cuda_emulator.harness import missing
 
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,43 +35,19 @@ _USAGE = re.compile(
 
 
 class Nvrtc:
-    """NVIDIA's run-time compiler, which needs no device."""
-
-    def __init__(self) -> None:
-        from cuda.bindings import nvrtc
-
-        self._nvrtc = nvrtc
-        self._call("nvrtcVersion")
-
-    def _call(self, function: str, *arguments: object) -> tuple[Any, ...]:
-        status, *values = getattr(self._nvrtc, function)(*arguments)
-        assert status == self._nvrtc.nvrtcResult.NVRTC_SUCCESS, f"{function}: {status}"
-        return tuple(values)
+    """The compiler, which also reports what each kernel uses."""
 
     def usage(
         self, source: str, file: str, expressions: tuple[str, ...], architecture: str
     ) -> dict[str, Usage]:
         """What each kernel uses, by name expression. Errors and warnings fail the test."""
-        (program,) = self._call(
-            "nvrtcCreateProgram", source.encode(), f"{file}.cu".encode(), 0, [], []
-        )
-        for expression in expressions:
-            self._call("nvrtcAddNameExpression", program, expression.encode())
-        options = [
-            *loader.COMPILE_OPTIONS,
-            f"--gpu-architecture={architecture}",
-            "--ptxas-options=-v",
-            *(f"--include-path={folder}" for folder in _headers()),
-        ]
-        (status,) = self._nvrtc.nvrtcCompileProgram(
-            program, len(options), [option.encode() for option in options]
-        )
-        (size,) = self._call("nvrtcGetProgramLogSize", program)
-        buffer = bytes(size)  # filled in place
-        self._call("nvrtcGetProgramLog", program, buffer)
-        log = buffer.rstrip(b"\0").decode()
-        if status != self._nvrtc.nvrtcResult.NVRTC_SUCCESS or "warning" in log:
-            pytest.fail(f"{file}.cu for {architecture}:\n{log}")
+        options = (*OPTIONS, "--ptxas-options=-v")
+        try:
+            compiled = compile_source(file, source, expressions, architecture, options)
+        except RuntimeError as error:
+            pytest.fail(str(error))
+        if "warning" in compiled.log:
+            pytest.fail(f"{file}.cu for {architecture}:\n{compiled.log}")
         found = {
             usage["kernel"]: Usage(
                 *(
@@ -78,34 +55,18 @@ class Nvrtc:
                     for field in ("registers", "stack", "spill_stores", "spill_loads")
                 )
             )
-            for usage in _USAGE.finditer(log)
+            for usage in _USAGE.finditer(compiled.log)
         }
-        named = {
-            expression: found[
-                self._call("nvrtcGetLoweredName", program, expression.encode())[0].decode()
-            ]
-            for expression in expressions
-        }
-        self._call("nvrtcDestroyProgram", program)
-        return named
-
-
-def _headers() -> list[str]:
-    """Folders of CUDA's headers, for cooperative kernels."""
-    from cuda.pathfinder import find_nvidia_header_directory
-
-    folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]
-    if None in folders:
-        missing("CUDA's headers are not installed: nvidia-cuda-runtime and nvidia-cuda-cccl")
-    return [folder for folder in folders if folder]
+        return {expression: found[name] for expression, name in compiled.names.items()}
 
 
 @pytest.fixture(scope="module")
 def nvrtc() -> Nvrtc:
     try:
-        return Nvrtc()
-    except (ImportError, RuntimeError) as error:
+        compile_source("empty", "", (), "sm_90", OPTIONS)
+    except BackendUnavailable as error:
         missing(f"NVRTC is not available: {error}")
+    return Nvrtc()
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

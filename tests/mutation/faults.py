@@ -41,7 +41,15 @@ _LOCK = re.compile(r"lock|condition|changed|changing|mutex", re.IGNORECASE)
 _SYNC = re.compile(r"^(os\.f(data)?sync|write_synced|sync_directory|_sync_all|.*\.sync(_\w+)?)\(")
 """Calls after which something is on the disk."""
 
-_LEFT_ALONE = {"warm_up", "__repr__", "__str__", "memory", "bytes_needed", "nbytes"}
+_LEFT_ALONE = {
+    "warm_up",
+    "warm_up_others",
+    "__repr__",
+    "__str__",
+    "memory",
+    "bytes_needed",
+    "nbytes",
+}
 """Functions of messages, of memory use, and of compilation in advance."""
 
 _CUDA = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from dataclasses import fields
 from functools import partial
 from http import HTTPStatus
@@ -21,13 +20,15 @@ from starlette.routing import Route as AnyRoute
 from benchmarks.tables import MARKS
 from gpu import Engine, Options, Storage
 from service.app import create_app
-from service.catalog import GraphOptions
+from service.graph_options import GraphOptions
 from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from service.http.route import Route
 from service.http.schemas import Problem, Receipt, Seconds
 from service.problems import problem_types
 from service.queries.model import MAX_K
 from service.settings import PREFIX, Settings
+from tests.docs.examples import curl_arguments
+from tests.kernels.test_compile import ARCHITECTURES
 from tests.service.server import Server, running, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -171,10 +172,10 @@ def test_the_examples_are_what_a_fresh_server_answers(tmp_path: Path) -> None:
                 exec(example, names)
                 continue
             if expected.startswith("event: "):
-                with server.http.stream(**_request(example)) as stream:
+                with server.http.stream(**curl_arguments(example)) as stream:
                     assert _event(next(stream.iter_text())) == _event(expected), example
                 continue
-            answer = server.http.request(**_request(example))
+            answer = server.http.request(**curl_arguments(example))
             if answer.status_code == HTTPStatus.CREATED and "key" in answer.json():
                 made["ID"] = answer.json()["id"]
                 made.setdefault("KEY", answer.json()["key"])
@@ -192,7 +193,7 @@ def test_the_examples_are_what_a_fresh_server_answers(tmp_path: Path) -> None:
 
 
 def test_every_call_has_an_example() -> None:
-    requests = [_request(example) for language, example, _ in EXAMPLES if language == "sh"]
+    requests = [curl_arguments(example) for language, example, _ in EXAMPLES if language == "sh"]
     asked = {(request["method"], request["url"].split("?")[0]) for request in requests}
     for call in calls() - {"GET /docs", "GET /openapi.json"}:
         method, path = call.split(" ")
@@ -232,25 +233,6 @@ def _value(cell: str) -> Any:
     return float(text) if re.fullmatch(r"[0-9.e-]+", text) else text
 
 
-def _request(command: str) -> dict[str, Any]:
-    """A curl command of the document as arguments of httpx.Client.request."""
-    words = iter(shlex.split(command.replace("\\\n", " "))[1:])
-    request: dict[str, Any] = {"method": "GET", "headers": {}}
-    for word in words:
-        if word == "-X":
-            request["method"] = next(words)
-        elif word == "-H":
-            name, value = next(words).split(": ", 1)
-            request["headers"][name] = value
-        elif word == "-d":
-            request["content"] = next(words).encode()
-        elif word not in ("-s", "-i", "-N"):
-            request["url"] = word.removeprefix("http://127.0.0.1:8080")
-    if "content" in request and request["method"] == "GET":
-        request["method"] = "POST"
-    return request
-
-
 def _event(text: str) -> tuple[str, Any]:
     """The name and the data of a server-sent event."""
     found = re.match(r"event: (\w+)\ndata: (.*)\nid: [0-9a-f]{16}\.\d+-\d+", text, re.DOTALL)
@@ -287,10 +269,20 @@ def _steady(answer: Any) -> Any:
 def test_the_image_compiles_the_kernels_of_every_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     (program,) = re.findall(r'python -c "(.*)"', (ROOT / "Dockerfile").read_text("utf-8"))
     compiled = []
-    monkeypatch.setattr(Engine, "warm_up", lambda engine: compiled.append(engine.options))
+    for name in ("warm_up", "warm_up_others"):
+        monkeypatch.setattr(
+            Engine, name, lambda engine, name=name: compiled.append((name, engine.options))
+        )
     exec(program, {})
     assert compiled == [
-        Options(storage=storage, weighted=weighted)
+        (name, Options(storage=storage, weighted=weighted))
         for storage in get_args(Storage)
         for weighted in (False, True)
+        for name in ("warm_up", "warm_up_others")
     ]
+
+
+def test_the_image_has_machine_code_for_every_architecture_that_is_tested() -> None:
+    text = (ROOT / "Dockerfile").read_text("utf-8")
+    (named,) = re.findall(r"python -m gpu\.backends\.cuda\.kernels ([\w ]+?) ;;", text)
+    assert tuple(named.split()) == ARCHITECTURES

@@ -11,7 +11,8 @@ from gpu.backends.cuda.device import CudaDevice, Device, Kernel
 from gpu.backends.cuda.frontier import CudaFrontier
 from gpu.backends.cuda.generate import CudaGenerate
 from gpu.backends.cuda.graph import CudaGraph
-from gpu.backends.cuda.kernels.loader import COMPILE_OPTIONS, COOPERATIVE, NAMES, file_of, source
+from gpu.backends.cuda.kernels.binaries import binary_of
+from gpu.backends.cuda.kernels.loader import COOPERATIVE, file_of
 from gpu.backends.cuda.launcher import Launcher
 from gpu.backends.cuda.multivector import CudaMultivector
 from gpu.backends.cuda.published import CudaPublished
@@ -67,15 +68,14 @@ def cuda_backend() -> Backend:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise BackendUnavailable("cuda", str(error)) from error
 
-    def load(name: str) -> Callable[[str], Kernel]:
+    capability: str = cupy.cuda.Device().compute_capability
+
+    def load(unit: str) -> Callable[[str], Kernel]:
+        binary = binary_of(unit, capability)
         module = cupy.RawModule(
-            code=source(name),
-            options=COMPILE_OPTIONS,
-            name_expressions=NAMES[name],
-            enable_cooperative_groups=file_of(name) in COOPERATIVE,
+            path=str(binary.path), enable_cooperative_groups=file_of(unit) in COOPERATIVE
         )
-        function: Callable[[str], Kernel] = module.get_function
-        return function
+        return lambda expression: module.get_function(binary.names[expression])
 
     pool = cupy.get_default_memory_pool()
     stream = cupy.cuda.Stream(non_blocking=True)

@@ -13,14 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from service.catalog import Graph
 from service.errors import NotAnsweredInTime
 from service.http.body import read_body
-from service.http.conditional import (
-    EXPORT_VARY,
-    cache_headers,
-    entity_tag,
-    is_known,
-    not_modified,
-    tagged_response,
-)
+from service.http.conditional import cache_headers, entity_tag, not_modified, tagged_response
 from service.http.dependencies import Committed, OpenGraph, Timeout, Vertex, result_of
 from service.http.exports import ExportResponse, in_copying_thread, start_export
 from service.http.negotiation import export_form
@@ -47,15 +40,13 @@ async def export_edges(request: Request, graph: OpenGraph, _committed: Committed
     """All edges of one version, streamed. Batches wait only while they are copied in memory."""
     media_type, coding = export_form(request)
     tag = entity_tag(request, graph, f"{graph.pipeline.committed}", media_type, coding)
-    if is_known(request, tag):
-        return not_modified(cache_headers(tag, EXPORT_VARY))
+    if (known := not_modified(request, tag)) is not None:
+        return known
     start_export(request)
     copy = await in_copying_thread(graph.pipeline.edges.copy)
     tag = entity_tag(request, graph, f"{copy.version}", media_type, coding)
     export = edges_export(copy.edges, copy.keys, copy.version, copy.weighted)
-    return ExportResponse(
-        request, export, media_type, coding, cache_headers(tag, EXPORT_VARY), keep_alive=copy
-    )
+    return ExportResponse(request, export, media_type, coding, cache_headers(tag), keep_alive=copy)
 
 
 @router.get(
@@ -89,7 +80,7 @@ async def neighbors(
             "degree": found.degree,
             "neighbors": found.rows(),
         }
-        return tagged_response(request, graph, f"{found.version}", content)
+        return tagged_response(request, entity_tag(request, graph, f"{found.version}"), content)
 
     return respond() if len(found.keys) <= FEW_ROWS else await asyncio.to_thread(respond)
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Path, Request, Response
 
 from service.catalog import NAME, Catalog, Graph
 from service.http.body import parse_body, read_body
+from service.http.conditional import response_by_content
 from service.http.dependencies import OpenCatalog, OpenGraph
 from service.http.graph_schemas import CheckpointTaken, GraphInfo, GraphList, GraphRequest
 from service.http.openapi import body_of, problems
@@ -75,9 +77,9 @@ async def list_graphs(request: Request, catalog: OpenCatalog) -> Response:
 
 
 @router.get("/graphs/{graph}", response_model=GraphInfo, responses=problems(404, 422))
-async def describe_graph(graph: OpenGraph) -> Response:
+async def describe_graph(request: Request, graph: OpenGraph) -> Response:
     """Size, options, error bound and memory of the newest published version."""
-    return json_response(_describe(graph))
+    return response_by_content(request, graph, orjson.dumps(_describe(graph)))
 
 
 @router.post(

@@ -11,14 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from service.errors import UnknownVertex
 from service.formats.decode import decode_vertices
 from service.http.body import read_body
-from service.http.conditional import (
-    EXPORT_VARY,
-    cache_headers,
-    entity_tag,
-    is_known,
-    not_modified,
-    tagged_response,
-)
+from service.http.conditional import cache_headers, entity_tag, not_modified, tagged_response
 from service.http.dependencies import K, OpenGraph, PublishedView, Vertex
 from service.http.exports import ExportResponse, in_copying_thread, start_export
 from service.http.negotiation import export_form
@@ -57,7 +50,7 @@ async def rank_of_vertex(
     if rank is None:
         raise UnknownVertex(graph.name, key)
     content = {"vertex": key, "rank": rank, **published(view)}
-    return tagged_response(request, graph, view.state, content)
+    return tagged_response(request, entity_tag(request, graph, view.state), content)
 
 
 @router.get(
@@ -69,12 +62,11 @@ async def export_ranks(request: Request, graph: OpenGraph, view: PublishedView) 
     """The ranks of all vertices, all of one revision, streamed; batches do not wait for it."""
     media_type, coding = export_form(request)
     tag = entity_tag(request, graph, view.state, media_type, coding)
-    headers = cache_headers(tag, EXPORT_VARY)
-    if is_known(request, tag):
-        return not_modified(headers)
+    if (known := not_modified(request, tag)) is not None:
+        return known
     start_export(request)
     export = await in_copying_thread(lambda: ranks_export(view))
-    return ExportResponse(request, export, media_type, coding, headers)
+    return ExportResponse(request, export, media_type, coding, cache_headers(tag))
 
 
 @router.post(
@@ -118,7 +110,7 @@ async def top(
             ids, ranks = view.top_of(view.members(graph.name, among), k, offset)
             places = view.keys.keys(ids).to_pylist(), ranks.tolist()
         content = {**published(view), "ranks": ranked_vertices(*places)}
-        return tagged_response(request, graph, view.state, content)
+        return tagged_response(request, entity_tag(request, graph, view.state), content)
 
     is_short = among is None and k <= FEW_ROWS and view.top_is_known(k, offset)
     return respond() if is_short else await asyncio.to_thread(respond)

@@ -14,9 +14,10 @@ from service.formats.decode import decode_vertices
 from service.formats.sets import MAX_SET_NAME, check_name
 from service.formats.values import EMPTY
 from service.http.batch_requests import check_limits, ranked, received
+from service.http.conditional import response_by_content
 from service.http.dependencies import OpenGraph, PublishedView
 from service.http.openapi import body_of, problems
-from service.http.responses import encoded_response, json_response
+from service.http.responses import json_response
 from service.http.route import Route
 from service.http.schemas import SetAnswer, SetMembers, VerticesRequest
 from service.pipeline.batch import Batch
@@ -59,9 +60,10 @@ async def put_set(request: Request, graph: OpenGraph, name: Name) -> Response:
 @router.get(
     "/graphs/{graph}/sets/{name}", response_model=SetMembers, responses=problems(404, 422, 504)
 )
-async def read_set(graph: OpenGraph, name: Name, view: PublishedView) -> Response:
+async def read_set(request: Request, graph: OpenGraph, name: Name, view: PublishedView) -> Response:
     """The vertices of a set, in order of first appearance."""
-    return encoded_response(await asyncio.to_thread(_encoded, graph.name, name, view))
+    body = await asyncio.to_thread(_encoded, graph.name, name, view)
+    return response_by_content(request, graph, body)
 
 
 @router.delete(

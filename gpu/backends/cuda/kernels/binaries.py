@@ -1,0 +1,139 @@
+"""The machine code of the kernels, in files: compiled once for each architecture and source.
+
+FOLDER/sm_90/UNIT-DIGEST.cubin    the code; the digest is that of the source and the options
+FOLDER/sm_90/UNIT-DIGEST.json     the names of the kernels in it, and the digest of the code
+
+FOLDER is INSTALLED, in this package, or else a cache: ``liverank`` in the folder of CuPy's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu.backends.cuda.kernels.compile import OPTIONS, Compiled, compile_units
+from gpu.backends.cuda.kernels.loader import NAMES, is_weighted, source
+
+INSTALLED = Path(__file__).parent / "binaries"
+
+_NAMES, _CODE_DIGEST = "names", "sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """The machine code of one translation unit.
+
+    names  name expression → name in the code
+    """
+
+    path: Path
+    names: dict[str, str]
+
+
+def binary_of(unit: str, capability: str) -> Binary:
+    """The machine code of a translation unit for a device, of compute capability ``90``.
+
+    If it is not there, it is compiled, on all cores, with all units that graphs of its kind need
+    and that are not there either. Raises as compile_source.
+    """
+    folders = (INSTALLED, cache_folder())
+    found = _found(unit, capability, folders)
+    if found is not None:
+        return found
+    missing = [
+        each
+        for each in NAMES
+        if is_weighted(each) == is_weighted(unit) and _found(each, capability, folders) is None
+    ]
+    architecture = f"sm_{capability}"
+    for each, compiled in compile_units(missing, architecture).items():
+        binary = _kept(each, architecture, compiled)
+        if each == unit:
+            found = binary
+    assert found is not None
+    return found
+
+
+def cache_folder() -> Path:
+    """CuPy has a subfolder of its own for nothing else."""
+    cupy_cache = os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache"
+    return Path(cupy_cache) / "liverank"
+
+
+def save(folder: Path, unit: str, architecture: str, compiled: Compiled) -> Binary:
+    """Writes the files of a unit; a reader sees both or none. Raises OSError."""
+    path = folder / architecture / f"{unit}-{_digest(unit)}.cubin"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    facts = {
+        _NAMES: compiled.names,
+        _CODE_DIGEST: hashlib.sha256(compiled.code).hexdigest(),
+    }
+    _write(path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
+    _write(path, compiled.code)
+    return Binary(path, compiled.names)
+
+
+def _kept(unit: str, architecture: str, compiled: Compiled) -> Binary:
+    try:
+        return save(cache_folder(), unit, architecture, compiled)
+    except OSError:  # compiled again at the next start
+        return save(Path(tempfile.mkdtemp(prefix="liverank-")), unit, architecture, compiled)
+
+
+def _found(unit: str, capability: str, folders: tuple[Path, ...]) -> Binary | None:
+    name = f"{unit}-{_digest(unit)}.cubin"
+    for folder in folders:
+        for architecture in _architectures(folder, capability):
+            binary = _valid(folder / architecture / name)
+            if binary is not None:
+                return binary
+    return None
+
+
+def _architectures(folder: Path, capability: str) -> list[str]:
+    """The architectures in a folder whose code runs on a device, the best first: code runs on
+    devices of the same major version, if their minor version is not lower.
+    """
+    major, minor = capability[:-1], capability[-1]
+    minors = sorted(
+        (
+            found[1]
+            for path in folder.glob(f"sm_{major}?")
+            if (found := re.fullmatch(rf"sm_{major}(\d)", path.name)) and found[1] <= minor
+        ),
+        reverse=True,
+    )
+    return [f"sm_{major}{each}" for each in minors]
+
+
+def _valid(path: Path) -> Binary | None:
+    """None if the files are not there or damaged."""
+    try:
+        facts = json.loads(path.with_suffix(".json").read_bytes())
+        code_digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, ValueError):
+        return None
+    if facts.get(_CODE_DIGEST) != code_digest or set(facts[_NAMES]) != set(NAMES[_unit(path)]):
+        return None
+    return Binary(path, facts[_NAMES])
+
+
+def _unit(path: Path) -> str:
+    return path.stem.rpartition("-")[0]
+
+
+def _digest(unit: str) -> str:
+    text = "\0".join([source(unit), *OPTIONS, *NAMES[unit]])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _write(path: Path, content: bytes) -> None:
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    Path(file.name).chmod(0o644)
+    Path(file.name).replace(path)

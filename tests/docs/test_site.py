@@ -1,0 +1,141 @@
+"""The site: it builds without a warning, all of its links lead somewhere, and it loads nothing from
+other hosts.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+import yaml
+
+from tests.docs.examples import ROOT
+from tools.reference.pages import PAGES
+from tools.reference.pages import page as reference_page
+
+DOCUMENTS = ROOT / "docs"
+
+
+class _Page(HTMLParser):
+    """What a page has: its anchors, its links, and what a browser loads for it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attributes}
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        self.loaded += [given[name] for name in ("src", "data") if given.get(name)]
+        if tag == "link" and given.get("rel") not in ("canonical", "prev", "next"):
+            self.loaded.append(given.get("href", ""))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built site."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(DOCUMENTS, folder / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", folder)
+    built = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--clean", "--strict"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, _Page]:
+    found = {path: _Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
+    assert len(found) > len(_in_navigation())  # and 404.html
+    return found
+
+
+def _in_navigation() -> list[str]:
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
+    return list(_files(navigation))
+
+
+def _files(entry: object) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    elif isinstance(entry, dict):
+        for each in entry.values():
+            yield from _files(each)
+    elif isinstance(entry, list):
+        for each in entry:
+            yield from _files(each)
+
+
+def test_every_document_is_in_the_navigation_once() -> None:
+    documents = {str(path.relative_to(DOCUMENTS)) for path in DOCUMENTS.rglob("*.md")}
+    assert sorted(_in_navigation()) == sorted(documents)
+
+
+def test_every_link_leads_to_a_page_and_an_anchor(site: Path, pages: dict[Path, _Page]) -> None:
+    checked = 0
+    for path, page in pages.items():
+        for link in page.links:
+            address, anchor = urldefrag(link)
+            if urlsplit(address).scheme or path.name == "404.html":
+                continue
+            target = (path.parent / unquote(address)).resolve() if address else path
+            if target.is_dir():
+                target /= "index.html"
+            where = f"{path.relative_to(site)}: {link}"
+            assert target.is_file(), where
+            if anchor and target in pages:
+                assert unquote(anchor) in pages[target].anchors, where
+                checked += 1
+    assert checked > 100
+
+
+def test_nothing_is_loaded_from_other_hosts(site: Path, pages: dict[Path, _Page]) -> None:
+    for path, page in pages.items():
+        outside = [each for each in page.loaded if re.match(r"(https?:)?//", each)]
+        assert not outside, path
+    for path in site.rglob("*.css"):
+        outside = re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", path.read_text("utf-8"))
+        assert not outside, path
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_reference_pages_are_up_to_date(path: Path) -> None:
+    assert path.read_text("utf-8") == reference_page(path), "run python -m tools.reference"
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "benchmarks/README.md"])
+def test_every_link_of_a_document_outside_the_site_leads_somewhere(name: str) -> None:
+    document = ROOT / name
+    for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text("utf-8")):
+        address, anchor = urldefrag(link)
+        if urlsplit(address).scheme:
+            continue
+        target = document.parent / address if address else document
+        assert target.exists(), link
+        if anchor:
+            assert anchor in _slugs(target), link
+
+
+def _slugs(document: Path) -> set[str]:
+    """The anchors of the headings of a document."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text("utf-8"), re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
+    }

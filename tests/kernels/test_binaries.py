@@ -1,0 +1,138 @@
+"""The machine code of the kernels is found, compiled where it is missing, and never wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from gpu.backends.cuda.kernels import binaries, loader
+from gpu.backends.cuda.kernels.compile import Compiled
+from tests.docs.examples import ROOT
+
+UNWEIGHTED = {unit for unit in loader.NAMES if not loader.is_weighted(unit)}
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The units that were compiled, each with its architecture; the folders are empty."""
+    done: list[str] = []
+
+    def compile_units(units: Iterable[str], architecture: str) -> dict[str, Compiled]:
+        units = list(units)
+        done.extend(f"{architecture} {unit}" for unit in units)
+        return {unit: fake(unit, architecture) for unit in units}
+
+    monkeypatch.setattr(binaries, "compile_units", compile_units)
+    monkeypatch.setattr(binaries, "INSTALLED", tmp_path / "installed")
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "cupy"))
+    return done
+
+
+def fake(unit: str, architecture: str) -> Compiled:
+    names = {expression: f"_Z{expression}" for expression in loader.NAMES[unit]}
+    return Compiled(f"{architecture} {unit}".encode(), names, "")
+
+
+def test_missing_units_are_compiled_once_all_together(compiled: list[str]) -> None:
+    for unit in sorted(UNWEIGHTED):
+        binary = binaries.binary_of(unit, "90")
+        assert binary.path.read_bytes() == f"sm_90 {unit}".encode()
+        assert set(binary.names) == set(loader.NAMES[unit])
+    assert set(compiled) == {f"sm_90 {unit}" for unit in UNWEIGHTED}
+    assert len(compiled) == len(UNWEIGHTED)
+    binaries.binary_of("weights_weighted", "90")
+    assert len(compiled) == len(loader.NAMES)
+
+
+@pytest.mark.parametrize(
+    ("capability", "found"),
+    [("80", "sm_80"), ("86", "sm_80"), ("89", "sm_89"), ("90", "sm_90"), ("121", "sm_120")],
+)
+def test_code_runs_on_devices_of_its_major_version(
+    compiled: list[str], capability: str, found: str
+) -> None:
+    for architecture in ("sm_80", "sm_89", "sm_90", "sm_120"):
+        binaries.save(binaries.INSTALLED, "select", architecture, fake("select", architecture))
+    binary = binaries.binary_of("select", capability)
+    assert binary.path.read_bytes() == f"{found} select".encode()
+    assert compiled == []
+
+
+@pytest.mark.parametrize("capability", ["75", "100", "101", "120"])
+def test_code_of_other_devices_is_not_used(compiled: list[str], capability: str) -> None:
+    for architecture in ("sm_80", "sm_90", "sm_103", "sm_121"):
+        binaries.save(binaries.INSTALLED, "select", architecture, fake("select", architecture))
+    binary = binaries.binary_of("select", capability)
+    assert binary.path.read_bytes() == f"sm_{capability} select".encode()
+    assert len(compiled) == len(UNWEIGHTED)
+
+
+def test_what_is_installed_comes_before_the_cache(compiled: list[str]) -> None:
+    binaries.binary_of("select", "90")
+    assert compiled
+    binaries.save(binaries.INSTALLED, "select", "sm_90", fake("select", "sm_90"))
+    assert binaries.binary_of("select", "90").path.is_relative_to(binaries.INSTALLED)
+
+
+def test_another_source_is_compiled_again(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binaries.binary_of("select", "90")
+    compiled.clear()
+    monkeypatch.setattr(binaries, "source", lambda unit: loader.source(unit) + "// changed")
+    binaries.binary_of("select", "90")
+    assert "sm_90 select" in compiled
+
+
+@pytest.mark.parametrize("damage", ["empty", "changed", "no names", "other names", "text"])
+def test_a_damaged_file_is_compiled_again(compiled: list[str], damage: str) -> None:
+    binary = binaries.binary_of("select", "90")
+    compiled.clear()
+    facts = binary.path.with_suffix(".json")
+    if damage == "empty":
+        binary.path.write_bytes(b"")
+    elif damage == "changed":
+        binary.path.write_bytes(binary.path.read_bytes()[:-1] + b"?")
+    elif damage == "no names":
+        facts.unlink()
+    elif damage == "other names":
+        document = json.loads(facts.read_text())
+        document["names"].popitem()
+        facts.write_text(json.dumps(document))
+    else:
+        facts.write_text("no JSON")
+    again = binaries.binary_of("select", "90")
+    assert again.path.read_bytes() == b"sm_90 select"
+    assert compiled == ["sm_90 select"]
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    compiled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for _ in range(2):
+        assert binaries.binary_of("select", "90").path.read_bytes() == b"sm_90 select"
+    assert len(compiled) == 2 * len(UNWEIGHTED)
+
+
+def test_the_command_compiles_every_kernel_for_an_image(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gpu.backends.cuda.kernels", "sm_90", "--out", str(tmp_path)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ, cwd=ROOT
+    )
+    assert done.stdout == f"compiled {len(loader.NAMES)} files for sm_90\n"
+    for unit in loader.NAMES:
+        (path,) = (tmp_path / "sm_90").glob(f"{unit}-*.cubin")
+        assert path.read_bytes().startswith(b"\x7fELF")
+        facts = json.loads(path.with_suffix(".json").read_text())
+        assert set(facts["names"]) == set(loader.NAMES[unit])
+        for name in facts["names"].values():
+            assert name.encode() in path.read_bytes()
