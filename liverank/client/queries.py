@@ -13,14 +13,11 @@ from liverank.client.arrow import (
 )
 from liverank.client.batches import keys_of
 from liverank.client.call import Call, decoder, given, nothing, operation, path_of, read, write
+from liverank.client.choices import Key, Method, Target, Unknown
 from liverank.client.responses import (
-    Key,
-    Method,
     PersonalizedAnswers,
     PersonalizedQuery,
     PersonalizedRanks,
-    Target,
-    Unknown,
     VertexRank,
     VertexSet,
     VertexSetMembers,

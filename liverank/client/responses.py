@@ -10,35 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from liverank.client.choices import (
+    Clock,
+    Dangling,
+    Direction,
+    Form,
+    Key,
+    KeyKind,
+    Method,
+    Pair,
+    Scope,
+    Storage,
+    Target,
+    Unknown,
+)
 from liverank.tables import Tabular, ranks_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Key = str | int
-Pair = tuple[Key, Key]
-
-Strategy = Literal[
-    "auto",
-    "static",
-    "naive-dynamic",
-    "dynamic-traversal",
-    "dynamic-frontier",
-    "dynamic-frontier-prune",
-    "residual",
-]
-Dangling = Literal["uniform", "self-loop"]
-Storage = Literal["float64", "float32"]
-Form = Literal["accelerated", "published"]
-KeyKind = Literal["string", "integer"]
-Method = Literal["hybrid", "push", "pull"]
-Target = Literal["error", "settled-top-k"]
-Rank = Literal["now", "later"]
-Direction = Literal["out", "in"]
-Unknown = Literal["error", "ignore"]
-Scope = Literal["read", "write", "admin"]
-OnConflict = Literal["replace", "add"]
-
 
 # Graphs
 
@@ -57,6 +46,10 @@ class GraphOptions(msgspec.Struct, frozen=True):
     max_iterations: int = 500
     weighted: bool = False
     directed: bool = True
+    half_life: float | None = None
+    window: float | None = None
+    clock: Clock = "wall"
+    forget_vertices: bool = False
 
 
 class GraphInfo(msgspec.Struct, frozen=True):

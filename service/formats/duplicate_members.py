@@ -41,7 +41,7 @@ def has_members(document: bytes, count: int) -> bool:
     after_quotes = codes[1:][codes[:-1] == ord('"')]
     if (after_quotes <= ord(" ")).any():
         return False  # there may be space between the name of a member and its colon
-    return np.count_nonzero(after_quotes == ord(":")) == count
+    return int(np.count_nonzero(after_quotes == ord(":"))) == count
 
 
 def count_members(document: bytes) -> int:
