@@ -59,9 +59,9 @@ RANKED = (
 without weights.
 """
 
-SCALE = 13
-"""Of the ranked graph: log2 of the number of vertices, to which 3 times as many without edges are
-added.
+SCALE = 12
+"""Of the ranked graph: log2 of the number of vertices, the smallest with a row for several warps; 3
+times as many without edges are added.
 """
 
 TOGETHER = 9
@@ -211,7 +211,11 @@ def rank(backend: Backend, options: Options) -> None:
         engine.personalized(vertices[[1, 7]], k=5, method=method, target="settled-top-k")
     engine.personalized(vertices[[1, 7]], k=5, damping=0.5, among=vertices[::3])
     seeds = generator.choice(vertices, TOGETHER)
-    engine.personalized_many([PersonalizedQuery(np.array([seed]), k=50) for seed in seeds])
+    # of another damping, for which no direction of deflation is known
+    for damping in (None, 0.5):
+        engine.personalized_many(
+            [PersonalizedQuery(np.array([seed]), k=50, damping=damping) for seed in seeds]
+        )
 
 
 def read_edges(engine: Engine, following: EdgeBatch) -> None:

@@ -3,6 +3,7 @@
 It knows nothing of HTTP, keys, files or settings.
 """
 
+from gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT, MOST_HALF_LIVES
 from gpu.engine import Engine
 from gpu.errors import (
     BackendUnavailable,
@@ -22,8 +23,6 @@ from gpu.personalized.watched import Registration
 from gpu.snapshot import Capture, Snapshot
 from gpu.trace import Trace, TraceStep
 from gpu.types import (
-    LARGEST_WEIGHT,
-    LEAST_WEIGHT,
     VERTEX_LIMIT,
     BackendName,
     Change,
@@ -42,6 +41,7 @@ __all__ = [
     "LARGEST_WEIGHT",
     "LEAST_WEIGHT",
     "METHODS",
+    "MOST_HALF_LIVES",
     "STRATEGIES",
     "TARGETS",
     "VERTEX_LIMIT",

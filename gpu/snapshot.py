@@ -60,17 +60,7 @@ class Snapshot:
 
 
 def _captured_arrays(graph: DynamicGraph, iterate: GlobalIterate) -> dict[str, Array]:
-    starts, lengths, column_indices, weights = graph.outgoing.csr
-    captured = {
-        "starts": starts,
-        "length": lengths,
-        "column indices": column_indices[: graph.outgoing.end],
-        "loop": graph.loop,
-        "values": iterate.values,
-    }
-    if weights is not None:
-        captured["weights"] = weights[: graph.outgoing.end]
-    return captured
+    return {**graph.outgoing.arrays(), "loop": graph.loop, "values": iterate.values}
 
 
 def staging_buffer(graph: DynamicGraph, iterate: GlobalIterate) -> StagingBuffer:
@@ -110,6 +100,7 @@ class Capture:
         host |= self._decay
         if len(self._free):
             host["free"] = self._free.astype(np.int32)
+        host["length"] = host.pop("lengths")
         starts, slots = host.pop("starts"), {"neighbours": host.pop("column indices")}
         if "weights" in host:
             slots["weights"] = host.pop("weights")

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.columns import ids_of, times_of, weights_of
 from gpu.errors import InvalidValue
 from gpu.trace import Trace
 
@@ -28,11 +29,6 @@ Ranking = NDArray[np.float64]
 
 VERTEX_LIMIT = 2**31 - 1
 """Ids are signed 32-bit integers: a graph has fewer vertices than this."""
-
-LEAST_WEIGHT, LARGEST_WEIGHT = (
-    float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
-)
-"""Weights are normal float32 numbers above 0."""
 
 REMOVED = "the id of a vertex: this one was removed"
 """What an id must be that is free."""
@@ -139,56 +135,6 @@ class Options:
             )
 
 
-def _ids(name: str, values: Any) -> Any:
-    on_device = hasattr(values, "__cuda_array_interface__")
-    array = values if on_device else np.asarray(values)
-    if array.size == 0:
-        return np.empty(0, np.int64)
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise InvalidValue(
-            name, f"{array.dtype}{list(array.shape)}", "a one-dimensional integer array"
-        )
-    if on_device and array.dtype.itemsize == 4 and array.dtype.kind == "i":
-        return array
-    return array.astype(np.int64, copy=False)
-
-
-def _weights(values: Any, count: int) -> Any:
-    """float32[count], on the host or the device."""
-    array = values if hasattr(values, "__cuda_array_interface__") else np.asarray(values)
-    if array.ndim != 1 or array.dtype.kind not in "fiu":
-        raise InvalidValue(
-            "weights", f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
-        )
-    if len(array) != count:
-        raise InvalidValue("weights", f"length {len(array)}", f"{count} long, as insert_sources")
-    wrong = ~((array >= LEAST_WEIGHT) & (array <= LARGEST_WEIGHT))
-    if count and wrong.any():
-        place = int(wrong.nonzero()[0][0])
-        raise InvalidValue(
-            f"weights[{place}]",
-            array[place].item(),
-            f"a finite number above 0, in the normal range of float32: from {LEAST_WEIGHT:.8g} to "
-            f"{LARGEST_WEIGHT:.8g}",
-        )
-    return array.astype(np.float32, copy=False)
-
-
-def _times(values: Any, count: int) -> NDArray[np.float64]:
-    array = np.asarray(values)
-    if array.ndim != 1 or array.dtype.kind not in "fiu":
-        raise InvalidValue(
-            "times", f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
-        )
-    if len(array) != count:
-        raise InvalidValue("times", f"length {len(array)}", f"{count} long, as insert_sources")
-    wrong = np.flatnonzero(~np.isfinite(array))
-    if len(wrong):
-        place = int(wrong[0])
-        raise InvalidValue(f"times[{place}]", array[place].item(), "a finite number of seconds")
-    return array.astype(np.float64, copy=False)
-
-
 _EDGE_COLUMNS = ("insert_sources", "insert_targets", "delete_sources", "delete_targets")
 
 
@@ -208,9 +154,9 @@ class EdgeBatch:
                                      ``replace`` its weight (the last one is kept), or ``add`` to
                                      it: float64 sums, rounded once to float32
     times                            float64[i] on the host, Unix seconds, of the insertions: for a
-                                     graph with a half_life, which needs them. An insertion that is
-                                     100 half-lives older than the newest edge of its source has
-                                     expired
+                                     graph with a half_life, which needs them, within 2⁴⁰ half-lives
+                                     of 0. An insertion that is 100 half-lives older than the newest
+                                     edge of its source has expired
     remove                           int64[r] on the host: vertices that go with all their edges.
                                      Their ids are free then. Ids that are no vertices are ignored
     add                              int64[a] on the host: ids that are vertices after the batch,
@@ -234,7 +180,7 @@ class EdgeBatch:
 
     def __post_init__(self) -> None:
         for column in (*_EDGE_COLUMNS, "remove", "add"):
-            object.__setattr__(self, column, _ids(column, getattr(self, column)))
+            object.__setattr__(self, column, ids_of(column, getattr(self, column)))
         for kind in ("insert", "delete"):
             sources, targets = getattr(self, f"{kind}_sources"), getattr(self, f"{kind}_targets")
             if len(sources) != len(targets):
@@ -242,10 +188,10 @@ class EdgeBatch:
                     f"{kind}_targets", f"length {len(targets)}", f"{len(sources)} long"
                 )
         if self.weights is not None:
-            weights = _weights(self.weights, len(self.insert_sources))
+            weights = weights_of(self.weights, len(self.insert_sources))
             object.__setattr__(self, "weights", weights)
         if self.times is not None:
-            times = _times(self.times, len(self.insert_sources))
+            times = times_of(self.times, len(self.insert_sources))
             object.__setattr__(self, "times", times)
         if self.on_conflict not in get_args(OnConflict):
             raise InvalidValue("on_conflict", self.on_conflict, "'replace' or 'add'")

@@ -1,6 +1,7 @@
 """Edges from what people have: pairs, frames, sparse matrices and graphs.
 
-    pairs            an iterable of (source, target), or all of (source, target, weight)
+    pairs            an iterable of (source, target), or all of (source, target, weight) or
+                     (source, target, weight, time), where all weights may be None
     frames           anything with `__arrow_c_stream__`, `__arrow_c_array__` or `__dataframe__`:
                      pandas, Polars, PyArrow, DuckDB, cuDF; or a mapping of columns
     arrays           NumPy, integers of shape (edges, 2)
@@ -9,7 +10,7 @@
 
 Frames, matrices and graphs have weights if `weight` names them: a column, an attribute of edges, or
 the `data` of a matrix. The weights of parallel edges of a graph, and of repeated entries of a
-matrix, add up there, so they do here.
+matrix, add up there, so they do here. Frames have times if `time` names a column.
 
 Nothing here needs NumPy or PyArrow for pairs and for graphs.
 """
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 
 EXPECTED = "expected pairs, a frame, a sparse matrix or a graph"
 
+_ROWS = {
+    2: "a pair",
+    3: "(source, target, weight), as the first",
+    4: "(source, target, weight, time), as the first",
+}
+
 
 class Columns(NamedTuple):
     """The names of columns. None for the ends: columns of these names, or the only two."""
@@ -34,6 +41,7 @@ class Columns(NamedTuple):
     source: str | None = None
     target: str | None = None
     weight: str | None = None
+    time: str | None = None
 
 
 NO_NAMES = Columns()
@@ -47,6 +55,7 @@ class EdgeColumns:
                       integers, or both lists
     vertices          all vertices in their order, if the data has more than its edges
     weights           numbers, in a column of the same kind; None for an unweighted graph
+    times             Unix seconds, in a column of the same kind; None without times
     directed          whether an edge leads from its source to its target only
     """
 
@@ -54,6 +63,7 @@ class EdgeColumns:
     targets: Any
     vertices: Sequence[Any] | None = None
     weights: Any = None
+    times: Any = None
     directed: bool = True
 
     def __len__(self) -> int:
@@ -71,10 +81,14 @@ class EdgeColumns:
         return [vertex for vertex in self.vertices if vertex not in ends]
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Pairs, or triples with weights."""
+        """Pairs, triples with weights, or (source, target, weight or None, time)."""
         columns = [self.sources, self.targets]
         if self.weights is not None:
             columns.append(self.weights)
+        if self.times is not None:
+            if self.weights is None:
+                columns.append([None] * len(self))
+            columns.append(self.times)
         return list(zip(*map(as_list, columns), strict=True))
 
     def table(self) -> pa.Table:
@@ -83,13 +97,15 @@ class EdgeColumns:
         columns = {"source": self.sources, "target": self.targets}
         if self.weights is not None:
             columns["weight"] = self.weights
+        if self.times is not None:
+            columns["time"] = self.times
         return pa.table(columns)
 
 
 def read_edges(data: Any, columns: Columns = NO_NAMES, directed: bool | None = None) -> EdgeColumns:
     """The edges of `data`.
 
-    columns   of a frame; `weight` also of a matrix or a graph
+    columns   of a frame; `weight` also of a matrix or a graph, and `time` of nothing else
     directed  None: as a graph says itself, and True for everything else
 
     Raises InvalidInput for data without edges, for keys or weights of another type, and for an
@@ -111,13 +127,17 @@ def as_list(column: Any) -> list[Any]:
 
 
 def _columns(data: Any, columns: Columns) -> EdgeColumns:
+    is_frame = isinstance(data, Mapping) or _is_frame(data)
+    if columns.time is not None and not is_frame and not _is_empty(data):
+        message = "expected None, since only frames have it: give (source, target, weight, time)"
+        raise InvalidInput("time", message)
     if hasattr(data, "tocoo"):
         return _from_sparse(data, columns.weight)
     if hasattr(data, "get_edgelist"):
         return _from_igraph(data, columns.weight)
     if all(hasattr(data, name) for name in ("nodes", "edges", "is_directed")):
         return _from_networkx(data, columns.weight)
-    if isinstance(data, Mapping) or _is_frame(data):
+    if is_frame:
         return _from_frame(data, columns)
     if columns.weight is not None and data is not None and not _is_empty(data):
         message = "expected None, since pairs have no columns: give (source, target, weight)"
@@ -137,17 +157,24 @@ def _is_empty(data: Any) -> bool:
 
 
 def _from_rows(rows: Iterable[Any]) -> EdgeColumns:
-    """Edges of pairs, or of triples with weights."""
+    """Edges of pairs, or with weights, or with weights or None and times."""
     found = list(rows)
-    size = 3 if found and isinstance(found[0], Sequence) and len(found[0]) == 3 else 2
-    expected = "a pair" if size == 2 else "(source, target, weight), as the first"
+    size = 2
+    if found and isinstance(found[0], Sequence) and len(found[0]) in (3, 4):
+        size = len(found[0])
+    expected = _ROWS[size]
     for index, row in enumerate(found):
         if isinstance(row, str | bytes) or not isinstance(row, Sequence) or len(row) != size:
             raise InvalidInput("edges", f"edge {index}: expected {expected}, got {row!r}")
-        if size == 3 and (isinstance(row[2], str | bytes) or row[2] is None):
+        is_unweighted = size == 4 and found[0][2] is None
+        if size > 2 and (isinstance(row[2], str | bytes) or (row[2] is None) != is_unweighted):
             raise InvalidInput("edges", f"edge {index}: expected a number as weight, got {row!r}")
-    sources, targets, *weights = ([row[item] for row in found] for item in range(size))
-    return EdgeColumns(sources, targets, weights=weights[0] if weights else None)
+        if size == 4 and (isinstance(row[3], str | bytes) or row[3] is None):
+            raise InvalidInput("edges", f"edge {index}: expected a number as time, got {row!r}")
+    sources, targets, *others = ([row[item] for row in found] for item in range(size))
+    weights = others[0] if others and others[0][0] is not None else None
+    times = others[1] if size == 4 else None
+    return EdgeColumns(sources, targets, weights=weights, times=times)
 
 
 def _from_sparse(matrix: Any, weight: str | None) -> EdgeColumns:
@@ -226,12 +253,29 @@ def _from_frame(data: Any, columns: Columns) -> EdgeColumns:
             f"expected the type of the keys in {chosen[0]}, {sources.type}, got {targets.type}"
         )
         raise InvalidInput(chosen[1], message)
-    name = columns.weight
-    weights = None if name is None else _weight_column(table[name], name)
-    return EdgeColumns(sources, targets, None, weights)
+    name, time = columns.weight, columns.time
+    weights = None if name is None else _number_column(table[name], name, "a weight")
+    times = None if time is None else _time_column(table[time], time)
+    return EdgeColumns(sources, targets, None, weights, times)
 
 
-def _weight_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def _time_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Unix seconds, from numbers or timestamps."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_timestamp(column.type):
+        return _number_column(column, name, "a time")
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[column.type.unit]
+    units = column.cast(pa.int64())
+    # whole seconds first: nanoseconds since 1970 exceed the precision of a float64
+    whole = pc.divide(units, per_second)
+    part = pc.subtract(units, pc.multiply(whole, per_second)).cast(pa.float64())
+    seconds = pc.add(whole.cast(pa.float64()), pc.divide(part, float(per_second)))
+    return _number_column(seconds, name, "a time")
+
+
+def _number_column(column: pa.ChunkedArray, name: str, expected: str) -> pa.ChunkedArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -241,18 +285,18 @@ def _weight_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         raise InvalidInput(name, f"expected a column of numbers, got {column.type}")
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
-        raise InvalidInput(name, f"row {row}: expected a weight, got null")
+        raise InvalidInput(name, f"row {row}: expected {expected}, got null")
     return column
 
 
 def _chosen(names: list[str], columns: Columns) -> tuple[str, str]:
     """The columns of the ends. Raises InvalidInput."""
-    source, target, weight = columns
+    source, target, *attributes = columns
     for field, name in zip(columns._fields, columns, strict=True):
         if name is not None and names.count(name) != 1:
             got = ", ".join(names) or "no columns"
             raise InvalidInput(field, f"expected a column {name!r}, got {got}")
-    ends = [name for name in names if name != weight]
+    ends = [name for name in names if name not in attributes]
     if source is None and target is None and len(ends) == 2 and "source" not in ends:
         return ends[0], ends[1]
     chosen = source or "source", target or "target"

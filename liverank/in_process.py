@@ -118,6 +118,8 @@ def pagerank(
     with needs("engine"):
         from gpu import EdgeBatch, Engine, Options
     columns = read_edges(edges, Columns(source, target, weight), directed)
+    if columns.times is not None:
+        raise InvalidInput("edges", "expected edges without times, which need a graph of a server")
     weights = columns.weights
     options = Options(
         damping=damping,

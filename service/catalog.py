@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any, get_args
@@ -24,10 +25,13 @@ from service.errors import (
     TooManyGraphs,
     UnknownGraph,
 )
+from service.formats.times import Clock, TimeRule
 from service.pipeline.admission import QueueLimits
 from service.pipeline.checkpointer import CheckpointLimits
+from service.pipeline.edge_times import EdgeTimes
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
+from service.pipeline.window import WindowOptions
 from service.process_limits import check_process_limits
 from service.settings import Settings
 from service.storage import checkpoint as checkpoints
@@ -49,6 +53,9 @@ class GraphOptions:
     """What is fixed when a graph is created.
 
     damping … storage, weighted, directed, form … max_iterations  as in gpu.Options
+    half_life                                 as in gpu.Options; `weighted` is then true
+    window                                    seconds after which an edge leaves the graph
+    clock, forget_vertices                    as in service.pipeline.window.WindowOptions
     strategy                                  of batches that do not name one
     keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
                                               64-bit
@@ -67,11 +74,51 @@ class GraphOptions:
     frontier_tolerance: float = 1e-6
     prune_tolerance: float = 1e-6
     max_iterations: int = 500
+    half_life: float | None = None
+    window: float | None = None
+    clock: Clock = "wall"
+    forget_vertices: bool = False
 
     def __post_init__(self) -> None:
         self.solve(self.strategy)
+        self._check_times()
+        if self.half_life is not None:
+            object.__setattr__(self, "weighted", True)
         if self.keys not in get_args(KeyKind):
             raise InvalidValue("keys", self.keys, "'string' or 'integer'")
+
+    def _check_times(self) -> None:
+        """Raises InvalidValue."""
+        window = self.window
+        if window is not None:
+            number = isinstance(window, int | float) and not isinstance(window, bool)
+            if not number or not isfinite(window) or window <= 0.0:
+                raise InvalidValue("window", window, "a number of seconds above 0")
+        if self.clock not in get_args(Clock):
+            raise InvalidValue("clock", self.clock, "'wall' or 'event'")
+        if self.clock != "wall" and not self.timed:
+            raise InvalidValue("clock", self.clock, "left out without half_life or window")
+        if not isinstance(self.forget_vertices, bool):
+            raise InvalidValue("forget_vertices", self.forget_vertices, "true or false")
+        if self.forget_vertices and window is None:
+            raise InvalidValue("forget_vertices", True, "left out without window")
+
+    @property
+    def timed(self) -> bool:
+        """Whether edges have times."""
+        return self.half_life is not None or self.window is not None
+
+    def time_rule(self, now: float) -> TimeRule | None:
+        """What the times of a batch that arrives now, in Unix seconds, must be; None for a graph
+        without times.
+        """
+        return TimeRule.of(self.clock, self.half_life, now) if self.timed else None
+
+    def window_options(self) -> WindowOptions | None:
+        """None for a graph whose edges stay."""
+        if self.window is None:
+            return None
+        return WindowOptions(self.window, self.clock, self.forget_vertices, self.solve())
 
     def engine_options(self) -> Options:
         given = asdict(self)
@@ -239,6 +286,8 @@ class Catalog:
                 "1 to 64 of the characters A-Z a-z 0-9 . _ - and begin with a letter or digit",
             )
         options = GraphOptions(**given)
+        if options.half_life is not None and given.get("weighted") is False:
+            raise InvalidValue("weighted", False, "true, or left out, where half_life is given")
         self._check_ready()
         with self._changing:
             self._check_ready()
@@ -288,6 +337,8 @@ class Catalog:
 
     def _warm_up(self, options: GraphOptions) -> None:
         """Compiles what batches of graphs with these options need, once there is one."""
+        if options.window is not None:
+            EdgeTimes.warm_up()
         kernels = Options(storage=options.storage, weighted=options.weighted)
         if kernels not in self._warm:
             Engine(kernels, self._settings.backend).warm_up()
@@ -325,6 +376,7 @@ class Catalog:
             CheckpointLimits(settings.checkpoint_bytes, settings.checkpoint_seconds),
             QueueLimits(settings.max_queue_batches, settings.max_queue_bytes),
             self._observe(directory.name),
+            options.window_options(),
         )
         return Graph(directory.name, options, pipeline)
 

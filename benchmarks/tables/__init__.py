@@ -54,6 +54,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "temporal": engine.temporal,
     "vertex-keys": service.vertex_keys,
     "weights": figures_and_values,
+    "window": figures_and_values,
     # what these two were called when their records were made
     "keys": service.vertex_keys,
     "ways": engine.sweep_kinds,

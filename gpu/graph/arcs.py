@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.columns import LARGEST_WEIGHT
 from gpu.errors import InvalidValue
 from gpu.graph.removal import Removal
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.operations.update import DELETE, INSERT
-from gpu.types import LARGEST_WEIGHT, EdgeBatch
+from gpu.types import EdgeBatch
 
 Columns = tuple[Array, Array]
 """Ids of sources and targets, integer[k] each, on the host or the device."""
@@ -34,6 +35,8 @@ class Arcs:
     insertions      edges to insert: the first arcs of `insert`
     opposite        bool[insertions], those whose opposite arcs follow; None for a directed graph
     times           float64[i] on the host, of the insertions of a graph whose weights decay
+    places          int64[i] on the host, where each was before expired ones were left out; None if
+                    none was
     """
 
     delete: list[Columns]
@@ -43,6 +46,7 @@ class Arcs:
     insertions: int
     opposite: Array | None = None
     times: NDArray[np.float64] | None = None
+    places: NDArray[np.int64] | None = None
 
     @classmethod
     def of(
@@ -93,6 +97,24 @@ class Arcs:
         weights[self.deletions :] = backend.xp.asarray(self.weights)
         return weights
 
+    def weight_exceeded(self, backend: Backend, batch: EdgeBatch, place: int) -> InvalidValue:
+        """The error for an insertion that makes a sum of weights exceed float32.
+
+        place  in `insert`
+        """
+        if self.places is not None:
+            place = int(self.places[place])
+        if place >= len(batch.insert_sources):
+            columns = (batch.insert_sources, batch.insert_targets)
+            others = backend.xp.flatnonzero(_not_loops(backend, columns))
+            place = int(others[place - len(batch.insert_sources)])
+        weight = 1.0 if batch.weights is None else batch.weights[place].item()
+        return InvalidValue(
+            f"weights[{place}]",
+            weight,
+            f"a weight that, added to those of the same edge, gives at most {LARGEST_WEIGHT:.8g}",
+        )
+
 
 def arranged(batch: EdgeBatch) -> EdgeBatch:
     """A batch of an undirected graph, on the host, that names each edge with the lower id first."""
@@ -139,23 +161,6 @@ def _weights(batch: EdgeBatch, weighted: bool) -> Array | None:
         given,
         "left out, because this graph is unweighted: send edges without weights, or create a graph "
         "with the option weighted",
-    )
-
-
-def weight_exceeded(backend: Backend, batch: EdgeBatch, place: int) -> InvalidValue:
-    """The error for an insertion that makes a sum of weights exceed float32.
-
-    place  among the insertions of Arcs
-    """
-    if place >= len(batch.insert_sources):
-        columns = (batch.insert_sources, batch.insert_targets)
-        others = backend.xp.flatnonzero(_not_loops(backend, columns))
-        place = int(others[place - len(batch.insert_sources)])
-    weight = 1.0 if batch.weights is None else batch.weights[place].item()
-    return InvalidValue(
-        f"weights[{place}]",
-        weight,
-        f"a weight that, added to those of the same edge, gives at most {LARGEST_WEIGHT:.8g}",
     )
 
 

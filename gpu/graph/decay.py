@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.columns import MOST_HALF_LIVES
 from gpu.errors import InvalidValue
 from gpu.graph.arcs import Arcs, Columns
 from gpu.graph.packed_csr import PackedCsr
@@ -32,9 +33,6 @@ LEAST = 2.0**-_SPAN
 
 HIGHEST, _LOWEST = 16, 8
 """Rows whose newest weight is at least 2^_LOWEST are scaled when one is at least 2^HIGHEST."""
-
-_MOST_HALF_LIVES = 2.0**40
-"""Times are at most as many half-lives from 0: then they are exact to 2^-12 half-lives."""
 
 _CHUNK = 1 << 22
 """Entries in which expired ones are looked for at once, and at least a row."""
@@ -173,13 +171,14 @@ class Decay:
             delete=[gone, *arcs.delete] if expired else arcs.delete,
             insert=(arcs.insert[0][both], arcs.insert[1][both]),
             weights=graph.backend.xp.asarray(stored.astype(np.float32)),
+            places=None if both.all() else np.flatnonzero(both),
         )
         return decayed, expired, int((~kept).sum())
 
     def _half_lives(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
         with np.errstate(over="ignore"):
             age = times / self.half_life
-        wrong = np.flatnonzero(np.abs(age) > _MOST_HALF_LIVES)
+        wrong = np.flatnonzero(np.abs(age) > MOST_HALF_LIVES)
         if len(wrong):
             place = int(wrong[0])
             requirement = "within 2⁴⁰ half-lives of 0"

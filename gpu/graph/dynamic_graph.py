@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory
-from gpu.graph.arcs import Arcs, require_times, weight_exceeded
+from gpu.graph.arcs import Arcs, require_times
 from gpu.graph.decay import Decay, decay_bytes
 from gpu.graph.edges import edges_on_device
 from gpu.graph.estimate import batch_bytes, batch_purpose
@@ -30,7 +30,13 @@ from gpu.operations.backend import Backend
 from gpu.operations.csr import GraphView, Rows, loop_dtype, strength_dtype
 from gpu.operations.device import Array
 from gpu.operations.rebuild import Entries
-from gpu.operations.update import EdgeChanges, EdgeCounts, GraphUpdate, UpdateCounts
+from gpu.operations.update import (
+    LAST_PLACE,
+    EdgeChanges,
+    EdgeCounts,
+    GraphUpdate,
+    UpdateCounts,
+)
 from gpu.types import Dangling, EdgeBatch, VertexOrder
 
 _REBUILD_PART, _LEAST_REBUILD = 4, 1 << 20
@@ -280,8 +286,8 @@ class DynamicGraph:
         out_counts, in_counts = workspace.counts()
         if out_counts.exceeded:
             assert keys.order is not None
-            place = int(keys.order[out_counts.exceeded - 1])
-            raise weight_exceeded(self.backend, batch, place - arcs.deletions)
+            place = int(keys.order[LAST_PLACE - out_counts.exceeded - 1])
+            raise arcs.weight_exceeded(self.backend, batch, place - arcs.deletions)
 
         packed = False
         for direction, plan, counts in (
@@ -325,7 +331,7 @@ class DynamicGraph:
             vertices,
         )
         if rebuilt.exceeded >= 0:
-            raise weight_exceeded(self.backend, batch, rebuilt.exceeded)
+            raise arcs.weight_exceeded(self.backend, batch, rebuilt.exceeded)
         self.outgoing, self.incoming = rebuilt.outgoing, rebuilt.incoming
         self._loop, self._degree = rebuilt.loop, rebuilt.degree
         if len(batch.insert_sources):

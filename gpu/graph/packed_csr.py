@@ -161,7 +161,8 @@ class PackedCsr:
             self.longest = max(self.longest, longest)
             edges, loops = edges + found, loops + distinct.loops
             reweighted += distinct.reweighted
-            exceeded = max(exceeded, distinct.exceeded)
+            if exceeded < 0:
+                exceeded = distinct.exceeded
         self.end = self.packed
         wanted = slots_with_spare(self.packed)
         if not wanted <= len(self._slots.column_indices) <= wanted + wanted // SPARE_PART:
@@ -186,6 +187,13 @@ class PackedCsr:
         )
         self._slots = self._zeroed_slots(slots_with_spare(self.packed), stored, self.end)
         self._update_views()
+
+    def arrays(self) -> dict[str, Array]:
+        """What a copy of the lists takes: the arrays of `csr` by name, up to `end`."""
+        starts, lengths, column_indices, weights = self.csr
+        end = self.end
+        named = {"starts": starts, "lengths": lengths, "column indices": column_indices[:end]}
+        return named if weights is None else named | {"weights": weights[:end]}
 
     def must_pack(self, counts: Counts) -> bool:
         """Whether there are too few free slots for the batch, or more than half are wasted."""

@@ -153,6 +153,16 @@ class EdgeReader:
                 amounts = None if amounts is None else np.append(amounts, loop)
         return Neighbours(length, ids, amounts)
 
+    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[k]: whether each of these vertices, by id, has no edge in either direction."""
+        graph = self._graph
+        positions = graph.permutation.positions_of(vertices)
+        degrees = sum(rows.csr.row_lengths[positions] for rows in (graph.outgoing, graph.incoming))
+        isolated = degrees == 0
+        if not graph.fixed_loops:
+            isolated &= graph.loop[positions] == 0
+        return graph.backend.device.to_host(isolated)
+
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         """The edges from these vertices: distinct ids. An undirected edge between two of them is
         listed once.
@@ -181,14 +191,8 @@ class EdgeReader:
 
 
 def _captured_arrays(graph: DynamicGraph) -> dict[str, Array]:
-    starts, lengths, column_indices, weights = graph.outgoing.csr
-    end = graph.outgoing.end
-    captured = {"starts": starts, "lengths": lengths, "column indices": column_indices[:end]}
-    if weights is not None:
-        captured["weights"] = weights[:end]
-    if not graph.fixed_loops:
-        captured["loop"] = graph.loop
-    return captured
+    lists = graph.outgoing.arrays()
+    return lists if graph.fixed_loops else lists | {"loop": graph.loop}
 
 
 def _listed(

@@ -39,8 +39,8 @@ class Rebuilt:
     arcs                number of arcs, users' loops included
     counts              what the batch did
     sources, removed_targets  supersets of those of gpu.operations.update.GraphUpdate
-    exceeded            place of an insertion whose sum of weights exceeds float32, or -1; then the
-                        graph cannot be used
+    exceeded            place of an insertion that makes a sum of weights exceed float32, or -1; if
+                        there is one, the graph cannot be used
     """
 
     permutation: VertexPermutation

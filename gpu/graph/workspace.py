@@ -61,7 +61,9 @@ class Workspace:
         )
         if not self._weighted:
             return plan
-        return replace(plan, weights=PlanWeights(*self._arrays(np.float32, _WEIGHTS)))
+        weights = PlanWeights(*self._arrays(np.float32, _WEIGHTS))
+        weights.opposite.fill(0)  # they are sorted with their keys, those of no key too
+        return replace(plan, weights=weights)
 
     def _arrays(self, dtype: type[np.generic], count: int) -> list[Array]:
         # one more than there are operations, since arrays of first indices have an end

@@ -38,7 +38,8 @@ class Deduplicated(NamedTuple):
     edges       keys left
     loops       distinct loops
     reweighted  kept edges whose weight changed, loops not counted
-    exceeded    place of an insertion whose sum of weights exceeds float32; -1 if there is none
+    exceeded    place of the last insertion of the first edge, by row and neighbour, whose sum of
+                weights exceeds float32; -1 if there is none
     """
 
     edges: int

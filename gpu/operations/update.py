@@ -41,6 +41,10 @@ COUNTERS = (
 """What a batch counts in one direction, by position in an int64 array: see Counts."""
 
 
+LAST_PLACE = 1 << 62
+"""Counted down from, so that the largest count is that of the first place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """The counters of a BatchPlan on the host.
@@ -60,8 +64,8 @@ class Counts:
     longest            length of the longest named row after the batch
     holes              entries moved into freed slots
     reweighted         as gpu.types.Change defines it, counted as `inserted` is
-    exceeded           0, or 1 + the place among the sorted keys of an insertion whose sum of
-                       weights exceeds float32
+    exceeded           0, or LAST_PLACE less the place behind the sorted keys of the first edge
+                       whose sum of weights exceeds float32
     """
 
     edges: int

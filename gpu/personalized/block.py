@@ -95,9 +95,9 @@ class Block:
         multivector = graph.backend.multivector
         columns = multivector.column_count(queries)
         contribution = np.dtype(multivector.contribution_dtype).itemsize
-        # and the partial sums of long rows; a flag for each vertex
+        # and the partial sums of long rows; a flag for each vertex; the rows of free ids
         matrices = columns * ((8 + 4 + 2 * contribution) * graph.vertices + graph.arcs // 80)
-        return matrices + graph.vertices
+        return matrices + graph.vertices + 8 * columns * graph.ids.free_count
 
     def _allocate(self) -> None:
         graph, backend, count = self.graph, self.graph.backend, len(self.queries)
@@ -289,7 +289,8 @@ class Block:
                 counts[column] = 0
         tops = [(np.empty(0, np.int64), np.empty(0))] * len(counts)
         if counts.any():
-            tops = permutation.top_k_columns(without(self._values, graph.free), counts)
+            with without(self._values, graph.free):
+                tops = permutation.top_k_columns(self._values, counts)
         for column, query in enumerate(self.queries):
             if query.among is not None:
                 values = self._values[permutation.positions_of(query.among), column]

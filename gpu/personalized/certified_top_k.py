@@ -17,6 +17,8 @@ above the upper bounds of all vertices behind it. Equal ranks never are.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,7 +72,8 @@ def certified_top_k(
     if places == 0:
         return CertifiedTopK(np.empty(0, np.int64), np.empty(0), 0, float(l1))
     if chosen is None:
-        vertices, best_values = graph.permutation.top_k(without(values, graph.free), places)
+        with without(values, graph.free):
+            vertices, best_values = graph.permutation.top_k(values, places)
         best = device.to_host(graph.permutation.positions_of(vertices)).astype(np.int64)
     else:
         best, best_values = graph.backend.select.top_k(values, places)
@@ -109,13 +112,18 @@ def certified_top_k(
     return CertifiedTopK(vertices, best_values, min(certified, k), float(l1) * narrowest)
 
 
-def without(values: Array, free: Array) -> Array:
-    """Values over positions, or a copy, in which free ids come last."""
+@contextmanager
+def without(values: Array, free: Array) -> Iterator[None]:
+    """Free ids come last in values[n] or values[n, columns] over positions, until it is left."""
     if len(free) == 0:
-        return values
-    values = values.copy()
+        yield
+        return
+    saved = values[free]
     values[free] = -np.inf
-    return values
+    try:
+        yield
+    finally:
+        values[free] = saved
 
 
 def certified_by_gaps(best: Ranking, solution_error: float, k: int) -> int:

@@ -5,6 +5,7 @@ after a lost connection is applied once. While the server's queue is full, they 
 """
 
 from liverank.client.batches import Batch, SetChange
+from liverank.client.choices import Key, Strategy
 from liverank.client.client import AsyncClient, Client
 from liverank.client.connection import DEFAULT_URL
 from liverank.client.responses import (
@@ -12,13 +13,11 @@ from liverank.client.responses import (
     Change,
     Gap,
     GraphInfo,
-    Key,
     LeftVertex,
     PersonalizedQuery,
     RankedVertex,
     Receipt,
     Snapshot,
-    Strategy,
 )
 from liverank.errors import ClientError, ServerError, ServerUnreachable
 

@@ -22,19 +22,8 @@ from liverank.client.call import (
     path_of,
     read,
 )
-from liverank.client.responses import (
-    Accepted,
-    Form,
-    Key,
-    OnConflict,
-    Outcome,
-    Pair,
-    Pending,
-    Rank,
-    Receipt,
-    Rejected,
-    Strategy,
-)
+from liverank.client.choices import Form, Key, OnConflict, Pair, Rank, Strategy
+from liverank.client.responses import Accepted, Outcome, Pending, Receipt, Rejected
 from liverank.edges import Columns, EdgeColumns, read_edges
 from liverank.errors import InvalidInput
 
@@ -111,9 +100,10 @@ def batch_body(batch: Batch, columns: Columns) -> tuple[bytes, str]:
     """
     vertices, remove = keys_of(batch.vertices), keys_of(batch.remove, "remove")
     insert = _directed(read_edges(batch.insert, columns), batch.directed)
-    delete = _directed(read_edges(batch.delete, columns._replace(weight=None)), batch.directed)
-    if delete.weights is not None:
-        raise InvalidInput("delete", "expected pairs: a deletion has no weight")
+    deleted = columns._replace(weight=None, time=None)
+    delete = _directed(read_edges(batch.delete, deleted), batch.directed)
+    if delete.weights is not None or delete.times is not None:
+        raise InvalidInput("delete", "expected pairs: a deletion has no weight and no time")
     vertices = [*vertices, *insert.isolated()]
     if not vertices and not remove and not batch.sets and (insert.is_arrow or delete.is_arrow):
         return _arrow_stream(insert, delete), ARROW_STREAM
@@ -194,6 +184,7 @@ class BatchCalls:
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
         directed: bool | None = None,
         on_conflict: OnConflict | None = None,
         remove: Iterable[Key] = (),
@@ -211,6 +202,8 @@ class BatchCalls:
         source, target  the columns of frames; None: columns of these names, or the only two
         weight          of a weighted graph: the column, the attribute of edges of a graph, or
                         `data` for the entries of a matrix
+        time            of a graph with `half_life` or `window`: the column of a frame, Unix seconds
+                        or timestamps; None: when the server receives the batch
         directed        whether the graph on the server is, which an undirected graph of NetworkX
                         or igraph needs: a directed one takes its edges in both directions
         on_conflict     `replace` the weight of an edge that is present or repeated, or `add` to it;
@@ -224,7 +217,8 @@ class BatchCalls:
         """
         options = (strategy, on_conflict, form, trace)
         batch = Batch(insert, delete, vertices, *options, sets or {}, directed, remove)
-        return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
+        columns = Columns(source, target, weight, time)
+        return batch_call(graph, batch, columns, "ranked", key, Receipt)
 
     @operation
     def append(
@@ -237,6 +231,7 @@ class BatchCalls:
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
         directed: bool | None = None,
         on_conflict: OnConflict | None = None,
         remove: Iterable[Key] = (),
@@ -252,7 +247,7 @@ class BatchCalls:
         """
         options = (strategy, on_conflict, form, trace)
         batch = Batch(insert, delete, vertices, *options, sets or {}, directed, remove)
-        columns = Columns(source, target, weight)
+        columns = Columns(source, target, weight, time)
         return batch_call(graph, batch, columns, "durable", key, Accepted, rank)
 
     @operation
@@ -264,6 +259,7 @@ class BatchCalls:
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
         directed: bool | None = None,
         on_conflict: OnConflict | None = None,
         strategy: Strategy | None = None,
@@ -274,7 +270,8 @@ class BatchCalls:
         """Sends a batch that inserts the edges, and waits for its ranks: see `send`."""
         options = (strategy, on_conflict, form, trace)
         batch = Batch(edges, (), (), *options, directed=directed)
-        return batch_call(graph, batch, Columns(source, target, weight), "ranked", key, Receipt)
+        columns = Columns(source, target, weight, time)
+        return batch_call(graph, batch, columns, "ranked", key, Receipt)
 
     @operation
     def delete(

@@ -21,20 +21,15 @@ from liverank.client.call import (
     read,
     write,
 )
+from liverank.client.choices import Clock, Dangling, Form, Key, KeyKind, Storage, Strategy
 from liverank.client.graph_calls import GraphCalls
 from liverank.client.operation_calls import OperationCalls
 from liverank.client.queries import QueryCalls
 from liverank.client.responses import (
     ChangeEvent,
     CheckpointTaken,
-    Dangling,
-    Form,
     GraphInfo,
-    Key,
-    KeyKind,
     RankList,
-    Storage,
-    Strategy,
     TopRanks,
     VertexRank,
 )
@@ -72,6 +67,10 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, OperationCalls):
         frontier_tolerance: float | None = None,
         prune_tolerance: float | None = None,
         max_iterations: int | None = None,
+        half_life: float | None = None,
+        window: float | None = None,
+        clock: Clock | None = None,
+        forget_vertices: bool | None = None,
     ) -> Call[GraphInfo]:
         """Creates the graph, or finds it with the same options. Options that are None have their
         defaults in a new graph, and are not compared with those of an existing one.
@@ -90,6 +89,10 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, OperationCalls):
             frontier_tolerance=frontier_tolerance,
             prune_tolerance=prune_tolerance,
             max_iterations=max_iterations,
+            half_life=half_life,
+            window=window,
+            clock=clock,
+            forget_vertices=forget_vertices,
         )
         return write("PUT", path_of("graphs", graph), options, GraphInfo, repeatable=True)
 

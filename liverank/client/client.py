@@ -18,6 +18,7 @@ from liverank.client import exports
 from liverank.client.batches import Batch, Edges, batch_call, new_key
 from liverank.client.call import Asynchronous, Call, Synchronous, T
 from liverank.client.calls import Calls
+from liverank.client.choices import Rank
 from liverank.client.connection import (
     Retries,
     http_options,
@@ -29,7 +30,7 @@ from liverank.client.connection import (
 )
 from liverank.client.events import TIMEOUT, Position
 from liverank.client.exports import AsyncExport, Export
-from liverank.client.responses import Accepted, Outcome, Rank, Receipt, Rejected
+from liverank.client.responses import Accepted, Outcome, Receipt, Rejected
 from liverank.edges import Columns
 from liverank.errors import InvalidInput, ServerError, ServerUnreachable
 
@@ -127,6 +128,7 @@ class Client(Synchronous, Calls):
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
         """Sends batches one after the other, each as the iterator yields it. Only the last is
@@ -139,7 +141,7 @@ class Client(Synchronous, Calls):
         Raises InvalidInput if there are none, or if a batch before the last has a strategy, a form
         or a trace; ServerError if a batch was rejected. Those sent before are applied.
         """
-        stream = _Stream(graph, Columns(source, target, weight), key)
+        stream = _Stream(graph, Columns(source, target, weight, time), key)
         for batch in batches:
             if stream.is_waiting:
                 if stream.applied is not None:
@@ -240,10 +242,11 @@ class AsyncClient(Asynchronous, Calls):
         source: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
         """`Client.send_all`; the batches may come from an asynchronous iterator."""
-        stream = _Stream(graph, Columns(source, target, weight), key)
+        stream = _Stream(graph, Columns(source, target, weight, time), key)
         async for batch in _iterated(batches):
             if stream.is_waiting:
                 if stream.applied is not None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from liverank.client.batches import keys_of
 from liverank.client.call import Call, decoder, given, operation, path_of, read, write
+from liverank.client.choices import Direction, Key
 from liverank.client.exports import Format, export, export_call
-from liverank.client.responses import Direction, Key, Neighbors, Subgraph
+from liverank.client.responses import Neighbors, Subgraph
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from liverank.client.batches import keys_of
 from liverank.client.call import Call, decoder, given, nothing, operation, path_of, read, write
+from liverank.client.choices import Key, Method, Target
 from liverank.client.responses import (
-    Key,
-    Method,
     PersonalizedAnswers,
     PersonalizedQuery,
     PersonalizedRanks,
-    Target,
     VertexRank,
     VertexSet,
     VertexSetMembers,

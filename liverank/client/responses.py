@@ -10,36 +10,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from liverank.client.choices import (
+    Clock,
+    Dangling,
+    Direction,
+    Form,
+    Key,
+    KeyKind,
+    Method,
+    Pair,
+    Scope,
+    Storage,
+    Target,
+    Unknown,
+)
 from liverank.errors import needs
 from liverank.tables import Tabular
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Key = str | int
-Pair = tuple[Key, Key]
-
-Strategy = Literal[
-    "auto",
-    "static",
-    "naive-dynamic",
-    "dynamic-traversal",
-    "dynamic-frontier",
-    "dynamic-frontier-prune",
-    "residual",
-]
-Dangling = Literal["uniform", "self-loop"]
-Storage = Literal["float64", "float32"]
-Form = Literal["accelerated", "published"]
-KeyKind = Literal["string", "integer"]
-Method = Literal["hybrid", "push", "pull"]
-Target = Literal["error", "settled-top-k"]
-Rank = Literal["now", "later"]
-Direction = Literal["out", "in"]
-Unknown = Literal["error", "ignore"]
-Scope = Literal["read", "write", "admin"]
-OnConflict = Literal["replace", "add"]
-
 
 # Graphs
 
@@ -58,6 +47,10 @@ class GraphOptions(msgspec.Struct, frozen=True):
     max_iterations: int = 500
     weighted: bool = False
     directed: bool = True
+    half_life: float | None = None
+    window: float | None = None
+    clock: Clock = "wall"
+    forget_vertices: bool = False
 
 
 class GraphInfo(msgspec.Struct, frozen=True):

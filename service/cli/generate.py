@@ -30,7 +30,7 @@ def write_edges(path: Path, draw: Callable[[], Edges]) -> int:
 
     `.txt` (two columns separated by a tab), `.csv` (with a header), `.parquet`, `.arrow`; text also
     compressed: `.gz`, `.zst`, `.bz2`. Raises CommandError for an unusable path before drawing, and
-    OSError if writing fails; an incomplete file is removed.
+    OSError if writing fails; a file there is replaced once it is complete.
     """
     check_path(path, KINDS)
     sources, targets = draw()

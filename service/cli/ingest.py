@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 LOAD_BATCH_EDGES = 1_000_000
 """16 MB of integer keys: below the server's limits, but enough for fixed costs not to matter."""
 
-WEIGHT = "weight"
-"""The column of weights in batches."""
+WEIGHT, TIME = "weight", "time"
+"""The columns of weights and times in batches."""
 
 INITIAL_SHARE = 0.9
 """Of a temporal edge list, loaded before the rest is replayed (Sahu, DF-P PageRank, 5.1.4)."""
@@ -90,7 +90,6 @@ def final_graph(edges: EdgeList) -> EdgeList:
         return reduced
     return dataclasses.replace(
         reduced.rows(np.flatnonzero(reduced.operations)),
-        times=None,
         operations=None,
         vertices=pa.concat_arrays([reduced.sources, reduced.targets]),
     )
@@ -136,13 +135,19 @@ def plan_replay(edges: EdgeList, batch_size: int | None, batches: int) -> Replay
 
 
 def prepare_graph(
-    client: Client, graph: str, edges: EdgeList, options: Mapping[str, Any] | None = None
+    client: Client,
+    graph: str,
+    edges: EdgeList,
+    options: Mapping[str, Any] | None = None,
+    timed: bool = False,
 ) -> GraphOptions:
     """The options of the graph. A new graph is created with the file's kind of keys and these
     options, and weighted if the edges are.
 
-    Raises ServerError if the graph has other options, CommandError if it does not accept the keys
-    or the weights of the edges.
+    timed  whether the times of the edges are to be sent
+
+    Raises ServerError if the graph has other options, CommandError if it does not accept the keys,
+    the weights or the times of the edges.
     """
     integers = pa.types.is_integer(edges.sources.type)
     try:
@@ -151,9 +156,8 @@ def prepare_graph(
         if error.status != 404:
             raise
         keys: KeyKind = "integer" if integers else "string"
-        information = client.create(
-            graph, keys=keys, weighted=edges.weights is not None, **(options or {})
-        )
+        weighted = None if edges.weights is None else True
+        information = client.create(graph, keys=keys, weighted=weighted, **(options or {}))
     else:
         if options:
             client.create(graph, **options)
@@ -162,10 +166,20 @@ def prepare_graph(
             f"graph {graph!r} is unweighted; --graph NAME creates a weighted graph, without "
             "--weights the edges have no weights"
         )
+    if timed and not has_times(information.options):
+        raise CommandError(
+            f"the edges of graph {graph!r} have no times; --graph NAME with --half-life or "
+            "--window creates a graph of edges that have, without --time they are not sent"
+        )
     kind = information.options.keys
     if kind == "integer" and not integers:
         raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
     return information.options
+
+
+def has_times(graph: GraphOptions) -> bool:
+    """Whether the edges of the graph have times."""
+    return graph.half_life is not None or graph.window is not None
 
 
 def as_in_graph(edges: EdgeList, graph: GraphOptions) -> EdgeList:
@@ -198,6 +212,7 @@ class Loaded:
     reweighted: int
     deleted: int
     not_found: int
+    expired: int
     new_vertices: int
     superseded: int
     unused_columns: tuple[str, ...]
@@ -208,18 +223,18 @@ class Loaded:
         return _not_new(self, self.superseded)
 
     @classmethod
-    def of(cls, edges: EdgeList, receipts: list[Receipt]) -> Loaded:
+    def of(cls, edges: EdgeList, receipts: list[Receipt], timed: bool) -> Loaded:
         names = ("inserted", "already_present", "reweighted", "deleted", "not_found")
         sums = {
             name: sum(getattr(receipt, name) for receipt in receipts)
-            for name in (*names, "new_vertices")
+            for name in (*names, "expired", "new_vertices")
         }
         operations = sum(sums[name] for name in names)
         return cls(
             edges=len(edges),
             batches=len(receipts),
             superseded=len(edges) - operations,
-            unused_columns=unused_columns(edges),
+            unused_columns=edges.unread if timed else unused_columns(edges),
             **sums,
         )
 
@@ -240,12 +255,14 @@ def load(
     graph: str,
     edges: EdgeList,
     sent: Callable[[int], object],
+    timed: bool = False,
 ) -> tuple[Receipt, Loaded]:
     """Sends the whole list; returns the receipt of the last batch, whose ranks are for all of it,
     and the counts of all batches.
 
     All other batches are only applied, each while the next one is sent. `sent` is called with the
-    number of edges of each batch when the next one is to be sent. Raises ServerError if a batch is
+    number of edges of each batch when the next one is to be sent; `timed`: whether times are sent.
+    Raises ServerError if a batch is
     rejected.
     """
 
@@ -255,36 +272,47 @@ def load(
             yield Batch(vertices=names[start : start + LOAD_BATCH_EDGES])
         for start in range(0, len(edges), LOAD_BATCH_EDGES):
             part = window(edges, start, start + LOAD_BATCH_EDGES)
-            yield batch_of(part)
+            yield batch_of(part, timed)
             sent(len(part))
 
-    receipts = client.send_all(graph, batches(), weight=None if edges.weights is None else WEIGHT)
-    return receipts[-1], Loaded.of(edges, receipts)
+    receipts = client.send_all(graph, batches(), **_columns(edges, timed))
+    return receipts[-1], Loaded.of(edges, receipts, timed)
 
 
 def replay(
-    client: Client, graph: str, batches: Iterable[EdgeList], solve: Mapping[str, Any]
+    client: Client,
+    graph: str,
+    batches: Iterable[EdgeList],
+    solve: Mapping[str, Any],
+    timed: bool = False,
 ) -> Iterator[ReplayedBatch]:
     """Sends batches in sequence, each after the ranks of the previous one are published.
 
     solve  strategy, form and trace, as Client.send takes them
+    timed  whether times are sent
     """
     for number, part in enumerate(batches, start=1):
-        batch = batch_of(part)
+        batch, columns = batch_of(part, timed), _columns(part, timed)
         started = time.perf_counter()
-        weight = None if part.weights is None else WEIGHT
-        receipt = client.send(graph, batch.insert, batch.delete, weight=weight, **solve)
+        receipt = client.send(graph, batch.insert, batch.delete, **columns, **solve)
         latency = time.perf_counter() - started
         superseded = len(part) - len(last_operations(part))
         yield ReplayedBatch(number, latency, receipt, superseded)
 
 
-def batch_of(edges: EdgeList) -> Batch:
-    """A batch with the last operation on each edge."""
+def _columns(edges: EdgeList, timed: bool) -> dict[str, Any]:
+    """The names of columns, as Client.send takes them."""
+    return {"weight": None if edges.weights is None else WEIGHT, "time": TIME if timed else None}
+
+
+def batch_of(edges: EdgeList, timed: bool = False) -> Batch:
+    """A batch with the last operation on each edge; timed: with times."""
     reduced = last_operations(edges)
     columns = pa.table({"source": reduced.sources, "target": reduced.targets})
     if reduced.weights is not None:
         columns = columns.append_column(WEIGHT, pa.array(reduced.weights))
+    if timed:
+        columns = columns.append_column(TIME, pa.array(reduced.times))
     if reduced.operations is None:
         return Batch(columns)
     inserts = pa.array(reduced.operations)

@@ -65,7 +65,8 @@ def rank_edges(
 
     top  how many places to return; None: all
     """
-    engine = Engine(replace(options, weighted=edges.weights is not None), backend)
+    decays = options.half_life is not None
+    engine = Engine(replace(options, weighted=decays or edges.weights is not None), backend)
     engine.warm_up()
     engine.warm_up_others()
     started = time.perf_counter()
@@ -75,7 +76,8 @@ def rank_edges(
     if final.vertices is not None:
         keys.assign(final.vertices)
     weights: Any = final.weights  # the batch checks them before they become float32
-    batch = EdgeBatch(sources, targets, vertices=len(keys), weights=weights)
+    times = final.times if decays else None
+    batch = EdgeBatch(sources, targets, vertices=len(keys), weights=weights, times=times)
     change = engine.apply(batch)
     built = time.perf_counter()
     result = engine.update(*solve)
@@ -86,7 +88,7 @@ def rank_edges(
         edges=engine.edges,
         duplicates=change.already_present,
         superseded=len(edges) - len(final),
-        unused_columns=unused_columns(edges),
+        unused_columns=edges.unread if decays else unused_columns(edges),
         strategy=result.strategy,
         iterations=result.iterations,
         error_bound=result.error_bound,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from service.errors import FormatError
 from service.formats.columns import EdgeColumns
-from service.formats.times import NEEDS_TIME, UNTIMED, TimeRule
+from service.formats.times import NEEDS_TIME, UNTIMED, TimeRule, too_far
 from service.formats.weights import UNWEIGHTED
 
 _REFUSALS = {"weight": UNWEIGHTED, "time": UNTIMED}
@@ -38,4 +38,7 @@ class Attributes(NamedTuple):
             return columns
         if self.times.arrival is None:
             raise FormatError("time", None, NEEDS_TIME)
+        if self.times.arrival > self.times.farthest:
+            message = f"{too_far(self.times)}; it is {self.times.arrival:.3f} now"
+            raise FormatError("time", None, message)
         return replace(columns, times=pa.array(np.full(count, self.times.arrival)))

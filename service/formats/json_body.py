@@ -27,8 +27,6 @@ from service.formats.values import (
 from service.formats.weights import weights_of
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
-_ROWS = {3: "weight", 4: "time"}
-"""The attribute that is the last of so many items of an edge."""
 _AS_FIRST = ", as in the first edge"
 _SHAPES = {
     2: "a pair [source, target]",
@@ -132,9 +130,9 @@ def _edges(edges: object, kind: KeyKind, field: str, attributes: Attributes | No
     if not edges:
         return _Edges(EMPTY[kind], EMPTY[kind])
     size = 2
-    if isinstance(edges[0], list) and len(edges[0]) in _ROWS and attributes is not None:
+    if (last := _last_attribute(edges[0])) is not None and attributes is not None:
+        attributes.check(last, field, 0)
         size = len(edges[0])
-        attributes.check(_ROWS[size], field, 0)
     if set(map(type, edges)) - {list} or set(map(len, edges)) - {size}:
         _check_shape(edges, size, field, attributes)
     values = list(chain.from_iterable(edges))
@@ -152,14 +150,23 @@ def _edges(edges: object, kind: KeyKind, field: str, attributes: Attributes | No
     return rows._replace(weights=weights, times=times)
 
 
+def _last_attribute(edge: object) -> str | None:
+    """What a row has at its end: a weight, a time or neither."""
+    if not isinstance(edge, list):
+        return None
+    if len(edge) == 4 and not isinstance(edge[3], str):  # a row with a third key is no edge
+        return "time"
+    return "weight" if len(edge) == 3 else None
+
+
 def _check_shape(edges: list[object], size: int, field: str, attributes: Attributes | None) -> None:
     """Raises FormatError for the first edge that does not have `size` items."""
     expected = _SHAPES[size]
     for index, edge in enumerate(edges):
         if isinstance(edge, list) and len(edge) == size:
             continue
-        if isinstance(edge, list) and len(edge) in _ROWS and attributes is not None:
-            attributes.check(_ROWS[len(edge)], field, index)
+        if (last := _last_attribute(edge)) is not None and attributes is not None:
+            attributes.check(last, field, index)
             expected = expected.removesuffix(_AS_FIRST) + _AS_FIRST
         got = f"{len(edge)} items" if isinstance(edge, list) else described(edge)
         raise FormatError(field, index, f"expected {expected}, got {got}")

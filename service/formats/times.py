@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpu import MOST_HALF_LIVES
 from service.errors import FormatError
 from service.formats.values import described
 
@@ -24,23 +26,26 @@ UNTIMED = (
 )
 NEEDS_TIME = f"the graph has the clock event: give every insertion a time, {EXPECTED_TIME}"
 
-_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRule:
     """What the times of a batch must be.
 
-    arrival  Unix seconds: the time of insertions without one, and AHEAD_SECONDS before the latest
-             that is taken; None for a graph with the clock ``event``, whose insertions all need one
+    arrival   Unix seconds: the time of insertions without one, and AHEAD_SECONDS before the latest
+              that is taken; None for the clock ``event``, by which all insertions need one
+    farthest  seconds from 0 that a time may have
     """
 
     arrival: float | None = None
+    farthest: float = math.inf
 
     @classmethod
-    def of(cls, clock: Clock, now: float) -> TimeRule:
+    def of(cls, clock: Clock, half_life: float | None, now: float) -> TimeRule:
         """now: Unix seconds"""
-        return cls(now if clock == "wall" else None)
+        farthest = math.inf if half_life is None else half_life * MOST_HALF_LIVES
+        return cls(now if clock == "wall" else None, farthest)
 
 
 def times_of(values: list[Any], field: str, rule: TimeRule | None, prefix: str = "") -> pa.Array:
@@ -64,10 +69,12 @@ def time_column(column: pa.ChunkedArray, field: str, rule: TimeRule | None) -> p
         index = column.is_null().index(True).as_py()
         message = f"expected {EXPECTED_TIME}, got null; give every insertion a time, or none"
         raise FormatError(field, index, message)
-    numbers = column.cast(pa.int64()) if is_timestamp else column
-    seconds = pc.cast(numbers, pa.float64(), safe=False).to_numpy()
     if is_timestamp:
-        seconds = seconds / _PER_SECOND[kind.unit]
+        # whole seconds first: nanoseconds since 1970 exceed the precision of a float64
+        whole, part = np.divmod(column.cast(pa.int64()).to_numpy(), _PER_SECOND[kind.unit])
+        seconds = whole + part / _PER_SECOND[kind.unit]
+    else:
+        seconds = pc.cast(column, pa.float64(), safe=False).to_numpy()
     return _checked(seconds, seconds.tolist() if is_timestamp else column, field, rule, "")
 
 
@@ -78,6 +85,12 @@ def _checked(
     if len(infinite):
         index = int(infinite[0])
         raise _wrong(_item(values, index), field, index, prefix)
+    if rule is not None:
+        far = np.flatnonzero(np.abs(seconds) > rule.farthest)
+        if len(far):
+            index = int(far[0])
+            got = described(_item(values, index))
+            raise FormatError(field, index, f"{prefix}{too_far(rule)}, got {got}")
     if rule is not None and rule.arrival is not None:
         ahead = np.flatnonzero(seconds > rule.arrival + AHEAD_SECONDS)
         if len(ahead):
@@ -88,6 +101,10 @@ def _checked(
             )
             raise FormatError(field, index, message)
     return pa.array(seconds)
+
+
+def too_far(rule: TimeRule) -> str:
+    return f"expected a time within 2⁴⁰ half-lives of 0, {rule.farthest:.8g} s"
 
 
 def _item(values: Any, index: int) -> object:

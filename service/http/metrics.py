@@ -37,7 +37,8 @@ UNMATCHED = "unmatched"
 """Label for unmatched requests: method and path are chosen freely by the client."""
 
 STAGES = tuple(stage.name for stage in fields(StageSeconds))
-CHANGES = ("inserted", "already_present", "reweighted", "deleted", "not_found")
+_SENT = ("inserted", "already_present", "reweighted", "deleted", "not_found")
+CHANGES = (*_SENT, "expired")
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _EDGES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
@@ -225,7 +226,7 @@ class GraphObserver(Observer):
 
 
 def _edges_of(batch: RankedBatch) -> int:
-    return sum(getattr(batch.change, kind) for kind in CHANGES)
+    return sum(getattr(batch.change, kind) for kind in _SENT)
 
 
 class _GraphState(Collector):

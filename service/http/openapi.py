@@ -15,10 +15,10 @@ from pydantic.json_schema import models_json_schema
 
 from service.formats.media_types import CSV, EXPORTED, JSON, NDJSON
 from service.http.access import REQUIRED_SCOPE
+from service.http.graph_schemas import GraphRequest
 from service.http.schemas import (
     ApiKeyRequest,
     BatchRequest,
-    GraphRequest,
     PersonalizedRequest,
     Problem,
     VerticesRequest,

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from gpu import LARGEST_WEIGHT, LEAST_WEIGHT, STRATEGIES, Dangling, Form, Storage
-from service.queries.model import L1_ERROR, KeyedQuery
+from gpu import LARGEST_WEIGHT, LEAST_WEIGHT, STRATEGIES, Form
+from service.http.schema_base import Body as _Body
+from service.http.schema_base import like as _like
+from service.queries.model import KeyedQuery
 from service.storage.api_keys import Scope
 
 Key = (
@@ -25,99 +27,6 @@ MAX_QUERIES = 10_000
 
 # For OpenAPI alone: the catalog and the engine check these values, with clearer messages.
 ONE_OF_STRATEGIES: dict[str, Any] = {"enum": list(STRATEGIES)}
-
-
-_BELOW_ONE: dict[str, Any] = {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-def _like(example: dict[str, Any]) -> ConfigDict:
-    """The configuration of a body with an example."""
-    return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [example]})
-
-
-class GraphRequest(_Body):
-    """Options of a graph. Omitted ones have their defaults, and are not compared later."""
-
-    model_config = _like({"target_error": 1e-8, "keys": "integer"})
-
-    damping: float = Field(
-        0.85,
-        description="probability of following an edge; above 0, below 1",
-        json_schema_extra=_BELOW_ONE,
-    )
-    dangling: Dangling = Field(
-        "uniform", description="what a vertex without out-edges does with its rank"
-    )
-    strategy: str = Field(
-        "auto", description="of batches that do not name one", json_schema_extra=ONE_OF_STRATEGIES
-    )
-    target_error: float = Field(
-        1e-6,
-        description="L1 error at which `auto` stops; above 0, at most 2",
-        json_schema_extra=L1_ERROR,
-    )
-    storage: Storage = Field(
-        "float64",
-        description="type of the numbers stored for each vertex; `float32` takes half the memory "
-        "and needs a `target_error` of at least 1e-6",
-    )
-    keys: Literal["string", "integer"] = "string"
-    weighted: bool = Field(
-        False, description="whether edges have weights, in proportion to which they are followed"
-    )
-    directed: bool = Field(True, description="false: an edge is followed either way")
-    form: Form = Field(
-        "accelerated",
-        description="how the published strategies run; `published` needs `storage` `float64`",
-    )
-    tolerance: float = Field(
-        1e-10,
-        description="L∞: a published strategy stops when no rank moves by more",
-        json_schema_extra=_BELOW_ONE,
-    )
-    frontier_tolerance: float = Field(
-        1e-6,
-        description="relative change of a rank above which the out-neighbours become affected",
-        json_schema_extra=_BELOW_ONE,
-    )
-    prune_tolerance: float = Field(
-        1e-6,
-        description="relative change of a rank up to which a vertex leaves the affected set",
-        json_schema_extra=_BELOW_ONE,
-    )
-    max_iterations: int = Field(
-        500,
-        description="of one solve",
-        json_schema_extra={"minimum": 1, "maximum": 1_000_000},
-    )
-
-
-class GraphInfo(_Body):
-    graph: str
-    version: int
-    revision: int
-    vertices: int
-    edges: int
-    error_bound: float
-    backend: str
-    options: GraphRequest
-    memory: dict[str, int] = Field(description="bytes, by purpose")
-
-
-class GraphList(_Body):
-    graphs: list[GraphInfo]
-
-
-class CheckpointTaken(_Body):
-    version: int
-    revision: int
-    bytes: int
-    write_seconds: float = Field(description="from the request until the checkpoint was on disk")
-    pause_seconds: float = Field(description="how long the graph's writer was blocked")
 
 
 class ApiKeyRequest(_Body):
@@ -169,10 +78,13 @@ class BatchRequest(_Body):
         {"insert": [["ada", "grace"], ["alan", "grace"]], "delete": [], "vertices": ["edsger"]}
     )
 
-    insert: list[tuple[Key, Key] | tuple[Key, Key, Weight]] = Field(
+    insert: list[
+        tuple[Key, Key] | tuple[Key, Key, Weight] | tuple[Key, Key, Weight | None, float]
+    ] = Field(
         [],
         description="edges, each as [source, target] or, in a weighted graph, [source, target, "
-        "weight]: all with a weight, or none, which means 1",
+        "weight]: all with a weight, or none, which means 1; in a graph with times, [source, "
+        "target, weight, time], where all weights may be null",
     )
     delete: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")
     vertices: list[Key] = Field([], description="vertices that exist after the batch")

@@ -9,12 +9,13 @@ import numpy as np
 
 from gpu import Capture, Engine, Snapshot
 from service.errors import StorageFailed
+from service.pipeline.window import Window, WindowCapture
 from service.queries.model import Members
 from service.queries.view import View
 from service.storage.checkpoint import Checkpoint
 from service.vertex_keys import KeyKind, VertexCapture, VertexKeys
 
-_KEYS_PREFIX, _SETS = "keys-", "sets"
+_KEYS_PREFIX, _SETS, _WINDOW_PREFIX, _NEWEST = "keys-", "sets", "window-", "newest-time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Captured:
     engine: Capture
     keys: VertexCapture
     sets: Members
+    window: WindowCapture | None
     pause_seconds: float
 
     def checkpoint(self) -> Checkpoint:
@@ -43,6 +45,9 @@ class Captured:
         if self.sets:
             numbers[_SETS] = {name: len(ids) for name, ids in self.sets.items()}
             arrays[_SETS] = np.concatenate(list(self.sets.values()))
+        if self.window is not None:
+            numbers[_NEWEST] = self.window.newest
+            arrays |= {f"{_WINDOW_PREFIX}{k}": each for k, each in self.window.arrays().items()}
         return Checkpoint(self.view.version, self.view.revision, self.chain, numbers, arrays)
 
 
@@ -50,7 +55,7 @@ def snapshot_of(checkpoint: Checkpoint) -> Snapshot:
     arrays = {
         name: array
         for name, array in checkpoint.arrays.items()
-        if not name.startswith((_KEYS_PREFIX, _SETS))
+        if not name.startswith((_KEYS_PREFIX, _SETS, _WINDOW_PREFIX))
     }
     return Snapshot(arrays, checkpoint.numbers["engine"])
 
@@ -68,6 +73,16 @@ def keys_of(checkpoint: Checkpoint, kind: KeyKind) -> VertexKeys:
         if name.startswith(_KEYS_PREFIX)
     }
     return VertexKeys.restored(kind, len(checkpoint.arrays["length"]), arrays)
+
+
+def restore_window(checkpoint: Checkpoint, window: Window) -> None:
+    """Takes the times of the edges from a checkpoint."""
+    arrays = {
+        name.removeprefix(_WINDOW_PREFIX): array
+        for name, array in checkpoint.arrays.items()
+        if name.startswith(_WINDOW_PREFIX)
+    }
+    window.restore(arrays, checkpoint.numbers[_NEWEST])
 
 
 def view_of(checkpoint: Checkpoint, engine: Engine, keys: VertexKeys) -> View:

@@ -24,6 +24,7 @@ from gpu import (
 from service.errors import InvalidField
 from service.formats.columns import EdgeColumns
 from service.pipeline.vertex_sets import VertexSets
+from service.pipeline.window import Window
 from service.vertex_keys import VertexKeys, VertexTable
 
 log = logging.getLogger("liverank.pipeline")
@@ -37,10 +38,21 @@ _SAFE_FACTOR = 4
 
 
 class KeyedGraph:
-    """A graph whose vertices have keys, and sets of them. Only for the writer's thread."""
+    """A graph whose vertices have keys, and sets of them. Only for the writer's thread.
 
-    def __init__(self, graph: str, engine: Engine, keys: VertexTable, sets: VertexSets) -> None:
+    window  None for one whose edges stay
+    """
+
+    def __init__(
+        self,
+        graph: str,
+        engine: Engine,
+        keys: VertexTable,
+        sets: VertexSets,
+        window: Window | None = None,
+    ) -> None:
         self.sets = sets
+        self.window = window
         self._graph = graph
         self._engine = engine
         self._keys = keys
@@ -59,6 +71,11 @@ class KeyedGraph:
     def edge_reader(self) -> EdgeReader:
         """Reads its edges; they are in ids."""
         return self._engine.edge_reader
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held in host memory, by purpose."""
+        keys = {"keys": self.keys.nbytes}
+        return keys if self.window is None else {**keys, "times": self.window.times.nbytes}
 
     def check_memory(self, batches: Sequence[EdgeColumns]) -> list[OutOfMemory | None]:
         """For each batch the error if it does not fit into memory after the others, or None."""
@@ -107,15 +124,17 @@ class KeyedGraph:
             batch = self._with_ids(columns)
             members = self.sets.after(columns.sets, self.keys.lookup, np.unique(batch.remove))
             seconds = perf_counter() - started
+            self._reserve(columns)
             change = self._engine.apply(batch)
         except BaseException as error:
             self._keys.undo(before)
-            if isinstance(error, InvalidValue) and error.field.startswith("weights["):
+            if isinstance(error, InvalidValue) and error.field.endswith("]"):
                 raise _of_insertion(error) from None
             raise
         self.sets.members = members
+        self._follow(batch, columns)
         self._keys.compact()
-        return change, seconds
+        return _expired(change) if columns.expiry else change, seconds
 
     def apply_coalesced(self, batches: Sequence[EdgeColumns]) -> tuple[list[Change], float] | None:
         """Applies several small batches as one if the result is the same; also returns the seconds
@@ -126,12 +145,14 @@ class KeyedGraph:
         """
         started = perf_counter()
         before = self._keys.mark()
-        columns = _coalesced(batches)
+        # together, edges that a batch makes decay and expire would not be counted
+        columns = None if self._decays else _coalesced(batches)
         if columns is None:
             return None
         parts = [(len(batch.insert_sources), len(batch.delete_sources)) for batch in batches]
         try:
             edges = self._with_ids(columns)
+            self._reserve(columns)
         except Exception as error:
             self._undo(before, error)
             return None
@@ -146,7 +167,18 @@ class KeyedGraph:
         if changes is None:
             self._keys.undo(before)
             return None
+        self._follow(edges, columns)
         return changes, seconds
+
+    def _reserve(self, columns: EdgeColumns) -> None:
+        """Raises MemoryError, before the graph is changed."""
+        if self.window is not None:
+            self.window.times.reserve(len(columns.insert_sources))
+
+    def _follow(self, batch: EdgeBatch, columns: EdgeColumns) -> None:
+        """Has the window follow a batch that is applied."""
+        if self.window is not None:
+            self.window.applied(batch, columns)
 
     def _undo(self, mark: tuple[VertexKeys, int], error: Exception) -> None:
         """Takes back the keys of batches that were not applied, because one of them cannot be."""
@@ -169,7 +201,12 @@ class KeyedGraph:
             columns.on_conflict,
             named,
             vertices,
+            times=columns.times.to_numpy() if self._decays and columns.times is not None else None,
         )
+
+    @property
+    def _decays(self) -> bool:
+        return self._engine.options.half_life is not None
 
     def _assigned(
         self, columns: EdgeColumns, removed: NDArray[np.int64]
@@ -202,21 +239,30 @@ class KeyedGraph:
 def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
     """The columns of several small batches, one after the other.
 
-    None for a single batch, for large ones, if one removes vertices, adds them by key or changes
-    sets, and if they differ in what they do to present edges.
+    None for a single batch, for large ones, if one removes vertices, adds them by key, changes sets
+    or is an expiry, and if they differ in what they do to present edges.
     """
     edges = sum(batch.operations for batch in batches)
-    named = any(len(batch.vertices) or len(batch.remove) or batch.sets for batch in batches)
+    named = any(
+        len(batch.vertices) or len(batch.remove) or batch.sets or batch.expiry for batch in batches
+    )
     differ = len({batch.on_conflict for batch in batches}) > 1
     if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named or differ:
         return None
     weights = None
     if any(batch.weights is not None for batch in batches):
         weights = pa.concat_arrays([_weights(batch) for batch in batches])
+    timed = [batch.times for batch in batches if batch.times is not None]
+    times = pa.concat_arrays(timed) if timed else None
     keys = {
         name: pa.concat_arrays([batch.keys[name] for batch in batches]) for name in batches[0].keys
     }
-    return replace(batches[0], **keys, weights=weights)
+    return replace(batches[0], **keys, weights=weights, times=times)
+
+
+def _expired(change: Change) -> Change:
+    """The change of an expiry: edges that decayed before are no longer found."""
+    return replace(change, expired=change.expired + change.deleted, deleted=0, not_found=0)
 
 
 def _weights(columns: EdgeColumns) -> pa.Array:
@@ -226,7 +272,8 @@ def _weights(columns: EdgeColumns) -> pa.Array:
 
 
 def _of_insertion(error: InvalidValue) -> InvalidField:
-    """The error of a weight, as one of the insertion that has it."""
-    index = int(error.field.removeprefix("weights[").removesuffix("]"))
-    message = f"weight: {error.value!r} must be {error.requirement}"
+    """The error of a weight or a time, as one of the insertion that has it."""
+    column, _, place = error.field.removesuffix("]").partition("[")
+    index = int(place)
+    message = f"{column.removesuffix('s')}: {error.value!r} must be {error.requirement}"
     return InvalidField("insert", index, error.value, message)

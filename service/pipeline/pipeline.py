@@ -34,7 +34,7 @@ from service.errors import (
 )
 from service.pipeline.admission import Admission, QueueLimits
 from service.pipeline.batch import Batch, PendingBatch
-from service.pipeline.capture import Captured
+from service.pipeline.capture import Captured, restore_window
 from service.pipeline.change_feed import ChangeFeed
 from service.pipeline.checkpointer import (
     Checkpointer,
@@ -52,6 +52,7 @@ from service.pipeline.ranking import RECOVERY, Ranking
 from service.pipeline.recovery import MappedGraph, map_checkpoint, replayed, restored_journal
 from service.pipeline.version_waiters import VersionWaiters
 from service.pipeline.vertex_sets import VertexSets
+from service.pipeline.window import Window, WindowOptions
 from service.pipeline.work_queue import Task, WorkQueue
 from service.pipeline.writer import Writer
 from service.queries.model import PendingQuery, QueryResponse
@@ -61,6 +62,7 @@ from service.queries.watched import WatchedQueries
 from service.storage import checkpoint as checkpoints
 from service.storage import journal as journal_file
 from service.storage import watched_file
+from service.storage.checkpoint import Checkpoint
 from service.storage.journal import Journal, Outcome
 from service.storage.replay_mark import ReplayMark
 from service.vertex_keys import KeyKind
@@ -83,6 +85,7 @@ class Pipeline:
         checkpoint_limits: CheckpointLimits,
         queue_limits: QueueLimits | None = None,
         observer: Observer | None = None,
+        window: WindowOptions | None = None,
     ) -> None:
         """Starts the thread, which maps the newest checkpoint in `directory`, and replays the
         journal once `recover` is called.
@@ -93,6 +96,7 @@ class Pipeline:
         self._directory = directory
         self._map = partial(map_checkpoint, directory, options, keys, backend)
         self._checkpoint_limits = checkpoint_limits
+        self._window_options = window
         self._observer = observer or Observer()
         self._queue = WorkQueue()
         self._views = PublishedViews(graph)
@@ -289,7 +293,8 @@ class Pipeline:
     def _recovered(self, mapped: MappedGraph, journal: Journal) -> Writer:
         """Replays and ranks the batches after the checkpoint."""
         engine, checkpoint = mapped.engine, mapped.checkpoint
-        keyed = KeyedGraph(self.graph, engine, mapped.keys, VertexSets(self.graph, mapped.sets))
+        sets = VertexSets(self.graph, mapped.sets)
+        keyed = KeyedGraph(self.graph, engine, mapped.keys, sets, self._window(engine, checkpoint))
         version = checkpoint.version if checkpoint is not None else 0
         mark = ReplayMark(journal.path)
         unranked = replayed(journal, version, keyed, engine, mark)
@@ -352,6 +357,14 @@ class Pipeline:
             self._observer,
             self._commits,
         )
+
+    def _window(self, engine: Engine, checkpoint: Checkpoint | None) -> Window | None:
+        if self._window_options is None:
+            return None
+        window = Window(self._window_options, engine)
+        if checkpoint is not None:
+            restore_window(checkpoint, window)
+        return window
 
     def _watched(self, engine: Engine, keyed: KeyedGraph, file: Path) -> WatchedQueries:
         """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""

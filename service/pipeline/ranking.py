@@ -167,6 +167,7 @@ class Ranking:
             captured,
             self._keyed.keys.capture(),
             self._keyed.sets.members,
+            None if self._keyed.window is None else self._keyed.window.capture(),
             seconds,
         )
 
@@ -231,7 +232,7 @@ class Ranking:
             error_bound=result.error_bound,
             vertices=self._engine.vertices,
             edges=self._engine.edges,
-            memory={**self._engine.memory(), "keys": self._keyed.keys.nbytes},
+            memory={**self._engine.memory(), **self._keyed.memory()},
             ranks=self._engine.publish(),
             keys=self._keyed.keys,
             watched=self._watched.results,

@@ -70,16 +70,17 @@ class WorkQueue:
             self.closed = reason
             self._changed.notify()
 
-    def take(self, block: bool) -> list[PendingBatch] | Task | None:
+    def take(self, block: bool, seconds: float | None = None) -> list[PendingBatch] | Task | None:
         """The next task, or all batches before the next task; None once the queue is closed.
 
-        block  wait if the queue is empty; otherwise, and if only queries wait, an empty list is
-               returned
+        block    wait if the queue is empty; otherwise, and if only queries wait, an empty list is
+                 returned
+        seconds  how long to wait; an empty list is returned then
         """
         with self._changed:
             if block:
                 self._changed.wait_for(
-                    lambda: self._waiting or self.queries or self.closed is not None
+                    lambda: self._waiting or self.queries or self.closed is not None, seconds
                 )
             if self.closed is not None:
                 return None

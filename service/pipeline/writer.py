@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from time import perf_counter
 
 from gpu import DeviceLost
 from service.errors import BatchRejected, OutcomeDelayed, StorageFailed
-from service.pipeline.batch import PendingBatch
+from service.pipeline.batch import Batch, PendingBatch
 from service.pipeline.checkpointer import Checkpointer
 from service.pipeline.commit import CommittedGroup, Committer
 from service.pipeline.completions import Completions
 from service.pipeline.device_loss import blame
+from service.pipeline.expiry import Expiry
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer, StageSeconds
 from service.pipeline.ranking import Ranking
@@ -33,7 +35,7 @@ class Writer:
     first, and ranked once; a batch that is to be ranked in another way ends such a group. For a
     short time, batches that arrive in between are committed and join the group. Batches to be
     ranked later are only applied; the next ranking is theirs too. Queries are solved between
-    groups.
+    groups, and edges that are too old are deleted.
     """
 
     def __init__(
@@ -56,12 +58,16 @@ class Writer:
         self.keyed = keyed
         self._scheduler = scheduler
         self._observer = observer
-        self._committer = Committer(graph, journal, keyed, ranking, checkpointer, observer, commits)
+        self._expiry = Expiry(graph, keyed, self._commit_expiry)
+        self._committer = Committer(
+            graph, journal, keyed, ranking, checkpointer, observer, commits, self._expiry.precede
+        )
 
     def run(self) -> None:
         """Works until the queue is closed; ranks the applied batches, then fails all other work."""
         try:
-            while (work := self._queue.take(block=not self._scheduler)) is not None:
+            self._expire()
+            while (work := self._take()) is not None:
                 if isinstance(work, Task):
                     work.run()
                 else:
@@ -69,6 +75,7 @@ class Writer:
                 del work  # they would stay in memory until the next ones arrive
                 if self._queue.closed is None:
                     self._scheduler.advance()
+                    self._expire()
             self.ranking.rank_group()
         except DeviceLost:
             raise
@@ -77,6 +84,9 @@ class Writer:
             raise
         assert self._queue.closed is not None
         self._refuse(self._queue.closed)
+
+    def _take(self) -> list[PendingBatch] | Task | None:
+        return self._queue.take(not self._scheduler, self._expiry.seconds_left())
 
     def close(self, reason: Exception) -> None:
         """Releases the files, once the thread has ended."""
@@ -90,14 +100,8 @@ class Writer:
     def _process(self, batches: list[PendingBatch]) -> None:
         """Commits and applies batches, and ranks them unless more are waiting to join."""
         try:
-            began = perf_counter()
-            for group in self._committer.commit(batches):
-                unranked = self.ranking.group
-                if unranked is not None and (unranked.solve != group.solve or group.rank_later):
-                    self.ranking.rank_group()
-                self._apply(group)
-                if not group.rank_later or not self.ranking.unranked:  # or all are rejected
-                    self.ranking.add_group(group.solve, group.version, began)
+            for together in [[one] for one in batches] if self._expiry.by_event else [batches]:
+                self._commit(together)
             if not self._more_can_join():
                 self.ranking.rank_group()
         except DeviceLost:
@@ -108,6 +112,32 @@ class Writer:
                 batch.fail(error, completions)
             completions.deliver()
             raise
+
+    def _commit(self, batches: list[PendingBatch]) -> None:
+        """Commits and applies batches."""
+        began = perf_counter()
+        for group in self._committer.commit(batches):
+            unranked = self.ranking.group
+            if unranked is not None and (unranked.solve != group.solve or group.rank_later):
+                self.ranking.rank_group()
+            self._apply(group)
+            if not group.rank_later or not self.ranking.unranked:  # or all are rejected
+                self.ranking.add_group(group.solve, group.version, began)
+
+    def _expire(self) -> None:
+        """Deletes what is too old by the wall clock, and ranks unless more can join."""
+        self._expiry.run()
+        if not self._more_can_join():
+            self.ranking.rank_group()
+
+    def _commit_expiry(self, batch: Batch) -> None:
+        """Raises BatchRejected, OutOfMemory, StorageFailed."""
+        durable: Future[int] = Future()
+        ranked: Future[bytes] = Future()
+        self._commit([PendingBatch(batch, durable, ranked, lambda: None)])
+        durable.result(0)
+        if ranked.done():
+            ranked.result()
 
     def _more_can_join(self) -> bool:
         group = self.ranking.group

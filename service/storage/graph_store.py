@@ -41,9 +41,9 @@ from service.storage.lock import take_lock
 log = logging.getLogger("liverank.catalog")
 
 MANIFEST = "graph.json"
-MANIFEST_FORMAT = 2
-_MANIFEST_FORMATS = (1, MANIFEST_FORMAT)
-"""Those that can be read. Format 1 had fewer options, which have their defaults."""
+MANIFEST_FORMAT = 3
+_MANIFEST_FORMATS = (1, 2, MANIFEST_FORMAT)
+"""Those that can be read. Older ones had fewer options; the others have their defaults."""
 
 
 class GraphStore:

@@ -27,10 +27,13 @@ ones, all.
 class Stream:
     """Random batches with idempotency keys, sent one after the other until the server has ended.
 
-    Vertex keys contain the name of the stream, so streams do not change each other's edges. The
-    weights of a weighted graph are multiples of 1/16, whose sums are exact.
+    Vertex keys contain the name of the stream, so streams do not change each other's edges, and
+    each has a set of its own. The weights of a weighted graph are multiples of 1/16, whose sums are
+    exact.
 
-    edges  the expected ones with their weights
+    edges    the expected ones with their weights
+    seen     the expected vertices
+    members  those of the set
     """
 
     name: str
@@ -39,6 +42,7 @@ class Stream:
     answers: dict[int, bytes] = field(default_factory=dict)
     edges: dict[tuple[str, str], float] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
+    members: set[str] = field(default_factory=set)
     checked: int = 0
     reported: int = 0
     choose: random.Random = field(default_factory=random.Random)
@@ -52,6 +56,9 @@ class Stream:
             try:
                 if self.graph == WEIGHTED:
                     http.put(self.graph, json={"weighted": True}).raise_for_status()
+                if http.get(self._set).status_code == 404:
+                    # the only batch that has no idempotency key
+                    http.put(self._set, json={"vertices": []}).raise_for_status()
                 self.settle(http)
                 while True:
                     self._next()
@@ -61,14 +68,32 @@ class Stream:
             except httpx.TransportError:
                 return
 
+    @property
+    def _set(self) -> str:
+        return f"{self.graph}/sets/{self.name}"
+
+    def set_of(self, http: httpx.Client) -> set[str] | None:
+        """The members on the server; None if there is no such set."""
+        answer = http.get(self._set)
+        assert answer.status_code in (200, 404), answer.text
+        return set(answer.json()["vertices"]) if answer.status_code == 200 else None
+
     def _next(self) -> None:
         choose = self.choose
+        removed = choose.sample(sorted(self.seen), min(2, len(self.seen))) * (choose.random() < 0.3)
         deleted = choose.sample(sorted(self.edges), min(3, len(self.edges)))
         inserted = [
             (f"{self.name}{choose.randrange(VERTICES)}", f"{self.name}{choose.randrange(VERTICES)}")
             for _ in range(choose.randrange(1, 12))
         ]
-        batch: dict[str, Any] = {"delete": deleted, "insert": inserted}
+        added = {key for key in inserted[0] if choose.random() < 0.3}
+        left = set(choose.sample(sorted(self.members), len(self.members) // 8))
+        batch: dict[str, Any] = {
+            "remove": removed,
+            "delete": deleted,
+            "insert": inserted,
+            "sets": {self.name: {"add": sorted(added), "remove": sorted(left)}},
+        }
         weights, adds = [1.0] * len(inserted), False
         if self.graph == WEIGHTED:
             weights, adds = (
@@ -79,11 +104,16 @@ class Stream:
                 (*edge, weight) for edge, weight in zip(inserted, weights, strict=True)
             ]
         self.sent.append({"on_conflict": "add", **batch} if adds else batch)
-        for edge in deleted:
-            del self.edges[edge]
+        self.seen.difference_update(removed)
+        self.edges = {
+            edge: weight
+            for edge, weight in self.edges.items()
+            if edge not in deleted and not set(edge) & set(removed)
+        }
         for edge, weight in zip(inserted, weights, strict=True):
             self.edges[edge] = weight + (self.edges.get(edge, 0.0) if adds else 0.0)
         self.seen.update(key for edge in inserted for key in edge)
+        self.members = (self.members - set(removed) - left) | added
 
     def send(self, http: httpx.Client, number: int) -> httpx.Response:
         batch = dict(self.sent[number])
@@ -196,10 +226,16 @@ def check(sending: Sequence[Stream], url: str, everything: bool = False) -> Comp
         )
         answer = http.get(f"{graph}/top", params={"min_version": newest, "timeout": 60})
         assert answer.status_code == 200, answer.text
+        sets = [stream.set_of(http) for stream in sending]
+        assert all(
+            (found is None and not stream.members) or found == stream.members
+            for stream, found in zip(sending, sets, strict=True)
+        )
         repeats = [stream.repeats(http, everything) for stream in sending]
         info = http.get(graph).json()
         compared = Comparison(
-            acknowledged=sum(len(stream.answers) for stream in sending),
+            acknowledged=sum(len(stream.answers) for stream in sending)
+            + sum(found is not None for found in sets),
             versions=info["version"],
             repeated=sum(sent for sent, _ in repeats),
             differing=sum(differing for _, differing in repeats),

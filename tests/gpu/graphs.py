@@ -214,6 +214,7 @@ class Model:
             seconds=0.0,
             removed=len(removed),
             removed_edges=len(gone),
+            unknown=len(batch.remove) - len(removed),
         )
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu import DeviceLost, EdgeBatch, Engine, Options, PersonalizedQuery
+from gpu import DeviceLost, EdgeBatch, Engine, Options, PersonalizedQuery, RankReference
 from gpu.backends.cuda import make_backend
+from gpu.graph.reading import CapturedEdges
 from gpu.operations.backend import Backend
 from tests.cuda_emulator.emulated import emulated_device
 
@@ -62,11 +63,22 @@ class FailingDevice:
         )
 
 
+def batch(options: Options, edges: list[tuple[int, int]]) -> EdgeBatch:
+    """Inserts edges, one second after the other."""
+    sources, targets = np.array(edges).T
+    times = np.arange(len(edges), dtype=np.float64) if options.half_life else None
+    return EdgeBatch(sources, targets, times=times)
+
+
 def steps(engine: Engine) -> list[Callable[[], Any]]:
     """What an engine does in its life, one after the other."""
-    links = EdgeBatch.of(insert=[(v, w) for v in range(40) for w in (v // 2, (v * 7) % 40)])
+    options, reader = engine.options, engine.edge_reader
+    links = batch(options, [(v, w) for v in range(40) for w in (v // 2, (v * 7) % 40)])
+    both = batch(options, [(1, 3), (3, 2)])
     seeds = np.array([3, 5])
     published: list[Any] = []
+    captured: list[CapturedEdges] = []
+    told: list[RankReference] = []
 
     def publish() -> None:
         published[:] = [engine.publish()]
@@ -78,15 +90,28 @@ def steps(engine: Engine) -> list[Callable[[], Any]]:
         lambda: published[0].top(5),
         lambda: published[0].of(seeds),
         lambda: published[0].to_numpy(),
-        lambda: engine.apply_coalesced(EdgeBatch.of(insert=[(1, 3), (3, 1)]), [(1, 0), (1, 0)]),
+        lambda: told.append(RankReference(published[0])),
+        lambda: captured.append(reader.capture(reader.buffer())),
+        lambda: engine.apply_coalesced(both, [(1, 0), (1, 0)]),
+        lambda: list(captured[0].blocks()),
+        lambda: reader.neighbours(3, "out", 5),
+        lambda: reader.out_edges(seeds, 1_000),
         lambda: engine.update("dynamic-frontier-prune"),
         lambda: engine.update("residual"),
-        lambda: engine.personalized(seeds, k=3),
+        lambda: engine.update("dynamic-frontier", "published"),
+        lambda: engine.personalized(seeds, k=3, among=np.arange(9)),
         lambda: engine.personalized_many([PersonalizedQuery(seeds, k=3)] * 9),
         lambda: engine.watch("one", PersonalizedQuery(seeds, k=3)),
+        lambda: engine.apply(EdgeBatch(remove=np.array([7, 8]))),
+        lambda: engine.update("auto"),
         lambda: engine.refresh_watched(),
+        publish,
+        lambda: told[0].changes(published[0], 1e-6, 5),
+        lambda: told[0].tell(published[0], seeds),
+        lambda: told[0].of(seeds),
         lambda: engine.capture(engine.staging_buffer()).snapshot(),
         lambda: engine.edge_list(),
+        lambda: engine.edge_weights(),
     ]
 
 
@@ -95,21 +120,25 @@ def run(engine: Engine) -> None:
         step()
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_every_error_of_the_device_is_told_as_such(weighted: bool) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [Options(), Options(weighted=True), Options(half_life=1.0, directed=False)],
+    ids=["unweighted", "weighted", "decaying, undirected"],
+)
+def test_every_error_of_the_device_is_told_as_such(options: Options) -> None:
     device = FailingDevice()
     backend = device.backend()
-    engine = Engine(Options(weighted=weighted), backend)
+    engine = Engine(options, backend)
     ends = []
     device.calls = 0
     for step in steps(engine):
         step()
         ends.append(device.calls)
-    assert ends[-1] > 200
+    assert ends[-1] > 300
     # every call in turn would take long; these are spread over all steps
     for at in sorted({*range(0, ends[-1], 41), *(end - 1 for end in ends)}):
         device.at, device.calls = None, -1_000_000
-        engine = Engine(Options(weighted=weighted), backend)
+        engine = Engine(options, backend)
         device.at, device.calls = at, 0
         with pytest.raises(DeviceLost, match="illegal memory access"):
             run(engine)

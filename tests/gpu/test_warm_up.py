@@ -8,38 +8,49 @@ import sys
 import pytest
 
 PROGRAM = """
+import pkgutil
+from importlib import import_module
+from itertools import chain
+from types import FunctionType
 from numba.core.dispatcher import Dispatcher
 from gpu import Engine, Options
-from gpu.backends.cpu import (
-    apply_kernels, frontier, graph, multivector, push_kernels, rebuild, resolve_kernels,
-    spread_kernels, strengths, sweep_kernels,
-)
+from gpu.backends import cpu
 
-engine = Engine(Options(weighted={weighted}), "cpu")
+engine = Engine(Options({options}), "cpu")
 engine.warm_up()
 engine.warm_up_others()
-seen = 0
-for module in (
-    apply_kernels, frontier, graph, multivector, push_kernels, rebuild, resolve_kernels,
-    spread_kernels, strengths, sweep_kernels,
-):
-    for name, function in vars(module).items():
-        for cell in getattr(function, "__closure__", None) or ():
-            compiled = cell.cell_contents
-            if isinstance(compiled, Dispatcher):
-                seen += 1
-                if not compiled.nopython_signatures:
-                    print(compiled.py_func.__name__)
-assert seen > 35, seen
+compiled = {{}}
+for module in pkgutil.iter_modules(cpu.__path__):
+    if module.name == "generate":  # which no request uses
+        continue
+    members = vars(import_module(f"gpu.backends.cpu.{{module.name}}"))
+    methods = [vars(kind).values() for kind in members.values() if isinstance(kind, type)]
+    for function in (*members.values(), *chain(*methods)):
+        if isinstance(function, FunctionType):
+            # other compiled functions are parts of their callers
+            called = [members.get(name) for name in function.__code__.co_names]
+            called += [cell.cell_contents for cell in function.__closure__ or ()]
+            compiled |= {{id(one): one for one in called if isinstance(one, Dispatcher)}}
+for one in compiled.values():
+    if not one.nopython_signatures:
+        print(one.py_func.__name__)
+assert len(compiled) > 50, len(compiled)
 """
 
 
-@pytest.mark.parametrize(("weighted", "needless"), [(False, {"_sum_weights"}), (True, set())])
+@pytest.mark.parametrize(
+    ("options", "needless"),
+    [
+        ("", {"_deduplicate_weighted", "_sum_weights", "scale_rows"}),
+        ("weighted=True", {"scale_rows"}),
+        ("half_life=1.0", set()),
+    ],
+)
 def test_a_warm_up_compiles_every_loop_for_all_cores_and_for_one(
-    weighted: bool, needless: set[str]
+    options: str, needless: set[str]
 ) -> None:
     # in a process of its own: others have compiled what their tests needed
-    program = PROGRAM.format(weighted=weighted)
+    program = PROGRAM.format(options=options)
     answer = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )

@@ -22,6 +22,7 @@ from service.formats.edge_list import EdgeList
 from service.pipeline.batch import Batch
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.pipeline import Pipeline
+from service.pipeline.window import WindowOptions
 from service.pipeline.writer import Writer
 from service.storage.journal import Journal
 
@@ -76,6 +77,53 @@ def weighted_batch(
     return Sent(Batch.of(replace(pairs, weights=weights, on_conflict=on_conflict), body, Solve()))
 
 
+def timed_batch(
+    insert: list[tuple[str, str, float]] | None = None,
+    delete: Pairs | None = None,
+    *,
+    weights: list[float] | None = None,
+    key: str | None = None,
+    strategy: str = "auto",
+    rank_later: bool = False,
+    remove: list[str] | None = None,
+    vertices: list[str] | None = None,
+) -> Sent:
+    """Insertions as (source, target, time)."""
+    rows = insert or []
+    pairs = columns([(source, target) for source, target, _ in rows], delete, vertices)
+    if remove:
+        pairs = replace(pairs, remove=pa.array(remove, pa.string()))
+    timed = replace(
+        pairs,
+        times=pa.array([time for *_, time in rows], pa.float64()) if rows else None,
+        weights=None if weights is None else pa.array(weights, pa.float32()),
+    )
+    body = repr((insert, delete, weights, remove, vertices)).encode()
+    return Sent(Batch.of(timed, body, Solve(strategy), key, rank_later))
+
+
+def edges_of(pipeline: Pipeline) -> set[tuple[str, str]]:
+    """The edges of an open pipeline, by their keys."""
+
+    def read(writer: Writer) -> set[tuple[str, str]]:
+        sources, targets = writer.ranking._engine.edge_list()
+        keys = writer.keyed.keys
+        ends = (keys.keys(column).to_pylist() for column in (sources, targets))
+        return set(zip(*ends, strict=True))
+
+    return pipeline.call(read).result(60)
+
+
+def vertices_of(pipeline: Pipeline) -> set[str]:
+    """The vertices of an open pipeline, by their keys."""
+
+    def read(writer: Writer) -> set[str]:
+        keys = writer.keyed.keys
+        return set(keys.keys(keys.vertices(0, keys.limit)).to_pylist())
+
+    return pipeline.call(read).result(60)
+
+
 def submit(pipeline: Pipeline, *batches: Sent) -> None:
     for one in batches:
         pipeline.submit(one.batch, durable=one.durable, ranked=one.ranked)
@@ -104,13 +152,15 @@ def started(
     directory: Path,
     checkpoint_bytes: int = 1 << 30,
     checkpoint_seconds: float = 3600.0,
+    window: WindowOptions | None = None,
     **options: Any,
 ) -> Pipeline:
     """The pipeline of the directory, before recovery."""
     if not (directory / "journal.db").exists():
         Journal.create(directory / "journal.db")
     limits = CheckpointLimits(checkpoint_bytes, checkpoint_seconds)
-    return Pipeline("test", directory, Options(**options), "string", "cpu", limits)
+    chosen = Options(**options)
+    return Pipeline("test", directory, chosen, "string", "cpu", limits, window=window)
 
 
 def opened(directory: Path, **limits: Any) -> Pipeline:

@@ -228,6 +228,8 @@ def _value(cell: str) -> Any:
     text = cell.strip("`")
     if text in ("true", "false"):
         return text == "true"
+    if text == "none":
+        return None
     return float(text) if re.fullmatch(r"[0-9.e-]+", text) else text
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu.backends.cpu.rows import first_from
 from gpu.jit.compile import helper, kernel, sequential
-from gpu.operations.update import COUNTERS, LOOP_REWEIGHTED
+from gpu.operations.update import COUNTERS, LAST_PLACE, LOOP_REWEIGHTED
 
 NO_KEY = np.iinfo(np.int64).max
 NEIGHBOUR = 0x7FFFFFFF
@@ -201,7 +201,7 @@ def decide(  # type: ignore[no-untyped-def]
                     first += 1
                 after = summed_weight(weights, first, last, after, adds)
                 if np.isinf(after) and counters[_EXCEEDED] == 0:
-                    counters[_EXCEEDED] = last
+                    counters[_EXCEEDED] = LAST_PLACE - last
                 if counted and present and not deletes and after != before:
                     counters[_REWEIGHTED] += 1
             removed = present and after != before

@@ -26,7 +26,7 @@ from gpu.operations.csr import Csr, Rows
 from gpu.operations.device import Array
 from gpu.operations.graph import GraphOperations, SortedKeys
 from gpu.operations.rebuild import Deduplicated, Entries, RebuildOperations, Slots
-from gpu.operations.update import COUNTERS, SCAN_TILE
+from gpu.operations.update import COUNTERS, LAST_PLACE, SCAN_TILE
 
 
 class CudaRebuild(RebuildOperations):
@@ -123,7 +123,9 @@ class CudaRebuild(RebuildOperations):
                 weighted=True,
             )
         found = dict(zip(COUNTERS, self._device.to_host(counters).tolist(), strict=True))
-        exceeded = found["EXCEEDED"] - 1
+        exceeded = -1
+        if order is not None and found["EXCEEDED"]:
+            exceeded = int(order[LAST_PLACE - found["EXCEEDED"] - 1])
         return Deduplicated(found["EDGES"], found["CHANGED"], found["REWEIGHTED"], exceeded)
 
     def count_rows(

@@ -9,13 +9,16 @@ import typer
 from service.cli.commands.options import (
     DEFAULT_URL,
     Backend,
+    Clock,
     Damping,
     Dangling,
     File,
+    ForgetVertices,
     Form,
     Format,
     FrontierTolerance,
     Graph,
+    HalfLife,
     Json,
     MaxIterations,
     Plot,
@@ -24,11 +27,13 @@ from service.cli.commands.options import (
     Storage,
     Strategy,
     TargetError,
+    Time,
     Tolerance,
     Trace,
     Undirected,
     Url,
     Weights,
+    Window,
     check_plot_out,
     check_ranks_out,
     client_of,
@@ -38,6 +43,7 @@ from service.cli.commands.options import (
     send_batches,
     write_ranks,
 )
+from service.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from liverank.client import Client
@@ -50,6 +56,7 @@ app = typer.Typer(rich_markup_mode=None)
 def load(
     file: File,
     weights: Weights = None,
+    time: Time = None,
     graph: Graph = "default",
     damping: Damping = None,
     dangling: Dangling = None,
@@ -59,6 +66,10 @@ def load(
     frontier_tolerance: FrontierTolerance = None,
     prune_tolerance: PruneTolerance = None,
     max_iterations: MaxIterations = None,
+    half_life: HalfLife = None,
+    window: Window = None,
+    clock: Clock = None,
+    forget_vertices: ForgetVertices = False,
     undirected: Undirected = False,
     strategy: Annotated[
         Strategy | None, typer.Option(help="Of the graph's batches [auto].")
@@ -75,15 +86,16 @@ def load(
     \b
     Examples:
       liverank load edges.parquet --graph papers
+      liverank load calls.csv --time when --half-life 86400 --graph calls
       curl -s https://example.org/edges.csv.gz | liverank load -
     """
     from service.cli import display, ingest
 
     options = graph_options(locals()) | given(strategy=strategy, form=form)
-    edges = read_edges(file, weights=weights)
+    edges, timed = read_edges(file, time, weights), time is not None
     with client_of(url) as client:
-        edges = ingest.as_in_graph(edges, ingest.prepare_graph(client, graph, edges, options))
-        receipt, loaded = _load(client, graph, edges)
+        present = ingest.prepare_graph(client, graph, edges, options, timed)
+        receipt, loaded = _load(client, graph, ingest.as_in_graph(edges, present), timed)
     display.notice_left_out(loaded.unused_columns, **loaded.not_new)
     if as_json:
         display.print_json({**display.document_of(receipt), "load": loaded})
@@ -96,6 +108,7 @@ def load(
                     inserted=loaded.inserted,
                     deleted=loaded.deleted,
                     **loaded.not_new,
+                    expired=loaded.expired,
                     new_vertices=loaded.new_vertices,
                 ),
                 *display.unused(loaded.unused_columns),
@@ -130,6 +143,10 @@ def replay(
     frontier_tolerance: FrontierTolerance = None,
     prune_tolerance: PruneTolerance = None,
     max_iterations: MaxIterations = None,
+    half_life: HalfLife = None,
+    window: Window = None,
+    clock: Clock = None,
+    forget_vertices: ForgetVertices = False,
     undirected: Undirected = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
@@ -139,7 +156,8 @@ def replay(
     """Sends a temporal edge list as a stream: 90 % first, then batch after batch.
 
     A file with insertions and deletions starts with the events of its first time. --plot draws the
-    latency, the time of the solve and the error bound of each batch.
+    latency, the time of the solve and the error bound of each batch. Times are sent to a graph with
+    a half-life or a window.
 
     \b
     Examples:
@@ -156,15 +174,17 @@ def replay(
     plan = ingest.plan_replay(edges, batch_size, batches)
     with client_of(url) as client:
         present_options = ingest.prepare_graph(client, graph, plan.initial, options)
+        timed = ingest.has_times(present_options)
         later = [ingest.as_in_graph(batch, present_options) for batch in plan.batches]
-        present = client.graph(graph).edges
-        if present:
+        information = client.graph(graph)
+        if information.edges:
             display.notices().print(
-                f"graph {graph!r} already has {present:,} edges: the figures are for the union"
+                f"graph {graph!r} already has {information.edges:,} edges: the figures are for "
+                "the union"
             )
-        _, loaded = _load(client, graph, ingest.as_in_graph(plan.initial, present_options))
+        _, loaded = _load(client, graph, ingest.as_in_graph(plan.initial, present_options), timed)
         display.notice_left_out((), **loaded.not_new)
-        sent = send_batches(client, graph, later, len(later), solve, as_json)
+        sent = send_batches(client, graph, later, len(later), solve, as_json, timed)
     if plot is not None:
         from service.cli.plots import plot_replay
 
@@ -175,6 +195,8 @@ def replay(
 def rank(
     file: File,
     weights: Weights = None,
+    time: Time = None,
+    half_life: HalfLife = None,
     top: Annotated[int, typer.Option(min=1, help="Number of places to print.")] = 10,
     strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
     form: Form = None,
@@ -209,9 +231,11 @@ def rank(
     from service.cli.rank import rank_edges
 
     options = Options(**graph_options(locals()))
+    if (time is None) != (half_life is None):
+        raise CommandError("--time and --half-life need each other")
     check_ranks_out(out, format)
     check_plot_out(plot)
-    edges, solve = read_edges(file, weights=weights), Solve(strategy, form, trace)
+    edges, solve = read_edges(file, time, weights), Solve(strategy, form, trace)
     with display.working("ranking"):
         ranking = rank_edges(edges, options, solve, backend, None if out or plot else top)
     left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
@@ -248,9 +272,9 @@ def rank(
         console.print(display.trace_table(ranking.trace))
 
 
-def _load(client: Client, graph: str, edges: EdgeList) -> Any:
+def _load(client: Client, graph: str, edges: EdgeList, timed: bool) -> Any:
     """Loads with a progress bar, which is full once all edges are sent."""
     from service.cli import display, ingest
 
     with display.edge_progress(len(edges)) as sent:
-        return ingest.load(client, graph, edges, sent)
+        return ingest.load(client, graph, edges, sent, timed)

@@ -53,6 +53,15 @@ Weights = Annotated[
         help="Column of the weights: its name in the header, or its number from 1. Default: none.",
     ),
 ]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        "--time",
+        metavar="COLUMN",
+        help="Column of the times to send: its name in the header, or its number from 1. "
+        "Default: none.",
+    ),
+]
 Url = Annotated[str, typer.Option(envvar="LIVERANK_URL", help="The server.")]
 Graph = Annotated[str, typer.Option(help="The graph's name.")]
 Form = Annotated[
@@ -81,6 +90,20 @@ FrontierTolerance = Annotated[
 PruneTolerance = Annotated[
     float | None,
     typer.Option(help="Relative change up to which a vertex is no longer affected [1e-6]."),
+]
+HalfLife = Annotated[
+    float | None,
+    typer.Option(help="Seconds after which a weight is worth half of a new one [never]."),
+]
+Window = Annotated[
+    float | None, typer.Option(help="Seconds after which an edge leaves the graph [never].")
+]
+Clock = Annotated[
+    Literal["wall", "event"] | None,
+    typer.Option(help="event: the largest time that was sent counts as now [wall]."),
+]
+ForgetVertices = Annotated[
+    bool, typer.Option("--forget-vertices", help="Vertices leave with their last edge by age.")
 ]
 MaxIterations = Annotated[int | None, typer.Option(help="Of one solve [500].")]
 Undirected = Annotated[
@@ -153,10 +176,17 @@ _GRAPH_OPTIONS = (
 )
 
 
+_TIME_OPTIONS = ("half_life", "window", "clock")
+"""Of the commands that take times."""
+
+
 def graph_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a graph that are given among the parameters of a command."""
-    directed = False if parameters["undirected"] else None
-    return given(directed=directed, **{name: parameters[name] for name in _GRAPH_OPTIONS})
+    return given(
+        directed=False if parameters["undirected"] else None,
+        forget_vertices=parameters.get("forget_vertices") or None,
+        **{name: parameters.get(name) for name in (*_GRAPH_OPTIONS, *_TIME_OPTIONS)},
+    )
 
 
 def client_of(url: str) -> Client:
@@ -171,7 +201,10 @@ def read_edges(file: Path, time_column: str | None = None, weights: str | None =
     from service.formats.edge_list import WantedColumns
 
     with working(f"reading {file.name}"):
-        return read_edge_list(file, WantedColumns(_column(time_column), _column(weights)))
+        edges = read_edge_list(file, WantedColumns(_column(time_column), _column(weights)))
+    if time_column is not None and edges.times is None:
+        raise CommandError(f"{file}: a file of this format has no column of times")
+    return edges
 
 
 def _column(given: str | None) -> str | int | None:
@@ -186,11 +219,13 @@ def send_batches(
     total: int,
     solve: Mapping[str, Any],
     as_json: bool,
+    timed: bool = False,
 ) -> list[ReplayedBatch]:
     """Sends batches in sequence, prints a row or a JSON line for each, and returns them.
 
     total  the number of batches
     solve  strategy, form and trace, as Client.send takes them
+    timed  whether times are sent
     """
     from service.cli import display, ingest
 
@@ -198,7 +233,7 @@ def send_batches(
     sent = []
 
     def stream() -> Iterator[ingest.ReplayedBatch]:
-        for batch in ingest.replay(client, graph, batches, solve):
+        for batch in ingest.replay(client, graph, batches, solve, timed):
             left_out.update(batch.not_new)
             sent.append(batch)
             yield batch

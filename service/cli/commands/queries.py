@@ -22,7 +22,8 @@ from service.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from liverank.client import Client, Key
-    from liverank.client.responses import Method, PersonalizedAnswer, Target
+    from liverank.client.choices import Method, Target
+    from liverank.client.responses import PersonalizedAnswer
 
 app = typer.Typer(rich_markup_mode=None)
 

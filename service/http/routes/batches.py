@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -83,7 +84,8 @@ async def send_batch(
     limit = request.app.state.settings.max_body_bytes
 
     def decode(body: bytes) -> Batch:
-        columns = decode_batch(content_type, body, options.keys, limit, options.weighted)
+        rule = options.time_rule(time.time())
+        columns = decode_batch(content_type, body, options.keys, limit, options.weighted, rule)
         columns = replace(columns, on_conflict=on_conflict)
         check_limits(request, columns)
         return Batch.of(columns, body, chosen, idempotency_key, rank == "later")

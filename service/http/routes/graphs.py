@@ -14,10 +14,10 @@ from service.catalog import NAME, Catalog, Graph
 from service.http.body import parse_body, read_body
 from service.http.conditional import response_by_content
 from service.http.dependencies import OpenCatalog, OpenGraph
+from service.http.graph_schemas import CheckpointTaken, GraphInfo, GraphList, GraphRequest
 from service.http.openapi import body_of, problems
 from service.http.responses import json_response
 from service.http.route import Route
-from service.http.schemas import CheckpointTaken, GraphInfo, GraphList, GraphRequest
 from service.storage.api_keys import ApiKey
 
 router = APIRouter(tags=["graphs"], route_class=Route)

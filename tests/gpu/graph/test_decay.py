@@ -2,49 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
-from unittest.mock import Mock, patch
 
 import networkx as nx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, verify
-from gpu.graph.decay import HIGHEST, LEAST, Decay
-from gpu.graph.dynamic_graph import DynamicGraph
+from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options
+from gpu.graph.decay import HIGHEST, LEAST
 from gpu.operations.backend import Backend
-from gpu.operations.update import GraphUpdate
-
-DAY = 86_400.0
-NOW = 1.7e9
-
-
-def _stored(engine: Engine) -> dict[tuple[int, int], float]:
-    """The stored weight of each arc, which must be the same in both directions."""
-    graph, host = engine.internals.graph, engine.internals.backend.device.to_host
-    found = []
-    for lists in (graph.outgoing, graph.incoming):
-        rows, neighbours, weights = map(host, graph.backend.rebuild.entries(lists.csr))
-        ends = [graph.permutation.ids_of(column).tolist() for column in (rows, neighbours)]
-        if lists is graph.incoming:
-            ends.reverse()
-        found.append(dict(zip(zip(*ends, strict=True), weights.tolist(), strict=True)))
-    assert found[0] == found[1]
-    loop = host(graph.loop)
-    ids = graph.permutation.ids_of(np.arange(len(loop))).tolist()
-    return found[0] | {(v, v): float(w) for v, w in zip(ids, loop, strict=True) if w}
-
-
-def _assert_certified(engine: Engine) -> None:
-    arcs = _stored(engine)
-    sources, targets = np.array(list(arcs), np.int64).reshape(-1, 2).T
-    exact, slack = verify.pagerank(
-        sources, targets, engine.vertices, weights=np.array(list(arcs.values()))
-    )
-    ranks = engine.publish()
-    assert np.abs(ranks.to_numpy() - exact).sum() <= ranks.error_bound + slack
+from tests.gpu.graph.decaying import DAY, NOW, assert_certified, stored_weights
 
 
 def _restored(engine: Engine, backend: Backend) -> Engine:
@@ -131,7 +99,7 @@ def test_a_stream_of_decaying_edges_and_restarts_keeps_its_certificate(
         _age(levels, batch, directed, newest)
         expired += engine.apply(batch).expired
         engine.update(STRATEGIES[int(generator.integers(len(STRATEGIES)))])
-        stored = _stored(engine)
+        stored = stored_weights(engine)
         assert stored.keys() <= levels.keys()
         # an undirected edge is in two rows
         lasting = {
@@ -148,7 +116,7 @@ def test_a_stream_of_decaying_edges_and_restarts_keeps_its_certificate(
             for arc, level in rank.items():
                 ratio = stored[arc] / stored[best]
                 assert np.isclose(np.log2(ratio), level - rank[best], rtol=0, atol=1e-4)
-        _assert_certified(engine)
+        assert_certified(engine)
         if step % 20 == 9:
             again = _restored(engine, backend)
             assert np.array_equal(again.publish().to_numpy(), engine.publish().to_numpy())
@@ -156,7 +124,7 @@ def test_a_stream_of_decaying_edges_and_restarts_keeps_its_certificate(
             _age(levels, following, directed, newest)
             for each in (engine, again):
                 each.apply(following)
-            assert _stored(again) == _stored(engine)
+            assert stored_weights(again) == stored_weights(engine)
             engine = again
             engine.update()
     assert expired > 0
@@ -177,7 +145,7 @@ def test_a_new_time_renews_and_an_addition_adds_to_the_decayed_weight(backend: B
                 times=times,
             )
         )
-        stored = _stored(engine)
+        stored = stored_weights(engine)
         total = sum(stored.values())
         return [stored[0, target] / total for target in sorted(v for _, v in stored)]
 
@@ -207,7 +175,7 @@ def test_what_is_too_old_leaves_or_does_not_come(backend: Backend) -> None:
             (5, 6),
         ]
         engine.update()
-        _assert_certified(engine)
+        assert_certified(engine)
 
 
 def test_what_cannot_decay_is_refused(backend: Backend) -> None:
@@ -241,113 +209,6 @@ def test_what_cannot_decay_is_refused(backend: Backend) -> None:
     assert plain.vertices == 0
 
 
-def test_the_warm_up_of_a_graph_with_a_half_life_scales_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    engine = Engine(Options(half_life=DAY), "cpu")
-    rebuild = engine.internals.backend.rebuild
-    scale_rows = Mock(wraps=rebuild.scale_rows)
-    monkeypatch.setattr(rebuild, "scale_rows", scale_rows)
-    engine.warm_up()
-    assert scale_rows.called
-    assert (engine.vertices, engine.edges) == (0, 0)
-
-
-def _decaying(backend: Backend, directed: bool = True) -> Engine:
-    """A graph of 40 vertices, of which the next batch of `_scaling` scales all rows."""
-    generator = np.random.default_rng(5)
-    engine = Engine(Options(half_life=DAY, directed=directed), backend)
-    for time in (NOW, NOW + 12 * DAY):
-        ends = generator.integers(0, 40, (2, 300))
-        batch = EdgeBatch(ends[0], ends[1], vertices=40, times=np.full(300, time))
-        engine.apply(batch)
-    engine.update()
-    return engine
-
-
-def _scaling(engine: Engine) -> EdgeBatch:
-    sources, targets = (column[:3] for column in engine.edge_list())
-    deleted = np.array([7]), np.array([8])
-    return EdgeBatch(sources, targets, *deleted, times=np.full(3, NOW + 20 * DAY))
-
-
-@pytest.mark.parametrize("directed", [True, False])
-@pytest.mark.parametrize("chunk", [1, 1 << 22])
-def test_scaled_rows_keep_their_probabilities(chunk: int, directed: bool, backend: Backend) -> None:
-    engine = _decaying(backend, directed)
-    batch = _scaling(engine)
-    scale = Decay.scale
-    found = []
-
-    def compared(decay: Decay, graph: DynamicGraph) -> None:
-        found.append((_stored(engine), np.array(backend.device.to_host(graph.degree))))
-        scale(decay, graph)
-        found.append((_stored(engine), np.array(backend.device.to_host(graph.degree))))
-
-    with (
-        patch("gpu.graph.decay._CHUNK", chunk),
-        patch.object(Decay, "scale", compared),
-    ):
-        engine.apply(batch)
-    *_, (weights, degree), (scaled, scaled_degree) = found
-    assert weights.keys() == scaled.keys()
-    graph = engine.internals.graph
-    factors = scaled_degree / degree
-    assert (factors < 1.0).any()
-    assert (np.exp2(np.round(np.log2(factors))) == factors).all()
-    for (source, target), weight in weights.items():
-        factor = factors[int(graph.permutation.positions_of(np.array([source]))[0])]
-        assert scaled[source, target] == weight * factor
-    engine.update()
-    _assert_certified(engine)
-
-
-def test_no_memory_is_needed_once_a_batch_that_scales_rows_stands(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine, other = _decaying(backend), _decaying(backend)
-    batch = _scaling(engine)
-    other.apply(batch)
-    perturb = engine._queries.perturb
-
-    def then_out_of_memory(update: GraphUpdate) -> None:
-        perturb(update)
-        failing = Mock(side_effect=MemoryError)
-        for name in ("gpu.graph.permutation._mapped", "gpu.graph.decay.rows_of"):
-            monkeypatch.setattr(name, failing)
-        monkeypatch.setattr(type(backend.device), "allocate", failing)
-
-    monkeypatch.setattr(engine._queries, "perturb", then_out_of_memory)
-    engine.apply(batch)
-    monkeypatch.undo()
-    assert _stored(engine) == _stored(other)
-
-
-def test_a_batch_that_runs_out_of_memory_before_it_stands_changes_nothing(
-    backend: Backend,
-) -> None:
-    """Whatever the step: each is told as OutOfMemory, and the same batch can be sent again."""
-    for step in (
-        "gpu.graph.decay._factors",
-        "gpu.graph.decay._expired",
-        "gpu.graph.dynamic_graph.Arcs.of",
-        "gpu.graph.dynamic_graph.Removal.of",
-    ):
-        engine, other = _decaying(backend), _decaying(backend)
-        batch = replace(_scaling(engine), remove=np.array([30]))
-        before = _stored(engine)
-        with (
-            patch(step, side_effect=MemoryError),
-            pytest.raises(OutOfMemory, match="a batch of 4 edges"),
-        ):
-            engine.apply(batch)
-        assert _stored(engine) == before
-        for each in (engine, other):
-            each.apply(batch)
-        assert _stored(engine) == _stored(other)
-        engine.update()
-
-
 def test_times_far_from_0_are_refused(backend: Backend) -> None:
     engine = Engine(Options(half_life=1e-3, directed=False), backend)
     for time in (1.2e9, -1.2e9, 1e308):
@@ -359,7 +220,7 @@ def test_times_far_from_0_are_refused(backend: Backend) -> None:
     limit = 2.0**40 * 1e-3
     times = np.array([limit, limit * (1.0 - 2.0**-42)])
     engine.apply(EdgeBatch(np.array([0, 0]), np.array([1, 2]), times=times))
-    stored = _stored(engine)
+    stored = stored_weights(engine)
     assert stored[0, 2] / stored[0, 1] == pytest.approx(2.0**-0.25, rel=2.0**-12)
 
 
@@ -370,9 +231,9 @@ def test_a_vertex_that_is_removed_and_comes_back_has_no_past(backend: Backend) -
     batch = EdgeBatch(np.array([0]), np.array([2]), times=np.zeros(1), remove=np.array([0]))
     change = engine.apply(batch)
     assert (change.inserted, change.expired, change.removed_edges) == (1, 0, 1)
-    assert _stored(engine)[0, 2] == 1.0
+    assert stored_weights(engine)[0, 2] == 1.0
     engine.update()
-    _assert_certified(engine)
+    assert_certified(engine)
 
 
 def test_a_snapshot_has_the_exponents_of_all_ids(backend: Backend) -> None:
@@ -383,3 +244,27 @@ def test_a_snapshot_has_the_exponents_of_all_ids(backend: Backend) -> None:
     arrays = engine.capture(engine.staging_buffer()).snapshot().arrays
     assert len(arrays["exponents"]) == len(arrays["newest"]) == 50
     assert arrays["newest"][:3].tolist() == [0, 20, 0]
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_an_exceeding_weight_is_named_by_its_place_in_the_batch(
+    directed: bool, backend: Backend
+) -> None:
+    engine = Engine(Options(half_life=1.0, directed=directed), backend)
+    for time in (0.0, 15.0):
+        engine.apply(EdgeBatch(np.array([0]), np.array([1]), times=np.full(1, time)))
+    # the first one has expired; so many of the others exceed float32 in the scale of the row
+    count = 4200
+    targets, times = np.ones(count, np.int64), np.full(count, 115.0)
+    targets[0], times[0] = 2, 0.0
+    batch = EdgeBatch(
+        np.zeros(count, np.int64),
+        targets,
+        weights=np.full(count, 1.99, np.float32),
+        on_conflict="add",
+        times=times,
+    )
+    with pytest.raises(InvalidValue) as caught:
+        engine.apply(batch)
+    assert caught.value.field == f"weights[{count - 1}]"
+    assert engine.edges == 1

@@ -14,7 +14,7 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.types import Dangling, VertexOrder
-from tests.gpu.graph.test_dynamic_graph import COUNTS
+from tests.gpu.graph.model import COUNTS
 from tests.gpu.graphs import Model, exact_ranks, random_batch
 from tests.gpu.invariants import check_invariants
 

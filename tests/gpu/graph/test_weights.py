@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from gpu import Change, EdgeBatch, Engine, InvalidValue, Options
+from gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
-from gpu.types import LARGEST_WEIGHT, LEAST_WEIGHT, Dangling, OnConflict
+from gpu.types import Dangling, OnConflict
 from tests.gpu.graphs import WeightedModel, some_weights, weighted_batch
 from tests.gpu.invariants import check_invariants
 
@@ -143,6 +144,22 @@ def test_a_sum_that_exceeds_float32_changes_nothing(
     assert engine.vertices == 3
     now = [column.tolist() for column in (*engine.edge_list(), engine.edge_weights())]
     assert now == before
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_the_first_edge_whose_sum_exceeds_float32_is_named(backend: Backend, rebuilt: bool) -> None:
+    engine = Engine(Options(weighted=True, vertex_order="given"), backend)
+    engine.apply(EdgeBatch.of(insert=[(v, v + 1, 2e38) for v in range(3000)]))
+    # in the order of the rows, though the batch has them the other way round
+    exceeding = [(2500, 2501, 2e38), (2000, 2001, 2e38), (70, 71, 2e38), (69, 70, 1e38)]
+    others = [(v, 0, 1.0) for v in range(1, 3000)]
+    batch = EdgeBatch.of(insert=exceeding + others, delete=[(0, 1)], on_conflict="add")
+    with (
+        patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 0 if rebuilt else 1 << 20),
+        pytest.raises(InvalidValue) as caught,
+    ):
+        engine.apply(batch)
+    assert caught.value.field == "weights[2]"
 
 
 def test_an_unweighted_graph_says_what_to_do_with_weights(backend: Backend) -> None:

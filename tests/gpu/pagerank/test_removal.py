@@ -5,6 +5,7 @@ again.
 from __future__ import annotations
 
 from typing import Any, get_args
+from unittest.mock import patch
 
 import networkx as nx
 import numpy as np
@@ -20,7 +21,9 @@ from gpu import (
     UnknownVertex,
 )
 from gpu.generate import rmat
+from gpu.graph.permutation import VertexPermutation
 from gpu.operations.backend import Backend
+from gpu.personalized.block import Block
 from gpu.personalized.resolve import METHODS
 from gpu.types import Dangling, Storage
 from tests.gpu.graphs import (
@@ -260,6 +263,42 @@ def test_queries_follow_removals(dangling: Dangling, backend: Backend) -> None:
             ranks[answer.vertices] = answer.ranks
             assert np.abs(ranks - exact).sum() <= answer.error_bound + slack
             assert answer.error_bound <= 1e-6
+
+
+def test_the_first_places_are_found_without_a_copy(backend: Backend) -> None:
+    engine = Engine(Options(vertex_order="degree"), backend)
+    engine.apply(EdgeBatch.of(insert=[(v, (v * 7 + 1) % 60) for v in range(60)]))
+    engine.apply(EdgeBatch.of(remove=[15, 40]))
+    queries = [PersonalizedQuery(np.array([v]), None, 60, "pull") for v in range(8)]
+    block = Block(engine.internals.queries, engine.resolve(queries))
+    while not block.done:
+        block.step()
+    values = np.array(backend.device.to_host(block._values))
+    searched = []
+    top_k_columns = VertexPermutation.top_k_columns
+
+    def search(permutation: VertexPermutation, matrix: Any, counts: Any) -> Any:
+        searched.append(matrix)
+        return top_k_columns(permutation, matrix, counts)
+
+    with patch.object(VertexPermutation, "top_k_columns", search):
+        answers = block.answers()
+    assert searched[0] is block._values
+    assert np.array_equal(backend.device.to_host(block._values), values)
+    for answer in answers:
+        assert sorted(answer.vertices.tolist()) == [v for v in range(60) if v not in (15, 40)]
+    free = engine.internals.graph.free
+    assert Block.bytes_needed(engine.internals.graph, 8) >= sum(
+        each.nbytes
+        for each in (
+            block._values,
+            block._remainder,
+            block._contributions,
+            block._new_contributions,
+            block._seeded,
+            block._values[free],
+        )
+    )
 
 
 def test_queries_that_lose_a_seed_say_so(backend: Backend) -> None:

@@ -41,6 +41,7 @@ def test_a_small_batch_is_sent_as_json_with_an_idempotency_key() -> None:
         "insert": [["a", "b"], ["b", "c"]],
         "delete": [["c", "d"]],
         "vertices": [],
+        "remove": [],
         "sets": {},
     }
     assert len(request.headers["idempotency-key"]) == 32

@@ -1,5 +1,7 @@
 """Edges of every kind that the client sends: weights and directions."""
 
+# ruff: noqa: E501 - tables of cases have a case a line
+
 from __future__ import annotations
 
 import json
@@ -14,7 +16,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
-from liverank import Batch, Client, InvalidInput, ServerError
+from liverank import Batch, Client, InvalidInput, ServerError, pagerank
 from tests.liverank.client.recorder import RECEIPT, Recorder, answer, client_of
 from tests.service.server import Server
 
@@ -131,3 +133,69 @@ def test_weights_of_an_undirected_graph_are_added_once(server: Server, directed:
         assert client.top(name).to_dict() == pytest.approx(nx.pagerank(graph, tol=1e-12), abs=1e-8)
         again = client.send_all(name, [Batch(graph, directed=directed)])
         assert again[0].already_present + again[0].reweighted == count
+
+
+def test_rows_with_times_are_sent_as_they_are() -> None:
+    server = Recorder(answer(RECEIPT), answer(RECEIPT))
+    with client_of(server) as client:
+        client.insert("g", [("a", "b", 2.0, 5.0), ("b", "c", 1.0, 6.5)])
+        client.insert("g", [("a", "b", None, 5.0)])
+    assert body_of(server.requests[0])["insert"] == [["a", "b", 2.0, 5.0], ["b", "c", 1.0, 6.5]]
+    assert body_of(server.requests[1])["insert"] == [["a", "b", None, 5.0]]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_column_of_timestamps_is_sent_in_seconds(unit: str) -> None:
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    when = pa.array([-3 * per_second, 1_600_000_000 * per_second], pa.timestamp(unit, "UTC"))
+    table = pa.table({"source": ["a", "b"], "target": ["b", "c"], "when": when})
+    server = Recorder(answer(RECEIPT), answer(RECEIPT))
+    with client_of(server) as client:
+        client.insert("g", table, time="when")
+        client.send("g", table, vertices=["more"], time="when")
+    sent = pa.ipc.open_stream(server.requests[0].content).read_all()
+    assert sent["time"].to_pylist() == [-3.0, 1.6e9]
+    assert body_of(server.requests[1])["insert"] == [
+        ["a", "b", None, -3.0],
+        ["b", "c", None, 1.6e9],
+    ]
+
+
+def test_a_part_of_a_second_is_kept() -> None:
+    when = pa.array([1_700_000_000_250_000_000, -250_000_000], pa.timestamp("ns"))
+    table = pa.table({"source": ["a", "b"], "target": ["b", "c"], "when": when})
+    server = Recorder(answer(RECEIPT))
+    with client_of(server) as client:
+        client.insert("g", table, time="when")
+    sent = pa.ipc.open_stream(server.requests[0].content).read_all()
+    assert sent["time"].to_pylist() == [1_700_000_000.25, -0.25]
+
+
+@pytest.mark.parametrize(
+    ("insert", "time", "message"),
+    [
+        ([("a", "b", 1.0, None)], None, "edge 0: expected a number as time"),
+        ([("a", "b", None, 1.0), ("a", "b", 2.0, 1.0)], None, "edge 1: expected a number as weight"),
+        ([("a", "b", 1.0, 1.0), ("a", "b")], None, r"edge 1: expected \(source, target, weight, time\)"),
+        ([("a", "b")], "when", "only frames have it"),
+        (pa.table({"source": ["a"], "target": ["b"]}), "when", "expected a column 'when'"),
+        (pa.table({"source": ["a"], "target": ["b"], "when": ["x"]}), "when", "expected a column of numbers"),
+        (pa.table({"source": ["a"], "target": ["b"], "when": pa.array([None], pa.float64())}), "when", "row 0: expected a time, got null"),
+    ],
+)  # fmt: skip
+def test_wrong_times_are_refused(insert: Any, time: str | None, message: str) -> None:
+    with client_of(Recorder()) as client, pytest.raises(InvalidInput, match=message):
+        client.insert("g", insert, time=time)
+
+
+def test_deletions_have_no_times() -> None:
+    with (
+        client_of(Recorder()) as client,
+        pytest.raises(InvalidInput, match="no weight and no time"),
+    ):
+        client.delete("g", [("a", "b", None, 1.0)])
+
+
+def test_ranking_in_process_takes_no_times() -> None:
+    with pytest.raises(InvalidInput, match="expected edges without times"):
+        pagerank([("a", "b", 1.0, 5.0)])

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from liverank.client import AsyncClient, Client, PersonalizedQuery, responses
+from liverank.client import AsyncClient, Client, PersonalizedQuery, choices, responses
 from liverank.client.batches import SetChange
 from liverank.client.call import Call, events, operation
 from liverank.client.calls import Calls
@@ -49,6 +49,11 @@ ARGUMENTS: dict[str, Any] = {
     "weighted": True,
     "directed": False,
     "weight": None,
+    "time": None,
+    "half_life": 3600.0,
+    "window": 60.0,
+    "clock": "event",
+    "forget_vertices": True,
     "on_conflict": "add",
     "k": 3,
     "offset": 2,
@@ -236,15 +241,16 @@ def _json_types(schema: dict[str, Any], components: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize(
     ("literal", "place"),
     [
-        (responses.Strategy, ("GraphRequest", "strategy")),
-        (responses.Dangling, ("GraphRequest", "dangling")),
-        (responses.Storage, ("GraphRequest", "storage")),
-        (responses.Form, ("GraphRequest", "form")),
-        (responses.KeyKind, ("GraphRequest", "keys")),
-        (responses.Method, ("KeyedQuery", "method")),
-        (responses.Target, ("KeyedQuery", "target")),
-        (responses.Unknown, ("KeyedQuery", "unknown")),
-        (responses.Scope, ("ApiKeyRequest", "scope")),
+        (choices.Strategy, ("GraphRequest", "strategy")),
+        (choices.Clock, ("GraphRequest", "clock")),
+        (choices.Dangling, ("GraphRequest", "dangling")),
+        (choices.Storage, ("GraphRequest", "storage")),
+        (choices.Form, ("GraphRequest", "form")),
+        (choices.KeyKind, ("GraphRequest", "keys")),
+        (choices.Method, ("KeyedQuery", "method")),
+        (choices.Target, ("KeyedQuery", "target")),
+        (choices.Unknown, ("KeyedQuery", "unknown")),
+        (choices.Scope, ("ApiKeyRequest", "scope")),
     ],
 )
 def test_the_choices_are_those_of_the_api(literal: Any, place: tuple[str, str]) -> None:

@@ -192,7 +192,7 @@ def test_the_largest_and_the_smallest_rank_of_many_are_drawn(tmp_path: Path) -> 
     ("line", "completed"),
     [
         ("liverank exp", ["export"]),
-        ("liverank re", ["recompute", "replay", "restore"]),
+        ("liverank re", ["recompute", "remove", "replay", "restore"]),
         ("liverank top --wa", ["--watch"]),
         ("liverank rank --strategy dynamic-t", ["dynamic-traversal"]),
     ],

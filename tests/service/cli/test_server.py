@@ -154,6 +154,7 @@ def test_load_counts_over_all_batches_what_it_did(
         "reweighted": 0,
         "deleted": 0,
         "not_found": 0,
+        "expired": 0,
         "new_vertices": 4,
         "superseded": 0,
         "unused_columns": ["weight"],

@@ -169,7 +169,7 @@ EXPECTED = "expected a finite number above 0, from 1.1754944e-38 to 3.4028235e+3
         (NDJSON, b'{"source":"a","target":"b","weight":1}\n{"source":"a","target":"c"}', f"weight[1]: {EXPECTED} null; give every insertion a weight, or none"),
         (NDJSON, b'{"source":"a","target":"b","weight":"1"}', f'weight[0]: {EXPECTED} the string "1"'),
         (NDJSON, b'{"source":"a","target":"b","weight":true}', f"weight[0]: {EXPECTED} true"),
-        (NDJSON, b'{"source":"a","target":"b","weight":1,"operation":"delete"}', "weight[0]: expected null, because a deletion has none, got the number 1.0"),
+        (NDJSON, b'{"source":"a","target":"b","weight":1,"operation":"delete"}', "weight[0]: expected null, because only insertions have one, got the number 1.0"),
         (CSV, b"source,target,weight\na,b,1\na,c,heavy\n", f'weight[1]: {EXPECTED} the string "heavy"'),
         (CSV, b"source,target,weight\na,b,1\na,c,\n", f"weight[1]: {EXPECTED} null; give every insertion a weight, or none"),
         (CSV, b"source,target,weight\na,b,nan\n", f"weight[0]: {EXPECTED} the number nan"),

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gpu import Engine, OutOfMemory
-from service.http.schemas import GraphInfo, GraphList
+from service.http.graph_schemas import GraphInfo, GraphList
 from tests.service.server import Server, running, wait_for
 
 
@@ -33,6 +33,10 @@ def test_a_graph_named_default_exists_from_the_start(server: Server) -> None:
         "frontier_tolerance": 1e-6,
         "prune_tolerance": 1e-6,
         "max_iterations": 500,
+        "half_life": None,
+        "window": None,
+        "clock": "wall",
+        "forget_vertices": False,
     }
 
 

@@ -64,6 +64,10 @@ def assert_served(server: Server) -> None:
         "frontier_tolerance": 1e-6,
         "prune_tolerance": 1e-6,
         "max_iterations": 500,
+        "half_life": None,
+        "window": None,
+        "clock": "wall",
+        "forget_vertices": False,
     }
     papers = http.get("/graphs/papers").json()
     assert (papers["version"], papers["vertices"], papers["edges"]) == (1, 3, 4)
@@ -142,7 +146,7 @@ def test_what_the_release_before_reads_has_another_number(tmp_path: Path) -> Non
         server.http.post("/graphs/heavy/checkpoint").raise_for_status()
     graph = tmp_path / "graphs" / "heavy"
     assert layout_of(graph) == 4
-    assert json.loads((graph / "graph.json").read_text())["format"] == 2
+    assert json.loads((graph / "graph.json").read_text())["format"] == 3
     (written,) = checkpoint.stored(graph / checkpoint.DIRECTORY)
     _, _, manifest = (written / "manifest.json").read_bytes().partition(b"\n")
     assert json.loads(manifest)["format"] == 3

@@ -13,7 +13,8 @@ __device__ __forceinline__ uint64 mix(uint64 state) {
 
 // numbers: uint64[count], numbers skipped, skipped + 1, … of the sequence from `start`.
 // Launch: BLOCK threads a block, grid-stride. Traffic: 8 bytes a number.
-__global__ void __launch_bounds__(BLOCK) random_numbers(uint64 start, int64 skipped, int64 count, uint64* __restrict__ numbers) {
+__global__ void __launch_bounds__(BLOCK) random_numbers(
+    uint64 start, int64 skipped, int64 count, uint64* __restrict__ numbers) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count; at += (int64)gridDim.x * BLOCK)
         numbers[at] = mix(start + (uint64)(skipped + at + 1) * GOLDEN_GAMMA);
 }
@@ -23,18 +24,18 @@ __global__ void __launch_bounds__(BLOCK) random_numbers(uint64 start, int64 skip
 // links: int32[vertices - d, d], all -1 before. tickets: uint64, zero before.
 //
 // A ticket is `per_ticket` consecutive vertices, and a warp that is free takes the next one. A lane draws its vertices of the
-// ticket one after another. In each turn of the loop, which the lanes of a warp go through together, every lane that is not done
-// makes one attempt at its current edge. A copy edge whose origin is not written yet is tried again in the next turn.
+// ticket one after another. In each turn of the loop, which the lanes of a warp go through together, every lane that is not
+// done makes one attempt at its current edge. A copy edge whose origin is not written yet is tried again in the next turn.
 //
-// It ends: an edge depends on edges of smaller vertices only. Let v be the smallest vertex that is not done. Tickets are given in
-// the order of vertices, so v's ticket has been taken, by a warp that is running; a lane takes its vertices in ascending order, so
-// v is its current one, and all that v can depend on is written. So v advances whatever other warps do, and no block needs to wait
-// for one that is not resident.
+// It ends: an edge depends on edges of smaller vertices only. Let v be the smallest vertex that is not done. Tickets are given
+// in the order of vertices, so v's ticket has been taken, by a warp that is running; a lane takes its vertices in ascending
+// order, so v is its current one, and all that v can depend on is written. So v advances whatever other warps do, and no block
+// needs to wait for one that is not resident.
 //
 // A value is written once and is all that a reader needs, so relaxed (volatile) accesses are enough.
 //
-// A candidate is compared with the vertex's earlier links only if its bit is set in a filter, which has a bit for each link so far:
-// WORDS words a lane, in registers if it is one, else in shared memory.
+// A candidate is compared with the vertex's earlier links only if its bit is set in a filter, which has a bit for each link so
+// far: WORDS words a lane, in registers if it is one, else in shared memory.
 //
 // Launch: any number of blocks, of one warp; of any number of whole warps if WORDS = 1. Fastest in blocks of one warp
 // (docs/papers.md, figure 15).

@@ -14,7 +14,14 @@ from gpu.operations.csr import ALIGNMENT
 from gpu.operations.generate import FEISTEL_ROUNDS
 from gpu.operations.published import AFFECTED, PRUNED
 from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT, SPARED_GROWTH
-from gpu.operations.update import COUNTERS, DELETE, INSERT, LOOP_REWEIGHTED, SCAN_TILE
+from gpu.operations.update import (
+    COUNTERS,
+    DELETE,
+    INSERT,
+    LAST_PLACE,
+    LOOP_REWEIGHTED,
+    SCAN_TILE,
+)
 from gpu.trace import TRACED_STEPS
 
 BLOCK, WARP = 256, 32
@@ -324,6 +331,7 @@ def _constants(weighted: bool) -> str:
         [
             f"inline constexpr bool WEIGHTED = {str(weighted).lower()};",
             f"inline constexpr double SPARED_GROWTH = {SPARED_GROWTH};",
+            f"inline constexpr long long LAST_PLACE = {LAST_PLACE}LL;",
             f"using Degree = {'double' if weighted else 'int'};",
             f"using Loop = {'float' if weighted else 'unsigned char'};",
             *(f"inline constexpr int {name} = {number};" for name, number in numbers.items()),

@@ -11,10 +11,10 @@
 //
 // Launch: BLOCK threads a block. A warp takes a row (sweep_many), or a chunk of ROW_CHUNK edges of a long row (gather_chunks,
 // before it); half a warp takes a short row (sweep_many_short).
-// Traffic: per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED) and 64 of contributions; per row and column 12 bytes read (y and remainder), 2
-// written (c'), and 12 more written (y and remainder) where r is not 0; per row 25 of its place, lengths and loop, and 16 if
-// DEFLATED. sweep_many_short writes neither c' nor remainder where d = 0: both stay 0. A row that nothing can reach takes 9
-// bytes in all.
+// Traffic: per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED) and 64 of contributions; per row and column 12 bytes
+// read (y and remainder), 2 written (c'), and 12 more written (y and remainder) where r is not 0; per row 25 of its place,
+// lengths and loop, and 16 if DEFLATED. sweep_many_short writes neither c' nor remainder where d = 0: both stay 0. A row that
+// nothing can reach takes 9 bytes in all.
 
 // ends[i]: chunks of the long rows order[0 … i]. partials: double[chunks, COLUMNS].
 __global__ void __launch_bounds__(BLOCK, 4) gather_chunks(

@@ -154,9 +154,10 @@ __global__ void __launch_bounds__(BLOCK, 3) select_candidates(
 template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 3) recompute_rows(
     int64 first, int64 last, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const float* __restrict__ weights, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
-    const Value* __restrict__ values, double rhs_scale, double damping, const int* __restrict__ out_lengths,
-    Value* r, int* marks, double floor, int* candidates, int64 capacity, int64* tally) {
+    const int* __restrict__ column_indices, const float* __restrict__ weights, const Loop* __restrict__ loop,
+    const Degree* __restrict__ degree, const Value* __restrict__ values, double rhs_scale, double damping,
+    const int* __restrict__ out_lengths, Value* r, int* marks, double floor, int* candidates, int64 capacity,
+    int64* tally) {
     constexpr int LONG = 2048;
     __shared__ double row_sums[WARPS];
     uint64* counts = reinterpret_cast<uint64*>(tally);

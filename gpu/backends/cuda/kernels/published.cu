@@ -1,6 +1,6 @@
 // The iterations of the published strategies (gpu.operations.published; Sahu, algorithms 3 and 5). An iteration is
 //
-//     update_ranks<1> and <BLOCK>, or by bins   y' = β + α·c, or (β + α·(c - ℓ·y/d)) / (1 - αℓ/d); prunes and marks as expanding
+//     update_ranks<1> and <BLOCK>, or by bins   y' = β + α·c, or (β + α·(c - ℓ·y/d)) / (1 - αℓ/d); prunes, marks as expanding
 //     send                                   contribution = y/d of what was recomputed
 //     end_iteration                          tests and counts
 //     expand<1>, expand<BLOCK>               out-neighbours of expanding vertices become affected
@@ -27,8 +27,8 @@ __device__ __forceinline__ void add_of_block(uint64* count, double value) {
     if (threadIdx.x == 0 && sum > 0.0) atomicAdd(count, (uint64)sum);
 }
 
-// What an iteration reads and writes beside the rows, as kernels take it. states and expanding may be null: then every vertex is
-// recomputed.
+// What an iteration reads and writes beside the rows, as kernels take it. states and expanding may be null: then every vertex
+// is recomputed.
 struct Ranking {
     uint64* counts;
     const double* rhs_scale;
@@ -88,8 +88,8 @@ struct Counted {
 #define RANKING_PARAMETERS                                                                                                     \
     uint64 *counts, const double *__restrict__ rhs_scale, const Loop *__restrict__ loop, const Degree *__restrict__ degree,    \
         double *__restrict__ values, const double *__restrict__ contributions, uint8 *__restrict__ states,                     \
-        uint8 *__restrict__ expanding, const int *__restrict__ out_lengths, double damping, double prune_tolerance, double frontier_tolerance, int closed_form,     \
-        int traced
+        uint8 *__restrict__ expanding, const int *__restrict__ out_lengths, double damping, double prune_tolerance,            \
+        double frontier_tolerance, int closed_form, int traced
 #define RANKING                                                                                                                \
     {counts, rhs_scale, loop, degree, values, contributions, states, expanding, out_lengths, damping, prune_tolerance,         \
      frontier_tolerance, closed_form, traced}
@@ -134,7 +134,8 @@ __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : 4) update_ranks_by_bins(
     counted.add_to(ranking);
 }
 
-// y/d, and 0 where d = 0, at the vertices that have been affected, or at all if states is null. dangling_sums[block]: Σy of those with d = 0.
+// y/d, and 0 where d = 0, at the vertices that have been affected, or at all if states is null. dangling_sums[block]: Σy of
+// those with d = 0.
 __global__ void __launch_bounds__(BLOCK) send(
     const uint64* counts, int64 vertices, const double* __restrict__ values, const Degree* __restrict__ degree,
     const uint8* __restrict__ states, double* __restrict__ contributions, double* __restrict__ dangling_sums) {
@@ -176,7 +177,8 @@ __global__ void __launch_bounds__(BLOCK) end_iteration(
         counts[Count::BACKWARD] = counts[Count::EXPANDING_EDGES] * BACKWARD_PART > (uint64)edges;
         for (int at = 0; at < Count::ITERATIONS; ++at) counts[at] = 0;
     }
-    if (dangling_mass > 0.0 && !counts[Count::DONE]) *rhs_scale = ((1.0 - damping) * dangling_mass + damping * dangling) / vertices;
+    if (dangling_mass > 0.0 && !counts[Count::DONE])
+        *rhs_scale = ((1.0 - damping) * dangling_mass + damping * dangling) / vertices;
 }
 
 // The out-neighbours of expanding vertices become affected, loops included; then these vertices are not expanding.
@@ -202,8 +204,8 @@ __global__ void __launch_bounds__(BLOCK) expand(
     }
 }
 
-// The same from the other end: every vertex that is not affected looks for an expanding in-neighbour. One thread takes a vertex;
-// if FEW entries are not enough, its warp looks at the others. (Beamer et al., as frontier.cu.)
+// The same from the other end: every vertex that is not affected looks for an expanding in-neighbour. One thread takes a
+// vertex; if FEW entries are not enough, its warp looks at the others. (Beamer et al., as frontier.cu.)
 __global__ void __launch_bounds__(BLOCK, 4) expand_backward(
     const uint64* counts, int64 vertices, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
     const int* __restrict__ column_indices, const Loop* __restrict__ loop, uint8* __restrict__ states,

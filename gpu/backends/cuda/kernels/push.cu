@@ -193,11 +193,11 @@ __device__ __forceinline__ void spread_items(
 template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 2) push(
     const int64* __restrict__ row_starts, const int* __restrict__ row_lengths, const int* __restrict__ column_indices,
-    const float* __restrict__ weights, const Loop* __restrict__ loop, const Degree* __restrict__ degree, Value* values, Value* r, int* marks,
-    double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue, int* second_queue,
-    double* contributions, int64* items, int solve, double damping, double residual_l1, double residual_sum, double mass,
-    double goal, double threshold, double edge_weight, int64 fill, int64 round_edges, int64 most_edges, int64 most_rounds,
-    int64* tally) {
+    const float* __restrict__ weights, const Loop* __restrict__ loop, const Degree* __restrict__ degree, Value* values,
+    Value* r, int* marks, double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue,
+    int* second_queue, double* contributions, int64* items, int solve, double damping, double residual_l1,
+    double residual_sum, double mass, double goal, double threshold, double edge_weight, int64 fill, int64 round_edges,
+    int64 most_edges, int64 most_rounds, int64* tally) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const PushArrays<Value> arrays = {
         row_starts, row_lengths, column_indices, weights, loop, degree, values, r, marks, contributions, items, damping};

@@ -210,7 +210,8 @@ __global__ void __launch_bounds__(BLOCK) count_buckets(
         if (counts[bucket]) atomicAdd((uint64*)buckets + bucket, (uint64)counts[bucket]);
 }
 
-// Keys of the insertions into rows low … high-1, to be sorted; if WEIGHTED, also their places in the columns. A block a tile of RANGE_ITEMS items a thread.
+// Keys of the insertions into rows low … high-1, to be sorted; if WEIGHTED, also their places in the columns. A block a tile of
+// RANGE_ITEMS items a thread.
 template <class Id>
 __global__ void __launch_bounds__(BLOCK) keys_of_range(
     const Id* __restrict__ rows, const Id* __restrict__ neighbours, int64 edges, int64 low, int64 high,

@@ -4,10 +4,12 @@
 //     r  = β + α·Σ contributions of the in-neighbours of v - (1 - αℓ/d)·y[v]
 //     y' = y[v] + r / (1 - αℓ/d),     contribution' = y'/d
 //
-// Contributions are multiplied by the weight of the edge if WEIGHTED. DIVIDED: y/d is divided for each edge, and contributions are not read. Value: the type of y and r, double or float.
+// Contributions are multiplied by the weight of the edge if WEIGHTED. DIVIDED: y/d is divided for each edge, and contributions
+// are not read. Value: the type of y and r, double or float.
 // Launch: compute_residual and jacobi_step as rows.cuh says, the others any grid.
 // Traffic of these two, Value double: per edge 4 bytes of neighbour id, streamed, and one random read of 8 bytes (a 32-byte
-// sector), and 4 bytes of weight, streamed, if WEIGHTED; per row 16 (order, row start, row length) + 5 (loop, degree) + 8 + 8 bytes (y in; r or y' out).
+// sector), and 4 bytes of weight, streamed, if WEIGHTED; per row 16 (order, row start, row length) + 5 (loop, degree) + 8 + 8
+// bytes (y in; r or y' out).
 
 enum Sum { RESIDUAL_L1, RESIDUAL_SUM, LARGEST_CHANGE = SWEEP_SUMS - 1 };
 

@@ -191,8 +191,8 @@ __device__ __forceinline__ float summed_weight(
 }
 
 __global__ void __launch_bounds__(BLOCK) decide(
-    const int64* __restrict__ keys, int64 vertices, const Loop* __restrict__ loop, int fixed_loops,
-    int directed, const int* __restrict__ edge_operation, const int* __restrict__ edge_neighbour, const int* __restrict__ edge_row,
+    const int64* __restrict__ keys, int64 vertices, const Loop* __restrict__ loop, int fixed_loops, int directed,
+    const int* __restrict__ edge_operation, const int* __restrict__ edge_neighbour, const int* __restrict__ edge_row,
     const int* __restrict__ edge_slot, const int* __restrict__ row_edge, uint64* scan, const int* __restrict__ row_vertex,
     signed char* __restrict__ row_loop, int* __restrict__ row_removed, int* __restrict__ row_added,
     int* __restrict__ removed_row, int* __restrict__ removed_neighbour, int* __restrict__ removed_slot,
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(BLOCK) decide(
             const int last = edge_operation[edge + 1];
             if (inserts) {
                 after[item] = summed_weight(keys, weights, edge_operation[edge], last, after[item], adds);
-                if (isinf(after[item])) exceeded = last;
+                if (isinf(after[item]) && exceeded == 0) exceeded = LAST_PLACE - last;
                 reweighted += counted && present && !deletes && after[item] != before[item];
             }
             removes = present && after[item] != before[item];

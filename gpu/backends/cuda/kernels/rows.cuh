@@ -74,8 +74,8 @@ struct EveryRow {
     __device__ __forceinline__ bool operator()(int) const { return true; }
 };
 
-// One unit of work. One thread for each wanted row calls finish(v, read(v), sum); the loads of `read` are issued before the sum.
-// wanted(v) stays the same until then.
+// One unit of work. One thread for each wanted row calls finish(v, read(v), sum); the loads of `read` are issued before the
+// sum. wanted(v) stays the same until then.
 template <int GROUP, class Load, class Read, class Finish, class Wanted>
 __device__ __forceinline__ void sum_unit(
     const RowSums& rows, const RowPlan& plan, int64 unit, const Load& load, const Read& read, const Finish& finish,

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(BLOCK, 4) deduplicate_weighted(
         const bool is_loop = row == neighbour_of_key(key[item]);
         int64 last = at + 1;
         weight[item] = weight_of_group(keys, weights, total, is_loop ? loop[row] : 0.0f, adds, last);
-        if (isinf(weight[item])) exceeded = order[last - 1] + 1;
+        if (isinf(weight[item]) && exceeded == 0) exceeded = LAST_PLACE - last;
         if (is_loop) {
             loops += 1;
             loop[row] = weight[item];
@@ -98,9 +98,10 @@ __global__ void __launch_bounds__(BLOCK) sum_weights(
 
 // Multiplies out-lists, loops and strengths by the factors of their rows, in-lists by those of their neighbours.
 __global__ void __launch_bounds__(BLOCK) scale_rows(
-    int64 vertices, const int64* __restrict__ out_starts, const int* __restrict__ out_lengths, float* __restrict__ out_weights,
-    const int64* __restrict__ in_starts, const int* __restrict__ in_lengths, const int* __restrict__ in_neighbours,
-    float* __restrict__ in_weights, const float* __restrict__ factors, float* __restrict__ loop, double* __restrict__ strength) {
+    int64 vertices, const int64* __restrict__ out_starts, const int* __restrict__ out_lengths,
+    float* __restrict__ out_weights, const int64* __restrict__ in_starts, const int* __restrict__ in_lengths,
+    const int* __restrict__ in_neighbours, float* __restrict__ in_weights, const float* __restrict__ factors,
+    float* __restrict__ loop, double* __restrict__ strength) {
     const int lane = threadIdx.x % WARP;
     for (int64 v = (int64)blockIdx.x * WARPS + threadIdx.x / WARP; v < vertices; v += (int64)gridDim.x * WARPS) {
         const float factor = factors[v];

@@ -1,0 +1,30 @@
+"""Keys of vertices, and the words that calls and responses choose from."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Key = str | int
+Pair = tuple[Key, Key]
+
+Strategy = Literal[
+    "auto",
+    "static",
+    "naive-dynamic",
+    "dynamic-traversal",
+    "dynamic-frontier",
+    "dynamic-frontier-prune",
+    "residual",
+]
+Dangling = Literal["uniform", "self-loop"]
+Storage = Literal["float64", "float32"]
+Form = Literal["accelerated", "published"]
+KeyKind = Literal["string", "integer"]
+Method = Literal["hybrid", "push", "pull"]
+Target = Literal["error", "settled-top-k"]
+Rank = Literal["now", "later"]
+Direction = Literal["out", "in"]
+Unknown = Literal["error", "ignore"]
+Scope = Literal["read", "write", "admin"]
+OnConflict = Literal["replace", "add"]
+Clock = Literal["wall", "event"]

@@ -1,0 +1,119 @@
+"""Bodies of the calls for graphs, as OpenAPI shows them: see service.http.schemas."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gpu import Dangling, Form, Storage
+from service.formats.times import Clock
+from service.http.schema_base import Body, like
+from service.http.schemas import ONE_OF_STRATEGIES
+from service.queries.model import L1_ERROR
+
+_ABOVE_ZERO: dict[str, Any] = {
+    "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]
+}
+_BELOW_ONE: dict[str, Any] = {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
+
+
+class GraphRequest(Body):
+    """Options of a graph. Omitted ones have their defaults, and are not compared later."""
+
+    model_config = like({"target_error": 1e-8, "keys": "integer"})
+
+    damping: float = Field(
+        0.85,
+        description="probability of following an edge; above 0, below 1",
+        json_schema_extra=_BELOW_ONE,
+    )
+    dangling: Dangling = Field(
+        "uniform", description="what a vertex without out-edges does with its rank"
+    )
+    strategy: str = Field(
+        "auto", description="of batches that do not name one", json_schema_extra=ONE_OF_STRATEGIES
+    )
+    target_error: float = Field(
+        1e-6,
+        description="L1 error at which `auto` stops; above 0, at most 2",
+        json_schema_extra=L1_ERROR,
+    )
+    storage: Storage = Field(
+        "float64",
+        description="type of the numbers stored for each vertex; `float32` takes half the memory "
+        "and needs a `target_error` of at least 1e-6",
+    )
+    keys: Literal["string", "integer"] = "string"
+    weighted: bool = Field(
+        False, description="whether edges have weights, in proportion to which they are followed"
+    )
+    directed: bool = Field(True, description="false: an edge is followed either way")
+    form: Form = Field(
+        "accelerated",
+        description="how the published strategies run; `published` needs `storage` `float64`",
+    )
+    tolerance: float = Field(
+        1e-10,
+        description="L∞: a published strategy stops when no rank moves by more",
+        json_schema_extra=_BELOW_ONE,
+    )
+    frontier_tolerance: float = Field(
+        1e-6,
+        description="relative change of a rank above which the out-neighbours become affected",
+        json_schema_extra=_BELOW_ONE,
+    )
+    prune_tolerance: float = Field(
+        1e-6,
+        description="relative change of a rank up to which a vertex leaves the affected set",
+        json_schema_extra=_BELOW_ONE,
+    )
+    max_iterations: int = Field(
+        500,
+        description="of one solve",
+        json_schema_extra={"minimum": 1, "maximum": 1_000_000},
+    )
+    half_life: float | None = Field(
+        None,
+        description="seconds after which a weight is worth half of a new one; needs `dangling` "
+        "`uniform`, and makes the graph `weighted`",
+        json_schema_extra=_ABOVE_ZERO,
+    )
+    window: float | None = Field(
+        None,
+        description="seconds after which an edge leaves the graph",
+        json_schema_extra=_ABOVE_ZERO,
+    )
+    clock: Clock = Field(
+        "wall",
+        description="`event`: the largest time that was sent counts as now; only with `half_life` "
+        "or `window`",
+    )
+    forget_vertices: bool = Field(
+        False,
+        description="whether vertices leave with their last edge by age; only with `window`",
+    )
+
+
+class GraphInfo(Body):
+    graph: str
+    version: int
+    revision: int
+    vertices: int
+    edges: int
+    error_bound: float
+    backend: str
+    options: GraphRequest
+    memory: dict[str, int] = Field(description="bytes, by purpose")
+
+
+class GraphList(Body):
+    graphs: list[GraphInfo]
+
+
+class CheckpointTaken(Body):
+    version: int
+    revision: int
+    bytes: int
+    write_seconds: float = Field(description="from the request until the checkpoint was on disk")
+    pause_seconds: float = Field(description="how long the graph's writer was blocked")

@@ -1,0 +1,170 @@
+"""Deletes the edges that are too old, in journalled batches of their own.
+
+By the ``wall`` clock it does so between other batches, when an edge has become too old. By the
+``event`` clock it does so before a batch is committed, if that or an earlier one makes edges too
+old; since the batches are then committed one by one, the same batches in the same order make the
+same graph, however they were grouped. A replay of the journal finds these batches in it, and
+consults no clock.
+
+Where vertices are to be forgotten, a further batch removes those that were left without edges.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from time import monotonic
+
+from gpu import OutOfMemory, Solve
+from service.errors import BatchRejected, BodyTooLarge, StorageFailed
+from service.formats.columns import EdgeColumns
+from service.pipeline.batch import Batch
+from service.pipeline.edge_times import Ids
+from service.pipeline.keyed_graph import KeyedGraph
+
+log = logging.getLogger("liverank.pipeline")
+
+MAX_EDGES = 1_000_000
+"""Of one batch."""
+
+RETRY_SECONDS = 10.0
+"""Delay after a failure, by the wall clock."""
+
+_LEAST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+"""Seconds between two looks at the wall clock."""
+
+
+class Expiry:
+    """Only for the writer's thread; does nothing for a graph without a window."""
+
+    def __init__(self, graph: str, keyed: KeyedGraph, commit: Callable[[Batch], None]) -> None:
+        """commit: commits and applies a batch. Raises the error that prevented it."""
+        self._graph = graph
+        self._keyed = keyed
+        self._commit = commit
+        self._window = keyed.window
+        self._not_before = 0.0
+
+    @property
+    def by_event(self) -> bool:
+        """Whether `precede` is to be called for each batch, and batches are committed singly."""
+        return self._window is not None and self._window.options.clock == "event"
+
+    def seconds_left(self) -> float | None:
+        """How long `run` need not be called; None: until there is another batch."""
+        if self._window is None:
+            return None
+        earliest = None if self.by_event else self._window.times.earliest
+        if len(self._window.isolated):
+            pause = 0.0
+        elif earliest is None:
+            return None
+        else:
+            oldest = time.time() - self._window.options.seconds
+            pause = min(earliest - oldest, _LONGEST_PAUSE)
+        return max(0.0, pause, self._not_before - monotonic())
+
+    def run(self) -> None:
+        """Expires what is too old by the wall clock, if it is time for it. By the event clock it
+        only removes vertices that an earlier expiry left without edges.
+        """
+        window = self._window
+        if window is None or monotonic() < self._not_before:
+            return
+        if self.by_event and not len(window.isolated):
+            return
+        pause = min(_LONGEST_PAUSE, max(_LEAST_PAUSE, window.options.seconds / 100))
+        try:
+            if self.by_event:  # a removal that the last run did not come to
+                self._forget(window.options.solve, False)
+            else:
+                self._expire(time.time() - window.options.seconds, window.options.solve, False)
+        except (BatchRejected, OutOfMemory, StorageFailed) as error:
+            log.error("graph %s: edges that are too old stay for now: %s", self._graph, error)
+            pause = RETRY_SECONDS
+        self._not_before = monotonic() + pause
+
+    def precede(self, batch: Batch) -> None:
+        """Expires what is too old at the largest time, that of a new batch included.
+
+        Raises OutOfMemory, StorageFailed.
+        """
+        window = self._window
+        if window is None or not self.by_event or batch.columns.expiry:
+            return
+        times = batch.columns.times
+        sent = [] if times is None or not len(times) else [float(times.to_numpy().max())]
+        seen = [] if window.times.newest is None else [window.times.newest]
+        if not (sent or seen):
+            return
+        cutoff = max(sent + seen) - window.options.seconds
+        try:
+            self._expire(cutoff, batch.solve, batch.rank_later)
+        except BatchRejected as error:
+            log.error("graph %s: edges that are too old stay for now: %s", self._graph, error)
+
+    def _expire(self, cutoff: float, solve: Solve, rank_later: bool) -> None:
+        assert self._window is not None
+        sources, targets = self._window.times.expired(cutoff)
+        self._commit_all(
+            lambda part: _deletion(self._keyed, sources[part], targets[part]),
+            len(sources),
+            solve,
+            rank_later,
+        )
+        self._forget(solve, rank_later)
+
+    def _forget(self, solve: Solve, rank_later: bool) -> None:
+        """Removes the vertices that were left without edges."""
+        assert self._window is not None
+        isolated = self._window.isolated
+        isolated = self._window.isolated = isolated[self._window.are_isolated(isolated)]
+        self._commit_all(
+            lambda part: _removal(self._keyed, isolated[part]), len(isolated), solve, rank_later
+        )
+
+    def _commit_all(
+        self,
+        columns_of: Callable[[slice], EdgeColumns],
+        count: int,
+        solve: Solve,
+        rank_later: bool,
+    ) -> None:
+        """Commits a batch of `count` items, or several, if memory or the journal have no room for
+        that, or if they are many.
+
+        columns_of  of some of the items
+        Raises BatchRejected, OutOfMemory, StorageFailed.
+        """
+        firsts = range(0, count, MAX_EDGES)
+        parts = [slice(first, min(first + MAX_EDGES, count)) for first in firsts]
+        while parts:
+            part = parts.pop(0)
+            try:
+                columns = columns_of(part)
+                (error,) = self._keyed.check_memory([columns])
+                if error is not None:
+                    raise error
+                batch = Batch.of(columns, b"", solve, rank_later=rank_later)
+            except (BodyTooLarge, OutOfMemory, OverflowError):
+                middle = (part.start + part.stop) // 2
+                if middle == part.start:
+                    raise
+                parts[:0] = slice(part.start, middle), slice(middle, part.stop)
+            else:
+                self._commit(batch)
+
+
+def _deletion(keyed: KeyedGraph, sources: Ids, targets: Ids) -> EdgeColumns:
+    nothing = keyed.keys.keys(sources[:0])
+    deleted = (keyed.keys.keys(sources), keyed.keys.keys(targets))
+    return EdgeColumns(nothing, nothing, *deleted, vertices=nothing, expiry=True)
+
+
+def _removal(keyed: KeyedGraph, vertices: Ids) -> EdgeColumns:
+    remove = keyed.keys.keys(vertices)
+    nothing = remove[:0]
+    return EdgeColumns(
+        nothing, nothing, nothing, nothing, vertices=nothing, remove=remove, expiry=True
+    )

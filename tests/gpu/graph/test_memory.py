@@ -1,0 +1,142 @@
+"""Memory of a dynamic graph: what is refused, what fails and what is told."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Engine, Options, OutOfMemory
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from tests.gpu.graph.model import apply, tiny_pools
+from tests.gpu.graphs import Model, random_batch
+from tests.gpu.invariants import check_invariants
+
+
+class _Refusal:
+    """An allocator that refuses its n-th allocation."""
+
+    def __init__(self, backend: Backend, refused: int) -> None:
+        self.allocate = backend.device.allocate
+        self.refused = refused
+        self.asked = 0
+
+    def __call__(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:
+        self.asked += 1
+        if self.asked == self.refused:
+            raise OutOfMemory(purpose, count, 0)
+        return self.allocate(purpose, count, dtype)
+
+
+def _arrays(graph: DynamicGraph) -> list[Any]:
+    """All that a batch may change, on the host."""
+    graph_arrays = [graph.loop, graph.degree]
+    for lists in (graph.outgoing, graph.incoming):
+        graph_arrays += [*lists.csr[:3], lists.capacities]
+    return [graph.backend.device.to_host(array).tolist() for array in graph_arrays]
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_each_allocation_that_fails_leaves_the_graph_as_it_was(
+    loads: bool, backend: Backend
+) -> None:
+    for refused in range(1, 100):
+        generator = np.random.default_rng(8)
+        graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
+        if not loads:
+            with tiny_pools():
+                apply(graph, model, random_batch(generator, model, 60))
+            graph._workspaces._kept = None
+        # a batch that grows everything: scratch, vertices, both pools
+        tips = np.arange(100)
+        batch = EdgeBatch(np.full(100, 1), tips, tips[:3], tips[:3], 200)
+        refusal = _Refusal(backend, refused)
+        with tiny_pools(), patch.object(backend.device, "allocate", refusal):
+            try:
+                graph.apply(batch)
+            except OutOfMemory:
+                check_invariants(graph, model)
+            else:
+                break
+        apply(graph, model, batch)
+        check_invariants(graph, model)
+    assert refusal.asked == refused - 1
+    assert refused > (18 if loads else 26)
+
+
+def test_what_cannot_fit_is_refused_with_figures_before_anything_is_touched(
+    backend: Backend,
+) -> None:
+    graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
+    apply(graph, model, EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+    before = _arrays(graph)
+    with (
+        patch.object(type(backend.device), "memory_available", lambda _: 1 << 30),
+        pytest.raises(OutOfMemory) as raised,
+    ):
+        graph.apply(EdgeBatch(vertices=2**30))
+    assert raised.value.available == 1 << 30
+    assert raised.value.needed == graph.bytes_needed(0, 2**30) > 39 * 2**30
+    assert "1,073,741,824 vertices" in str(raised.value)
+    assert _arrays(graph) == before
+
+
+def test_memory_for_a_batch_and_its_solve_can_be_asked_for_beforehand(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+    engine.update()
+    before = engine.memory()
+    with patch.object(type(backend.device), "memory_available", lambda _: 1 << 30):
+        engine.check_memory(1_000, 1_000_000)
+        with pytest.raises(OutOfMemory) as raised:
+            engine.check_memory(40_000_000, 3)
+        # columns, both pools and one to cut to size, keys and the sort's copy of them
+        assert raised.value.needed > 40_000_000 * (8 + 3 * 4 + 16)
+        assert str(raised.value) == (
+            "a batch of 40,000,000 edges and a graph of 3 vertices needs "
+            f"{raised.value.needed:,} bytes; 1,073,741,824 are available"
+        )
+        with pytest.raises(OutOfMemory) as raised:
+            engine.check_memory(0, 2**24)
+        # lists and ranks of each vertex, and the room that they grow by
+        assert raised.value.needed > 2**24 * (2 * 21 + 5 + 21 + 28 + 8)
+        graph, iterate = engine.internals.graph, engine.internals.iterate
+        of_both = graph.bytes_needed(0, 2**24) + iterate.bytes_needed(2**24)
+        assert raised.value.needed == of_both + 8 * 2**24  # published ranks
+        with pytest.raises(OutOfMemory):
+            engine.apply(EdgeBatch(vertices=2**24))
+    assert engine.memory() == before
+    assert (engine.vertices, engine.edges) == (3, 2)
+
+
+@pytest.mark.parametrize("vertices", [20_000, 100_000])
+def test_what_a_batch_and_its_solve_take_is_no_more_than_was_said(
+    vertices: int, backend: Backend
+) -> None:
+    generator = np.random.default_rng(2)
+    engine = Engine(Options(), backend)
+    for size in (100_000, 25_000):
+        ids = generator.integers(0, vertices, (2, size))
+        held = sum(engine.memory().values())
+        with patch.object(type(backend.device), "require") as require:
+            engine.check_memory(size, vertices)
+        _, needed, _ = require.call_args.args
+        engine.apply(EdgeBatch(ids[0], ids[1], vertices=vertices))
+        engine.update()
+        assert 0 < sum(engine.memory().values()) - held <= needed
+        vertices = 2 * vertices
+
+
+def test_memory_is_told_by_purpose(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch(np.arange(1000), np.arange(1, 1001)))
+    engine.apply(EdgeBatch.of(insert=[(5, 3)]))
+    memory = engine.memory()
+    assert memory["out-lists"] == memory["in-lists"] == 1000 * 4 * 4
+    assert memory["slack"] > 0
+    assert memory["vertices"] == 1001 * (2 * 21 + 5)
+    assert memory["scratch"] > 1024 * 93 * 2

@@ -1,0 +1,81 @@
+"""Answers to personalized queries, compared with gpu.verify."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery, verify
+from gpu.operations.backend import Backend
+from gpu.types import Dangling, Ranking
+from tests.gpu.graphs import Pairs
+
+
+def engine_of(pairs: Pairs, backend: Backend, dangling: Dangling = "uniform") -> Engine:
+    vertices, edges = pairs
+    engine = Engine(Options(dangling=dangling), backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+    # as in a service: queries may be deflated along the global ranks (test_deflation.py)
+    engine.update()
+    return engine
+
+
+def exact_ranks(engine: Engine, query: PersonalizedQuery) -> Ranking:
+    """float64[n] by gpu.verify, which shares no code with the engine."""
+    sources, targets = engine.edge_list()
+    weights = np.ones(len(query.seeds)) if query.weights is None else query.weights
+    teleport = np.bincount(query.seeds, weights, minlength=engine.vertices)
+    teleport = teleport / teleport.sum()
+    order = np.lexsort((targets, sources))
+    dangling = engine.options.dangling
+    return _solved(sources[order].tobytes(), targets[order].tobytes(), teleport.tobytes(), dangling)
+
+
+@cache
+def _solved(sources: bytes, targets: bytes, teleport: bytes, dangling: Dangling) -> Ranking:
+    # every backend and method is compared with it: it is computed once
+    restarts = np.frombuffer(teleport)
+    ranks, bound = verify.pagerank(
+        np.frombuffer(sources, np.int64),
+        np.frombuffer(targets, np.int64),
+        len(restarts),
+        0.85,
+        dangling,
+        restarts,
+    )
+    assert bound < 1e-11
+    return ranks
+
+
+def assert_certified(engine: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
+    """The answer has all vertices; its error is within its bound, its settled places are right."""
+    exact = exact_ranks(engine, query)
+    found = np.zeros(engine.vertices)
+    found[answer.vertices] = answer.ranks
+    # what is below 0 is given as 0, and nothing else changes the sum
+    assert -1e-6 < found.sum() - 1.0 <= answer.error_bound + 1e-11
+    assert (found >= 0.0).all()
+    assert np.abs(found - exact).sum() <= answer.error_bound + 1e-11
+    assert (np.diff(answer.ranks) <= 0.0).all()
+    proven = answer.vertices[: answer.settled]
+    others = np.delete(exact, proven).max(initial=-1.0)
+    behind = np.maximum.accumulate(np.append(exact[proven], others)[::-1])[::-1][1:]
+    assert (exact[proven] > behind - 1e-13).all()
+
+
+def queries_of(pairs: Pairs, seed: int) -> list[PersonalizedQuery]:
+    """One seed, several, weighted, repeated; all vertices asked for."""
+    generator, vertices = np.random.default_rng(seed), pairs[0]
+    one = generator.integers(0, vertices, 1)
+    some = generator.integers(0, vertices, 4)
+    return [
+        PersonalizedQuery(one, k=vertices),
+        PersonalizedQuery(some, k=vertices),
+        PersonalizedQuery(some, generator.random(4) + 0.01, k=vertices),
+        PersonalizedQuery(np.append(some, some), np.arange(8.0), k=vertices),
+    ]
+
+
+def solved_by(query: PersonalizedQuery, method: str, target_error: float) -> PersonalizedQuery:
+    return PersonalizedQuery(query.seeds, query.weights, query.k, method, target_error)

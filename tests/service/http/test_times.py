@@ -1,0 +1,271 @@
+"""Graphs with a half-life or a window over HTTP: options, ranks, receipts, and what is refused."""
+
+from __future__ import annotations
+
+import random
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import networkx as nx
+import orjson
+import pyarrow as pa
+import pytest
+
+from liverank import Client
+from service.http.graph_schemas import GraphInfo
+from service.http.routes import batches
+from service.http.schemas import Receipt
+from service.pipeline import expiry
+from tests.service.formats.test_decode import ARROW, arrow_stream
+from tests.service.http.test_weights import post, ranks_of
+from tests.service.server import Server, wait_for
+
+HALF_LIFE = 100.0
+
+Timed = tuple[str, str, float, float]
+
+
+def edges(seed: int, count: int = 250, vertices: int = 40) -> list[Timed]:
+    """Distinct edges with weights and times over six half-lives, in order of time."""
+    generator = random.Random(seed)
+    pairs = {
+        (f"v{generator.randrange(vertices)}", f"v{generator.randrange(vertices)}"): None
+        for _ in range(count)
+    }
+    times = sorted(generator.uniform(0, 6 * HALF_LIFE) for _ in pairs)
+    return [(*pair, generator.uniform(0.1, 9.0), at) for pair, at in zip(pairs, times, strict=True)]
+
+
+def expected_ranks(present: list[Timed], directed: bool) -> dict[str, float]:
+    now = max(at for *_, at in present)
+    graph = nx.DiGraph() if directed else nx.Graph()
+    graph.add_weighted_edges_from(
+        (source, target, weight * 2 ** ((at - now) / HALF_LIFE))
+        for source, target, weight, at in present
+    )
+    ranks: dict[str, float] = nx.pagerank(graph, weight="weight", tol=1e-12, max_iter=1000)
+    return ranks
+
+
+def assert_ranked(server: Server, path: str, present: list[Timed], directed: bool = True) -> None:
+    found, expected = ranks_of(server, path), expected_ranks(present, directed)
+    assert found.keys() == expected.keys()
+    # weights are rounded to float32
+    assert sum(abs(found[key] - expected[key]) for key in found) < 1e-6
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("clock", ["wall", "event"])
+def test_weights_decay_as_in_networkx_with_weights_that_do(
+    server: Server, clock: str, directed: bool
+) -> None:
+    path = server.new_graph(half_life=HALF_LIFE, clock=clock, directed=directed, target_error=1e-9)
+    sent = edges(5)
+    present: dict[tuple[str, str], Timed] = {}
+
+    def key(edge: Timed) -> tuple[str, str]:
+        return edge[:2] if directed else (min(edge[:2]), max(edge[:2]))
+
+    for first in range(0, len(sent), 60):
+        part = sent[first : first + 60]
+        post(server, path, json={"insert": part})
+        present |= {key(edge): edge for edge in part}
+        assert_ranked(server, path, list(present.values()), directed)
+    again = [(source, target, 2.0, at + 900.0) for source, target, _, at in sent[:40]]
+    receipt = post(server, path, json={"insert": again, "delete": [sent[50][:2]]})
+    del present[key(sent[50])]
+    present |= {key(edge): edge for edge in again}
+    assert receipt["deleted"] == 1
+    assert_ranked(server, path, list(present.values()), directed)
+
+
+def test_a_weight_that_is_added_is_added_to_the_decayed_one(server: Server) -> None:
+    path = server.new_graph(half_life=HALF_LIFE, target_error=1e-9)
+    post(server, path, json={"insert": [["a", "b", 8, 0], ["a", "c", 1, 300], ["b", "a", 1, 0], ["c", "a", 1, 0]]})  # fmt: skip  # noqa: E501
+    answer = server.http.post(
+        f"{path}/batches?on_conflict=add", json={"insert": [["a", "b", 2, 300]]}
+    )
+    assert answer.json()["reweighted"] == 1
+    # 8 is worth 1 after three half-lives
+    ranks = ranks_of(server, path)
+    expected = expected_ranks(
+        [("a", "b", 3, 0), ("a", "c", 1, 0), ("b", "a", 1, 0), ("c", "a", 1, 0)], True
+    )
+    assert ranks == pytest.approx(expected, abs=1e-7)
+
+
+def test_an_edge_a_hundred_half_lives_old_leaves_as_expired(server: Server) -> None:
+    path = server.new_graph(half_life=1.0, clock="event")
+    post(server, path, json={"insert": [["a", "b", 1, 0], ["b", "a", 1, 0]]})
+    receipt = post(server, path, json={"insert": [["a", "c", 1, 500], ["a", "d", 1, 3]]})
+    assert (receipt["inserted"], receipt["already_present"], receipt["expired"]) == (1, 1, 2)
+    assert server.http.get(path).json()["edges"] == 2
+
+
+def test_edges_without_a_time_arrive_now(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = server.new_graph(half_life=HALF_LIFE, target_error=1e-9)
+    for at, target in ((1_000.0, "b"), (1_000.0 + 2 * HALF_LIFE, "c")):
+        monkeypatch.setattr(batches, "time", SimpleNamespace(time=lambda at=at: at))
+        body = {"insert": [["a", target], [target, "a"]]}
+        post(server, path, json=body)
+    expected = expected_ranks(
+        [("a", "b", 1, 0), ("a", "c", 4, 0), ("b", "a", 1, 0), ("c", "a", 1, 0)], True
+    )
+    assert ranks_of(server, path) == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_window_by_the_wall_clock(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=time.time())
+    for module in (batches, expiry):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: clock.now))
+    path = server.new_graph(window=60, target_error=1e-9)
+    post(server, path, json={"insert": [["a", "b"], ["b", "c"]]})
+    clock.now += 40
+    renewed = post(server, path, json={"insert": [["a", "b"], ["c", "a"]]})
+    assert (renewed["already_present"], renewed["inserted"]) == (1, 1)
+    assert server.http.get(path).json()["edges"] == 3
+    clock.now += 30
+    wait_for(lambda: server.http.get(path).json()["edges"] == 2)
+    info = server.http.get(path).json()
+    assert info["memory"]["times"] > 0
+    assert info["vertices"] == 3
+    expired = server.http.get(f"{path}/batches/{info['version']}")
+    Receipt.model_validate_json(expired.content)
+    assert (expired.json()["expired"], expired.json()["deleted"]) == (1, 0)
+    metrics = server.http.get("/metrics").text
+    name = path.rsplit("/", 1)[1]
+    assert f'liverank_edges_total{{change="expired",graph="{name}"}} 1.0' in metrics
+
+
+def test_a_window_by_the_event_clock(server: Server) -> None:
+    path = server.new_graph(window=60, clock="event", keys="integer")
+    post(server, path, json={"insert": [[1, 2, None, 0], [2, 3, None, 30]]})
+    columns = {"source": [3], "target": [1], "time": [70]}
+    receipt = post(server, path, json={"insert": columns})
+    assert (receipt["version"], receipt["inserted"], receipt["expired"]) == (3, 1, 0)
+    expired = server.http.get(f"{path}/batches/2").json()
+    assert (expired["expired"], expired["deleted"], expired["inserted"]) == (1, 0, 0)
+    found = server.http.get(f"{path}/edges", headers={"Accept": "text/csv"}).text
+    assert sorted(found.split()[1:]) == ["2,3", "3,1"]
+
+
+def test_decay_and_a_window_together(server: Server) -> None:
+    path = server.new_graph(window=1000, half_life=1.0, clock="event")
+    post(server, path, json={"insert": [["a", "b", 1, 0], ["b", "a", 1, 0]]})
+    decayed = post(server, path, json={"insert": [["a", "c", 1, 500]]})
+    assert decayed["expired"] == 1
+    receipt = post(server, path, json={"insert": [["a", "d", 1, 1200]]})
+    aged = server.http.get(f"{path}/batches/{receipt['version'] - 1}").json()
+    # a → b had decayed before
+    assert (aged["expired"], aged["deleted"], aged["not_found"]) == (1, 0, 0)
+    assert server.http.get(path).json()["edges"] == 1
+
+
+def test_a_graph_says_how_its_edges_age(server: Server) -> None:
+    options = {"half_life": 60.0, "window": 3600.0, "clock": "event"}
+    path = server.new_graph(**options)
+    info = server.http.get(path)
+    GraphInfo.model_validate_json(info.content)
+    found = info.json()["options"]
+    assert {name: found[name] for name in options} == options
+    assert (found["weighted"], found["forget_vertices"]) == (True, False)
+    assert server.http.put(path, json=options).status_code == 200
+    assert server.http.put(path, json={"window": 3600}).status_code == 200
+    other = server.http.put(path, json={"window": 60})
+    assert (other.status_code, other.json()["field"]) == (409, "window")
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"half_life": 0}, "half_life"),
+        ({"half_life": -1.0}, "half_life"),
+        ({"half_life": "1h"}, "half_life"),
+        ({"half_life": True}, "half_life"),
+        ({"half_life": 60, "dangling": "self-loop"}, "dangling"),
+        ({"half_life": 60, "weighted": False}, "weighted"),
+        ({"window": 0}, "window"),
+        ({"window": -3600}, "window"),
+        ({"window": "1h"}, "window"),
+        ({"clock": "event"}, "clock"),
+        ({"clock": "sun", "window": 60}, "clock"),
+        ({"forget_vertices": True}, "forget_vertices"),
+        ({"forget_vertices": True, "half_life": 60}, "forget_vertices"),
+        ({"forget_vertices": 1, "window": 60}, "forget_vertices"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(
+    server: Server, options: dict[str, Any], field: str
+) -> None:
+    answer = server.http.put("/graphs/wrong-times", json=options)
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+    assert server.http.get("/graphs/wrong-times").status_code == 404
+
+
+def test_refused_times_change_nothing(server: Server) -> None:
+    wall = server.new_graph(half_life=60.0)
+    event = server.new_graph(window=60.0, clock="event")
+    plain = server.new_graph(weighted=True)
+    ahead = time.time() + 3600
+    columns = {"source": ["a", "b"], "target": ["b", "c"], "time": [0, ahead]}
+    for path, body, field, index in (
+        (wall, {"insert": [["a", "b", 1, ahead]]}, "insert", 0),
+        (wall, {"insert": columns}, "insert.time", 1),
+        (wall, {"insert": [["a", "b", 1, "now"]]}, "insert", 0),
+        (event, {"insert": [["a", "b"]]}, "time", None),
+        (plain, {"insert": [["a", "b", 1, 5]]}, "insert", 0),
+    ):  # fmt: skip
+        answer = server.http.post(f"{path}/batches", json=body)
+        assert answer.status_code == 422, answer.text
+        problem = answer.json()
+        assert (problem["field"], problem.get("index")) == (field, index)
+        assert server.http.get(path).json()["version"] == 0
+
+
+@pytest.mark.parametrize("with_weights", [False, True])
+def test_the_client_sends_times(server: Server, with_weights: bool) -> None:
+    name = server.new_graph(
+        half_life=HALF_LIFE, window=1e6, clock="event", target_error=1e-9
+    ).rsplit("/", 1)[1]
+    sent = edges(9, 80)
+    if not with_weights:
+        sent = [(source, target, 1.0, at) for source, target, _, at in sent]
+    sources, targets, weights, times = zip(*sent, strict=True)
+    table = {"a": pa.array(sources), "b": pa.array(targets), "at": pa.array(times)}
+    names = {"source": "a", "target": "b", "time": "at"}
+    if with_weights:
+        table["w"], names["weight"] = pa.array(weights), "w"
+    with Client(str(server.http.base_url)) as client:
+        half = len(sent) // 2
+        client.insert(name, pa.table(table).slice(0, half), **names)  # type: ignore[arg-type]
+        rows = sent if with_weights else [(s, t, None, at) for s, t, _, at in sent]
+        receipt = client.send(name, insert=rows[half:], vertices=["more"])
+        assert (receipt.inserted, receipt.expired) == (len(sent) - half, 0)
+        found = {place.vertex: place.rank for place in client.top(name, 1000).ranks}
+    graph = nx.DiGraph()
+    graph.add_node("more")
+    graph.add_weighted_edges_from((s, t, w * 2 ** (at / HALF_LIFE)) for s, t, w, at in sent)
+    expected = nx.pagerank(graph, weight="weight", tol=1e-12, max_iter=1000)
+    assert found.keys() == expected.keys()
+    assert sum(abs(found[key] - expected[key]) for key in found) < 1e-6
+
+
+def test_arrow_timestamps_are_times(server: Server) -> None:
+    path = server.new_graph(window=60, clock="event")
+    stamps = pa.array([0, 100_000], pa.timestamp("ms", "UTC"))
+    body = arrow_stream(source=pa.array(["a", "b"]), target=pa.array(["b", "c"]), time=stamps)
+    headers = {"Content-Type": ARROW}
+    server.http.post(f"{path}/batches", content=body, headers=headers).raise_for_status()
+    post(server, path, json={"delete": [["x", "y"]]})
+    assert server.http.get(path).json()["edges"] == 1
+
+
+def test_a_repeat_of_a_batch_that_arrived_earlier_gets_its_receipt(server: Server) -> None:
+    path = server.new_graph(window=1e6)
+    body = orjson.dumps({"insert": [["a", "b"]]})
+    headers = {"Idempotency-Key": "once", "Content-Type": "application/json"}
+    first, second = (
+        server.http.post(f"{path}/batches", content=body, headers=headers).json() for _ in range(2)
+    )
+    assert first == second

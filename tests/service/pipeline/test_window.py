@@ -1,0 +1,514 @@
+"""Edges that leave by age, against a dictionary of times, with restarts."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from gpu import OutOfMemory
+from service.errors import BatchRejected, IdempotencyConflict, StorageFailed
+from service.formats.payload import decode_payload
+from service.pipeline import expiry
+from service.pipeline.keyed_graph import KeyedGraph
+from service.pipeline.pipeline import Pipeline
+from service.pipeline.window import WindowOptions
+from service.storage.journal import Journal
+from tests.service.graphs import (
+    edges_of,
+    engine_of,
+    receipt,
+    send,
+    submit,
+    timed_batch,
+    together,
+    vertices_of,
+    working,
+    writer_of,
+)
+
+SECONDS = 5.0
+EVENT = WindowOptions(SECONDS, "event")
+WALL = WindowOptions(SECONDS, "wall")
+FORGETTING = replace(EVENT, forget_vertices=True)
+
+Rows = list[tuple[str, str, float]]
+Pairs = list[tuple[str, str]]
+
+
+@dataclass
+class Clock:
+    now: float = 1_000.0
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What the expiry takes for the wall clock."""
+    clock = Clock()
+    monkeypatch.setattr(expiry, "time", SimpleNamespace(time=clock.time))
+    return clock
+
+
+@dataclass
+class Model:
+    """The edges that a graph with a window has."""
+
+    directed: bool = True
+    edges: dict[tuple[str, str], float] = field(default_factory=dict)
+    newest: float = float("-inf")
+    vertices: set[str] = field(default_factory=set)
+    forgets: bool = False
+
+    def edge(self, source: str, target: str) -> tuple[str, str]:
+        return (source, target) if self.directed or source < target else (target, source)
+
+    def expire(self, now: float) -> None:
+        old = {one for one, at in self.edges.items() if at < now - SECONDS}
+        self.edges = {one: at for one, at in self.edges.items() if one not in old}
+        if self.forgets:
+            left = {end for one in old for end in one}
+            self.vertices -= left - {end for one in self.edges for end in one}
+
+    def apply(self, insert: Rows, delete: Pairs, remove: Sequence[str] = ()) -> None:
+        for vertex in remove:
+            self.vertices.discard(vertex)
+            self.edges = {one: at for one, at in self.edges.items() if vertex not in one}
+        for source, target in delete:
+            self.edges.pop(self.edge(source, target), None)
+        for source, target, at in insert:
+            self.edges[self.edge(source, target)] = at
+            self.vertices |= {source, target}
+
+    def apply_by_event(self, insert: Rows, delete: Pairs, remove: Sequence[str] = ()) -> None:
+        self.newest = max([self.newest, *(at for *_, at in insert)])
+        self.expire(self.newest)
+        self.apply(insert, delete, remove)
+
+    def has(self, found: set[tuple[str, str]]) -> bool:
+        return {self.edge(*one) for one in found} == set(self.edges)
+
+
+def random_batches(seed: int, count: int, keys: int = 12) -> Iterator[tuple[Rows, Pairs]]:
+    """Batches whose times advance by about half a second each, some of them late or repeated."""
+    choice = random.Random(seed)
+    names = [f"k{number}" for number in range(keys)]
+    for number in range(count):
+        now = 1_000.0 + number / 2
+        insert = [
+            (choice.choice(names), choice.choice(names), now - choice.choice([0.0, 0.5, 3.0, 7.0]))
+            for _ in range(choice.randrange(6))
+        ]
+        delete = [(choice.choice(names), choice.choice(names)) for _ in range(choice.randrange(3))]
+        yield insert, delete
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def receipts(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """Of all versions."""
+    found = [pipeline.outcome(version) for version in range(1, pipeline.committed + 1)]
+    return [orjson.loads(outcome.body) for outcome in found if outcome is not None]
+
+
+def journalled(directory: Path) -> list[tuple[bool, int]]:
+    """Whether each batch is an expiry, and how many edges it deletes."""
+    journal = Journal(directory / "journal.db")
+    batches = [decode_payload(record.payload) for _, _, record, _ in journal.batches(0)]
+    journal.close()
+    return [(batch.expiry, len(batch.delete_sources)) for batch in batches]
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_by_event_a_random_stream_leaves_the_edges_of_the_model(
+    tmp_path: Path, seed: int, directed: bool
+) -> None:
+    model, choice = Model(directed), random.Random(seed)
+    batches = list(random_batches(seed, 60))
+    while batches:
+        with working(tmp_path, window=EVENT, directed=directed) as pipeline:
+            assert model.has(edges_of(pipeline))
+            for _ in range(min(len(batches), 20)):
+                insert, delete = batches.pop(0)
+                send(pipeline, timed_batch(insert, delete))
+                model.apply_by_event(insert, delete)
+                assert model.has(edges_of(pipeline))
+                assert pipeline.view.edges == len(model.edges)
+            if choice.random() < 0.5:
+                pipeline.checkpoint().result(60)
+            bound = engine_of(pipeline).options.target_error
+            assert pipeline.view.error_bound <= bound
+    expiries = [deleted for is_expiry, deleted in journalled(tmp_path) if is_expiry]
+    assert len(expiries) > 5
+    assert all(expiries)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_by_event_the_grouping_of_batches_does_not_matter(tmp_path: Path, seed: int) -> None:
+    batches = list(random_batches(seed, 40))
+    ends, counts = [], []
+    for name, size in (("single", 1), ("together", 7)):
+        directory = tmp_path / name
+        directory.mkdir()
+        with working(directory, window=EVENT) as pipeline:
+            for first in range(0, len(batches), size):
+                sent = [timed_batch(*one) for one in batches[first : first + size]]
+                together(pipeline, sent)
+                for one in sent:
+                    receipt(one)
+            ends.append(edges_of(pipeline))
+            wanted = ("version", "inserted", "already_present", "deleted", "not_found", "expired")
+            counts.append([{name: one[name] for name in wanted} for one in receipts(pipeline)])
+    assert ends[0] == ends[1]
+    assert counts[0] == counts[1]
+    assert sum(one["expired"] for one in counts[0]) > 20
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_by_the_wall_clock_a_random_stream_leaves_the_edges_of_the_model(
+    tmp_path: Path, clock: Clock, directed: bool
+) -> None:
+    model = Model(directed)
+    batches = list(random_batches(7, 24))
+    for part in (batches[:8], batches[8:16], batches[16:]):
+        with working(tmp_path, window=WALL, directed=directed) as pipeline:
+            for insert, delete in part:
+                clock.now += 0.5
+                model.apply(insert, delete)
+                send(pipeline, timed_batch(insert, delete))
+                model.expire(clock.now)
+                eventually(lambda: model.has(edges_of(pipeline)))
+            if part is batches[8:16]:
+                pipeline.checkpoint().result(60)
+        clock.now += 2.0  # some more are too old at the next start
+        model.expire(clock.now)
+    with working(tmp_path, window=WALL, directed=directed) as pipeline:
+        eventually(lambda: model.has(edges_of(pipeline)))
+
+
+def test_by_the_wall_clock_edges_leave_without_any_batch(tmp_path: Path, clock: Clock) -> None:
+    with working(tmp_path, window=WALL) as pipeline:
+        first = send(pipeline, timed_batch([("a", "b", 1_000.0), ("b", "c", 1_002.0)]))
+        assert (first["inserted"], first["expired"]) == (2, 0)
+        clock.now = 1_005.0
+        time.sleep(0.2)
+        assert pipeline.view.edges == 2  # of exactly the age
+        clock.now = 1_005.5
+        eventually(lambda: pipeline.view.edges == 1)
+        assert edges_of(pipeline) == {("b", "c")}
+        expired = receipts(pipeline)[-1]
+        assert (expired["version"], expired["expired"], expired["deleted"]) == (2, 1, 0)
+        assert expired["error_bound"] <= 1e-6
+    assert journalled(tmp_path) == [(False, 0), (True, 1)]
+
+
+def test_an_edge_that_is_sent_again_is_young_again(tmp_path: Path) -> None:
+    with working(tmp_path, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 1.0), ("c", "d", 1.0)]))
+        assert send(pipeline, timed_batch([("a", "b", 5.0)]))["already_present"] == 1
+        send(pipeline, timed_batch([("x", "y", 8.0)]))
+        assert edges_of(pipeline) == {("a", "b"), ("x", "y")}
+
+
+def test_an_insertion_that_is_too_old_leaves_with_the_next_expiry(tmp_path: Path) -> None:
+    with working(tmp_path, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 100.0), ("old", "b", 10.0)]))
+        assert edges_of(pipeline) == {("a", "b"), ("old", "b")}
+        after = send(pipeline, timed_batch(delete=[("none", "none")]))
+        assert (after["version"], edges_of(pipeline)) == (3, {("a", "b")})
+
+
+def test_recovery_consults_no_clock(tmp_path: Path, clock: Clock) -> None:
+    with working(tmp_path, window=WALL) as pipeline:
+        for number in range(20):
+            clock.now = 1_000.0 + number
+            send(pipeline, timed_batch([(f"v{number}", "hub", clock.now)]))
+        eventually(lambda: len(edges_of(pipeline)) == 6)
+        before = edges_of(pipeline)
+    clock.now = 0.0  # by which nothing is too old
+    with working(tmp_path, window=WALL) as pipeline:
+        assert edges_of(pipeline) == before
+
+
+def test_no_clock_is_read_while_batches_are_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working(tmp_path, window=EVENT) as pipeline:
+        for number in range(8):
+            send(pipeline, timed_batch([(f"v{number}", "hub", float(number))]))
+        before = edges_of(pipeline)
+    original = KeyedGraph.apply
+
+    def apply(keyed: KeyedGraph, *arguments: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "time", lambda: pytest.fail("a clock is read"))
+            return original(keyed, *arguments)
+
+    monkeypatch.setattr(KeyedGraph, "apply", apply)
+    with working(tmp_path, window=EVENT) as pipeline:
+        assert edges_of(pipeline) == before
+
+
+def test_times_and_the_event_clock_survive_a_checkpoint(tmp_path: Path) -> None:
+    with working(tmp_path, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 10.0), ("b", "c", 12.0)]))
+        send(pipeline, timed_batch(delete=[("b", "c")]))
+        pipeline.checkpoint().result(60)
+        assert pipeline.view.memory["times"] > 0
+    with working(tmp_path, window=EVENT) as pipeline:
+        window = writer_of(pipeline).keyed.window
+        assert window is not None
+        assert (len(window.times), window.times.newest) == (1, 12.0)
+        send(pipeline, timed_batch([("x", "y", 15.5)]))
+        assert edges_of(pipeline) == {("x", "y")}
+
+
+def test_a_repeat_with_other_content_expires_nothing(tmp_path: Path) -> None:
+    with working(tmp_path, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 10.0)], key="k"))
+        other = timed_batch([("a", "b", 1e9)], key="k")
+        submit(pipeline, other)
+        with pytest.raises(IdempotencyConflict):
+            other.ranked.result(60)
+        assert edges_of(pipeline) == {("a", "b")}
+        assert pipeline.committed == 1
+        again = timed_batch([("a", "b", 10.0)], key="k")
+        assert send(pipeline, again)["version"] == 1
+
+
+def test_repeats_that_wait_together_are_applied_once(tmp_path: Path) -> None:
+    with working(tmp_path, window=EVENT) as pipeline:
+        sent = [timed_batch([("a", "b", 10.0)], key="k") for _ in range(3)]
+        together(pipeline, sent)
+        assert {receipt(one)["version"] for one in sent} == {1}
+
+
+def test_a_batch_is_refused_if_its_expiry_cannot_be_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working(tmp_path, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 10.0)]))
+        journal = writer_of(pipeline).journal
+        with monkeypatch.context() as patch:
+
+            def refuse(*_: object) -> list[int]:
+                raise StorageFailed(journal.path, "the disk is full")
+
+            patch.setattr(journal, "append", refuse)
+            refused = timed_batch([("c", "d", 100.0)])
+            submit(pipeline, refused)
+            with pytest.raises(StorageFailed):
+                refused.ranked.result(60)
+        assert edges_of(pipeline) == {("a", "b")}
+        assert send(pipeline, timed_batch([("c", "d", 100.0)]))["version"] == 3
+        assert edges_of(pipeline) == {("c", "d")}
+
+
+def test_large_expiries_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "MAX_EDGES", 40)
+    with working(tmp_path, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([(f"v{n}", f"w{n % 7}", 1.0) for n in range(100)]))
+        send(pipeline, timed_batch([("a", "b", 100.0)]))
+        assert [one["expired"] for one in receipts(pipeline)] == [0, 40, 40, 20, 0]
+    assert journalled(tmp_path) == [(False, 0), (True, 40), (True, 40), (True, 20), (False, 0)]
+
+
+def test_an_expiry_is_divided_until_memory_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working(tmp_path, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([(f"v{n}", f"w{n % 7}", 1.0) for n in range(100)]))
+        engine, room = engine_of(pipeline), 30
+        check = engine.check_memory
+
+        def limited(operations: int, *others: Any) -> None:
+            if operations > room:
+                raise OutOfMemory("a batch", operations, room)
+            check(operations, *others)
+
+        monkeypatch.setattr(engine, "check_memory", limited)
+        send(pipeline, timed_batch([("a", "b", 100.0)]))
+        assert edges_of(pipeline) == {("a", "b")}
+        room = 0
+        refused = timed_batch([("c", "d", 200.0)])
+        submit(pipeline, refused)
+        with pytest.raises(OutOfMemory):
+            refused.ranked.result(60)
+        assert edges_of(pipeline) == {("a", "b")}
+    assert [deleted for is_expiry, deleted in journalled(tmp_path) if is_expiry] == [25] * 4
+
+
+def test_by_the_wall_clock_a_failure_is_retried(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "RETRY_SECONDS", 0.1)
+    with working(tmp_path, window=WALL) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 1_000.0)]))
+        journal, failures = writer_of(pipeline).journal, list[int]()
+        original = journal.append
+
+        def refuse(records: Any, revisions: int) -> list[int]:
+            if records and len(failures) < 2:
+                failures.append(1)
+                raise StorageFailed(journal.path, "the disk is full")
+            return original(records, revisions)
+
+        monkeypatch.setattr(journal, "append", refuse)
+        clock.now = 2_000.0
+        eventually(lambda: pipeline.view.edges == 0)
+        assert len(failures) == 2
+
+
+def test_a_rejected_batch_leaves_the_times_unchanged(tmp_path: Path) -> None:
+    with working(tmp_path, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 10.0)]))
+
+        def refuse(*_: object) -> None:
+            raise OutOfMemory("a batch", 2, 1)
+
+        rejected = timed_batch([("a", "b", 11.0), ("q", "r", 12.0)])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine_of(pipeline), "apply", refuse)
+            submit(pipeline, rejected)
+            with pytest.raises(BatchRejected):
+                rejected.ranked.result(60)
+        window = writer_of(pipeline).keyed.window
+        assert window is not None
+        assert (len(window.times), window.times.newest) == (1, 10.0)
+
+
+def test_batches_to_be_ranked_later_expire_without_a_ranking(tmp_path: Path) -> None:
+    with working(tmp_path, window=EVENT) as pipeline:
+        for number in range(4):
+            later = timed_batch([(f"v{number}", "hub", 10.0 * number)], rank_later=True)
+            pipeline.submit(later.batch, durable=later.durable)
+            later.durable.result(60)
+        assert pipeline.view.version == 0
+        assert edges_of(pipeline) == {("v3", "hub")}
+        last = send(pipeline, timed_batch([("w", "hub", 31.0)]))
+        assert (last["ranked_version"], pipeline.view.edges) == (8, 2)
+        assert sum(one["expired"] for one in receipts(pipeline)) == 3
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_vertices_leave_with_their_last_edge(tmp_path: Path, seed: int, directed: bool) -> None:
+    """Through restarts and checkpoints, with vertices that clients remove, and whose ids are used
+    again.
+    """
+    model, choice = Model(directed, forgets=True), random.Random(seed)
+    batches = list(random_batches(seed + 10, 60, keys=30))
+    while batches:
+        with working(tmp_path, window=FORGETTING, directed=directed) as pipeline:
+            assert (vertices_of(pipeline), model.has(edges_of(pipeline))) == (model.vertices, True)
+            for _ in range(min(len(batches), 20)):
+                insert, delete = batches.pop(0)
+                remove = [f"k{choice.randrange(30)}"] if choice.random() < 0.3 else []
+                send(pipeline, timed_batch(insert, delete, remove=remove))
+                model.apply_by_event(insert, delete, remove)
+                assert vertices_of(pipeline) == model.vertices
+                assert model.has(edges_of(pipeline))
+                assert pipeline.view.vertices == len(model.vertices)
+            if choice.random() < 0.5:
+                pipeline.checkpoint().result(60)
+    assert sum(is_expiry for is_expiry, _ in journalled(tmp_path)) > 10
+
+
+def test_edges_of_removed_vertices_do_not_expire(tmp_path: Path) -> None:
+    with working(tmp_path, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 1.0), ("b", "c", 1.0), ("c", "d", 1.0)]))
+        assert send(pipeline, timed_batch(remove=["b"]))["removed_edges"] == 2
+        # which has the id of b
+        send(pipeline, timed_batch([("new", "c", 2.0), ("a", "new", 5.0)]))
+        send(pipeline, timed_batch([("x", "y", 6.5)]))
+        assert edges_of(pipeline) == {("new", "c"), ("a", "new"), ("x", "y")}
+        assert [one["expired"] for one in receipts(pipeline)] == [0, 0, 0, 1, 0]
+        send(pipeline, timed_batch(remove=["new", "x", "y"]))
+        send(pipeline, timed_batch([("a", "d", 100.0)]))
+        assert edges_of(pipeline) == {("a", "d")}
+        assert sum(one["expired"] for one in receipts(pipeline)) == 1
+
+
+def test_vertices_that_leave_come_back_as_new_ones(tmp_path: Path) -> None:
+    with working(tmp_path, window=FORGETTING) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 1.0), ("b", "c", 4.0)], vertices=["lonely"]))
+        again = send(pipeline, timed_batch([("a", "c", 7.0)]))
+        assert (again["version"], again["new_vertices"]) == (4, 1)
+        assert vertices_of(pipeline) == {"a", "b", "c", "lonely"}
+        removal = receipts(pipeline)[2]
+        assert (removal["removed"], removal["removed_edges"], removal["expired"]) == (1, 0, 0)
+
+
+def test_by_the_wall_clock_vertices_leave_without_any_batch(tmp_path: Path, clock: Clock) -> None:
+    with working(tmp_path, window=replace(WALL, forget_vertices=True)) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 1_000.0), ("b", "c", 1_003.0)]))
+        clock.now = 1_006.0
+        eventually(lambda: vertices_of(pipeline) == {"b", "c"})
+        clock.now = 1_010.0
+        eventually(lambda: pipeline.view.vertices == 0)
+        assert pipeline.committed == 5
+
+
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("window", [FORGETTING, replace(WALL, forget_vertices=True)])
+def test_a_removal_that_was_not_committed_follows_after_the_start(
+    tmp_path: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    window: WindowOptions,
+    captured: bool,
+) -> None:
+    with working(tmp_path, window=window) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 1_000.0), ("b", "c", 1_004.0)]))
+        journal = writer_of(pipeline).journal
+        original = journal.append
+
+        def refuse(records: Any, revisions: int) -> list[int]:
+            if any(b"remove" in record.payload for record in records):
+                raise StorageFailed(journal.path, "the disk is full")
+            return original(records, revisions)
+
+        monkeypatch.setattr(journal, "append", refuse)
+        clock.now = 1_007.0
+        if window.clock == "event":
+            refused = timed_batch([("c", "d", 1_007.0)])
+            submit(pipeline, refused)
+            with pytest.raises(StorageFailed):
+                refused.ranked.result(60)
+        eventually(lambda: edges_of(pipeline) == {("b", "c")})
+        assert vertices_of(pipeline) == {"a", "b", "c"}
+        if captured:
+            pipeline.checkpoint().result(60)
+    with working(tmp_path, window=window) as pipeline:
+        eventually(lambda: vertices_of(pipeline) == {"b", "c"})
+        assert edges_of(pipeline) == {("b", "c")}
+        assert pipeline.committed == 3
+
+
+def test_a_graph_that_turns_over_its_vertices_stays_small(tmp_path: Path) -> None:
+    sizes = []
+    with working(tmp_path, window=FORGETTING) as pipeline:
+        for number in range(300):
+            edges = [(f"v{number}-{n}", f"v{number}-{n + 1}", float(number)) for n in range(40)]
+            send(pipeline, timed_batch(edges))
+            sizes.append(writer_of(pipeline).keyed.keys.limit)
+        assert pipeline.view.vertices == 6 * 41
+        window = writer_of(pipeline).keyed.window
+        assert window is not None
+        assert len(window.times) == 6 * 40
+    assert max(sizes) <= 6 * 41
