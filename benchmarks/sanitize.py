@@ -59,9 +59,9 @@ RANKED = (
 without weights.
 """
 
-SCALE = 12
-"""Of the ranked graph: log2 of the number of vertices, the smallest with a row for several warps; 3
-times as many without edges are added.
+SCALE = 13
+"""Of the ranked graph: log2 of the number of vertices, to which 3 times as many without edges are
+added. So large, its top places are not found by sorting.
 """
 
 TOGETHER = 9

@@ -18,6 +18,7 @@ FOR_DEVICE_COLUMNS = {
 
 
 def test_the_stream_launches_every_kernel_of_either_kind() -> None:
-    with patch("gpu.backends.cuda.select._SORTED", 0):
+    # the smallest graph with a row for several warps
+    with patch.object(sanitize, "SCALE", 12), patch("gpu.backends.cuda.select._SORTED", 0):
         left = sanitize.run(emulated_backend(), backend_named("cpu"))
     assert left == FOR_DEVICE_COLUMNS

@@ -64,7 +64,9 @@ def null_stream(monkeypatch: pytest.MonkeyPatch) -> FakeStream:
         Event=object,
         get_elapsed_time=None,
         Device=lambda: SimpleNamespace(
-            mem_info=(1 << 30, 1 << 30), attributes={"MultiProcessorCount": 1}
+            mem_info=(1 << 30, 1 << 30),
+            attributes={"MultiProcessorCount": 1},
+            compute_capability="90",
         ),
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)

@@ -24,6 +24,7 @@ def test_the_warm_up_of_a_graph_with_a_half_life_scales_rows(
     scale_rows = Mock(wraps=rebuild.scale_rows)
     monkeypatch.setattr(rebuild, "scale_rows", scale_rows)
     engine.warm_up()
+    engine.warm_up_others()
     assert scale_rows.called
     assert (engine.vertices, engine.edges) == (0, 0)
 

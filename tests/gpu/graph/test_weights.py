@@ -26,7 +26,8 @@ def _apply(graph: DynamicGraph, model: WeightedModel, batch: EdgeBatch) -> None:
     """Applies to both; the receipt and the changes must be the model's."""
     before = dict(model.weights)
     expected, update = model.apply(batch), graph.apply(batch)
-    assert Change(**update.counts._asdict(), seconds=0.0) == expected
+    unknown = len(batch.remove) - update.counts.removed
+    assert Change(**update.counts._asdict(), seconds=0.0, unknown=unknown) == expected
     changes = update.changes
     if changes is None:
         return
