@@ -18,7 +18,7 @@ from gpu.graph.staging import StagingBuffer
 from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES, Solve
 from gpu.personalized.batch import QueryBatch
-from gpu.personalized.resolve import METHODS, TARGETS
+from gpu.personalized.resolve import METHODS, TARGETS, ResolvedQuery
 from gpu.personalized.watched import Registration
 from gpu.snapshot import Capture, Snapshot
 from gpu.trace import Trace, TraceStep
@@ -70,6 +70,7 @@ __all__ = [
     "RankReference",
     "Ranks",
     "Registration",
+    "ResolvedQuery",
     "Result",
     "Snapshot",
     "Solve",

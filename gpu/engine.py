@@ -31,7 +31,7 @@ from gpu.pagerank.ranks import Ranks
 from gpu.pagerank.solver import solver_of, warm_up_acceleration
 from gpu.pagerank.strategies import STRATEGIES, Solve, forms_of, strategy_named
 from gpu.personalized.batch import QueryBatch
-from gpu.personalized.queries import Queries
+from gpu.personalized.queries import AnyQuery, Queries
 from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.watched import Registration
@@ -184,8 +184,7 @@ class Engine:
 
         strategy  a name in STRATEGIES. Raises InvalidValue for any other
         form      default: the graph's. Raises InvalidValue for one that the strategy does not have.
-                  Where vertices were removed, which the published strategies do not know, it is
-                  ``accelerated``, as the result says
+                  ``accelerated`` where vertices were removed, which published ones do not know
         trace     whether the result says what each iteration did
         """
         form = Solve(strategy, form).checked(self.options).form or "accelerated"
@@ -274,17 +273,15 @@ class Engine:
         damping: float | None = None,
         among: NDArray[np.integer[Any]] | None = None,
     ) -> Personalized:
-        """Personalized PageRank of the graph as it is now: see PersonalizedQuery.
-
-        Raises InvalidValue for what cannot be asked, OutOfMemory.
+        """Personalized PageRank of the graph as it is now: see PersonalizedQuery. Raises
+        InvalidValue for what cannot be asked, OutOfMemory.
         """
         asked = (seeds, weights, k, method, target_error, target, damping, among)
         return self.personalized_many([PersonalizedQuery(*asked)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
-        """The answers in the order of the queries, which share passes over the graph.
-
-        Raises as `personalized`, before anything is computed.
+        """The answers in the order of the queries, which share passes over the graph. Raises as
+        `personalized`, before anything is computed.
         """
         batch = self.submit(queries)
         try:
@@ -294,7 +291,7 @@ class Engine:
         finally:
             self.close(batch)
 
-    def submit(self, queries: Sequence[PersonalizedQuery]) -> QueryBatch:
+    def submit(self, queries: Sequence[AnyQuery]) -> QueryBatch:
         """The same, to be run by `step`, between which edges may change, and then to be closed."""
         return self._queries.submit(queries)
 
@@ -304,7 +301,7 @@ class Engine:
             running.step()
 
     def resolve(self, queries: Sequence[PersonalizedQuery]) -> list[ResolvedQuery]:
-        """Raises InvalidValue, naming ``queries[3].k``."""
+        """For `submit`, until the graph changes. Raises InvalidValue, naming ``queries[3].k``."""
         return self._queries.resolve(queries)
 
     def close(self, running: QueryBatch | Registration) -> None:
@@ -313,10 +310,9 @@ class Engine:
             self._queries.close(running)
 
     def watch(self, name: str, query: PersonalizedQuery) -> None:
-        """Answers a query and keeps it fresh from now on, in place of another of this name.
-
-        Its method decides how it is solved first; its target is its target error. Raises
-        InvalidValue, and OutOfMemory if its vectors would not fit; then nothing changes.
+        """Answers a query and keeps it fresh from now on, in place of another of this name. Its
+        method decides how it is solved first; its target is its target error. Raises InvalidValue,
+        and OutOfMemory if its vectors would not fit; then nothing changes.
         """
         registration = self.register(name, query)
         try:
@@ -334,6 +330,10 @@ class Engine:
         """Watches a solved query, in place of another of its name."""
         with self._device():
             self._queries.watched.keep(registration)
+
+    def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
+        """Changes what a watched query is among, at the next refresh. Raises InvalidValue."""
+        self._queries.restrict(name, among)
 
     def unwatch(self, name: str) -> None:
         """Forgets a watched query, if there is one of this name."""

@@ -230,22 +230,34 @@ def _is_frame(data: Any) -> bool:
     return any(hasattr(data, name) for name in names)
 
 
-def _from_frame(data: Any, columns: Columns) -> EdgeColumns:
+def read_table(data: Any, field: str, named: Sequence[str] = ()) -> pa.Table:
+    """A frame, or a mapping of columns, without the index that pandas adds.
+
+    named  columns of which others need not be convertible; none: all
+    Raises InvalidInput for the `field`, MissingPackage.
+    """
     library = type(data).__module__.split(".")[0]
     with needs(library if library in ("pandas", "polars") else "engine"):
         import pyarrow as pa
         from pyarrow.interchange import from_dataframe
 
-    named = [name for name in columns if name is not None]
-    if library == "pandas" and columns.source and columns.target and set(named) <= set(data):
-        data = data[named]  # other columns need not be convertible
+    if library == "pandas" and named and set(named) <= set(data):
+        data = data[list(named)]
     try:
         is_arrow = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
         is_arrow = is_arrow or isinstance(data, Mapping)
         table = pa.table(data) if is_arrow else from_dataframe(data)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, KeyError) as error:
-        raise InvalidInput("edges", f"the frame cannot be read: {error}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidInput(field, f"the frame cannot be read: {error}") from error
     names = [name for name in table.column_names if not name.startswith("__index_level_")]
+    return table.select(names)
+
+
+def _from_frame(data: Any, columns: Columns) -> EdgeColumns:
+    named = [name for name in columns if name is not None]
+    both = columns.source and columns.target
+    table = read_table(data, "edges", named if both else ())
+    names = table.column_names
     chosen = _chosen(names, columns)
     sources, targets = (key_column(table[name], name) for name in chosen)
     if sources.type != targets.type:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -41,3 +42,11 @@ class Tabular:
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+def ranks_table(vertices: Sequence[str | int], ranks: Sequence[float | None]) -> pa.Table:
+    """Columns `vertex` and `rank`. Raises MissingPackage."""
+    with needs("engine"):
+        import pyarrow as pa
+    kind = pa.int64() if vertices and isinstance(vertices[0], int) else pa.string()
+    return pa.table({"vertex": pa.array(vertices, kind), "rank": pa.array(ranks, pa.float64())})

@@ -7,8 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
-from math import isfinite
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, get_args
@@ -16,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 
-from gpu import BackendName, Dangling, Engine, Form, InvalidValue, Options, Solve, Storage
+from gpu import BackendName, Engine, InvalidValue, Options, Storage
 from service.errors import (
     GraphExists,
     GraphStopped,
@@ -25,13 +24,12 @@ from service.errors import (
     TooManyGraphs,
     UnknownGraph,
 )
-from service.formats.times import Clock, TimeRule
+from service.graph_options import GraphOptions
 from service.pipeline.admission import QueueLimits
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.edge_times import EdgeTimes
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
-from service.pipeline.window import WindowOptions
 from service.process_limits import check_process_limits
 from service.settings import Settings
 from service.storage import checkpoint as checkpoints
@@ -46,92 +44,6 @@ CLOSE_SECONDS = 5.0
 _ONE_KEY: dict[KeyKind, pa.Array] = {"string": pa.array(["a"]), "integer": pa.array([1])}
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True)
-class GraphOptions:
-    """What is fixed when a graph is created.
-
-    damping … storage, weighted, directed, form … max_iterations  as in gpu.Options
-    half_life                                 as in gpu.Options; `weighted` is then true
-    window                                    seconds after which an edge leaves the graph
-    clock, forget_vertices                    as in service.pipeline.window.WindowOptions
-    strategy                                  of batches that do not name one
-    keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
-                                              64-bit
-    """
-
-    damping: float = 0.85
-    dangling: Dangling = "uniform"
-    strategy: str = "auto"
-    target_error: float = 1e-6
-    storage: Storage = "float64"
-    keys: KeyKind = "string"
-    weighted: bool = False
-    directed: bool = True
-    form: Form = "accelerated"
-    tolerance: float = 1e-10
-    frontier_tolerance: float = 1e-6
-    prune_tolerance: float = 1e-6
-    max_iterations: int = 500
-    half_life: float | None = None
-    window: float | None = None
-    clock: Clock = "wall"
-    forget_vertices: bool = False
-
-    def __post_init__(self) -> None:
-        self.solve(self.strategy)
-        self._check_times()
-        if self.half_life is not None:
-            object.__setattr__(self, "weighted", True)
-        if self.keys not in get_args(KeyKind):
-            raise InvalidValue("keys", self.keys, "'string' or 'integer'")
-
-    def _check_times(self) -> None:
-        """Raises InvalidValue."""
-        window = self.window
-        if window is not None:
-            number = isinstance(window, int | float) and not isinstance(window, bool)
-            if not number or not isfinite(window) or window <= 0.0:
-                raise InvalidValue("window", window, "a number of seconds above 0")
-        if self.clock not in get_args(Clock):
-            raise InvalidValue("clock", self.clock, "'wall' or 'event'")
-        if self.clock != "wall" and not self.timed:
-            raise InvalidValue("clock", self.clock, "left out without half_life or window")
-        if not isinstance(self.forget_vertices, bool):
-            raise InvalidValue("forget_vertices", self.forget_vertices, "true or false")
-        if self.forget_vertices and window is None:
-            raise InvalidValue("forget_vertices", True, "left out without window")
-
-    @property
-    def timed(self) -> bool:
-        """Whether edges have times."""
-        return self.half_life is not None or self.window is not None
-
-    def time_rule(self, now: float) -> TimeRule | None:
-        """What the times of a batch that arrives now, in Unix seconds, must be; None for a graph
-        without times.
-        """
-        return TimeRule.of(self.clock, self.half_life, now) if self.timed else None
-
-    def window_options(self) -> WindowOptions | None:
-        """None for a graph whose edges stay."""
-        if self.window is None:
-            return None
-        return WindowOptions(self.window, self.clock, self.forget_vertices, self.solve())
-
-    def engine_options(self) -> Options:
-        given = asdict(self)
-        return Options(
-            **{each.name: given[each.name] for each in fields(Options) if each.name in given}
-        )
-
-    def solve(
-        self, strategy: str | None = None, form: Form | None = None, trace: bool = False
-    ) -> Solve:
-        """How to rank; None for what the graph does. Raises InvalidValue."""
-        strategy = self.strategy if strategy is None else strategy
-        return Solve(strategy, form, trace).checked(self.engine_options())
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "profile": kernels.profile,
     "push-cost": figures_and_values,
     "residual": engine.residual,
+    "retrieval": service.retrieval,
     "rounds": kernels.rounds,
     "sahu": sahu.sahu,
     "schema": service.schema,

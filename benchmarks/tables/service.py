@@ -216,3 +216,22 @@ def compare(document: Record) -> str:
     """Figures of the servers of two commits, and their ratios."""
     figures = document["figures"]
     return two_commits(f"The other commit: `{figures['other commit']}`.", "", figures["rows"])
+
+
+def retrieval(document: Record) -> str:
+    """Latency of queries with thousands of seeds, a row for each way to ask."""
+    figures = document["figures"]
+    names = {"json": "HTTP, JSON", "arrow": "HTTP, Arrow", "igraph": "igraph, in process"}
+    lines = [
+        f"{figures['vertices']:,} vertices, {figures['edges']:,} edges, {figures['seeds']:,} seeds,"
+        f" among {figures['among']:,}; top-{figures['k']} at {figures['target_error']:g};"
+        f" {figures['queries']:,} queries each, in turn. {figures['note']}",
+        "",
+        *heading("| | ms (p50) | (p99) | p50 over igraph | ms of processors (mean) |"),
+    ]
+    lines += [
+        f"| {names[row['way']]} | {row['p50']:.1f} | {row['p99']:.1f} | {row['over_igraph']:.2f}"
+        f" | {row['mean_processor_ms']:.1f} |"
+        for row in figures["rows"]
+    ]
+    return "\n".join(lines)

@@ -258,8 +258,13 @@ class StallRule:
     def stalled(self, bound: Scalar) -> Scalar:
         """Records the bound after a sweep. Whether it (each of them) has stalled."""
         progress = bound < self._best * self._progress
-        self._best = np.where(progress, bound, self._best)
-        self._sweeps = np.where(progress, 0, self._sweeps + 1)
+        if isinstance(progress, np.ndarray):
+            self._best = np.where(progress, bound, self._best)
+            self._sweeps = np.where(progress, 0, self._sweeps + 1)
+        elif progress:
+            self._best, self._sweeps = bound, 0
+        else:
+            self._sweeps += 1
         return self._sweeps >= self.LIMIT
 
 

@@ -60,9 +60,7 @@ class QueryBatch:
         indices = [index for index in range(len(self._queries)) if index not in ended]
         joint = [index for index in indices if Block.accepts(self._queries[index])]
         self._width = Block.size(self._graph, max(1, len(joint)))
-        free = self._graph.backend.device.memory_available()
-        fits = Block.bytes_needed(self._graph, self._width) <= free
-        if not fits or len(joint) < self._min_columns:
+        if len(joint) < self._min_columns or not self._block_fits():
             joint = []
         self._trial_steps, self._trials = 0, set[int]()
         if self._trials_pay:
@@ -72,6 +70,10 @@ class QueryBatch:
         joining = set(self._for_blocks)
         self._parts = [[index] for index in indices if index not in joining]
         self._form_blocks()
+
+    def _block_fits(self) -> bool:
+        free = self._graph.backend.device.memory_available()
+        return Block.bytes_needed(self._graph, self._width) <= free
 
     @property
     def _min_columns(self) -> int:

@@ -28,7 +28,10 @@ _PAIRWISE_DEPTH = 64.0
 
 
 class PersonalizedIterate(Iterate):
-    """y for b = s in a workspace of its own, which must be zero."""
+    """y for b = s in a workspace of its own, which must be zero.
+
+    positions  int32[s], of the seeds
+    """
 
     def __init__(
         self, graph: DynamicGraph, workspace: Workspace, options: Options, seeds: Seeds
@@ -44,13 +47,13 @@ class PersonalizedIterate(Iterate):
         """y = 0, r = β·s."""
         # the graph may have been permuted since the last time
         positions = self.graph.permutation.positions_of(self.seeds.vertices)
-        self._positions: Array = positions.astype(np.int32)
+        self.positions: Array = positions.astype(np.int32)
         self.residual_id = object()
         self.rhs_scale = 1.0 - self.options.damping
         self.certificate.transition_error = transition_error(self.graph)
         self.certificate.start(self.rhs_scale)
-        self.workspace.residual.values[self._positions] = self.rhs_scale * self._weights
-        self.workspace.list_all(self._positions)
+        self.workspace.residual.values[self.positions] = self.rhs_scale * self._weights
+        self.workspace.list_all(self.positions)
 
     def restart(self) -> None:
         """Starts again from nothing."""
@@ -108,7 +111,7 @@ class PersonalizedIterate(Iterate):
         if amount != 0.0:
             certificate.add_error(error)
             self.graph.backend.sweeps.subtract_at(
-                self.workspace.residual.values, self._positions, self._weights, amount
+                self.workspace.residual.values, self.positions, self._weights, amount
             )
             self.rhs_scale -= amount
         return 0.0
@@ -117,9 +120,9 @@ class PersonalizedIterate(Iterate):
         """Makes Σr = 0 by lowering β: r -= s·Σr. y must not be zero."""
         device, residuals = self.graph.backend.device, self.workspace.residual.values
         amount = float(self.certificate.residual_sum)
-        before = device.to_host(residuals[self._positions])
+        before = device.to_host(residuals[self.positions])
         after = before - amount * self.seeds.weights
-        residuals[self._positions] = device.to_device(after)
+        residuals[self.positions] = device.to_device(after)
         self.rhs_scale -= amount
         self.add(
             ResidualDelta(

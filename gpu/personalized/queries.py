@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.errors import InvalidValue
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.query import QueryContext
-from gpu.personalized.resolve import METHODS, ResolvedQuery
+from gpu.personalized.resolve import METHODS, ResolvedQuery, checked_among
 from gpu.personalized.watched import Registration, Watched
 from gpu.types import PersonalizedQuery
+
+AnyQuery = PersonalizedQuery | ResolvedQuery
+"""A query, or what `resolve` made of it for the graph as it is now."""
 
 
 class Queries:
@@ -27,7 +32,7 @@ class Queries:
         self.watched = Watched(context)
         self.running: list[QueryBatch | Registration] = []
 
-    def resolve(self, queries: Sequence[PersonalizedQuery]) -> list[ResolvedQuery]:
+    def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
         """Raises InvalidValue, naming ``queries[3].k``."""
         resolved = []
         for index, query in enumerate(queries):
@@ -40,10 +45,12 @@ class Queries:
                 raise type(error)(field, error.value, error.requirement) from None
         return resolved
 
-    def _resolved(self, query: PersonalizedQuery) -> ResolvedQuery:
+    def _resolved(self, query: AnyQuery) -> ResolvedQuery:
+        if isinstance(query, ResolvedQuery):
+            return query
         return ResolvedQuery.of(self.context.graph.ids, self.context.options, query)
 
-    def submit(self, queries: Sequence[PersonalizedQuery]) -> QueryBatch:
+    def submit(self, queries: Sequence[AnyQuery]) -> QueryBatch:
         """Begins queries that are answered once. Raises InvalidValue."""
         batch = QueryBatch(self.context, self.resolve(queries))
         self.running.append(batch)
@@ -54,6 +61,10 @@ class Queries:
         registration = Registration(self.context, name, self._resolved(query))
         self.running.append(registration)
         return registration
+
+    def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
+        """Changes the vertices that a watched query is among. Raises KeyError, InvalidValue."""
+        self.watched.restrict(name, checked_among(self.context.graph.ids, among))
 
     def close(self, running: QueryBatch | Registration) -> None:
         """Ends what was begun, and takes its arrays back."""

@@ -99,8 +99,21 @@ class Query:
 
     def _begin(self) -> None:
         self.done = False
-        self.pulling = self.query.method == "pull"
+        self.pulling = self.query.method == "pull" or (
+            self.query.method == "hybrid" and self._seeds_are_many()
+        )
         self._forget_progress()
+
+    def _seeds_are_many(self) -> bool:
+        """Whether pushing each seed once costs more than a work-list may."""
+        count = len(self.query.seeds.vertices)
+        if count == 1:
+            return False
+        lengths = self.iterate.graph.outgoing.csr.row_lengths[self.iterate.positions]
+        edges = int(lengths.sum())
+        return (
+            edges * self.iterate.graph.backend.costs.pushed_edge > _ROUND_SWEEPS * self._sweep_edges
+        )
 
     def _forget_progress(self) -> None:
         residual_l1 = float(self.iterate.certificate.residual_l1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,28 +45,30 @@ class ResolvedQuery:
         """Raises InvalidValue for what cannot be asked of a graph with these vertices,
         UnknownVertex.
         """
-        target_error = options.target_error if query.target_error is None else query.target_error
+        options, target_error = cls.checked_options(options, query)
+        _require_vertices("seeds", np.asarray(query.seeds, np.int64), ids)
+        seeds = Seeds.of(ids.limit, query.seeds, query.weights)
+        among = None if query.among is None else checked_among(ids, query.among)
+        fields = (query.k, query.method, target_error, query.target, options, among)
+        return cls(seeds, *fields)
+
+    @staticmethod
+    def checked_options(options: Options, query: PersonalizedQuery) -> tuple[Options, float]:
+        """The graph's options with the damping of the query, and its target error. Raises
+        InvalidValue for anything in the query but its vertices.
+        """
         if query.k < 1:
             raise InvalidValue("k", query.k, "at least 1")
         if query.method not in METHODS:
             raise InvalidValue("method", query.method, "one of " + ", ".join(METHODS))
+        target_error = options.target_error if query.target_error is None else query.target_error
         if not 0.0 < target_error <= 2.0:
             raise InvalidValue("target_error", target_error, "a number above 0 and at most 2")
         if query.target not in TARGETS:
             raise InvalidValue("target", query.target, "one of " + ", ".join(TARGETS))
-        _require_vertices("seeds", np.asarray(query.seeds, np.int64), ids)
-        seeds = Seeds.of(ids.limit, query.seeds, query.weights)
-        among = None
-        if query.among is not None:
-            among = np.asarray(query.among, np.int64)
-            if len(among) == 0:
-                raise InvalidValue("among", [], "at least one vertex")
-            _require_vertices("among", among, ids)
-            among = np.unique(among)
         if query.damping is not None:
             options = replace(options, damping=query.damping)
-        fields = (query.k, query.method, target_error, query.target, options, among)
-        return cls(seeds, *fields)
+        return options, target_error
 
     def after(self, removed: NDArray[np.int64]) -> ResolvedQuery:
         """The query once these vertices (ascending) are removed: they are among no others. Raises
@@ -84,6 +86,16 @@ class ResolvedQuery:
     def count(self, ids: VertexIds) -> int:
         """How many vertices it is about."""
         return ids.count if self.among is None else len(self.among)
+
+
+def checked_among(ids: VertexIds, among: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """int64[…], distinct, ascending. Raises InvalidValue, UnknownVertex."""
+    vertices = np.asarray(among, np.int64)
+    if len(vertices) == 0:
+        raise InvalidValue("among", [], "at least one vertex")
+    _require_vertices("among", vertices, ids)
+    # a named set is ascending already
+    return vertices if (vertices[1:] > vertices[:-1]).all() else np.unique(vertices)
 
 
 def _require_vertices(field: str, vertices: NDArray[np.int64], ids: VertexIds) -> None:

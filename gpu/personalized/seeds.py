@@ -54,7 +54,10 @@ class Seeds:
             raise InvalidValue("weights", given.tolist(), "not all 0")
         # scaled by the largest first: neither huge nor tiny weights may leave float64
         given = given / given.max()
-        distinct, place_of = np.unique(vertices, return_inverse=True)
-        summed = np.bincount(place_of, weights=given)
+        order = np.argsort(vertices)
+        distinct, summed = vertices[order], given[order]
+        if (distinct[1:] == distinct[:-1]).any():
+            distinct, place_of = np.unique(vertices, return_inverse=True)
+            summed = np.bincount(place_of, weights=given)
         kept = summed > 0.0
         return cls(distinct[kept], summed[kept] / summed.sum())

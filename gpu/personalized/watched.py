@@ -12,11 +12,13 @@ A dense one keeps a workspace of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory, UnknownVertex
+from gpu.graph.vertex_ids import NO_IDS
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.certified_top_k import certified_by_gaps
 from gpu.personalized.query import Query, QueryContext
@@ -33,14 +35,16 @@ class _Entry:
     """A watched query. After it ran out of memory it has no query and no answer until it is solved
     again.
 
-    answer    with one place more than asked for, which shows how secure the last one is
-    perturbed  whether a batch came since the answer; outdated, whether it removed one of its places
+    answer     with one place more than asked for, which shows how secure the last one is
+    places     the vertices of the answer that were asked for
+    perturbed  whether a batch came since the answer; outdated, whether its places are others
     lost       why there is no query any more, if a seed was removed
     """
 
     asked: ResolvedQuery
     query: Query | None
     answer: Personalized | None
+    places: NDArray[np.int64] = field(default_factory=lambda: NO_IDS)
     perturbed: bool = False
     outdated: bool = False
     lost: UnknownVertex | None = None
@@ -128,6 +132,13 @@ class Watched:
         """Forgets a query, if there is one of this name."""
         self._entries.pop(name, None)
 
+    def restrict(self, name: str, among: NDArray[np.int64]) -> None:
+        """Changes the vertices that a query is among: int64[…], distinct, ascending."""
+        entry = self._entries[name]
+        entry.asked, entry.outdated = replace(entry.asked, among=among), True
+        if entry.query is not None:
+            entry.query.query = replace(entry.query.query, among=among)
+
     def answer(self, name: str) -> Personalized:
         """The places as of the last `refresh`. Raises KeyError, OutOfMemory if there was not enough
         memory to bring them up to date, and UnknownVertex if a seed was removed.
@@ -139,10 +150,10 @@ class Watched:
             graph = self._context.graph
             available = graph.backend.device.memory_available()
             raise OutOfMemory(_purpose(name), query_bytes(graph.vertices), available)
-        k = self._entries[name].asked.k
+        k, places = self._entries[name].asked.k, self._entries[name].places
         return replace(
             answer,
-            vertices=answer.vertices[:k],
+            vertices=places,  # the same array as long as they stay
             ranks=answer.ranks[:k],
             settled=min(answer.settled, k),
         )
@@ -217,6 +228,7 @@ class Watched:
 
     def _store(self, entry: _Entry, query: Query) -> None:
         entry.answer = query.answer()
+        entry.places = entry.answer.vertices[: entry.asked.k]
         self._pack(query)
         entry.query = query
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from liverank.client.arrow import ARROW_STREAM, arrow_body
 from liverank.client.call import (
     JSON,
     Call,
@@ -29,8 +30,6 @@ from liverank.errors import InvalidInput
 
 Edges = Iterable[Pair] | Iterable[tuple[Key, Key, float]] | Any
 """Pairs of keys, triples with weights, or what liverank.edges reads."""
-
-ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +162,7 @@ def _arrow_stream(insert: EdgeColumns, delete: EdgeColumns) -> bytes:
         table = pa.concat_tables(tables or [insert.table()], promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidInput("delete", f"expected the type of the keys in insert: {error}") from error
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    body: bytes = sink.getvalue().to_pybytes()
-    return body
+    return arrow_body(table)
 
 
 class BatchCalls:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from liverank.client.arrow import (
+    ARROW_STREAM,
+    PersonalizedTable,
+    personalized_table,
+    seeds_stream,
+)
 from liverank.client.batches import keys_of
 from liverank.client.call import Call, decoder, given, nothing, operation, path_of, read, write
-from liverank.client.choices import Key, Method, Target
+from liverank.client.choices import Key, Method, Target, Unknown
 from liverank.client.responses import (
     PersonalizedAnswers,
     PersonalizedQuery,
@@ -31,10 +38,15 @@ class QueryCalls:
         method: Method | None = None,
         target_error: float | None = None,
         target: Target | None = None,
+        unknown: Unknown | None = None,
+        damping: float | None = None,
+        among: str | None = None,
         min_version: int | None = None,
         timeout: float | None = None,
     ) -> Call[PersonalizedRanks]:
-        """The k vertices of highest rank when every walk restarts at `vertex`."""
+        """The k vertices of highest rank when every walk restarts at `vertex`; see
+        PersonalizedQuery. `among` is the name of a set.
+        """
         return read(
             path_of("graphs", graph, "personalized", vertex),
             decoder(PersonalizedRanks),
@@ -42,6 +54,9 @@ class QueryCalls:
             method=method,
             target_error=target_error,
             target=target,
+            unknown=unknown,
+            damping=damping,
+            among=among,
             min_version=min_version,
             timeout=timeout,
         )
@@ -60,6 +75,49 @@ class QueryCalls:
         query = given(min_version=min_version, timeout=timeout)
         body = {"queries": queries}
         return write("POST", path, body, PersonalizedAnswers, query, repeatable=True)
+
+    @operation
+    def personalized_table(
+        self,
+        graph: str,
+        seeds: Any,
+        k: int = 10,
+        *,
+        method: Method | None = None,
+        target_error: float | None = None,
+        target: Target | None = None,
+        unknown: Unknown | None = None,
+        damping: float | None = None,
+        among: str | None = None,
+        min_version: int | None = None,
+        timeout: float | None = None,
+    ) -> Call[PersonalizedTable]:
+        """`personalized_many` in columns, for many seeds: they are sent and answered as Arrow.
+
+        seeds  a frame, as `send` reads them, or a mapping of columns: `seed` and, optionally,
+               `weight` (1 if it is absent; those of repeats add up) and `query`, integers or
+               strings that tell the seeds of several queries apart
+        The others are those of every query: see PersonalizedQuery. `among` is the name of a set.
+        """
+        return Call(
+            method="POST",
+            path=path_of("graphs", graph, "personalized"),
+            query=given(
+                k=k,
+                method=method,
+                target_error=target_error,
+                target=target,
+                unknown=unknown,
+                damping=damping,
+                among=among,
+                min_version=min_version,
+                timeout=timeout,
+            ),
+            body=seeds_stream(seeds),
+            headers={"Content-Type": ARROW_STREAM, "Accept": ARROW_STREAM},
+            parse=personalized_table,
+            repeatable=True,
+        )
 
     @operation
     def watch(

@@ -24,8 +24,7 @@ from liverank.client.choices import (
     Target,
     Unknown,
 )
-from liverank.errors import needs
-from liverank.tables import Tabular
+from liverank.tables import Tabular, ranks_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -199,7 +198,9 @@ class _Places(Tabular):
         return {place.vertex: place.rank for place in self.ranks}
 
     def to_arrow(self) -> pa.Table:
-        return _table([place.vertex for place in self.ranks], [place.rank for place in self.ranks])
+        return ranks_table(
+            [place.vertex for place in self.ranks], [place.rank for place in self.ranks]
+        )
 
 
 class VertexRank(RankedVertex, frozen=True):
@@ -222,7 +223,7 @@ class RankList(Tabular, msgspec.Struct, frozen=True):
         return dict(zip(self.vertices, self.ranks, strict=True))
 
     def to_arrow(self) -> pa.Table:
-        return _table(self.vertices, self.ranks)
+        return ranks_table(self.vertices, self.ranks)
 
 
 class TopRanks(_Places, msgspec.Struct, frozen=True):
@@ -336,9 +337,9 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
 
     seeds         the weight of each seed; scaled to sum 1
     target_error  None: the graph's
-    unknown       `ignore`: unknown seeds are left out, and named in the answer; must be `error`
-                  for a query to watch
-    damping       None: the graph's; this and `among` are not for a query to watch
+    target        must be `error` for a query to watch
+    unknown       `ignore`: unknown seeds are left out, and named in the answer
+    damping       None: the graph's
     among         keys, or the name of a set: only these vertices are in the answer; None: all
     """
 
@@ -353,13 +354,14 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PersonalizedAnswer(_Places, msgspec.Struct, frozen=True):
-    """settled: number of first places that are proven correct."""
+    """settled: first places that are proven correct; ignored: unknown seeds that were left out."""
 
     ranks: list[RankedVertex]
     error_bound: float
     settled: int
     method: str
     iterations: int
+    ignored: list[Key]
 
 
 class PersonalizedRanks(PersonalizedAnswer, frozen=True):
@@ -368,18 +370,12 @@ class PersonalizedRanks(PersonalizedAnswer, frozen=True):
     revision: int
 
 
-class QueryAnswer(PersonalizedAnswer, frozen=True):
-    """ignored: unknown seeds that were left out."""
-
-    ignored: list[Key] = []
-
-
 class PersonalizedAnswers(msgspec.Struct, frozen=True):
     """answers: in the order of the queries, all of one version."""
 
     version: int
     revision: int
-    answers: list[QueryAnswer]
+    answers: list[PersonalizedAnswer]
 
 
 class WatchedRanks(PersonalizedAnswer, frozen=True):
@@ -391,10 +387,6 @@ class WatchedRanks(PersonalizedAnswer, frozen=True):
     k: int
     target_error: float
     seeds: dict[str, float]
-
-
-def _table(vertices: Sequence[Key], ranks: Sequence[float | None]) -> pa.Table:
-    with needs("engine"):
-        import pyarrow as pa
-    kind = pa.int64() if vertices and isinstance(vertices[0], int) else pa.string()
-    return pa.table({"vertex": pa.array(vertices, kind), "rank": pa.array(ranks, pa.float64())})
+    unknown: Unknown
+    damping: float
+    among: str | list[Key] | None

@@ -1,4 +1,4 @@
-"""Batches as Arrow IPC streams."""
+"""Arrow IPC streams, and batches in them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from service.vertex_keys import KeyKind
 
 
 def decode_arrow(body: bytes, kind: KeyKind, attributes: Attributes, limit: int) -> EdgeColumns:
-    """Raises FormatError, and DecodedTooLarge for more than `limit` bytes, before it allocates
-    them.
+    """Raises as `limited_table`, and FormatError for wrong columns."""
+    return batch_of(limited_table(body, limit), kind, attributes)
+
+
+def limited_table(body: bytes, limit: int) -> pa.Table:
+    """The table in a stream. Raises FormatError, and DecodedTooLarge for more than `limit` bytes,
+    before it allocates them.
     """
     _check_size(lambda: decompressed_bytes(body), limit)
     table = arrow_table(body, "body")
     _check_size(lambda: decoded_bytes(table), limit)
-    return batch_of(table, kind, attributes)
+    return table
 
 
 def arrow_table(body: bytes, field: str) -> pa.Table:

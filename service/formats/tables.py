@@ -32,20 +32,17 @@ _MAX_BLOCK = 2**31 - 1
 
 def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
     """The batch in the table. Raises FormatError."""
-    try:
-        names = table.column_names
-    except UnicodeDecodeError as error:
-        raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
+    names = column_names(table)
     check_names(names, attributes)
-    sources = _keys(table["source"], kind, "source")
+    sources = keys_of(table["source"], kind, "source")
     nothing = sources.slice(0, 0)
     if "operation" not in names:
-        targets = _keys(table["target"], kind, "target")
+        targets = keys_of(table["target"], kind, "target")
         weights = weight_column(table["weight"], "weight") if "weight" in names else None
         times = time_column(table["time"], "time", attributes.times) if "time" in names else None
         return EdgeColumns(sources, targets, nothing, nothing, nothing, weights, times=times)
     operation = table["operation"]
-    if not _holds_strings(operation.type):
+    if not holds_strings(operation.type):
         message = f"expected a column of {EXPECTED_OPERATION}, got {operation.type}"
         raise FormatError("operation", None, message)
     operation = combined(operation.cast(pa.string()))
@@ -55,7 +52,7 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
         message = f"expected {EXPECTED_OPERATION}, got {described(operation[index].as_py())}"
         raise FormatError("operation", index, message)
     inserts, deletes, removes = (pc.equal(operation, name) for name in OPERATIONS)
-    targets = _keys(table["target"], kind, "target", removes)
+    targets = keys_of(table["target"], kind, "target", removes)
     of_insertions = partial(_of_insertions, table, inserts)
     read_times = partial(time_column, rule=attributes.times)
     return EdgeColumns(
@@ -94,16 +91,30 @@ def _of_insertions(
         raise FormatError(name, row, error.message) from None
 
 
+def column_names(table: pa.Table) -> list[str]:
+    """Raises FormatError."""
+    try:
+        names: list[str] = table.column_names
+    except UnicodeDecodeError as error:
+        raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
+    return names
+
+
 def check_names(names: list[str], attributes: Attributes) -> None:
     """Raises FormatError for column names that are unknown, duplicate or missing."""
-    known = (*COLUMNS, *attributes.names)
     for name in names:
         attributes.check(name, name)
+    check_columns(names, (*COLUMNS, *attributes.names), ENDS)
+
+
+def check_columns(names: list[str], known: tuple[str, ...], required: tuple[str, ...]) -> None:
+    """Raises FormatError for a name that is not `known`, duplicate, or missing."""
+    for name in names:
         if name not in known:
             raise FormatError(name, None, f"unknown column; expected {listed(known)}")
         if names.count(name) > 1:
             raise FormatError(name, None, f"expected one column, got {names.count(name)}")
-    for name in ENDS:
+    for name in required:
         if name not in names:
             raise FormatError(name, None, f"missing column; got {listed(names)}")
 
@@ -137,13 +148,16 @@ def json_table(body: bytes, schema: pa.Schema, newlines_in_values: bool) -> pa.T
     return table
 
 
-def _keys(
+def keys_of(
     column: pa.ChunkedArray, kind: KeyKind, field: str, without: pa.Array | None = None
 ) -> pa.Array:
-    """The keys. without: the rows that must have none; theirs are any."""
+    """The keys in a column. Raises FormatError.
+
+    without  the rows that must have none; theirs are any
+    """
     if without is not None and pc.any(without).as_py():
         column = _filled(column, kind, field, without)
-    fits = _holds_strings(column.type) if kind == "string" else pa.types.is_integer(column.type)
+    fits = holds_strings(column.type) if kind == "string" else pa.types.is_integer(column.type)
     if not fits:
         expected = "strings" if kind == "string" else "integers"
         raise FormatError(field, None, f"expected a column of {expected}, got {column.type}")
@@ -168,7 +182,7 @@ def _filled(
 ) -> pa.ChunkedArray:
     """The column with some key in the rows `without` one. Raises FormatError if one has a key."""
     present = column.is_valid()
-    if _holds_strings(column.type):
+    if holds_strings(column.type):
         present = pc.and_(present, pc.not_equal(column.cast(pa.string()), ""))
     index = pc.fill_null(pc.and_(present, without), False).index(True).as_py()
     if index >= 0:
@@ -178,13 +192,14 @@ def _filled(
         column = column.cast(ARROW_TYPES[kind])
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if _holds_strings(column.type) or pa.types.is_integer(column.type):
-        some = pa.scalar("none" if _holds_strings(column.type) else 0, column.type)
+    if holds_strings(column.type) or pa.types.is_integer(column.type):
+        some = pa.scalar("none" if holds_strings(column.type) else 0, column.type)
         column = pc.if_else(pa.chunked_array([without]), some, column)
     return column
 
 
-def _holds_strings(arrow_type: pa.DataType) -> bool:
+def holds_strings(arrow_type: pa.DataType) -> bool:
+    """Whether it is a type of texts, or of a dictionary of them."""
     if pa.types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
     return arrow_type in (pa.string(), pa.large_string(), pa.string_view())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TypeVar, cast
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from service.errors import (
     SlowClient,
     UnsupportedEncoding,
 )
-from service.formats.duplicate_members import duplicate_member
+from service.formats.duplicate_members import duplicate_member, has_members
 from service.formats.media_types import CODINGS
 from service.http.limits import ConcurrencyLimit, RequestContext
 from service.http.validation import invalid
@@ -103,8 +104,13 @@ def release_body(request: Request) -> None:
     limit_of(request).release_body(context_of(request))
 
 
-def parse_body(model: type[Model], body: bytes) -> Model:
+def parse_body(
+    model: type[Model], body: bytes, members: Callable[[Model], int] | None = None
+) -> Model:
     """The JSON `body` as `model`.
+
+    members  the number of members of all its objects; None if that is not worth knowing, because
+             the body is short
 
     Raises InvalidField, InvalidValue for an unknown member, and FormatError for malformed JSON and
     for a duplicate member.
@@ -118,6 +124,8 @@ def parse_body(model: type[Model], body: bytes) -> Model:
             requirement = f"absent; known members are {known}"
             raise InvalidValue(str(first["loc"][0]), first["input"], requirement) from None
         raise invalid(first) from None
+    if members is not None and has_members(body, members(parsed)):
+        return parsed
     name = duplicate_member(body)
     if name is not None:
         raise FormatError(name, None, "duplicate member")

@@ -10,12 +10,11 @@ from gpu import Dangling, Form, Storage
 from service.formats.times import Clock
 from service.http.schema_base import Body, like
 from service.http.schemas import ONE_OF_STRATEGIES
-from service.queries.model import L1_ERROR
+from service.queries.model import BELOW_ONE, L1_ERROR
 
 _ABOVE_ZERO: dict[str, Any] = {
     "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]
 }
-_BELOW_ONE: dict[str, Any] = {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
 
 
 class GraphRequest(Body):
@@ -26,7 +25,7 @@ class GraphRequest(Body):
     damping: float = Field(
         0.85,
         description="probability of following an edge; above 0, below 1",
-        json_schema_extra=_BELOW_ONE,
+        json_schema_extra=BELOW_ONE,
     )
     dangling: Dangling = Field(
         "uniform", description="what a vertex without out-edges does with its rank"
@@ -56,17 +55,17 @@ class GraphRequest(Body):
     tolerance: float = Field(
         1e-10,
         description="L∞: a published strategy stops when no rank moves by more",
-        json_schema_extra=_BELOW_ONE,
+        json_schema_extra=BELOW_ONE,
     )
     frontier_tolerance: float = Field(
         1e-6,
         description="relative change of a rank above which the out-neighbours become affected",
-        json_schema_extra=_BELOW_ONE,
+        json_schema_extra=BELOW_ONE,
     )
     prune_tolerance: float = Field(
         1e-6,
         description="relative change of a rank up to which a vertex leaves the affected set",
-        json_schema_extra=_BELOW_ONE,
+        json_schema_extra=BELOW_ONE,
     )
     max_iterations: int = Field(
         500,

@@ -5,6 +5,7 @@ client generators make names of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -67,16 +68,15 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def body_of(
-    model: type[BaseModel], *, required: bool = True, edges: bool = False
+    model: type[BaseModel], *, required: bool = True, others: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The JSON body of an endpoint that reads the request itself.
 
-    edges  whether it may also be in the other formats of edges
+    others  media types that it may have instead
     """
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     content: dict[str, Any] = {JSON: {"schema": schema}}
-    if edges:
-        content |= {kind: {"schema": _raw(kind)} for kind in EXPORTED}
+    content |= {kind: {"schema": _raw(kind)} for kind in others}
     return {"requestBody": {"required": required, "content": content}}
 
 
@@ -90,6 +90,11 @@ def exported() -> dict[int | str, dict[str, Any]]:
     """The response of an export."""
     content = {kind: {"schema": _raw(kind)} for kind in EXPORTED}
     return {200: {"description": "The table, as the header Accept asks", "content": content}}
+
+
+def answered(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """Another form of a response in JSON."""
+    return {200: {"content": {media_type: {"schema": _raw(media_type)}}}}
 
 
 def openapi_of(app: FastAPI) -> dict[str, Any]:

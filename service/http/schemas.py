@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from gpu import LARGEST_WEIGHT, LEAST_WEIGHT, STRATEGIES, Form
-from service.http.schema_base import Body as _Body
-from service.http.schema_base import like as _like
-from service.queries.model import KeyedQuery
+from service.http.schema_base import Body, like
+from service.queries.model import KeyedQuery, Unknown
 from service.storage.api_keys import Scope
 
 Key = (
@@ -29,10 +28,10 @@ MAX_QUERIES = 10_000
 ONE_OF_STRATEGIES: dict[str, Any] = {"enum": list(STRATEGIES)}
 
 
-class ApiKeyRequest(_Body):
+class ApiKeyRequest(Body):
     """An API key to create. The first one must have scope admin, for all graphs."""
 
-    model_config = _like({"name": "dashboard", "scope": "read", "graphs": ["papers"]})
+    model_config = like({"name": "dashboard", "scope": "read", "graphs": ["papers"]})
 
     name: str = Field(
         description="its purpose; 1 to 100 printable characters",
@@ -46,7 +45,7 @@ class ApiKeyRequest(_Body):
     )
 
 
-class ApiKeyInfo(_Body):
+class ApiKeyInfo(Body):
     id: str
     name: str
     scope: Scope
@@ -58,23 +57,23 @@ class NewApiKey(ApiKeyInfo):
     key: str = Field(description="the key itself, shown only in this response")
 
 
-class ApiKeyList(_Body):
+class ApiKeyList(Body):
     keys: list[ApiKeyInfo]
 
 
-class SetRequest(_Body):
+class SetRequest(Body):
     """Removed first, then added."""
 
     add: list[Key] = Field([], description="vertices")
     remove: list[Key] = Field([], description="vertices; others than those of the set are ignored")
 
 
-class BatchRequest(_Body):
+class BatchRequest(Body):
     """Removals are applied first, then deletions. Keys are strings or integers, as the graph's
     options say.
     """
 
-    model_config = _like(
+    model_config = like(
         {"insert": [["ada", "grace"], ["alan", "grace"]], "delete": [], "vertices": ["edsger"]}
     )
 
@@ -97,7 +96,7 @@ class BatchRequest(_Body):
 _ABSENT_IN_OLD = "absent in receipts that older releases wrote"
 
 
-class Seconds(_Body):
+class Seconds(Body):
     queue: float
     journal: float
     keys: float
@@ -111,7 +110,7 @@ class Seconds(_Body):
     total: float
 
 
-class TraceStep(_Body):
+class TraceStep(Body):
     """One step of a solve; null where a member does not apply."""
 
     kind: Literal["iteration", "sweep", "push"]
@@ -125,14 +124,14 @@ class TraceStep(_Body):
     error_bound: float | None = Field(description="after it")
 
 
-class Trace(_Body):
+class Trace(Body):
     affected: int = Field(description="initially affected vertices")
     pushes: int = Field(description="rounds of work-lists")
     sweeps: int = Field(description="iterations and sweeps")
     steps: list[TraceStep] = Field(description="the first 1,000")
 
 
-class Receipt(_Body):
+class Receipt(Body):
     """The result of a batch or of a recomputation."""
 
     version: int
@@ -158,12 +157,12 @@ class Receipt(_Body):
     trace: Trace | None = Field(None, description="what the solve did, if it was asked for")
 
 
-class Durable(_Body):
+class Durable(Body):
     version: int
     status: Literal["durable"]
 
 
-class Pending(_Body):
+class Pending(Body):
     version: int
     status: Literal["pending"]
 
@@ -183,7 +182,7 @@ class Problem(BaseModel):
     version: int | None = Field(None, description="the version of a rejected batch")
 
 
-class Rejected(_Body):
+class Rejected(Body):
     """`lost`: the batch was damaged on disk and is not in the graph."""
 
     version: int
@@ -191,19 +190,19 @@ class Rejected(_Body):
     problem: Problem
 
 
-class VerticesRequest(_Body):
-    model_config = _like({"vertices": ["ada", "grace"]})
+class VerticesRequest(Body):
+    model_config = like({"vertices": ["ada", "grace"]})
 
     vertices: list[Key] = Field([], description="in the order of the ranks in the response")
 
 
-class _Published(_Body):
+class _Published(Body):
     version: int
     revision: int
     error_bound: float
 
 
-class VertexRank(_Body):
+class VertexRank(Body):
     vertex: Key
     rank: float
 
@@ -220,12 +219,12 @@ class TopAnswer(_Published):
     ranks: list[VertexRank] = Field(description="best first")
 
 
-class _Neighbor(_Body):
+class _Neighbor(Body):
     vertex: Key
     weight: float = Field(1.0, description="only of a weighted graph")
 
 
-class NeighborsAnswer(_Body):
+class NeighborsAnswer(Body):
     """Neighbours of a vertex, itself included if it has a loop, in no particular order."""
 
     vertex: Key
@@ -235,7 +234,7 @@ class NeighborsAnswer(_Body):
     neighbors: list[_Neighbor]
 
 
-class SubgraphAnswer(_Body):
+class SubgraphAnswer(Body):
     """Vertices and the edges among them."""
 
     version: int
@@ -247,20 +246,21 @@ class SubgraphAnswer(_Body):
     )
 
 
-class PersonalizedRequest(_Body):
+class PersonalizedRequest(Body):
     """Queries that share passes over the graph."""
 
-    model_config = _like({"queries": [{"seeds": {"ada": 2.0, "alan": 1.0}, "k": 5}]})
+    model_config = like({"queries": [{"seeds": {"ada": 2.0, "alan": 1.0}, "k": 5}]})
 
     queries: list[KeyedQuery] = Field(min_length=1, max_length=MAX_QUERIES)
 
 
-class _Answer(_Body):
+class _Answer(Body):
     ranks: list[VertexRank] = Field(description="best first")
     error_bound: float
     settled: int = Field(description="number of first places that are proven correct")
     method: str
     iterations: int
+    ignored: list[Key] = Field(description="unknown seeds that were left out")
 
 
 class PersonalizedAnswer(_Answer):
@@ -269,17 +269,13 @@ class PersonalizedAnswer(_Answer):
     revision: int
 
 
-class _QueryAnswer(_Answer):
-    ignored: list[Key] = Field(description="unknown seeds that were left out")
-
-
-class PersonalizedAnswers(_Body):
+class PersonalizedAnswers(Body):
     version: int
     revision: int
-    answers: list[_QueryAnswer] = Field(description="in the order of the queries")
+    answers: list[_Answer] = Field(description="in the order of the queries")
 
 
-class SetAnswer(_Body):
+class SetAnswer(Body):
     name: str
     size: int = Field(description="number of vertices")
     version: int
@@ -297,7 +293,10 @@ class WatchedAnswer(_Answer):
     k: int
     target_error: float
     seeds: dict[str, float]
+    unknown: Unknown
+    damping: float = Field(description="the graph's unless the query has another")
+    among: str | list[Key] | None = Field(description="of the query; null for all vertices")
 
 
-class Status(_Body):
+class Status(Body):
     status: Literal["alive", "ready"]

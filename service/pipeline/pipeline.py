@@ -55,7 +55,7 @@ from service.pipeline.vertex_sets import VertexSets
 from service.pipeline.window import Window, WindowOptions
 from service.pipeline.work_queue import Task, WorkQueue
 from service.pipeline.writer import Writer
-from service.queries.model import PendingQuery, QueryResponse
+from service.queries.requests import PendingQuery, QueryResponse
 from service.queries.scheduler import QueryScheduler, WatchRequest
 from service.queries.view import View
 from service.queries.watched import WatchedQueries
@@ -370,7 +370,9 @@ class Pipeline:
         """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
         try:
             queries = watched_file.read_watched(file, keyed.keys.kind)
-            return WatchedQueries(self.graph, engine, lambda: keyed.keys, queries)
+            return WatchedQueries(
+                self.graph, engine, lambda: keyed.keys, lambda: keyed.sets.members, queries
+            )
         except (FileDamaged, InvalidValue) as error:
             reason = str(error).removeprefix(f"{file}: ")
             raise GraphStopped(file, f"{reason}; restore it from a backup or remove it") from error

@@ -16,6 +16,7 @@ from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer, RankedBatch, StageSeconds
 from service.pipeline.published import PublishedViews
 from service.pipeline.receipts import AppliedBatch, RankedView, receipt_of
+from service.queries.model import QueryByIds
 from service.queries.scheduler import WatchRequest
 from service.queries.view import View
 from service.queries.watched import WatchedQueries
@@ -171,9 +172,12 @@ class Ranking:
             seconds,
         )
 
-    def watch(self, request: WatchRequest, registration: Registration) -> tuple[bool, View]:
-        """Stores a solved watched query; returns whether its name is new, and a view with its
-        result.
+    def watch(
+        self, request: WatchRequest, found: QueryByIds, registration: Registration | None
+    ) -> tuple[bool, View]:
+        """Stores a watched query; returns whether its name is new, and a view with its result.
+
+        found, registration  see WatchedQueries.keep
 
         Raises StorageFailed; nothing is then changed.
         """
@@ -183,7 +187,7 @@ class Ranking:
         is_new = name not in self._watched.queries
         queries = self._watched.with_query(name, query)
         write_watched(self._watched_file, queries, self._keyed.keys.kind)
-        self._watched.keep(queries, registration)
+        self._watched.keep(queries, name, found, registration)
         self.publish_watched()
         return is_new, self._views.newest
 

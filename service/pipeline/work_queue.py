@@ -12,7 +12,7 @@ from typing import Any
 from gpu import DeviceLost
 from service.pipeline.batch import PendingBatch
 from service.pipeline.completions import Completions
-from service.queries.model import PendingQuery, QueryResponse
+from service.queries.requests import PendingQuery, QueryResponse
 from service.queries.scheduler import QueryQueue, WatchRequest
 
 

@@ -1,13 +1,19 @@
-"""The ranks of a view, and the edges of a graph, as Arrow tables in pieces."""
+"""The ranks of a view, and the edges of a graph, as Arrow tables in pieces; the answers to
+personalized queries as one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import orjson
 import pyarrow as pa
 
 from gpu import CapturedEdges
+from service.queries.requests import QueryResponse
 from service.queries.view import View
 from service.vertex_keys import ARROW_TYPES, VertexKeys
 
@@ -69,6 +75,43 @@ def edges_export(edges: CapturedEdges, keys: VertexKeys, version: int, weighted:
                 yield pa.record_batch(columns, schema=schema)
 
     return Export(schema, facts, pieces())
+
+
+def answers_stream(found: QueryResponse, labels: Sequence[Any]) -> bytes:
+    """An Arrow stream with the columns query, vertex and rank: the places of the queries, one query
+    after the other, best first. The metadata has version and revision, and as `liverank.answers`,
+    in JSON, what else is known of each answer.
+
+    labels  of the queries: integers or strings
+    """
+    answers = [
+        {
+            "query": label,
+            "error_bound": answer.places.error_bound,
+            "settled": answer.places.settled,
+            "method": answer.places.method,
+            "iterations": answer.places.iterations,
+            "ignored": answer.ignored,
+        }
+        for label, answer in zip(labels, found.answers, strict=True)
+    ]
+    names = pa.array(labels)
+    counts = [len(answer.vertices) for answer in found.answers]
+    columns = [
+        names.take(pa.array(np.repeat(np.arange(len(counts)), counts))),
+        pa.concat_arrays([answer.vertices for answer in found.answers]),
+        pa.array(np.concatenate([answer.places.ranks for answer in found.answers])),
+    ]
+    fields = dict(
+        zip(("query", "vertex", "rank"), (column.type for column in columns), strict=True)
+    )
+    schema = _schema(fields, {"version": found.version, "revision": found.revision})
+    schema = schema.with_metadata({**schema.metadata, "liverank.answers": orjson.dumps(answers)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=schema))
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
 def _schema(fields: dict[str, pa.DataType], facts: dict[str, int | float]) -> pa.Schema:

@@ -26,12 +26,13 @@ from gpu import (
     Engine,
     InvalidValue,
     Personalized,
-    PersonalizedQuery,
     QueryBatch,
     Registration,
+    ResolvedQuery,
 )
 from gpu import UnknownVertex as UnknownId
-from service.queries.model import Members, PendingQuery, QueryResponse
+from service.queries.model import Members, QueryByIds, Vertices
+from service.queries.requests import PendingQuery, QueryAnswer, QueryResponse, no_places
 from service.queries.view import View
 from service.vertex_keys import VertexKeys
 
@@ -56,6 +57,10 @@ class WatchRequest(PendingQuery[tuple[bool, View]]):
     """A query to be watched. The answer: whether its name is new, and a view with its result."""
 
     name: str
+
+
+Keep = Callable[[WatchRequest, QueryByIds, Registration | None], tuple[bool, View]]
+"""Stores a watched query, its keys as they were looked up, and its first solve, if it has ranks."""
 
 
 class QueryQueue:
@@ -87,20 +92,33 @@ class QueryQueue:
 
 
 @dataclass(eq=False, slots=True)
+class _Member:
+    """A request that shares a solve.
+
+    found   its queries by ids
+    places  in the solve, of those that have ranks
+    """
+
+    request: PendingQuery[QueryResponse]
+    found: list[QueryByIds]
+    places: range
+
+
+@dataclass(eq=False, slots=True)
 class _Solve:
-    """Requests that share a solve, each with the range of its queries in it."""
+    """Requests that share a solve."""
 
     job: QueryBatch
-    members: list[tuple[PendingQuery[QueryResponse], range]]
+    members: list[_Member]
     began: float
 
     def is_over(self) -> bool:
         # not `all`: every request must be checked, for its timeout
-        return sum(request.is_over() for request, _ in self.members) == len(self.members)
+        return sum(member.request.is_over() for member in self.members) == len(self.members)
 
     def fail(self, error: Exception) -> None:
-        for request, _ in self.members:
-            request.fail(error)
+        for member in self.members:
+            member.request.fail(error)
 
 
 @dataclass(eq=False, slots=True)
@@ -109,6 +127,7 @@ class _FirstSolve:
 
     job: Registration
     watch: WatchRequest
+    found: QueryByIds
 
     def is_over(self) -> bool:
         return self.watch.is_over()
@@ -127,13 +146,13 @@ class QueryScheduler:
         engine: Engine,
         keys: Callable[[], VertexKeys],
         newest: Callable[[], tuple[int, int]],
-        keep: Callable[[WatchRequest, Registration], tuple[bool, View]],
+        keep: Keep,
         closing: Callable[[], bool],
         sets: Callable[[], Members],
     ) -> None:
-        """keys  of the vertices now
-        newest  the version and the revision of an answer
-        keep     stores a watched query that is solved
+        """keys     of the vertices now
+        newest   the version and the revision of an answer
+        keep     stores a watched query once it is solved
         closing  whether the graph is being closed, so that no solve is completed any more
         sets     the named sets of vertices
         """
@@ -177,14 +196,18 @@ class QueryScheduler:
         if watch.is_over():
             return
         try:
-            (query,) = self._by_ids(watch)
-            registration = self._engine.register(watch.name, query)
+            (found,) = watch.by_ids(self._vertices())
+            if not found.has_ranks:
+                ResolvedQuery.checked_options(self._engine.options, found.query)
+                watch.succeed(self._keep(watch, found, None))
+                return
+            registration = self._engine.register(watch.name, found.query)
         except DeviceLost:
             raise
         except Exception as error:
             watch.fail(error)
             return
-        self._running.append(_FirstSolve(registration, watch))
+        self._running.append(_FirstSolve(registration, watch, found))
 
     def _begin_solve(self) -> None:
         solves = [solve for solve in self._running if isinstance(solve, _Solve)]
@@ -195,38 +218,49 @@ class QueryScheduler:
             return
         if not self._running:
             self._gather()
-        members: list[tuple[PendingQuery[QueryResponse], range]] = []
-        queries: list[PersonalizedQuery] = []
+        members: list[_Member] = []
+        queries: list[ResolvedQuery] = []
+        vertices = self._vertices()
         while waiting and len(queries) < _MAX_QUERIES:
             request = waiting.popleft()
             if request.is_over():
                 continue
             try:
-                by_ids = self._by_ids(request)
-                self._check(by_ids, request)
+                found = request.by_ids(vertices)
+                resolved = self._resolved(request, found)
             except DeviceLost:
                 raise
             except Exception as error:
                 request.fail(error)
                 continue
-            if not by_ids:
-                self._succeed(request, [])
+            places = range(len(queries), len(queries) + len(resolved))
+            member = _Member(request, found, places)
+            if not resolved:
+                self._succeed(member, [])
                 continue
-            members.append((request, range(len(queries), len(queries) + len(by_ids))))
-            queries += by_ids
+            members.append(member)
+            queries += resolved
         self._expected = len(members)
         if members:
             self._running.append(_Solve(self._engine.submit(queries), members, perf_counter()))
 
-    def _check(self, by_ids: list[PersonalizedQuery], request: PendingQuery[QueryResponse]) -> None:
-        """Raises the engine's InvalidValue, its field named as in the request."""
-        for place, query in enumerate(by_ids):
+    def _resolved(
+        self, request: PendingQuery[QueryResponse], found: list[QueryByIds]
+    ) -> list[ResolvedQuery]:
+        """The queries that have ranks, checked. Raises the engine's InvalidValue, its field named
+        as in the request.
+        """
+        resolved: list[ResolvedQuery] = []
+        for index, (query, has_ranks, _) in enumerate(found):
             try:
-                self._engine.resolve([query])
+                if has_ranks:
+                    resolved += self._engine.resolve([query])
+                else:
+                    ResolvedQuery.checked_options(self._engine.options, query)
             except InvalidValue as error:
-                index = request.solved[place] if request.solved else place
                 field = request.prefix(index) + error.field
                 raise InvalidValue(field, error.value, error.requirement) from None
+        return resolved
 
     def _gather(self) -> None:
         """Waits briefly for clients that sent requests together before and were just answered:
@@ -238,10 +272,8 @@ class QueryScheduler:
                 lambda: len(self._queue.requests) >= expected, GATHERING_SECONDS
             )
 
-    def _by_ids(
-        self, request: PendingQuery[QueryResponse] | WatchRequest
-    ) -> list[PersonalizedQuery]:
-        return request.by_ids(self._graph, self._keys(), self._engine.id_limit, self._sets())
+    def _vertices(self) -> Vertices:
+        return Vertices(self._graph, self._keys(), self._engine.id_limit, self._sets())
 
     def _step(self) -> None:
         solve = self._running[0]
@@ -276,25 +308,26 @@ class QueryScheduler:
         """Answers the requests whose queries are all solved."""
         if isinstance(solve, _FirstSolve):
             if solve.job.done:
-                solve.watch.succeed(self._keep(solve.watch, solve.job))
+                solve.watch.succeed(self._keep(solve.watch, solve.found, solve.job))
             return
-        for request, places in list(solve.members):
-            if request.answer.done():
+        for member in list(solve.members):
+            if member.request.answer.done():
                 continue
             try:
-                answers = solve.job.take(places)
+                answers = solve.job.take(member.places)
             except UnknownId:
-                solve.members.remove((request, places))
-                request.begin_again()
-                self._queue.requests.appendleft(request)
+                solve.members.remove(member)
+                self._queue.requests.appendleft(member.request)
                 continue
             if answers is None:
                 continue
-            self._succeed(request, answers)
+            self._succeed(member, answers)
 
-    def _succeed(self, request: PendingQuery[QueryResponse], solved: list[Personalized]) -> None:
+    def _succeed(self, member: _Member, solved: list[Personalized]) -> None:
         version, revision = self._newest()
-        answers = request.arranged(solved)
-        keys = self._keys()
-        vertices = [keys.keys(answer.vertices).to_pylist() for answer in answers]
-        request.succeed(QueryResponse(version, revision, answers, vertices, request.ignored))
+        left, keys = iter(solved), self._keys()
+        answers = []
+        for query, has_ranks, ignored in member.found:
+            places = next(left) if has_ranks else no_places(query)
+            answers.append(QueryAnswer(places, keys.keys(places.vertices), ignored))
+        member.request.succeed(QueryResponse(version, revision, answers))

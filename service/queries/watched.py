@@ -1,26 +1,43 @@
-"""The watched queries of one graph: personalized queries whose results follow every batch."""
+"""The watched queries of one graph: personalized queries whose results follow every batch.
+
+A result is always what the query, asked now, would get. So its keys are looked up again where they
+may name other vertices than before: seeds that were unknown, or that a batch removed, and what it
+is among.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpu import Engine, Personalized, PersonalizedQuery, Registration
+import numpy as np
+import pyarrow as pa
+
+from gpu import Engine, Personalized, Registration
 from gpu import UnknownVertex as UnknownId
-from service.errors import UnknownVertex, UnknownWatched
-from service.queries.model import WatchedQuery
-from service.vertex_keys import VertexKeys
+from service.errors import UnknownSet, UnknownVertex, UnknownWatched
+from service.queries.model import Members, QueryByIds, Vertices, WatchedQuery
+from service.queries.requests import no_places
+from service.vertex_keys import ARROW_TYPES, VertexKeys
+
+NO_VERTICES = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedResult:
-    """The result for one version. vertices: the keys of the answer; error: why there is none."""
+    """The result for one version.
+
+    vertices  the keys of the answer
+    error     why there is no answer
+    ignored   the unknown seeds that are left out
+    """
 
     query: WatchedQuery
     vertices: list[Any]
     answer: Personalized | None
     error: Exception | None = None
+    ignored: list[Any] = field(default_factory=list)
 
 
 class WatchedQueries:
@@ -34,14 +51,18 @@ class WatchedQueries:
         graph: str,
         engine: Engine,
         keys: Callable[[], VertexKeys],
+        sets: Callable[[], Members],
         queries: Mapping[str, WatchedQuery],
     ) -> None:
-        """Solves every query. keys: of the vertices now."""
+        """Solves every query. keys, sets: of the vertices now."""
         self._graph = graph
         self._engine = engine
         self._keys = keys
+        self._sets = sets
         self.queries = queries
-        self._without_seeds: dict[str, UnknownVertex] = {}
+        # how each query was looked up last, or why it could not be; the engine watches those that
+        # have ranks
+        self._found: dict[str, QueryByIds | Exception] = {}
         for name in queries:
             self._solve(name)
         self.results: Mapping[str, WatchedResult] = {}
@@ -57,68 +78,97 @@ class WatchedQueries:
             raise UnknownWatched(self._graph, name)
         return {key: query for key, query in self.queries.items() if key != name}
 
-    def keep(self, queries: Mapping[str, WatchedQuery], registration: Registration) -> None:
-        """Adds a solved query, or replaces the one of its name. queries: from `with_query`."""
-        name = registration.name
+    def keep(
+        self,
+        queries: Mapping[str, WatchedQuery],
+        name: str,
+        found: QueryByIds,
+        registration: Registration | None,
+    ) -> None:
+        """Adds a query, or replaces the one of its name.
+
+        queries       from `with_query`
+        found         the query by ids, when its first solve began
+        registration  that solve; None if it has no ranks
+        """
         self.queries = queries
-        self._engine.keep(registration)
-        self._without_seeds.pop(name, None)
-        self.results = self._collect(changed=name)
+        self._found[name] = found
+        if registration is not None:
+            self._engine.keep(registration)
+        self._follow(name)
+        self._engine.refresh_watched()
+        self.results = self._collect()
 
     def remove(self, queries: Mapping[str, WatchedQuery], name: str) -> None:
         """queries: from `without_query`."""
         self.queries = queries
         self._engine.unwatch(name)
-        self._without_seeds.pop(name, None)
+        self._found.pop(name, None)
         self.results = self._collect()
 
     def refresh(self) -> None:
         """Updates the results from the engine."""
         if not self.queries:
             return
-        for name in list(self._without_seeds):
-            self._solve(name)
+        for name in self.queries:
+            self._follow(name)
         self._engine.refresh_watched()
         self.results = self._collect()
 
+    def _vertices(self) -> Vertices:
+        return Vertices(self._graph, self._keys(), self._engine.id_limit, self._sets())
+
     def _solve(self, name: str) -> None:
-        """Solves a stored query. A seed may be unknown: the batch that added it may have been lost
-        with a damaged journal, and may be sent again.
-        """
+        """Looks the keys of a query up, and solves it."""
+        self._engine.unwatch(name)
         try:
-            self._engine.watch(name, self._by_ids(self.queries[name]))
-            self._without_seeds.pop(name, None)
-        except UnknownVertex as error:
-            self._without_seeds[name] = error
+            found = self.queries[name].by_ids(self._vertices())
+            if found.has_ranks:
+                self._engine.watch(name, found.query)
+        except (UnknownVertex, UnknownSet, MemoryError) as error:
+            self._found[name] = error
+        else:
+            self._found[name] = found
 
-    def _by_ids(self, query: WatchedQuery) -> PersonalizedQuery:
-        return query.by_ids(self._graph, self._keys(), self._engine.id_limit, "seeds")
+    def _follow(self, name: str) -> None:
+        """Solves a query again if its seeds may be others; otherwise tells the engine what it is
+        among now.
+        """
+        query, found, vertices = self.queries[name], self._found[name], self._vertices()
+        if isinstance(found, Exception) or not found.has_ranks:
+            self._solve(name)
+            return
+        before = found.query.among
+        try:
+            among = query.among_ids(vertices)
+        except (UnknownVertex, UnknownSet):
+            among = NO_VERTICES
+        ignored = pa.array(found.ignored, ARROW_TYPES[vertices.keys.kind])
+        if (vertices.ids_of(ignored) >= 0).any() or (among is not None and len(among) == 0):
+            self._solve(name)
+        elif among is not None and before is not None and not np.array_equal(among, before):
+            self._engine.restrict(name, among)
+            self._found[name] = found._replace(query=replace(found.query, among=among))
 
-    def _collect(self, changed: str | None = None) -> dict[str, WatchedResult]:
-        """The results of all queries. changed: the query that was replaced."""
-        results: dict[str, WatchedResult] = {}
-        for name, query in self.queries.items():
-            is_new = name == changed
-            try:
-                if name not in self._without_seeds:
-                    answer = self._engine.watched(name)
-            except MemoryError as error:
-                results[name] = WatchedResult(query, [], None, error)
-                continue
-            except UnknownId:
-                # a seed was removed; its key may be that of a new vertex already
-                self._engine.unwatch(name)
-                self._solve(name)
-                is_new = True
-                if name not in self._without_seeds:
-                    answer = self._engine.watched(name)
-            if name in self._without_seeds:
-                results[name] = WatchedResult(query, [], None, self._without_seeds[name])
-                continue
-            before = self.results.get(name)
-            if before and before.answer and not is_new and answer.iterations == 0:
-                vertices = before.vertices  # the same places
-            else:
-                vertices = self._keys().keys(answer.vertices).to_pylist()
-            results[name] = WatchedResult(query, vertices, answer)
-        return results
+    def _collect(self) -> dict[str, WatchedResult]:
+        """The results of all queries."""
+        return {name: self._result(name) for name in self.queries}
+
+    def _result(self, name: str) -> WatchedResult:
+        query, found, before = self.queries[name], self._found[name], self.results.get(name)
+        if isinstance(found, Exception):
+            return WatchedResult(query, [], None, found)
+        if not found.has_ranks:
+            return WatchedResult(query, [], no_places(found.query), ignored=found.ignored)
+        try:
+            answer = self._engine.watched(name)
+        except UnknownId:
+            self._solve(name)
+            return self._result(name)
+        except MemoryError as error:
+            return WatchedResult(query, [], None, error)
+        if before and before.answer and before.answer.vertices is answer.vertices:
+            vertices = before.vertices
+        else:
+            vertices = self._keys().keys(answer.vertices).to_pylist()
+        return WatchedResult(query, vertices, answer, ignored=found.ignored)

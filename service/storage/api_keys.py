@@ -252,7 +252,7 @@ def _read(path: Path) -> dict[str, ApiKey]:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             return {}
         raise
-    rows = validated(_StoredKeys, FILE_FORMAT, path, content, "a file of API keys").keys
+    rows = validated(_StoredKeys, (FILE_FORMAT,), path, content, "a file of API keys").keys
     keys = {
         row.id: ApiKey(
             row.id,

@@ -14,11 +14,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def validated(
-    model: type[Model], expected_format: int, path: Path, content: bytes, what: str
+    model: type[Model], formats: tuple[int, ...], path: Path, content: bytes, what: str
 ) -> Model:
     """The content of the file at `path`, which has a member `format`.
 
-    what  the file is, for messages
+    formats  that can be read
+    what     the file is, for messages
 
     Raises FileDamaged, which names the first wrong field, and StorageFailed for another format.
     """
@@ -26,8 +27,9 @@ def validated(
         found = json.loads(content)["format"]
     except (ValueError, TypeError, KeyError) as error:
         raise FileDamaged(path, f"is not {what}: {error!r}") from error
-    if isinstance(found, int) and found != expected_format:
-        raise StorageFailed(path, f"has format {found}, expected {expected_format}")
+    if isinstance(found, int) and found not in formats:
+        expected = " or ".join(map(str, formats))
+        raise StorageFailed(path, f"has format {found}, expected {expected}")
     try:
         return model.model_validate_json(content)
     except ValidationError as error:

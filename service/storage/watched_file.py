@@ -1,7 +1,9 @@
 """The file of a graph's watched queries.
 
-GRAPH/watched.json  {"format": 1, "watched": {name: {"seeds": [[key, weight], …], "k", "method",
-                    "target_error"}}}
+GRAPH/watched.json  {"format": 2, "watched": {name: {"seeds": [[key, weight], …], "k", "method",
+                    "target_error", "unknown", "damping", "among"}}}
+
+In format 1, the last three are missing.
 
 It holds queries without results: after a restart each is solved again. It is replaced atomically
 (written to a temporary file, fsynced, renamed).
@@ -18,13 +20,18 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gpu import METHODS
 from service.errors import FileDamaged
-from service.queries.model import MAX_K, WatchedQuery
+from service.formats.seeds import SeedColumns
+from service.queries.model import MAX_K, Unknown, WatchedQuery
 from service.storage.files import replace_file, storage_errors
 from service.storage.json_file import validated
-from service.vertex_keys import KeyKind, key_from_text
+from service.vertex_keys import KeyKind
 
 FILE = "watched.json"
-FORMAT = 1
+FORMAT = 2
+_FORMATS = (1, FORMAT)
+
+
+_Key = Annotated[str, Field(min_length=1)] | Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class _StoredQuery(BaseModel):
@@ -34,13 +41,17 @@ class _StoredQuery(BaseModel):
 
     seeds: list[
         tuple[
-            Annotated[str, Field(min_length=1)] | Annotated[int, Field(ge=-(2**63), lt=2**63)],
+            _Key,
             Annotated[float, Field(ge=0.0, allow_inf_nan=False)],
         ]
     ] = Field(min_length=1)
     k: int = Field(ge=1, le=MAX_K)
     method: Literal[METHODS]  # type: ignore[valid-type]
     target_error: Annotated[float, Field(gt=0.0, le=2.0)] | None
+
+    unknown: Unknown = "error"
+    damping: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    among: str | Annotated[list[_Key], Field(min_length=1)] | None = None
 
     @field_validator("seeds")
     @classmethod
@@ -55,7 +66,13 @@ class _StoredQuery(BaseModel):
         for key, weight in self.seeds:
             seeds[str(key)] = seeds.get(str(key), 0.0) + weight
         return WatchedQuery(
-            seeds=seeds, k=self.k, method=self.method, target_error=self.target_error
+            seeds=SeedColumns.of(seeds),
+            k=self.k,
+            method=self.method,
+            target_error=self.target_error,
+            unknown=self.unknown,
+            damping=self.damping,
+            among=self.among,
         )
 
 
@@ -81,12 +98,14 @@ def read_watched(path: Path, kind: KeyKind | None = None) -> dict[str, WatchedQu
             content = path.read_bytes()
         except FileNotFoundError:
             return {}
-    stored = validated(_StoredQueries, FORMAT, path, content, "a file of watched queries").watched
+    stored = validated(_StoredQueries, _FORMATS, path, content, "a file of watched queries").watched
     for name, one in stored.items():
-        for index, (key, _) in enumerate(one.seeds):
+        keys = [(f"seeds[{index}][0]", key) for index, (key, _) in enumerate(one.seeds)]
+        if isinstance(one.among, list):
+            keys += [(f"among[{index}]", key) for index, key in enumerate(one.among)]
+        for place, key in keys:
             if kind is not None and isinstance(key, int) != (kind == "integer"):
-                place = f"watched.{name}.seeds[{index}][0]"
-                raise FileDamaged(path, f"{place}: {key!r} is not a {kind} key")
+                raise FileDamaged(path, f"watched.{name}.{place}: {key!r} is not a {kind} key")
     return {name: one.query for name, one in stored.items()}
 
 
@@ -94,10 +113,19 @@ def write_watched(path: Path, queries: Mapping[str, WatchedQuery], kind: KeyKind
     """Replaces the file. kind: of the graph's keys. Raises StorageFailed; it is then unchanged."""
     watched = {
         name: {
-            "seeds": [[key_from_text(seed, kind), weight] for seed, weight in query.seeds.items()],
+            "seeds": list(
+                zip(
+                    query.seeds.checked(kind, "seeds").keys.to_pylist(),
+                    query.seeds.weights.tolist(),
+                    strict=True,
+                )
+            ),
             "k": query.k,
             "method": query.method,
             "target_error": query.target_error,
+            "unknown": query.unknown,
+            "damping": query.damping,
+            "among": query.among,
         }
         for name, query in queries.items()
     }

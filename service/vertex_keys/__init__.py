@@ -1,6 +1,6 @@
 """Vertex keys, which clients use, and the dense ids that the engine uses instead."""
 
-from service.vertex_keys.kinds import ARROW_TYPES, KeyKind, key_from_text
+from service.vertex_keys.kinds import ARROW_TYPES, KeyKind, key_from_text, keys_from_texts
 from service.vertex_keys.table import KeyTable
 from service.vertex_keys.vertices import VertexCapture, VertexKeys, VertexTable
 
@@ -12,4 +12,5 @@ __all__ = [
     "VertexKeys",
     "VertexTable",
     "key_from_text",
+    "keys_from_texts",
 ]

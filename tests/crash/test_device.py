@@ -93,7 +93,8 @@ ASKING = """
 import sys
 from pathlib import Path
 from gpu.personalized.query import Query
-from service.queries.model import KeyedQuery, QueryRequest, WatchedQuery
+from service.queries.model import KeyedQuery, WatchedQuery
+from service.queries.requests import QueryRequest
 from service.queries.scheduler import WatchRequest
 from tests.service.graphs import batch, engine_of, opened, send
 

@@ -20,7 +20,7 @@ from starlette.routing import Route as AnyRoute
 from benchmarks.tables import MARKS
 from gpu import Engine, Options, Storage
 from service.app import create_app
-from service.catalog import GraphOptions
+from service.graph_options import GraphOptions
 from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from service.http.route import Route
 from service.http.schemas import Problem, Receipt, Seconds

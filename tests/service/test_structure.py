@@ -27,6 +27,7 @@ ORDER = [
     {"queries"},
     {"storage"},
     {"pipeline"},
+    {"graph_options"},
     {"catalog"},
     {"http"},
     {"app"},

@@ -20,7 +20,7 @@ from gpu.backends.cpu.rows import (
     residual_at,
     row_sum,
 )
-from gpu.jit.compile import helper, kernel, unsigned
+from gpu.jit.compile import helper, kernel, sequential, unsigned
 
 SUMS = 5
 """Sums of a sweep; as many inner products of a step of Orthomin(1)."""
@@ -212,6 +212,12 @@ def sweep(  # type: ignore[no-untyped-def]
         sums[group, MASS] = mass
         sums[group, NEXT_RESIDUAL_SUM] = next_residual_sum
         sums[group, LARGEST_STEP] = largest
+
+
+@sequential
+def subtract_at(residual, places, weights, amount):  # type: ignore[no-untyped-def]
+    for index in range(len(places)):
+        residual[unsigned(places[index])] -= amount * weights[index]
 
 
 @kernel(CHUNKS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,7 +22,6 @@ from service.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from liverank.client import Client, Key
-    from liverank.client.choices import Method, Target
     from liverank.client.responses import PersonalizedAnswer
 
 app = typer.Typer(rich_markup_mode=None)
@@ -133,6 +132,13 @@ def ppr(
     settled: Annotated[
         bool, typer.Option("--settled", help="Stop as soon as the places are proven.")
     ] = False,
+    damping: Annotated[float | None, typer.Option(help="Default: the graph's.")] = None,
+    among: Annotated[
+        str | None, typer.Option(metavar="SET", help="Show only the vertices of this named set.")
+    ] = None,
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Leave out seeds that are no vertices.")
+    ] = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
     out: RanksOut = None,
@@ -143,26 +149,30 @@ def ppr(
     from service.cli import display
 
     check_ranks_out(out, format)
-    target: Target = "settled-top-k" if settled else "error"
+    options: dict[str, Any] = {
+        "method": method,
+        "target_error": target_error,
+        "target": "settled-top-k" if settled else "error",
+        "unknown": "ignore" if ignore_unknown else "error",
+        "damping": damping,
+        "among": among,
+    }
     with client_of(url) as client:
-        answer, version = _personalized(client, graph, vertices, k, method, target_error, target)
+        answer, version = _personalized(client, graph, vertices, k, options)
     if write_ranks(out, format, answer):
         return
     if as_json:
         display.print_json({**version, **display.document_of(answer)})
         return
     display.output().print(display.rank_table(answer.ranks))
+    if answer.ignored:
+        unknown = ", ".join(display.printable(key) for key in answer.ignored)
+        display.output().print(f"unknown: {unknown}")
     _print_provenance(version["version"], answer.error_bound)
 
 
 def _personalized(
-    client: Client,
-    graph: str,
-    vertices: Sequence[str],
-    k: int,
-    method: Method,
-    target_error: float | None,
-    target: Target,
+    client: Client, graph: str, vertices: Sequence[str], k: int, options: dict[str, Any]
 ) -> tuple[PersonalizedAnswer, dict[str, int]]:
     """The answer for one vertex, whose key is used unchanged, or for several, with their weights
     after the last ``=``; and its version and revision. Raises CommandError for a weight that is not
@@ -171,15 +181,13 @@ def _personalized(
     from liverank.client import PersonalizedQuery
 
     if len(vertices) == 1:
-        one = client.personalized(
-            graph, vertices[0], k, method=method, target_error=target_error, target=target
-        )
+        one = client.personalized(graph, vertices[0], k, **options)
         return one, {"version": one.version, "revision": one.revision}
     seeds: dict[Key, float] = {}
     for text in vertices:
         key, weight = _seed(text)
         seeds[key] = seeds.get(key, 0.0) + weight
-    query = PersonalizedQuery(seeds, k, method, target_error, target)
+    query = PersonalizedQuery(seeds, k, **options)
     answers = client.personalized_many(graph, [query])
     return answers.answers[0], {"version": answers.version, "revision": answers.revision}
 

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from gpu import STRATEGIES, Form, InvalidValue, OnConflict
 from service.formats.decode import decode_batch
+from service.formats.media_types import EXPORTED
 from service.formats.weights import UNWEIGHTED
 from service.http.batch_requests import check_limits, durable, ranked, received
 from service.http.dependencies import OpenGraph
@@ -46,7 +47,7 @@ Traced = Annotated[bool, Query(description="whether the receipt has a `trace`")]
         202: {"model": Durable, "description": "Committed; ranks follow"},
         **problems(404, 408, 413, 415, 422, 429, 500, 507),
     },
-    openapi_extra=body_of(BatchRequest, edges=True),
+    openapi_extra=body_of(BatchRequest, others=EXPORTED),
 )
 async def send_batch(
     request: Request,

@@ -3,33 +3,65 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from gpu import METHODS, TARGETS, Personalized
+from gpu import METHODS, TARGETS, InvalidValue, Personalized
+from service.catalog import Graph
+from service.errors import FormatError
+from service.formats.media_types import ARROW_STREAM, JSON
+from service.formats.seeds import SeedColumns, decode_seeds
 from service.http.body import parse_body, read_body
 from service.http.conditional import entity_tag, not_modified, tagged_response
 from service.http.dependencies import K, OpenGraph, PublishedView, Timeout, Vertex, result_of
-from service.http.openapi import body_of, problems
+from service.http.negotiation import media_type_for
+from service.http.openapi import answered, body_of, problems
 from service.http.responses import encoded_response
 from service.http.route import Route
 from service.http.routes.ranks import ranked_vertices
-from service.http.schemas import PersonalizedAnswer, PersonalizedAnswers, PersonalizedRequest
+from service.http.schemas import (
+    MAX_QUERIES,
+    PersonalizedAnswer,
+    PersonalizedAnswers,
+    PersonalizedRequest,
+)
+from service.queries.exports import answers_stream
 from service.queries.model import (
+    BELOW_ONE,
     L1_ERROR,
+    MAX_K,
     ONE_OF_METHODS,
     ONE_OF_TARGETS,
     KeyedQuery,
-    QueryRequest,
-    QueryResponse,
-    VertexQueryRequest,
+    Unknown,
 )
+from service.queries.requests import QueryRequest, QueryResponse, VertexQueryRequest
 from service.queries.view import state_of
 from service.vertex_keys import key_from_text
 
+Result = TypeVar("Result")
+
 router = APIRouter(tags=["personalized"], route_class=Route)
+
+SMALL_BODY = 1 << 16
+"""Bodies and answers up to about this size are parsed and encoded on the event loop, in less than a
+millisecond: passing them to a thread takes as long.
+"""
+
+_ROW_BYTES = 64
+"""About what a place takes in an answer."""
+
+METHOD = "one of " + ", ".join(METHODS)
+TARGET = "one of " + ", ".join(TARGETS)
+TARGET_ERROR = "L1 error to reach; the graph's if omitted"
+DAMPING = "the graph's if omitted"
+AMONG = "name of a set: only its vertices are in the answer, with their ranks in the whole graph"
+
+_OF_ARROW = " (of a body in Arrow; in JSON each query has its own)"
 
 
 @router.get(
@@ -43,16 +75,18 @@ async def personalized(
     vertex: Vertex,
     view: PublishedView,
     k: K = 10,
-    method: Annotated[
-        str, Query(description="one of " + ", ".join(METHODS), json_schema_extra=ONE_OF_METHODS)
-    ] = "hybrid",
+    method: Annotated[str, Query(description=METHOD, json_schema_extra=ONE_OF_METHODS)] = "hybrid",
     target_error: Annotated[
-        float | None,
-        Query(description="L1 error to reach; the graph's if omitted", json_schema_extra=L1_ERROR),
+        float | None, Query(description=TARGET_ERROR, json_schema_extra=L1_ERROR)
     ] = None,
-    target: Annotated[
-        str, Query(description="one of " + ", ".join(TARGETS), json_schema_extra=ONE_OF_TARGETS)
+    target: Annotated[str, Query(description=TARGET, json_schema_extra=ONE_OF_TARGETS)] = "error",
+    unknown: Annotated[
+        Unknown, Query(description="`ignore`: there are no ranks if the vertex is unknown")
     ] = "error",
+    damping: Annotated[
+        float | None, Query(description=DAMPING, json_schema_extra=BELOW_ONE)
+    ] = None,
+    among: Annotated[str | None, Query(description=AMONG)] = None,
     timeout: Timeout = 10.0,
 ) -> Response:
     """The vertices of highest rank when every walk restarts at this one, best first."""
@@ -63,50 +97,126 @@ async def personalized(
             return known
     key = key_from_text(vertex, graph.options.keys)
     query = KeyedQuery(
-        seeds={vertex: 1.0}, k=k, method=method, target_error=target_error, target=target
+        seeds=SeedColumns.of({vertex: 1.0}),
+        k=k,
+        method=method,
+        target_error=target_error,
+        target=target,
+        unknown=unknown,
+        damping=damping,
+        among=among,
     )
     pending = VertexQueryRequest([query], timeout)
     graph.pipeline.submit_query(pending)
     found = await result_of(pending.answer, graph, request)
     head = {"vertex": key, "version": found.version, "revision": found.revision}
-    content = {**head, **answer_body(found.vertices[0], found.answers[0])}
     tag = entity_tag(request, graph, state_of(found.version, found.revision))
-    return tagged_response(request, tag, content)
+    return tagged_response(request, tag, {**head, **_documents(found)[0]})
 
 
 @router.post(
     "/graphs/{graph}/personalized",
     response_model=PersonalizedAnswers,
-    responses=problems(404, 413, 422, 504, 507),
-    openapi_extra=body_of(PersonalizedRequest),
+    responses={**answered(ARROW_STREAM), **problems(404, 406, 413, 422, 504, 507)},
+    openapi_extra=body_of(PersonalizedRequest, others=(ARROW_STREAM,)),
 )
 async def personalized_many(
-    request: Request, graph: OpenGraph, _view: PublishedView, timeout: Timeout = 10.0
+    request: Request,
+    graph: OpenGraph,
+    _view: PublishedView,
+    k: Annotated[
+        int | None, Query(ge=1, le=MAX_K, description="number of places; 10" + _OF_ARROW)
+    ] = None,
+    method: Annotated[
+        str | None, Query(description=METHOD + _OF_ARROW, json_schema_extra=ONE_OF_METHODS)
+    ] = None,
+    target_error: Annotated[
+        float | None, Query(description=TARGET_ERROR + _OF_ARROW, json_schema_extra=L1_ERROR)
+    ] = None,
+    target: Annotated[
+        str | None, Query(description=TARGET + _OF_ARROW, json_schema_extra=ONE_OF_TARGETS)
+    ] = None,
+    unknown: Annotated[
+        Unknown | None,
+        Query(description="`ignore`: seeds that are no vertices are left out" + _OF_ARROW),
+    ] = None,
+    damping: Annotated[
+        float | None, Query(description=DAMPING + _OF_ARROW, json_schema_extra=BELOW_ONE)
+    ] = None,
+    among: Annotated[str | None, Query(description=AMONG + _OF_ARROW)] = None,
+    timeout: Timeout = 10.0,
 ) -> Response:
     """Queries with weighted seeds, answered together and in order, all of one version."""
+    media_type = media_type_for(request, (JSON, ARROW_STREAM))
+    members = {
+        "k": k,
+        "method": method,
+        "target_error": target_error,
+        "target": target,
+        "unknown": unknown,
+        "damping": damping,
+        "among": among,
+    }
+    given = {name: value for name, value in members.items() if value is not None}
     body = await read_body(request)
-    queries = (await asyncio.to_thread(parse_body, PersonalizedRequest, body)).queries
-    pending = QueryRequest(queries, timeout)
+    pending = await _on_thread(len(body), partial(_parsed, request, graph, body, given, timeout))
     graph.pipeline.submit_query(pending)
     found = await result_of(pending.answer, graph, request)
-    return encoded_response(await asyncio.to_thread(_encoded, found))
+    size = _ROW_BYTES * sum(len(answer.vertices) for answer in found.answers)
+    if media_type == JSON:
+        return encoded_response(await _on_thread(size, partial(_encoded, found)))
+    labels = pending.labels or range(len(pending.queries))
+    stream = await _on_thread(size, partial(answers_stream, found, labels))
+    return Response(stream, media_type=ARROW_STREAM)
+
+
+def _parsed(
+    request: Request, graph: Graph, body: bytes, given: Mapping[str, Any], timeout: float
+) -> QueryRequest:
+    """The queries in a body. Raises as parse_body and decode_seeds."""
+    content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if content_type != ARROW_STREAM:
+        for name, value in given.items():
+            raise InvalidValue(name, value, "absent: in JSON each query has its own")
+        return QueryRequest(parse_body(PersonalizedRequest, body, _members).queries, timeout)
+    limit = request.app.state.settings.max_body_bytes
+    seeds = decode_seeds(body, graph.options.keys, limit)
+    if len(seeds) > MAX_QUERIES:
+        message = f"expected at most {MAX_QUERIES:,} queries, got {len(seeds):,}"
+        raise FormatError("query", None, message)
+    queries = [KeyedQuery(seeds=each, **given) for each in seeds.values()]
+    return QueryRequest(queries, timeout, list(seeds))
+
+
+def _members(parsed: PersonalizedRequest) -> int:
+    """The number of members of all objects in the body."""
+    return 1 + sum(len(query.model_fields_set) + len(query.seeds) for query in parsed.queries)
+
+
+async def _on_thread(size: int, work: Callable[[], Result]) -> Result:
+    return work() if size <= SMALL_BODY else await asyncio.to_thread(work)
 
 
 def _encoded(found: QueryResponse) -> bytes:
-    answers = [
-        {**answer_body(vertices, answer), "ignored": ignored}
-        for vertices, answer, ignored in zip(
-            found.vertices, found.answers, found.ignored, strict=True
-        )
+    head = {"version": found.version, "revision": found.revision}
+    return orjson.dumps({**head, "answers": _documents(found)})
+
+
+def _documents(found: QueryResponse) -> list[dict[str, Any]]:
+    return [
+        answer_document(answer.vertices.to_pylist(), answer.places, answer.ignored)
+        for answer in found.answers
     ]
-    return orjson.dumps({"version": found.version, "revision": found.revision, "answers": answers})
 
 
-def answer_body(vertices: list[Any], answer: Personalized) -> dict[str, Any]:
+def answer_document(
+    vertices: list[Any], places: Personalized, ignored: list[Any]
+) -> dict[str, Any]:
     return {
-        "error_bound": answer.error_bound,
-        "ranks": ranked_vertices(vertices, answer.ranks.tolist()),
-        "settled": answer.settled,
-        "method": answer.method,
-        "iterations": answer.iterations,
+        "error_bound": places.error_bound,
+        "ranks": ranked_vertices(vertices, places.ranks.tolist()),
+        "settled": places.settled,
+        "method": places.method,
+        "iterations": places.iterations,
+        "ignored": ignored,
     }

@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Path, Request, Response
 
 from gpu import InvalidValue, Personalized
+from service.catalog import Graph
 from service.errors import NotReady, UnknownVertex, UnknownWatched
 from service.http.body import parse_body, read_body
 from service.http.conditional import response_by_content
@@ -16,7 +17,7 @@ from service.http.dependencies import OpenGraph, PublishedView, Timeout, Vertex,
 from service.http.openapi import body_of, problems
 from service.http.responses import json_response
 from service.http.route import Route
-from service.http.routes.personalized import answer_body
+from service.http.routes.personalized import answer_document
 from service.http.routes.ranks import published
 from service.http.schemas import RankAnswer, WatchedAnswer
 from service.queries.model import WatchedQuery
@@ -58,7 +59,7 @@ async def watch(
     pending = WatchRequest([query], timeout, name)
     graph.pipeline.submit_query(pending)
     is_new, view = await result_of(pending.answer, graph, request)
-    return json_response(_body(graph.name, view, name), 201 if is_new else 200)
+    return json_response(_body(graph, view, name), 201 if is_new else 200)
 
 
 @router.get(
@@ -70,7 +71,7 @@ async def read_watched(
     request: Request, graph: OpenGraph, name: Name, view: PublishedView
 ) -> Response:
     """The answer for the newest version, which is computed already."""
-    return response_by_content(request, graph, orjson.dumps(_body(graph.name, view, name)))
+    return response_by_content(request, graph, orjson.dumps(_body(graph, view, name)))
 
 
 @router.get(
@@ -102,6 +103,7 @@ class _Answered(NamedTuple):
     query: WatchedQuery
     vertices: list[Any]
     answer: Personalized
+    ignored: list[Any]
 
 
 def _watched(graph: str, view: View, name: str) -> _Answered:
@@ -113,17 +115,20 @@ def _watched(graph: str, view: View, name: str) -> _Answered:
         raise UnknownWatched(graph, name)
     if watched.answer is None:
         raise watched.error or UnknownWatched(graph, name)
-    return _Answered(watched.query, watched.vertices, watched.answer)
+    return _Answered(watched.query, watched.vertices, watched.answer, watched.ignored)
 
 
-def _body(graph: str, view: View, name: str) -> dict[str, Any]:
-    watched = _watched(graph, view, name)
+def _body(graph: Graph, view: View, name: str) -> dict[str, Any]:
+    query, vertices, places, ignored = _watched(graph.name, view, name)
     return {
         "name": name,
         "version": view.version,
         "revision": view.revision,
-        **answer_body(watched.vertices, watched.answer),
-        "k": watched.query.k,
-        "target_error": watched.query.target_error,
-        "seeds": watched.query.seeds,
+        **answer_document(vertices, places, ignored),
+        "k": query.k,
+        "target_error": query.target_error,
+        "seeds": query.seeds.to_dict(),
+        "unknown": query.unknown,
+        "damping": query.damping or graph.options.damping,
+        "among": query.among,
     }

@@ -147,3 +147,22 @@ def test_a_copy_that_does_not_fit_is_refused(backend: Backend) -> None:
         pytest.raises(OutOfMemory, match="a copy of the edges"),
     ):
         engine.edge_reader.buffer()
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("dangling", get_args(Dangling))
+def test_vertices_are_isolated_without_an_edge_in_either_direction(
+    backend: Backend, dangling: Dangling, directed: bool
+) -> None:
+    engine, edges = engine_of(backend, dangling, weighted=False, directed=directed)
+    batch = EdgeBatch.of(insert=[(0, 1), (2, 2)], delete=[e for e in edges if {0, 1, 2} & set(e)])
+    engine.apply(batch)
+    present = set(zip(*(column.tolist() for column in engine.edge_list()), strict=True))
+    vertices = np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
+    found = engine.edge_reader.are_isolated(vertices)
+    ends = {end for edge in present for end in edge}
+    assert found.dtype == np.bool_
+    assert found.tolist() == [int(vertex) not in ends for vertex in vertices]
+    assert found.sum() >= 3
+    assert found[:3].tolist() == [False, False, dangling == "self-loop"]
+    assert engine.edge_reader.are_isolated(vertices[:0]).tolist() == []

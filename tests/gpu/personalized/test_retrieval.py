@@ -163,6 +163,26 @@ def test_watched_places_among_some_vertices_follow_the_graph(backend: Backend) -
     assert best not in engine.watched("some").vertices.tolist()
 
 
+def test_what_a_watched_query_is_among_can_change(backend: Backend) -> None:
+    engine = _engine(7, Options(), backend)
+    among = np.arange(0, engine.vertices, 2)
+    query = PersonalizedQuery(np.array([1]), None, 5, "hybrid", 1e-6, damping=0.5, among=among)
+    engine.watch("some", query)
+    before = engine.watched("some")
+    engine.refresh_watched()
+    assert engine.watched("some").vertices is before.vertices  # as long as the places stay
+    others = PersonalizedQuery(np.array([1]), None, 5, damping=0.5, among=among[:-1] + 1)
+    engine.restrict("some", among[:-1] + 1)
+    engine.refresh_watched()
+    _assert_certified(_exact(engine, others), others, engine.watched("some"))
+    engine.apply(EdgeBatch.of(insert=[(1, 3), (1, 5)]))
+    engine.refresh_watched()
+    _assert_certified(_exact(engine, others), others, engine.watched("some"))
+    for wrong in (np.array([], np.int64), np.array([-1]), np.array([engine.vertices])):
+        with pytest.raises(InvalidValue, match="among"):
+            engine.restrict("some", wrong)
+
+
 def test_thousands_of_seeds_are_one_query(backend: Backend) -> None:
     sources, targets = rmat(12, 8 if backend.name == "cpu" else 1, seed=3)
     engine = Engine(Options(directed=False), backend)

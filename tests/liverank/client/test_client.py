@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import msgspec
@@ -204,6 +205,53 @@ def test_the_client_sends_queries_and_watched_queries(server: Server) -> None:
         with pytest.raises(ServerError) as refused:
             client.watched(graph, "two")
         assert refused.value.status == 404
+
+
+SEEDS = {"query": ["x", "y", "x"], "seed": [1, 2, 3], "weight": [2.0, 1.0, 1.0]}
+
+
+@pytest.mark.parametrize("frame", [dict, pd.DataFrame, pl.DataFrame, pa.table])
+def test_seeds_and_answers_are_columns(server: Server, frame: Any) -> None:
+    graph = server.new_graph(keys="integer").rsplit("/", 1)[1]
+    with Client(str(server.http.base_url)) as client:
+        client.send(graph, insert=[(1, 2), (2, 3), (3, 1)])
+        found = client.personalized_table(graph, frame(SEEDS), k=2, damping=0.5)
+        queries = [
+            PersonalizedQuery({1: 2.0, 3: 1.0}, 2, damping=0.5),
+            PersonalizedQuery({2: 1.0}, 2, damping=0.5),
+        ]
+        expected = client.personalized_many(graph, queries)
+    assert (found.version, found.revision) == (expected.version, expected.revision)
+    assert [answer.query for answer in found.answers] == ["x", "y"]
+    rows = [
+        (label, place.vertex, pytest.approx(place.rank, abs=2e-6))
+        for label, answer in zip("xy", expected.answers, strict=True)
+        for place in answer.ranks
+    ]
+    assert list(found.to_pandas().itertuples(index=False, name=None)) == rows
+    assert found.to_polars().columns == ["query", "vertex", "rank"]
+    assert all(answer.error_bound <= 1e-6 for answer in found.answers)
+
+
+def test_seeds_that_are_no_columns_are_refused_before_they_are_sent() -> None:
+    for seeds, message in (
+        ({"seeds": [1]}, "seeds: expected a column 'seed'; they are: seeds"),
+        ([1, 2], "seeds: the frame cannot be read"),
+    ):
+        with client_of(Recorder()) as client, pytest.raises(InvalidInput, match=message):
+            client.personalized_table("g", seeds)
+
+
+def test_an_asynchronous_client_asks_in_columns(server: Server) -> None:
+    graph = server.new_graph(keys="integer").rsplit("/", 1)[1]
+
+    async def run() -> list[Any]:
+        async with AsyncClient(str(server.http.base_url)) as client:
+            await client.send(graph, insert=[(1, 2), (2, 3), (3, 1)])
+            found = await client.personalized_table(graph, {"seed": [1, 9]}, unknown="ignore")
+            return found.answers[0].ignored
+
+    assert asyncio.run(run()) == [9]
 
 
 # Retries

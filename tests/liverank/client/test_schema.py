@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from liverank.client import AsyncClient, Client, PersonalizedQuery, choices, responses
+from liverank.client.arrow import PersonalizedTable
 from liverank.client.batches import SetChange
 from liverank.client.call import Call, events, operation
 from liverank.client.calls import Calls
@@ -33,7 +34,11 @@ ARGUMENTS: dict[str, Any] = {
     "insert": [("a", "b")],
     "delete": [("a", "b")],
     "queries": [PersonalizedQuery({"a": 1.0}, 3, "push", 0.1, "settled-top-k", "ignore", 0.5, "s")],
-    "query": PersonalizedQuery({"a": 1.0}, 3, "push", 0.1),
+    "query": PersonalizedQuery(
+        {"a": 1.0}, 3, "push", 0.1, unknown="ignore", damping=0.5, among="s"
+    ),
+    "seeds": {"seed": ["a"]},
+    "unknown": "ignore",
     "damping": 0.5,
     "dangling": "self-loop",
     "strategy": "static",
@@ -83,11 +88,25 @@ OPERATIONS = [
 NEGOTIATED = {"Content-Type", "Accept", "Accept-Encoding"}
 """Headers that OpenAPI does not declare as parameters."""
 
-SHORTHANDS = {"append": "send", "insert": "send", "delete": "send", "remove": "send"}
-"""Other ways to send a batch."""
+SHORTHANDS = {
+    "append": "send",
+    "insert": "send",
+    "delete": "send",
+    "remove": "send",
+    "personalized_table": "personalized_many",
+}
+"""Other ways to send a batch, or queries."""
 
-WITHOUT = {"delete": {"on_conflict"}, "remove": {"on_conflict"}}
-"""Parameters that mean nothing to one of the other ways to send a batch."""
+OF_TABLES = {"k", "method", "target_error", "target", "unknown", "damping", "among"}
+WITHOUT = {
+    "delete": {"on_conflict"},
+    "remove": {"on_conflict"},
+    "personalized_many": OF_TABLES,
+}
+"""Parameters that mean nothing to one of the ways to send a batch, or queries."""
+
+IN_ARROW = {"personalized_table"}
+"""Calls whose bodies and responses are Arrow streams."""
 
 BY_APPEND = {"rank"}
 """Parameters that only `append` has: the other calls wait for the ranks."""
@@ -146,6 +165,9 @@ def test_every_member_of_a_body_can_be_given_and_no_other(name: str) -> None:
         assert call.body is None
         return
     assert call.headers["Content-Type"] in endpoint["requestBody"]["content"]
+    if name in IN_ARROW:
+        assert call.headers["Accept"] in endpoint["responses"]["200"]["content"]
+        return
     schema = endpoint["requestBody"]["content"]["application/json"]["schema"]
     _compare(msgspec.json.decode(call.body or b""), _resolved(schema))
 
@@ -175,13 +197,15 @@ def test_responses_have_the_members_of_the_api_with_their_types(name: str) -> No
     call = described(name)
     _, endpoint = endpoint_of(call)
     returned = inspect.signature(getattr(Calls, name)).return_annotation
-    (kind,) = get_args(eval(returned, vars(responses) | {"Call": Call}))
+    names = vars(responses) | {"Call": Call, "PersonalizedTable": PersonalizedTable}
+    (kind,) = get_args(eval(returned, names))
     content = [
         body["content"]["application/json"]["schema"]
         for status, body in endpoint["responses"].items()
         if status in ("200", "201", "202") and "application/json" in body.get("content", {})
     ]
-    if kind in (None, type(None), bool, str) or isinstance(METHODS[name], events | export):
+    streamed = isinstance(METHODS[name], events | export) or name in IN_ARROW
+    if kind in (None, type(None), bool, str) or streamed:
         return
     kinds = get_args(kind) if kind == responses.Outcome else (kind,)
     accepted = {"append": ["202"], "batch": ["200"]}.get(name, ["200", "201"])
@@ -260,7 +284,7 @@ def test_the_choices_are_those_of_the_api(literal: Any, place: tuple[str, str]) 
 
 def test_defaults_of_a_query_are_those_of_the_api() -> None:
     assert msgspec.json.encode(PersonalizedQuery({"a": 1.0})) == b'{"seeds":{"a":1.0}}'
-    for name in ("k", "method", "target_error", "target", "unknown", "damping", "among"):
+    for name in OF_TABLES:
         declared = SCHEMAS["KeyedQuery"]["properties"][name].get("default")
         assert getattr(PersonalizedQuery({"a": 1.0}), name) == declared
 

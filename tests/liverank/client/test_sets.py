@@ -29,6 +29,10 @@ def test_sets_are_changed_with_batches_and_read(server: Server) -> None:
         query = PersonalizedQuery({"a": 1, "nobody": 5}, unknown="ignore")
         (answer,) = client.personalized_many("with-sets", [query]).answers
         assert answer.ignored == ["nobody"]
+        alone = client.personalized("with-sets", "a", 5, damping=0.5, among="mine")
+        assert set(alone.to_dict()) == {"b", "new"}
+        nothing = client.personalized("with-sets", "nobody", unknown="ignore")
+        assert (nothing.ranks, nothing.ignored) == ([], ["nobody"])
         watched = client.watch("with-sets", "a's", PersonalizedQuery({"a": 1}, k=2))
         best = watched.ranks[0]
         assert client.watched_rank("with-sets", "a's", best.vertex).rank == best.rank

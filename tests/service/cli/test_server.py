@@ -244,6 +244,17 @@ def test_several_seeds_have_weights_behind_the_last_equals_sign(
         assert entry["rank"] == pytest.approx(expected[entry["vertex"]], abs=1e-9)
     code, out, _ = run("ppr", "b", "c", "--k", 1, "--settled", *server)
     assert (code, json.loads(out)["settled"]) == (0, 1)
+    with Client(url) as client:
+        client.put_set("weighted", "chosen", ["a", "d"])
+    options = ("--damping", 0.5, "--among", "chosen", "--ignore-unknown")
+    for seeds in (["b", "nobody=3"], ["b"]):
+        answer = json.loads(run("ppr", *seeds, *options, *server)[1])
+        expected = nx.pagerank(graph, 0.5, personalization={"b": 1}, tol=1e-14, max_iter=1_000)
+        assert [entry["vertex"] for entry in answer["ranks"]] == ["a", "d"]
+        assert answer["ranks"][0]["rank"] == pytest.approx(expected["a"], abs=1e-5)
+        assert answer["ignored"] == (["nobody"] if len(seeds) > 1 else [])
+    code, table, _ = run("ppr", "b", "nobody=3", *options, *server[:-1])
+    assert (code, table.splitlines()[-2]) == (0, "unknown: nobody")
     code, _, error = run("ppr", "b=much", "c", *server)
     assert (code, error) == (1, "liverank: b=much: the weight 'much' is not a number\n")
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from service.app import create_app
-from service.formats.media_types import EXPORTED, JSON
+from service.formats.media_types import ARROW_STREAM, EXPORTED, JSON
 from service.http import graph_schemas, schemas
 from service.queries.model import WatchedQuery
 from service.settings import Settings
@@ -39,9 +39,10 @@ def test_operation_ids_are_short_names_each_of_one_call() -> None:
         assert len(name) <= 20
 
 
-def test_batches_declare_every_format_that_they_accept() -> None:
+def test_calls_declare_every_format_that_they_accept() -> None:
     assert set(BODIES["send_batch"]["content"]) == {JSON, *EXPORTED}
-    for name in BODIES.keys() - {"send_batch"}:
+    assert set(BODIES["personalized_many"]["content"]) == {JSON, ARROW_STREAM}
+    for name in BODIES.keys() - {"send_batch", "personalized_many"}:
         assert set(BODIES[name]["content"]) == {JSON}
 
 

@@ -1,4 +1,4 @@
-"""Personalized ranks over HTTP: weights, many queries, timeouts, and watched queries."""
+"""Personalized ranks over HTTP: weights, many queries, and timeouts."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import json
 import socket
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
+import httpx
 import networkx as nx
 import numpy as np
 import pytest
 
-from service.errors import NotAnsweredInTime, StorageFailed
+from service.errors import NotAnsweredInTime
+from service.formats.seeds import SeedColumns
 from service.http.schemas import (
     PersonalizedAnswer,
     PersonalizedAnswers,
-    RankAnswer,
-    Receipt,
-    WatchedAnswer,
 )
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.writer import Writer
-from service.queries.model import KeyedQuery, QueryRequest
+from service.queries.model import KeyedQuery
+from service.queries.requests import QueryRequest
 from tests.service.graphs import engine_of, writer_of
 from tests.service.http.test_problems import problem
-from tests.service.server import Server, running, wait_for
+from tests.service.server import Server, wait_for
 
 EDGES = [
     [f"v{source}", f"v{target}"]
@@ -190,7 +189,7 @@ def test_a_query_has_its_time_and_no_more(server: Server, path: str) -> None:
 
 
 def _keyed(key: str) -> KeyedQuery:
-    return KeyedQuery(seeds={key: 1.0})
+    return KeyedQuery(seeds=SeedColumns.of({key: 1.0}))
 
 
 def test_the_queries_of_a_disconnected_client_are_cancelled(server: Server, path: str) -> None:
@@ -220,140 +219,6 @@ def test_dropping_a_graph_ends_its_queries(server: Server) -> None:
         free.set()
         assert dropped.result().status_code == 204
         assert problem(asked.result(), 404)["field"] == "graph"
-
-
-# Watched
-
-
-def test_a_watched_query_follows_every_batch(server: Server) -> None:
-    path = server.new_graph()
-    server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
-    body = {"seeds": {"v1": 1, "v2": 3}, "k": 100, "target_error": 1e-5}
-    first = server.http.put(f"{path}/watched/pair", json=body)
-    assert first.status_code == 201
-    assert WatchedAnswer.model_validate_json(first.content).seeds == {"v1": 1, "v2": 3}
-    edges = list(EDGES)
-    for step in range(20):
-        batch = [["v1", f"new {step}"], [f"new {step}", "v9"]]
-        edges += batch
-        receipt = Receipt.model_validate(
-            server.http.post(f"{path}/batches", json={"insert": batch}).json()
-        )
-        assert 0.0 < receipt.seconds.watched < receipt.seconds.total
-        answer = server.http.get(f"{path}/watched/pair").json()
-        assert answer["version"] == receipt.version
-        assert answer["error_bound"] <= 1e-5
-        error = _error(answer["ranks"], _exact(edges, {"v1": 1, "v2": 3}))
-        assert error <= answer["error_bound"] + 1e-11
-    again = server.http.put(f"{path}/watched/pair", json={**body, "k": 2})
-    assert (again.status_code, len(again.json()["ranks"])) == (200, 2)
-    assert server.http.delete(f"{path}/watched/pair").status_code == 204
-    for method in ("GET", "DELETE"):
-        gone = problem(server.http.request(method, f"{path}/watched/pair"), 404)
-        assert gone["type"] == "urn:liverank:problem:unknown-watched"
-        assert gone["field"] == "name"
-
-
-@pytest.mark.parametrize(
-    ("name", "body", "status", "field"),
-    [
-        ("x", {"seeds": {"nobody": 1}}, 404, "seeds"),
-        ("x", {"seeds": {}}, 422, "seeds"),
-        ("x", {"seeds": {"v0": -1}}, 422, "seeds['v0']"),
-        ("x", {"seeds": {"v0": 0, "v1": 0}}, 422, "seeds"),
-        ("x", {"seeds": {"v0": 1}, "method": "walk"}, 422, "method"),
-        ("x", {"seeds": {"v0": 1}, "target_error": 3}, 422, "target_error"),
-        ("x", {"seeds": {"v0": 1}, "target": "error"}, 422, "target"),
-        ("x" * 201, {"seeds": {"v0": 1}}, 422, "name"),
-    ],
-)
-def test_what_cannot_be_watched_is_named(
-    server: Server, path: str, name: str, body: dict[str, Any], status: int, field: str
-) -> None:
-    answer = server.http.put(f"{path}/watched/{name}", json=body)
-    assert problem(answer, status)["field"] == field
-    if len(name) < 200:
-        assert server.http.get(f"{path}/watched/{name}").status_code == 404
-
-
-def test_what_does_not_fit_is_refused_with_figures(
-    server: Server, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = engine_of(server.catalog.get(path.rsplit("/", 1)[1]).pipeline).internals.backend
-    monkeypatch.setattr(backend.device, "memory_available", lambda: 100)
-    answer = server.http.put(f"{path}/watched/large", json={"seeds": {"v0": 1}})
-    detail = problem(answer, 507)["detail"]
-    assert "the watched query 'large' needs" in detail
-    assert "bytes; 100 are available" in detail
-
-
-def test_an_abandoned_registration_leaves_the_watched_query_unchanged(
-    server: Server, path: str
-) -> None:
-    server.http.put(f"{path}/watched/kept", json={"seeds": {"v0": 1}, "k": 2}).raise_for_status()
-    pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
-    task, free = held_up(pipeline)
-    body = json.dumps({"seeds": {"v1": 1}, "k": 5})
-    address = ("127.0.0.1", int(server.http.base_url.port or 0))
-    with socket.create_connection(address) as client, ThreadPoolExecutor(1) as clients:
-        client.sendall(
-            f"PUT {path}/watched/kept HTTP/1.1\r\nHost: localhost\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
-        )
-        wait_for(lambda: bool(pipeline._queue.queries))
-        (watch,) = pipeline._queue.queries.watches
-        late = clients.submit(
-            server.http.put, f"{path}/watched/kept", content=body, params={"timeout": 0.1}
-        )
-        wait_for(lambda: len(pipeline._queue.queries.watches) == 2)
-        client.close()
-        wait_for(watch.answer.cancelled)
-        threading.Timer(0.2, free.set).start()
-        document = problem(late.result(), 504)
-    assert document["detail"] == "the query was not solved within 0.1 s"
-    task.result(30)
-    wait_for(lambda: not writer_of(pipeline)._scheduler)
-    kept = server.http.get(f"{path}/watched/kept").json()
-    assert (kept["seeds"], len(kept["ranks"])) == ({"v0": 1.0}, 2)
-    assert engine_of(pipeline)._queries.running == []
-
-
-def test_watched_queries_survive_a_restart(tmp_path: Path) -> None:
-    with running(tmp_path) as server:
-        path = "/graphs/default"
-        server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
-        for name, seeds in (("one", {"v3": 1}), ("gone", {"v4": 1}), ("two", {"v5": 1, "v6": 2})):
-            server.http.put(f"{path}/watched/{name}", json={"seeds": seeds, "k": 4})
-        server.http.delete(f"{path}/watched/gone")
-        server.http.post(f"{path}/batches", json={"insert": [["v3", "fresh"]]})
-        before = {name: server.http.get(f"{path}/watched/{name}").json() for name in ("one", "two")}
-    with running(tmp_path) as server:
-        for name, answer in before.items():
-            after = server.http.get(f"{path}/watched/{name}").json()
-            for member in ("version", "seeds", "k", "target_error"):
-                assert after[member] == answer[member]
-            assert [place["vertex"] for place in after["ranks"]] == [
-                place["vertex"] for place in answer["ranks"]
-            ]
-        assert server.http.get(f"{path}/watched/gone").status_code == 404
-    (tmp_path / "graphs" / "default" / "watched.json").write_text('{"format": 9, "watched": {}}')
-    failures: list[Exception] = []
-    _fail_to_open(tmp_path, failures)
-    assert isinstance(failures[0], StorageFailed)
-    assert str(failures[0]).endswith("watched.json: has format 9, expected 1")
-
-
-def _fail_to_open(data: Path, failures: list[Exception]) -> None:
-    from service.catalog import Catalog
-    from service.settings import Settings
-
-    catalog = Catalog(Settings(data=data, backend="cpu"))
-    try:
-        catalog.open()
-    except Exception as error:
-        failures.append(error)
-    finally:
-        catalog.close()
 
 
 def test_unknown_seeds_can_be_ignored(server: Server) -> None:
@@ -388,21 +253,34 @@ def test_unknown_seeds_can_be_ignored(server: Server) -> None:
     ):
         refused = ask(*queries)
         assert (refused["status"], refused["field"]) == (status, field)
-    assert server.http.put(f"{path}/watched/w", json=ignoring).status_code == 422
+    nothing_left = {"seeds": {"a": 0, "nobody": 1.0}, "unknown": "ignore"}
+    assert ask(nothing_left)["answers"][0]["ranks"] == []
+    refused = ask({**nothing, "method": "guess"})
+    assert (refused["status"], refused["field"]) == (422, "queries[0].method")
 
 
-def test_the_rank_of_one_vertex_of_a_watched_query(server: Server) -> None:
-    path = server.new_graph()
-    insert = [["a", "b"], ["b", "c/d"], ["c/d", "a"], ["e", "a"]]
-    server.http.post(f"{path}/batches", json={"insert": insert}).raise_for_status()
-    watched = server.http.put(f"{path}/watched/w", json={"seeds": {"a": 1}, "k": 3}).json()
-    for place in watched["ranks"]:
-        answer = server.http.get(f"{path}/watched/w/ranks/{place['vertex']}")
-        RankAnswer.model_validate_json(answer.content)
-        expected = {name: watched[name] for name in ("version", "revision", "error_bound")}
-        assert answer.json() == {**place, **expected}
-    for url in ("watched/w/ranks/e", "watched/w/ranks/nobody", "watched/none/ranks/a"):
-        assert server.http.get(f"{path}/{url}").status_code == 404
+def test_the_query_of_one_vertex_has_damping_set_and_unknown(server: Server, path: str) -> None:
+    server.http.put(f"{path}/sets/three", json={"vertices": ["v3", "v4", "v5"]}).raise_for_status()
+
+    def ask(vertex: str, **parameters: Any) -> httpx.Response:
+        return server.http.get(f"{path}/personalized/{vertex}", params=parameters)
+
+    query = {"seeds": {"v1": 1.0}, "damping": 0.3, "among": "three"}
+    asked = server.http.post(f"{path}/personalized", json={"queries": [query]}).json()
+    (expected,) = asked["answers"]
+    found = ask("v1", damping=0.3, among="three")
+    PersonalizedAnswer.model_validate_json(found.content)
+    head = {"vertex": "v1", "version": asked["version"], "revision": asked["revision"]}
+    assert found.json() == {**head, **expected}
+    nothing = ask("nobody", unknown="ignore").json()
+    assert (nothing["ranks"], nothing["ignored"]) == ([], ["nobody"])
+    for parameters, status, field in (
+        ({}, 404, "vertex"),
+        ({"unknown": "drop"}, 422, "unknown"),
+        ({"damping": 1.5, "unknown": "ignore"}, 422, "damping"),
+        ({"among": "none", "unknown": "ignore"}, 404, "among"),
+    ):
+        assert problem(ask("nobody", **parameters), status)["field"] == field
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -13,6 +13,7 @@ import pytest
 
 from gpu import Engine, Options, Solve, Storage
 from service.errors import FileDamaged, NotReady, QueueFull, StorageFailed, UnknownVertex
+from service.formats.seeds import SeedColumns
 from service.pipeline.admission import QueueLimits
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.pipeline import Pipeline
@@ -60,7 +61,7 @@ def test_order_storage_and_watched_queries_survive_a_restart_from_a_checkpoint(
     Journal.create(tmp_path / "journal.db")
     pipeline = restarted(tmp_path, options)
     send(pipeline, batch(RING))
-    query = WatchedQuery(seeds={"a": 1.0}, k=5, target_error=1e-5)
+    query = WatchedQuery(seeds=SeedColumns.of({"a": 1.0}), k=5, target_error=1e-5)
     watch = WatchRequest([query], 60.0, "from a")
     pipeline.submit_query(watch)
     assert watch.answer.result(60)[0]
@@ -207,6 +208,11 @@ def test_what_lists_no_watched_queries_is_named(tmp_path: Path, watched: str) ->
         ({"target_error": 0.0}, "target_error"),
         ({"target_error": "1e-6"}, "target_error"),
         ({"more": 1}, "more"),
+        ({"unknown": "drop"}, "unknown"),
+        ({"damping": 1.0}, "damping"),
+        ({"damping": "0.5"}, "damping"),
+        ({"among": []}, "among"),
+        ({"among": [7]}, r"among\[0\]: 7 is not a string key"),
     ],
 )
 def test_every_field_of_a_watched_query_is_validated(
@@ -219,8 +225,8 @@ def test_every_field_of_a_watched_query_is_validated(
 
 def test_a_file_of_a_later_format_is_not_taken_for_damage(tmp_path: Path) -> None:
     file = tmp_path / "watched.json"
-    file.write_text('{"format": 2, "queries": {}}')
-    with pytest.raises(StorageFailed, match="has format 2, expected 1") as caught:
+    file.write_text('{"format": 3, "queries": {}}')
+    with pytest.raises(StorageFailed, match="has format 3, expected 1 or 2") as caught:
         read_watched(file)
     assert not isinstance(caught.value, FileDamaged)
 

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pytest
 
 from gpu import EdgeBatch, Engine, Options, Registration
-from service.errors import NotAnsweredInTime
-from service.queries.model import KeyedQuery, QueryRequest, WatchedQuery
+from service.errors import NotAnsweredInTime, UnknownVertex
+from service.formats.seeds import SeedColumns
+from service.queries.model import KeyedQuery, QueryByIds, WatchedQuery
+from service.queries.requests import QueryRequest
 from service.queries.scheduler import MAX_BATCHES, QueryQueue, QueryScheduler, WatchRequest
 from service.queries.view import View
 from service.vertex_keys import VertexTable
@@ -34,7 +36,7 @@ class Graph:
     closing: bool = False
 
     def __post_init__(self) -> None:
-        keys = VertexTable("integer")
+        keys = self.keys = VertexTable("integer")
         keys.assign(pa.array(range(VERTICES), pa.int64()))
         self.generator = np.random.default_rng(1)
         self.scheduler = QueryScheduler(
@@ -49,7 +51,10 @@ class Graph:
         )
         self.batch(3000)
 
-    def _keep(self, watch: WatchRequest, registration: Registration) -> tuple[bool, View]:
+    def _keep(
+        self, watch: WatchRequest, _: QueryByIds, registration: Registration | None
+    ) -> tuple[bool, View]:
+        assert registration is not None
         self.engine.keep(registration)
         self.kept.append(watch.name)
         return True, cast(View, SimpleNamespace())
@@ -73,7 +78,10 @@ class Graph:
 
 def _keyed(vertex: int, target_error: float = 1e-6, method: str = "pull") -> KeyedQuery:
     return KeyedQuery(
-        seeds={str(vertex): 1.0}, k=VERTICES, method=method, target_error=target_error
+        seeds=SeedColumns.of({str(vertex): 1.0}),
+        k=VERTICES,
+        method=method,
+        target_error=target_error,
     )
 
 
@@ -81,7 +89,10 @@ def _watch(
     name: str, vertex: int, target_error: float = 1e-6, timeout: float = 60.0
 ) -> WatchRequest:
     query = WatchedQuery(
-        seeds={str(vertex): 1.0}, k=VERTICES, method="pull", target_error=target_error
+        seeds=SeedColumns.of({str(vertex): 1.0}),
+        k=VERTICES,
+        method="pull",
+        target_error=target_error,
     )
     return WatchRequest([query], timeout, name)
 
@@ -102,7 +113,7 @@ def test_a_block_under_a_stream_of_batches_is_answered_at_its_second_turn() -> N
     answered = request.answer.result()
     assert answered.version == graph.version
     for vertex in (0, 39):
-        answer = answered.answers[vertex]
+        answer = answered.answers[vertex].places
         assert answer.error_bound <= 1e-6
         assert _error(graph, vertex, answer) <= answer.error_bound + 1e-11
     assert graph.engine._queries.running == []
@@ -113,7 +124,7 @@ def test_one_query_under_a_stream_of_batches_follows_so_many_and_no_more() -> No
     request = QueryRequest([_keyed(7, 1e-10)], 60.0)
     # the solve begins in the first slice, after its batch
     assert graph.turns(request, batches=True) == MAX_BATCHES + 1
-    (answer,) = request.answer.result().answers
+    (answer,) = (one.places for one in request.answer.result().answers)
     assert answer.error_bound <= 1e-10
     assert _error(graph, 7, answer) <= answer.error_bound + 1e-11
 
@@ -132,7 +143,7 @@ def test_who_is_answered_does_not_wait_for_others_of_the_job() -> None:
     assert [job.restarts for job in graph.engine._queries.running] == [0]
     while not slow.answer.done():
         graph.scheduler.advance(TURN)
-    (answer,) = slow.answer.result().answers
+    (answer,) = (one.places for one in slow.answer.result().answers)
     assert _error(graph, 4, answer) <= answer.error_bound + 1e-11
 
 
@@ -211,3 +222,31 @@ def test_many_watched_queries_and_others_do_not_keep_each_other_waiting() -> Non
         graph.scheduler.advance(TURN)
     assert graph.kept == [watch.name for watch in watches]
     assert len(others) > 3
+
+
+def test_a_request_that_loses_a_seed_is_looked_up_again() -> None:
+    graph = Graph()
+    seeds = SeedColumns.of({"7": 1.0, "8": 2.0})
+    lost = KeyedQuery(seeds=seeds, k=VERTICES, method="pull", target_error=1e-10)
+    left = lost.model_copy(update={"unknown": "ignore"})
+    # more than a block, so that they run for several turns
+    requests = [QueryRequest([query] * 2, 60.0) for query in (lost, left)]
+    watch = _watch("mine", 7, 1e-10)
+    for request in requests:
+        graph.queue.put(request)
+    graph.queue.put(watch)
+    graph.scheduler.advance(TURN)
+    assert graph.engine._queries.running
+    graph.engine.apply(EdgeBatch.of(remove=[7]))
+    graph.keys.remove(np.array([7]))
+    while graph.scheduler:
+        graph.scheduler.advance(TURN)
+    with pytest.raises(UnknownVertex, match="has no vertex 7") as caught:
+        requests[0].answer.result(0)
+    assert caught.value.field == "queries[0].seeds"
+    with pytest.raises(UnknownVertex, match="has no vertex 7"):
+        watch.answer.result(0)
+    for answer in requests[1].answer.result(0).answers:
+        assert answer.ignored == [7]
+        assert _error(graph, 8, answer.places) <= answer.places.error_bound + 1e-11
+    assert graph.engine._queries.running == []

@@ -159,10 +159,10 @@ def test_a_later_release_is_refused_and_its_files_stay_as_they_are(tmp_path: Pat
     store.close()
     with closing(sqlite3.connect(graph / journal.FILE)) as connection:
         connection.execute("PRAGMA user_version = 5")
-    manifest = json.loads((graph / "graph.json").read_text()) | {"format": 3}
+    manifest = json.loads((graph / "graph.json").read_text()) | {"format": 4}
     (graph / "graph.json").write_text(json.dumps(manifest))
     before = (graph / journal.FILE).read_bytes()
-    with pytest.raises(StorageFailed, match=r"graph\.json: has format 3, expected 1 to 2"):
+    with pytest.raises(StorageFailed, match=r"graph\.json: has format 4, expected 1 to 3"):
         read_manifest(graph)
     with pytest.raises(StorageFailed, match=r"journal\.db: has layout 5, expected 1 to 4"):
         Journal(graph / journal.FILE)
