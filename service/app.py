@@ -116,3 +116,5 @@ def _open(app: FastAPI) -> None:
         app.state.catalog.open()
     except Exception as error:
         app.state.open_failed(error)
+    else:
+        app.state.catalog.warm_up_others()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -84,8 +84,6 @@ class Catalog:
 
     def open(self) -> None:
         """Compiles the kernels and recovers every graph; afterwards the graph ``default`` exists.
-        What hardly any request needs, such as the published strategies, is compiled last, while
-        graphs are used.
 
         A graph that is stopped by its own data is logged, and the others are served.
 
@@ -144,7 +142,6 @@ class Catalog:
             self._not_ready = None
             seconds["recovery"] = perf_counter() - began - sum(seconds.values())
             log.info("ready", extra={"seconds": {k: round(v, 3) for k, v in seconds.items()}})
-        self._warm_up_others(list(self._warm))
 
     def _report(self, step: str) -> None:
         if self._not_ready is not None:
@@ -210,9 +207,9 @@ class Catalog:
                 if len(self._graphs) + len(self._stopped) >= self._settings.max_graphs:
                     raise TooManyGraphs(self._settings.max_graphs)
                 log.info("creating graph %r", name)
-                before = set(self._warm)
-                created = self._create(name, options)
-                self._warm_up_others(list(self._warm - before))
+                before, created = set(self._warm), self._create(name, options)
+                if new := self._warm - before:
+                    self.warm_up_others(new)
                 return created, True
         for field, value in given.items():
             present = getattr(graph.options, field)
@@ -256,17 +253,14 @@ class Catalog:
             Engine(kernels, self._settings.backend).warm_up()
             self._warm.add(kernels)
 
-    def _warm_up_others(self, kinds: list[Options]) -> None:
-        """Compiles what graphs of these kinds need for everything but batches. Failing is not
-        serious: a request compiles what it needs, or fails with a better message.
-        """
-        for kernels in kinds:
-            if self._closing:
-                return
-            try:
-                Engine(kernels, self._settings.backend).warm_up_others()
-            except Exception:
-                log.exception("kernels were not compiled in advance")
+    def warm_up_others(self, kinds: Collection[Options] = ()) -> None:
+        """Compiles what hardly any request needs, of these kinds of graphs or of all present."""
+        try:
+            for kernels in kinds or list(self._warm):
+                if not self._closing:
+                    Engine(kernels, self._settings.backend).warm_up_others()
+        except Exception:  # a request will compile it, or fail with a better message
+            log.exception("not every kernel was compiled in advance")
 
     def _recover(self, graph: Graph) -> None:
         self._warm_up(graph.options)
