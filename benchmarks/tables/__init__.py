@@ -35,6 +35,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "graph": figures_and_values,
     "kim": papers.kim,
     "load": service.load,
+    "long-stream": figures_and_values,
     "mutation": service.mutation,
     "overload": service.overload,
     "peers": engine.peers,

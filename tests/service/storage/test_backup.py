@@ -15,7 +15,7 @@ from service.errors import StorageFailed
 from service.storage.api_keys import ApiKeyStore
 from service.storage.backup import CopiedGraph, backup, restore
 from tests.service.graphs import batch, send, working
-from tests.service.server import running, wait_for
+from tests.service.server import Server, running, wait_for
 
 GRAPH = "/graphs/default"
 
@@ -58,6 +58,48 @@ def test_a_server_from_a_backup_is_the_one_that_was_copied(tmp_path: Path) -> No
         after = {row["vertex"]: row["rank"] for row in http.get(f"{GRAPH}/top?k=9").json()["ranks"]}
         assert {row["vertex"]: row["rank"] for row in ranks} == pytest.approx(after, abs=2e-6)
         assert http.post(f"{GRAPH}/batches", json={"vertices": ["f"]}).json()["version"] == 3
+
+
+def test_a_backup_has_times_free_ids_and_sets(tmp_path: Path) -> None:
+    data, saved, again = (tmp_path / name for name in ("data", "saved", "again"))
+    path = "/graphs/living"
+
+    def post(server: Server, document: dict[str, Any]) -> dict[str, Any]:
+        answer = server.http.post(f"{path}/batches", json=document)
+        assert answer.status_code == 200, answer.text
+        receipt: dict[str, Any] = answer.json()
+        del receipt["seconds"], receipt["revision"], receipt["iterations"]
+        return {**receipt, "error_bound": 0.0, "touched_vertices": 0}
+
+    def state(server: Server) -> tuple[Any, ...]:
+        edges = server.http.get(f"{path}/edges", headers={"Accept": "application/x-ndjson"}).text
+        places = server.http.get(f"{path}/top?k=99").json()["ranks"]
+        members = server.http.get(f"{path}/sets/some").json()["vertices"]
+        ranks = {place["vertex"]: pytest.approx(place["rank"], abs=2e-6) for place in places}
+        return sorted(map(str, map(json.loads, edges.splitlines()))), ranks, sorted(members)
+
+    def rows(*edges: tuple[str, str], time: float) -> list[list[Any]]:
+        return [[*edge, 1.0 + number, time] for number, edge in enumerate(edges)]
+
+    with running(data) as server:
+        options = {"half_life": 50, "window": 100, "clock": "event", "forget_vertices": True}
+        server.http.put(path, json=options).raise_for_status()
+        post(server, {"insert": rows(("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), time=1000)})
+        server.http.put(f"{path}/sets/some", json={"vertices": ["a", "b", "d"]}).raise_for_status()
+        post(server, {"remove": ["b"], "insert": rows(("e", "a"), ("a", "e"), time=1040)})
+        server.http.post(f"{path}/checkpoint").raise_for_status()
+        post(server, {"remove": ["a"], "insert": rows(("c", "f"), ("e", "c"), time=1050)})
+        backup(data, saved)
+        expected = state(server)
+        restore(saved, again)
+        with running(again) as other:
+            assert state(other) == expected
+            # c → d is too old at 1101, and d is left without edges
+            following = {"insert": rows(("b", "e"), ("g", "c"), time=1101)}
+            assert post(other, following) == post(server, following)
+            assert state(other) == state(server)
+            assert server.http.get(f"{path}/ranks/d").status_code == 404
+            assert sorted(server.http.get(f"{path}/sets/some").json()["vertices"]) == []
 
 
 def test_a_backup_under_load_is_of_one_moment(tmp_path: Path) -> None:
