@@ -16,6 +16,13 @@
 // lengths and loop, and 16 if DEFLATED. sweep_many_short writes neither c' nor remainder where d = 0: both stay 0. A row that
 // nothing can reach takes 9 bytes in all.
 
+// Blocks on a multiprocessor for which the variables of sweep_many_short fit into registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int MOST_BLOCKS = 3;
+#else
+constexpr int MOST_BLOCKS = 4;
+#endif
+
 // ends[i]: chunks of the long rows order[0 … i]. partials: double[chunks, COLUMNS].
 __global__ void __launch_bounds__(BLOCK, 4) gather_chunks(
     const int* __restrict__ order, const int64* __restrict__ ends, int64 rows, const int64* __restrict__ row_starts,
@@ -253,7 +260,7 @@ __device__ __forceinline__ void sweep_abreast(
 // without in-edges are skipped unless they are seeded: their y, remainder and contributions are 0 for ever.
 // Other parameters as of sweep_many.
 template <bool MOSTLY_SHORT, bool DEFLATED>
-__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : MOSTLY_SHORT && !DEFLATED ? 4 : 3) sweep_many_short(
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : MOSTLY_SHORT && !DEFLATED ? MOST_BLOCKS : 3) sweep_many_short(
     const int* __restrict__ order, int64 from, int64 to, const int64* __restrict__ row_starts,
     const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const float* __restrict__ weights,
     const int* __restrict__ out_lengths, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
