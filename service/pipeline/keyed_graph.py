@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 
@@ -133,7 +134,8 @@ class KeyedGraph:
             raise
         self.sets.members = members
         self._follow(batch, columns)
-        self._keys.compact()
+        with suppress(MemoryError):  # the next batch may have enough
+            self._keys.compact()
         return _expired(change) if columns.expiry else change, seconds
 
     def apply_coalesced(self, batches: Sequence[EdgeColumns]) -> tuple[list[Change], float] | None:
