@@ -4,13 +4,13 @@
                                    [--seconds S] [--results FOLDER]
 
 Every second kill is at a named point, the others at random moments, recoveries included, while
-three clients write to an unweighted graph, three to a weighted one, and another takes checkpoints
-of the first without a pause. They insert and delete edges, remove vertices and change sets. After
-every tenth kill everything is compared with the model; published ranks and receipts are compared
-all the time, since no revision may be published with two different ranks. Several processes share
-the kills, each with a seed, a data directory and servers of its own. Prints progress, and records
-the sums in benchmarks/results/crash-cpu.json. Fails with an assertion, and leaves the data, if
-anything is lost, applied twice or wrong.
+three clients write to an unweighted graph, three to one whose weights decay, and another takes
+checkpoints of the first without a pause. They insert and delete edges, remove vertices and change
+sets. After every tenth kill everything is compared with the model; published ranks and receipts are
+compared all the time, since no revision may be published with two different ranks. Several
+processes share the kills, each with a seed, a data directory and servers of its own. Prints
+progress, and records the sums in benchmarks/results/crash-cpu.json. Fails with an assertion, and
+leaves the data, if anything is lost, applied twice or wrong.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import numpy as np
 from gpu.verify import pagerank
 
 GRAPH, WEIGHTED = "/graphs/default", "/graphs/weighted"
+HALF_LIFE = 100.0
 VERTICES = 200
 CHECKED = 20
 """Of the batches before the previous check, this many are sent again at every check; of the later
@@ -28,10 +29,10 @@ class Stream:
     """Random batches with idempotency keys, sent one after the other until the server has ended.
 
     Vertex keys contain the name of the stream, so streams do not change each other's edges, and
-    each has a set of its own. The weights of a weighted graph are multiples of 1/16, whose sums are
-    exact.
+    each has a set of its own. The weights of a weighted graph decay; they are multiples of 1/16,
+    inserted within a few half-lives, so that their sums are exact.
 
-    edges    the expected ones with their weights
+    edges    the expected ones with their weights, as if inserted at time 0
     seen     the expected vertices
     members  those of the set
     """
@@ -55,7 +56,8 @@ class Stream:
         with httpx.Client(base_url=url, timeout=60) as http:
             try:
                 if self.graph == WEIGHTED:
-                    http.put(self.graph, json={"weighted": True}).raise_for_status()
+                    options = {"half_life": HALF_LIFE, "clock": "event"}
+                    http.put(self.graph, json=options).raise_for_status()
                 if http.get(self._set).status_code == 404:
                     # the only batch that has no idempotency key
                     http.put(self._set, json={"vertices": []}).raise_for_status()
@@ -100,9 +102,12 @@ class Stream:
                 [choose.randrange(1, 1600) / 16 for _ in inserted],
                 choose.random() < 0.5,
             )
+            half_lives = [choose.randrange(4) for _ in inserted]
             batch["insert"] = [
-                (*edge, weight) for edge, weight in zip(inserted, weights, strict=True)
+                (*edge, weight, HALF_LIFE * age)
+                for edge, weight, age in zip(inserted, weights, half_lives, strict=True)
             ]
+            weights = [weight * 2**age for weight, age in zip(weights, half_lives, strict=True)]
         self.sent.append({"on_conflict": "add", **batch} if adds else batch)
         self.seen.difference_update(removed)
         self.edges = {
