@@ -27,6 +27,27 @@ PATIENCE = 180.0
 which takes long with an empty cache on a busy machine.
 """
 
+DEFAULT_OPTIONS: dict[str, Any] = {
+    "damping": 0.85,
+    "dangling": "uniform",
+    "strategy": "auto",
+    "target_error": 1e-6,
+    "storage": "float64",
+    "keys": "string",
+    "weighted": False,
+    "directed": True,
+    "form": "accelerated",
+    "tolerance": 1e-10,
+    "frontier_tolerance": 1e-6,
+    "prune_tolerance": 1e-6,
+    "max_iterations": 500,
+    "half_life": None,
+    "window": None,
+    "clock": "wall",
+    "forget_vertices": False,
+}
+"""Of a graph, as the server shows them."""
+
 
 @dataclass
 class Server:

@@ -14,6 +14,7 @@ import pytest
 
 import liverank.client.connection
 from gpu import STRATEGIES, BackendName
+from liverank import choices
 from liverank.client import Client
 from service.cli import display
 from service.cli import main as cli
@@ -76,7 +77,7 @@ def test_the_module_runs_as_the_command_does() -> None:
 
 
 def test_choices_are_those_of_the_engine_and_the_address_that_of_the_client() -> None:
-    assert set(get_args(options.Strategy)) == set(STRATEGIES)
+    assert set(get_args(choices.Strategy)) == set(STRATEGIES)
     assert set(get_args(options.Backend)) == set(get_args(BackendName))
     assert liverank.client.DEFAULT_URL == options.DEFAULT_URL
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpu import Engine, OutOfMemory
 from service.http.graph_schemas import GraphInfo, GraphList
-from tests.service.server import Server, running, wait_for
+from tests.service.server import DEFAULT_OPTIONS, Server, running, wait_for
 
 
 def test_a_graph_named_default_exists_from_the_start(server: Server) -> None:
@@ -19,25 +19,7 @@ def test_a_graph_named_default_exists_from_the_start(server: Server) -> None:
     assert answer.status_code == 200
     info = GraphInfo.model_validate_json(answer.content)
     assert (info.graph, info.backend, info.edges) == ("default", "cpu", 0)
-    assert info.options.model_dump() == {
-        "damping": 0.85,
-        "dangling": "uniform",
-        "strategy": "auto",
-        "target_error": 1e-6,
-        "storage": "float64",
-        "keys": "string",
-        "weighted": False,
-        "directed": True,
-        "form": "accelerated",
-        "tolerance": 1e-10,
-        "frontier_tolerance": 1e-6,
-        "prune_tolerance": 1e-6,
-        "max_iterations": 500,
-        "half_life": None,
-        "window": None,
-        "clock": "wall",
-        "forget_vertices": False,
-    }
+    assert info.options.model_dump() == DEFAULT_OPTIONS
 
 
 def test_graphs_that_wait_to_be_created_hold_up_no_read(server: Server) -> None:

@@ -22,7 +22,7 @@ from service.storage import checkpoint, journal
 from service.storage.backup import restore
 from service.storage.graph_store import GraphStore, read_manifest
 from service.storage.journal import Journal
-from tests.service.server import Server, running
+from tests.service.server import DEFAULT_OPTIONS, Server, running
 
 STORED = Path(__file__).parents[1] / "stored"
 GRAPH = "/graphs/default"
@@ -50,25 +50,8 @@ def assert_served(server: Server) -> None:
     http = server.http
     info = http.get(GRAPH).json()
     assert (info["version"], info["vertices"], info["edges"]) == (3, 72, 63)
-    assert info["options"] == {
-        "damping": 0.85,
-        "dangling": "uniform",
-        "strategy": "auto",
-        "target_error": 1e-6,
-        "storage": "float64",
-        "keys": "string",
-        "weighted": False,
-        "directed": True,
-        "form": "accelerated",
-        "tolerance": 1e-10,
-        "frontier_tolerance": 1e-6,
-        "prune_tolerance": 1e-6,
-        "max_iterations": 500,
-        "half_life": None,
-        "window": None,
-        "clock": "wall",
-        "forget_vertices": False,
-    }
+    assert info["options"] == DEFAULT_OPTIONS
+
     papers = http.get("/graphs/papers").json()
     assert (papers["version"], papers["vertices"], papers["edges"]) == (1, 3, 4)
     assert papers["options"]["damping"] == 0.5
