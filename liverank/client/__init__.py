@@ -4,8 +4,8 @@ Both have the calls of `liverank.client.calls`. Every batch has an idempotency k
 after a lost connection is applied once. While the server's queue is full, they wait and retry.
 """
 
+from liverank.choices import Key, Strategy
 from liverank.client.batches import Batch, SetChange
-from liverank.client.choices import Key, Strategy
 from liverank.client.client import AsyncClient, Client
 from liverank.client.connection import DEFAULT_URL
 from liverank.client.responses import (

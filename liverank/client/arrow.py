@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from liverank.client.choices import Key
+from liverank.choices import Key
 from liverank.edges import read_table
 from liverank.errors import InvalidInput, needs
 from liverank.tables import Tabular

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from liverank.choices import Form, Key, OnConflict, Pair, Rank, Strategy
 from liverank.client.arrow import ARROW_STREAM, arrow_body
 from liverank.client.call import (
     JSON,
@@ -23,7 +24,6 @@ from liverank.client.call import (
     path_of,
     read,
 )
-from liverank.client.choices import Form, Key, OnConflict, Pair, Rank, Strategy
 from liverank.client.responses import Accepted, Outcome, Pending, Receipt, Rejected
 from liverank.edges import Columns, EdgeColumns, read_edges
 from liverank.errors import InvalidInput

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from liverank.client.choices import Key
+from liverank.choices import Key
 
 P = ParamSpec("P")
 T = TypeVar("T")

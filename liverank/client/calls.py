@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from liverank.choices import Clock, Dangling, Form, Key, KeyKind, Storage, Strategy
 from liverank.client.batches import BatchCalls, keys_of
 from liverank.client.call import (
     JSON,
@@ -21,7 +22,6 @@ from liverank.client.call import (
     read,
     write,
 )
-from liverank.client.choices import Clock, Dangling, Form, Key, KeyKind, Storage, Strategy
 from liverank.client.graph_calls import GraphCalls
 from liverank.client.operation_calls import OperationCalls
 from liverank.client.queries import QueryCalls

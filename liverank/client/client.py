@@ -14,11 +14,11 @@ import httpx
 import tenacity
 from httpx_sse import EventSource
 
+from liverank.choices import Rank
 from liverank.client import exports
 from liverank.client.batches import Batch, Edges, batch_call, new_key
 from liverank.client.call import Asynchronous, Call, Synchronous, T
 from liverank.client.calls import Calls
-from liverank.client.choices import Rank
 from liverank.client.connection import (
     Retries,
     http_options,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from liverank.choices import Direction, Key
 from liverank.client.batches import keys_of
 from liverank.client.call import Call, decoder, given, operation, path_of, read, write
-from liverank.client.choices import Direction, Key
 from liverank.client.exports import Format, export, export_call
 from liverank.client.responses import Neighbors, Subgraph
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from liverank.choices import Scope
 from liverank.client.call import Call, member, nothing, operation, path_of, read, write, yes
-from liverank.client.choices import Scope
 from liverank.client.responses import ApiKeyInfo, NewApiKey
 
 

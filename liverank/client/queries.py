@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from liverank.choices import Key, Method, Target, Unknown
 from liverank.client.arrow import (
     ARROW_STREAM,
     PersonalizedTable,
@@ -13,7 +14,6 @@ from liverank.client.arrow import (
 )
 from liverank.client.batches import keys_of
 from liverank.client.call import Call, decoder, given, nothing, operation, path_of, read, write
-from liverank.client.choices import Key, Method, Target, Unknown
 from liverank.client.responses import (
     PersonalizedAnswers,
     PersonalizedQuery,

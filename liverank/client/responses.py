@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from liverank.client.choices import (
+from liverank.choices import (
     Clock,
     Dangling,
     Direction,

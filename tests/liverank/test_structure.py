@@ -21,7 +21,7 @@ LATER = {"gpu", "networkx", "numpy", "pandas", "polars", "pyarrow"}
 """Packages of extras: imported inside functions only, and for type checkers."""
 
 ORDER = [
-    {"errors"},
+    {"errors", "choices"},
     {"edges", "files", "tables"},
     {"client", "in_process"},
     {"networkx_backend"},

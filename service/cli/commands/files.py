@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from liverank.choices import Strategy
 from service.cli.commands.options import (
     DEFAULT_URL,
     Backend,
@@ -25,7 +26,6 @@ from service.cli.commands.options import (
     PruneTolerance,
     RanksOut,
     Storage,
-    Strategy,
     TargetError,
     Time,
     Tolerance,

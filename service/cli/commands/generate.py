@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from liverank.choices import Strategy
 from service.cli.commands.options import (
     DEFAULT_URL,
     Backend,
     Json,
-    Strategy,
     Url,
     client_of,
     given,

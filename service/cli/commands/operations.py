@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from liverank.choices import Strategy
 from service.cli.commands.options import (
     DEFAULT_URL,
     Backend,
@@ -15,7 +16,6 @@ from service.cli.commands.options import (
     Form,
     Graph,
     Json,
-    Strategy,
     Trace,
     Url,
     client_of,

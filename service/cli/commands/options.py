@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from liverank.choices import Form as FormName
 from service.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -17,17 +18,7 @@ if TYPE_CHECKING:
     from service.cli.ingest import ReplayedBatch
     from service.formats.edge_list import EdgeList
 
-Strategy = Literal[
-    "auto",
-    "static",
-    "naive-dynamic",
-    "dynamic-traversal",
-    "dynamic-frontier",
-    "dynamic-frontier-prune",
-    "residual",
-]
 Backend = Literal["auto", "cpu", "cuda"]
-FormName = Literal["accelerated", "published"]
 
 
 def _readable(file: Path) -> Path:

@@ -9,7 +9,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from liverank.client import AsyncClient, Client, PersonalizedQuery, choices, responses
+from liverank import choices
+from liverank.client import AsyncClient, Client, PersonalizedQuery, responses
 from liverank.client.arrow import PersonalizedTable
 from liverank.client.batches import SetChange
 from liverank.client.call import Call, events, operation
