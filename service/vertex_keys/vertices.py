@@ -1,14 +1,15 @@
 """Keys ↔ ids of the vertices of one graph, whose ids are used again after vertices were removed.
 
-A KeyTable numbers keys for ever, and readers rely on it. Until the first removal these numbers are
-the ids. From then on two tables say which number each id has, and which id each number has; -1
-where an id is free, or a key is no vertex. Both are immutable: an array that many states share, and
-what changed since, which is sorted; the array is copied once that is a small part of it. So a state
-costs a batch what it changes, and a published view keeps its own.
+The number that a KeyTable gives to a key never changes, and readers rely on it. Until the first
+removal these numbers are the ids. From then on two tables say which number each id has, and which
+id each number has; -1 where an id is free, or a key is no vertex. Both are immutable: an array that
+many states share, and the changes since, sorted; when these exceed a small part of the array, it is
+copied with them. So the cost of a state follows what a batch changes, and a published view keeps
+its own.
 
 Keys of removed vertices stay in the KeyTable until they outnumber the others. Then the keys of the
 vertices are numbered again, in a new table, in order of their ids; readers of an older state keep
-the old one. This takes about 0.3 µs a vertex, once for as many removals as there are vertices.
+the old one. This passes over all vertices, once for as many removals as there are vertices.
 """
 
 from __future__ import annotations
