@@ -17,7 +17,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from gpu import OutOfMemory, Solve
-from service.errors import BatchRejected, BodyTooLarge, StorageFailed
+from service.errors import BatchRejected, BodyTooLarge, OutcomeDelayed, StorageFailed
 from service.formats.columns import EdgeColumns
 from service.pipeline.batch import Batch
 from service.pipeline.edge_times import Ids
@@ -27,6 +27,16 @@ log = logging.getLogger("liverank.pipeline")
 
 MAX_EDGES = 1_000_000
 """Of one batch."""
+
+_FAILURES = (
+    BatchRejected,
+    BodyTooLarge,
+    OutcomeDelayed,
+    OutOfMemory,
+    OverflowError,
+    StorageFailed,
+)
+"""Of an expiry; it is tried again."""
 
 RETRY_SECONDS = 10.0
 """Delay after a failure, by the wall clock."""
@@ -80,7 +90,7 @@ class Expiry:
                 self._forget(window.options.solve, False)
             else:
                 self._expire(time.time() - window.options.seconds, window.options.solve, False)
-        except (BatchRejected, OutOfMemory, StorageFailed) as error:
+        except _FAILURES as error:
             log.error("graph %s: edges that are too old stay for now: %s", self._graph, error)
             pause = RETRY_SECONDS
         self._not_before = monotonic() + pause
@@ -101,7 +111,7 @@ class Expiry:
         cutoff = max(sent + seen) - window.options.seconds
         try:
             self._expire(cutoff, batch.solve, batch.rank_later)
-        except BatchRejected as error:
+        except (BatchRejected, OutcomeDelayed) as error:
             log.error("graph %s: edges that are too old stay for now: %s", self._graph, error)
 
     def _expire(self, cutoff: float, solve: Solve, rank_later: bool) -> None:
@@ -119,6 +129,8 @@ class Expiry:
         """Removes the vertices that were left without edges."""
         assert self._window is not None
         isolated = self._window.isolated
+        if len(isolated) == 0:
+            return
         isolated = self._window.isolated = isolated[self._window.are_isolated(isolated)]
         self._commit_all(
             lambda part: _removal(self._keyed, isolated[part]), len(isolated), solve, rank_later

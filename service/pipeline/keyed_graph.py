@@ -30,6 +30,16 @@ from service.vertex_keys import VertexKeys, VertexTable
 
 log = logging.getLogger("liverank.pipeline")
 
+
+class IncompletelyApplied(Exception):
+    """The graph has a batch that the window did not follow. It cannot be rejected: a restart
+    applies it again.
+    """
+
+    def __init__(self, graph: str, error: Exception) -> None:
+        super().__init__(f"graph {graph!r} has a batch that its window did not follow: {error!r}")
+
+
 MAX_COALESCED_EDGES = 1 << 12
 """Maximum number of edges of a batch that is applied together with others."""
 
@@ -117,7 +127,8 @@ class KeyedGraph:
     def apply(self, columns: EdgeColumns) -> tuple[Change, float]:
         """Assigns ids to the keys and applies the batch; also returns the seconds for the keys.
 
-        An error leaves keys and graph unchanged.
+        An error leaves keys and graph unchanged, but IncompletelyApplied: then the graph has the
+        batch and cannot be used any more.
         """
         started = perf_counter()
         before = self._keys.mark()
@@ -133,8 +144,11 @@ class KeyedGraph:
                 raise _of_insertion(error) from None
             raise
         self.sets.members = members
-        self._follow(batch, columns)
-        with suppress(MemoryError):  # the next batch may have enough
+        try:
+            self._follow(batch, columns)
+        except Exception as error:
+            raise IncompletelyApplied(self._graph, error) from error
+        with suppress(MemoryError, OverflowError):  # the next batch may have enough
             self._keys.compact()
         return _expired(change) if columns.expiry else change, seconds
 
@@ -226,11 +240,16 @@ class KeyedGraph:
         )
         added = np.empty(len(order), np.int64)
         keys = pa.concat_arrays([new.take(pa.array(order)), columns.vertices])
-        assigned = self._keys.assign(keys, lambda: np.union1d(self._engine.free_ids(), removed))
+        assigned = self._keys.assign(keys, lambda: self._free_ids(removed))
         added[order] = assigned[: len(order)]
         ids[0][unknown[0]] = added[: len(unknown[0])]
         ids[1][unknown[1]] = added[len(unknown[0]) :]
         return *ids, assigned[len(order) :]
+
+    def _free_ids(self, removed: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ascending: those of vertices `removed` by this batch, or before."""
+        free = self._engine.free_ids()
+        return np.union1d(free, removed) if len(removed) else free
 
     def _new_keys(self, columns: EdgeColumns) -> int:
         """The number of keys that the batch would create."""

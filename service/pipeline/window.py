@@ -70,7 +70,8 @@ class Window:
             self.times.insert(batch.insert_sources, batch.insert_targets, times)
         if not self.options.forget_vertices:
             return
-        self.isolated = np.setdiff1d(self.isolated, removed)
+        for gone in (removed, batch.insert_sources, batch.insert_targets):
+            self.isolated = np.setdiff1d(self.isolated, gone)
         if columns.expiry:
             ends = np.union1d(batch.delete_sources, batch.delete_targets)
             ends = ends[ends >= 0]

@@ -14,7 +14,7 @@ from service.pipeline.commit import CommittedGroup, Committer
 from service.pipeline.completions import Completions
 from service.pipeline.device_loss import blame
 from service.pipeline.expiry import Expiry
-from service.pipeline.keyed_graph import KeyedGraph
+from service.pipeline.keyed_graph import IncompletelyApplied, KeyedGraph
 from service.pipeline.observer import Observer, StageSeconds
 from service.pipeline.ranking import Ranking
 from service.pipeline.receipts import AppliedBatch
@@ -168,6 +168,8 @@ class Writer:
             change, seconds.keys = self.keyed.apply(pending.batch.columns)
         except DeviceLost as error:
             blame(self.journal, [version], error)
+        except IncompletelyApplied:
+            raise  # the graph stops
         except Exception as error:
             self._reject(version, pending, error)
         else:

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from service.errors import NotReady
+from service.pipeline import expiry
 from service.pipeline.pipeline import Pipeline
 from service.storage.journal import Journal
 from tests.service.graphs import opened
+from tests.service.pipeline.windows import Clock
 
 
 @pytest.fixture
@@ -23,3 +26,11 @@ def pipeline(path: Path) -> Iterator[Pipeline]:
     pipeline = opened(path.parent)
     yield pipeline
     pipeline.close(NotReady("the test ends"))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What the expiry takes for the wall clock."""
+    clock = Clock()
+    monkeypatch.setattr(expiry, "time", SimpleNamespace(time=clock.time))
+    return clock

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 
 from gpu import OutOfMemory
 from service.errors import BatchRejected, IdempotencyConflict, StorageFailed
-from service.formats.payload import decode_payload
 from service.pipeline import expiry
 from service.pipeline.keyed_graph import KeyedGraph
-from service.pipeline.pipeline import Pipeline
-from service.pipeline.window import WindowOptions
-from service.storage.journal import Journal
 from tests.service.graphs import (
     edges_of,
     engine_of,
@@ -29,108 +21,19 @@ from tests.service.graphs import (
     submit,
     timed_batch,
     together,
-    vertices_of,
     working,
     writer_of,
 )
-
-SECONDS = 5.0
-EVENT = WindowOptions(SECONDS, "event")
-WALL = WindowOptions(SECONDS, "wall")
-FORGETTING = replace(EVENT, forget_vertices=True)
-
-Rows = list[tuple[str, str, float]]
-Pairs = list[tuple[str, str]]
-
-
-@dataclass
-class Clock:
-    now: float = 1_000.0
-
-    def time(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """What the expiry takes for the wall clock."""
-    clock = Clock()
-    monkeypatch.setattr(expiry, "time", SimpleNamespace(time=clock.time))
-    return clock
-
-
-@dataclass
-class Model:
-    """The edges that a graph with a window has."""
-
-    directed: bool = True
-    edges: dict[tuple[str, str], float] = field(default_factory=dict)
-    newest: float = float("-inf")
-    vertices: set[str] = field(default_factory=set)
-    forgets: bool = False
-
-    def edge(self, source: str, target: str) -> tuple[str, str]:
-        return (source, target) if self.directed or source < target else (target, source)
-
-    def expire(self, now: float) -> None:
-        old = {one for one, at in self.edges.items() if at < now - SECONDS}
-        self.edges = {one: at for one, at in self.edges.items() if one not in old}
-        if self.forgets:
-            left = {end for one in old for end in one}
-            self.vertices -= left - {end for one in self.edges for end in one}
-
-    def apply(self, insert: Rows, delete: Pairs, remove: Sequence[str] = ()) -> None:
-        for vertex in remove:
-            self.vertices.discard(vertex)
-            self.edges = {one: at for one, at in self.edges.items() if vertex not in one}
-        for source, target in delete:
-            self.edges.pop(self.edge(source, target), None)
-        for source, target, at in insert:
-            self.edges[self.edge(source, target)] = at
-            self.vertices |= {source, target}
-
-    def apply_by_event(self, insert: Rows, delete: Pairs, remove: Sequence[str] = ()) -> None:
-        self.newest = max([self.newest, *(at for *_, at in insert)])
-        self.expire(self.newest)
-        self.apply(insert, delete, remove)
-
-    def has(self, found: set[tuple[str, str]]) -> bool:
-        return {self.edge(*one) for one in found} == set(self.edges)
-
-
-def random_batches(seed: int, count: int, keys: int = 12) -> Iterator[tuple[Rows, Pairs]]:
-    """Batches whose times advance by about half a second each, some of them late or repeated."""
-    choice = random.Random(seed)
-    names = [f"k{number}" for number in range(keys)]
-    for number in range(count):
-        now = 1_000.0 + number / 2
-        insert = [
-            (choice.choice(names), choice.choice(names), now - choice.choice([0.0, 0.5, 3.0, 7.0]))
-            for _ in range(choice.randrange(6))
-        ]
-        delete = [(choice.choice(names), choice.choice(names)) for _ in range(choice.randrange(3))]
-        yield insert, delete
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def receipts(pipeline: Pipeline) -> list[dict[str, Any]]:
-    """Of all versions."""
-    found = [pipeline.outcome(version) for version in range(1, pipeline.committed + 1)]
-    return [orjson.loads(outcome.body) for outcome in found if outcome is not None]
-
-
-def journalled(directory: Path) -> list[tuple[bool, int]]:
-    """Whether each batch is an expiry, and how many edges it deletes."""
-    journal = Journal(directory / "journal.db")
-    batches = [decode_payload(record.payload) for _, _, record, _ in journal.batches(0)]
-    journal.close()
-    return [(batch.expiry, len(batch.delete_sources)) for batch in batches]
+from tests.service.pipeline.windows import (
+    EVENT,
+    WALL,
+    Clock,
+    Model,
+    eventually,
+    journalled,
+    random_batches,
+    receipts,
+)
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -403,112 +306,3 @@ def test_batches_to_be_ranked_later_expire_without_a_ranking(tmp_path: Path) -> 
         last = send(pipeline, timed_batch([("w", "hub", 31.0)]))
         assert (last["ranked_version"], pipeline.view.edges) == (8, 2)
         assert sum(one["expired"] for one in receipts(pipeline)) == 3
-
-
-@pytest.mark.parametrize("directed", [True, False])
-@pytest.mark.parametrize("seed", range(3))
-def test_vertices_leave_with_their_last_edge(tmp_path: Path, seed: int, directed: bool) -> None:
-    """Through restarts and checkpoints, with vertices that clients remove, and whose ids are used
-    again.
-    """
-    model, choice = Model(directed, forgets=True), random.Random(seed)
-    batches = list(random_batches(seed + 10, 60, keys=30))
-    while batches:
-        with working(tmp_path, window=FORGETTING, directed=directed) as pipeline:
-            assert (vertices_of(pipeline), model.has(edges_of(pipeline))) == (model.vertices, True)
-            for _ in range(min(len(batches), 20)):
-                insert, delete = batches.pop(0)
-                remove = [f"k{choice.randrange(30)}"] if choice.random() < 0.3 else []
-                send(pipeline, timed_batch(insert, delete, remove=remove))
-                model.apply_by_event(insert, delete, remove)
-                assert vertices_of(pipeline) == model.vertices
-                assert model.has(edges_of(pipeline))
-                assert pipeline.view.vertices == len(model.vertices)
-            if choice.random() < 0.5:
-                pipeline.checkpoint().result(60)
-    assert sum(is_expiry for is_expiry, _ in journalled(tmp_path)) > 10
-
-
-def test_edges_of_removed_vertices_do_not_expire(tmp_path: Path) -> None:
-    with working(tmp_path, window=EVENT) as pipeline:
-        send(pipeline, timed_batch([("a", "b", 1.0), ("b", "c", 1.0), ("c", "d", 1.0)]))
-        assert send(pipeline, timed_batch(remove=["b"]))["removed_edges"] == 2
-        # which has the id of b
-        send(pipeline, timed_batch([("new", "c", 2.0), ("a", "new", 5.0)]))
-        send(pipeline, timed_batch([("x", "y", 6.5)]))
-        assert edges_of(pipeline) == {("new", "c"), ("a", "new"), ("x", "y")}
-        assert [one["expired"] for one in receipts(pipeline)] == [0, 0, 0, 1, 0]
-        send(pipeline, timed_batch(remove=["new", "x", "y"]))
-        send(pipeline, timed_batch([("a", "d", 100.0)]))
-        assert edges_of(pipeline) == {("a", "d")}
-        assert sum(one["expired"] for one in receipts(pipeline)) == 1
-
-
-def test_vertices_that_leave_come_back_as_new_ones(tmp_path: Path) -> None:
-    with working(tmp_path, window=FORGETTING) as pipeline:
-        send(pipeline, timed_batch([("a", "b", 1.0), ("b", "c", 4.0)], vertices=["lonely"]))
-        again = send(pipeline, timed_batch([("a", "c", 7.0)]))
-        assert (again["version"], again["new_vertices"]) == (4, 1)
-        assert vertices_of(pipeline) == {"a", "b", "c", "lonely"}
-        removal = receipts(pipeline)[2]
-        assert (removal["removed"], removal["removed_edges"], removal["expired"]) == (1, 0, 0)
-
-
-def test_by_the_wall_clock_vertices_leave_without_any_batch(tmp_path: Path, clock: Clock) -> None:
-    with working(tmp_path, window=replace(WALL, forget_vertices=True)) as pipeline:
-        send(pipeline, timed_batch([("a", "b", 1_000.0), ("b", "c", 1_003.0)]))
-        clock.now = 1_006.0
-        eventually(lambda: vertices_of(pipeline) == {"b", "c"})
-        clock.now = 1_010.0
-        eventually(lambda: pipeline.view.vertices == 0)
-        assert pipeline.committed == 5
-
-
-@pytest.mark.parametrize("captured", [False, True])
-@pytest.mark.parametrize("window", [FORGETTING, replace(WALL, forget_vertices=True)])
-def test_a_removal_that_was_not_committed_follows_after_the_start(
-    tmp_path: Path,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    window: WindowOptions,
-    captured: bool,
-) -> None:
-    with working(tmp_path, window=window) as pipeline:
-        send(pipeline, timed_batch([("a", "b", 1_000.0), ("b", "c", 1_004.0)]))
-        journal = writer_of(pipeline).journal
-        original = journal.append
-
-        def refuse(records: Any, revisions: int) -> list[int]:
-            if any(b"remove" in record.payload for record in records):
-                raise StorageFailed(journal.path, "the disk is full")
-            return original(records, revisions)
-
-        monkeypatch.setattr(journal, "append", refuse)
-        clock.now = 1_007.0
-        if window.clock == "event":
-            refused = timed_batch([("c", "d", 1_007.0)])
-            submit(pipeline, refused)
-            with pytest.raises(StorageFailed):
-                refused.ranked.result(60)
-        eventually(lambda: edges_of(pipeline) == {("b", "c")})
-        assert vertices_of(pipeline) == {"a", "b", "c"}
-        if captured:
-            pipeline.checkpoint().result(60)
-    with working(tmp_path, window=window) as pipeline:
-        eventually(lambda: vertices_of(pipeline) == {"b", "c"})
-        assert edges_of(pipeline) == {("b", "c")}
-        assert pipeline.committed == 3
-
-
-def test_a_graph_that_turns_over_its_vertices_stays_small(tmp_path: Path) -> None:
-    sizes = []
-    with working(tmp_path, window=FORGETTING) as pipeline:
-        for number in range(300):
-            edges = [(f"v{number}-{n}", f"v{number}-{n + 1}", float(number)) for n in range(40)]
-            send(pipeline, timed_batch(edges))
-            sizes.append(writer_of(pipeline).keyed.keys.limit)
-        assert pipeline.view.vertices == 6 * 41
-        window = writer_of(pipeline).keyed.window
-        assert window is not None
-        assert len(window.times) == 6 * 40
-    assert max(sizes) <= 6 * 41
