@@ -7,9 +7,9 @@ many states share, and the changes since, sorted; when these exceed a small part
 copied with them. So the cost of a state follows what a batch changes, and a published view keeps
 its own.
 
-Keys of removed vertices stay in the KeyTable until they outnumber the others. Then the keys of the
-vertices are numbered again, in a new table, in order of their ids; readers of an older state keep
-the old one. This passes over all vertices, once for as many removals as there are vertices.
+Keys of removed vertices stay in the KeyTable until there are more of them than ids. Then the keys
+of the vertices are numbered again, in a new table, in order of their ids; readers of an older state
+keep the old one. This passes over all ids, once for as many removals as there are ids.
 """
 
 from __future__ import annotations
@@ -76,7 +76,12 @@ class _Assignment:
 
     def to_numpy(self, size: int) -> NDArray[np.int32]:
         """int32[size], a copy."""
-        return self.at(np.arange(size)).astype(np.int32)
+        numbers = np.full(size, -1, np.int32)
+        shared = self.shared[:size]
+        numbers[: len(shared)] = shared
+        inside = self.places < size
+        numbers[self.places[inside]] = self.values[inside]
+        return numbers
 
     @property
     def nbytes(self) -> int:
@@ -96,17 +101,20 @@ class _Removed:
 class VertexCapture:
     """The keys of the vertices at one moment; the writer continues."""
 
-    def __init__(self, keys: KeyCapture, numbers: NDArray[np.int32] | None) -> None:
+    def __init__(self, keys: KeyCapture, number_of: _Assignment | None, limit: int) -> None:
         self.kind = keys.kind
         self._keys = keys
-        self._numbers = numbers
+        self._number_of = number_of
+        self._limit = limit
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Those of the KeyTable, and `numbers`, int32[limit], by id, -1 where one is free, if
         vertices were removed; for `VertexKeys.restored`.
         """
         arrays = self._keys.arrays()
-        return arrays if self._numbers is None else arrays | {"numbers": self._numbers}
+        if self._number_of is not None:
+            arrays["numbers"] = self._number_of.to_numpy(self._limit)
+        return arrays
 
 
 class VertexKeys:
@@ -191,8 +199,7 @@ class VertexKeys:
 
     def capture(self) -> VertexCapture:
         """Called by the writer, read by any thread."""
-        numbers = None if self._number_of is None else self._number_of.to_numpy(self.limit)
-        return VertexCapture(self._table.capture(), numbers)
+        return VertexCapture(self._table.capture(), self._number_of, self.limit)
 
     @property
     def nbytes(self) -> int:
