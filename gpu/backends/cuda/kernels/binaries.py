@@ -8,12 +8,14 @@ FOLDER is INSTALLED, in this package, or else a cache: ``liverank`` in the folde
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
 import re
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from gpu.backends.cuda.kernels.compile import OPTIONS, Compiled, compile_units
@@ -41,7 +43,7 @@ def binary_of(unit: str, capability: str) -> Binary:
     If it is not there, it is compiled, on all cores, with all units that graphs of its kind need
     and that are not there either. Raises as compile_source.
     """
-    folders = (INSTALLED, cache_folder())
+    folders = (INSTALLED, cache_folder(), _own_folder())
     found = _found(unit, capability, folders)
     if found is not None:
         return found
@@ -82,14 +84,22 @@ def _kept(unit: str, architecture: str, compiled: Compiled) -> Binary:
     try:
         return save(cache_folder(), unit, architecture, compiled)
     except OSError:  # compiled again at the next start
-        return save(Path(tempfile.mkdtemp(prefix="liverank-")), unit, architecture, compiled)
+        return save(_own_folder(), unit, architecture, compiled)
+
+
+@cache
+def _own_folder() -> Path:
+    """Of this process, which removes it at its end."""
+    folder = tempfile.TemporaryDirectory(prefix="liverank-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def _found(unit: str, capability: str, folders: tuple[Path, ...]) -> Binary | None:
     name = f"{unit}-{_digest(unit)}.cubin"
     for folder in folders:
         for architecture in _architectures(folder, capability):
-            binary = _valid(folder / architecture / name)
+            binary = _valid(folder / architecture / name, unit)
             if binary is not None:
                 return binary
     return None
@@ -111,20 +121,17 @@ def _architectures(folder: Path, capability: str) -> list[str]:
     return [f"sm_{major}{each}" for each in minors]
 
 
-def _valid(path: Path) -> Binary | None:
+def _valid(path: Path, unit: str) -> Binary | None:
     """None if the files are not there or damaged."""
     try:
         facts = json.loads(path.with_suffix(".json").read_bytes())
         code_digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except (OSError, ValueError):
+        names, expected_digest = facts[_NAMES], facts[_CODE_DIGEST]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    if facts.get(_CODE_DIGEST) != code_digest or set(facts[_NAMES]) != set(NAMES[_unit(path)]):
+    if expected_digest != code_digest or set(names) != set(NAMES[unit]):
         return None
-    return Binary(path, facts[_NAMES])
-
-
-def _unit(path: Path) -> str:
-    return path.stem.rpartition("-")[0]
+    return Binary(path, names)
 
 
 def _digest(unit: str) -> str:
