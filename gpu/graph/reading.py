@@ -156,12 +156,13 @@ class EdgeReader:
     def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[k]: whether each of these vertices, by id, has no edge in either direction."""
         graph = self._graph
-        positions = graph.permutation.positions_of(vertices)
-        degrees = sum(rows.csr.row_lengths[positions] for rows in (graph.outgoing, graph.incoming))
-        isolated = degrees == 0
-        if not graph.fixed_loops:
-            isolated &= graph.loop[positions] == 0
-        return graph.backend.device.to_host(isolated)
+        with self._detecting_loss():
+            positions = graph.permutation.positions_of(vertices)
+            rows = (graph.outgoing.csr, graph.incoming.csr)
+            isolated = sum(csr.row_lengths[positions] for csr in rows) == 0
+            if not graph.fixed_loops:
+                isolated &= graph.loop[positions] == 0
+            return graph.backend.device.to_host(isolated)
 
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         """The edges from these vertices: distinct ids. An undirected edge between two of them is
