@@ -37,7 +37,7 @@ _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout)
 
 def http_options(url: str | None, api_key: str | None) -> dict[str, Any]:
     """Arguments of both HTTP clients. None: LIVERANK_URL and LIVERANK_API_KEY, if they are set."""
-    key = api_key or os.environ.get("LIVERANK_API_KEY")
+    key = os.environ.get("LIVERANK_API_KEY") if api_key is None else api_key
     # a connection to this machine is faster than compression
     headers = {"Accept-Encoding": "identity"}
     if key:
