@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -23,7 +24,7 @@ from mcp_types import CallToolResult, TextContent
 
 import liverank.mcp
 from liverank import Client, InvalidInput, PersonalizedQuery
-from liverank.mcp.server import serve_http
+from liverank.mcp.server import PATH, serve_http
 from service.cli import main as cli
 from tests.service.server import Server, running
 
@@ -340,6 +341,29 @@ def configured(url: str) -> dict[str, StdioServerParameters]:
                     cwd=ROOT,
                 )
     return found
+
+
+def test_the_commands_of_the_page_serve_at_the_address_that_it_configures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served = []
+    monkeypatch.setattr(
+        "liverank.mcp.server.serve_http", lambda *arguments: served.append(arguments)
+    )
+    for line in "".join(blocks("sh")).splitlines():
+        if line.startswith("liverank"):
+            with pytest.raises(SystemExit, match=r"^0$"):
+                cli.main(shlex.split(line)[1:])
+    (first, second) = [(host, port, list(names)) for _, _, _, host, port, names, _ in served]
+    assert first == ("127.0.0.1", 8081, [])
+    assert second == ("0.0.0.0", 8081, ["agents.example.org"])
+    addresses = [
+        entry["url"]
+        for document in map(json.loads, blocks("json"))
+        for entry in document["mcpServers"].values()
+        if "url" in entry
+    ]
+    assert addresses == [f"http://127.0.0.1:8081{PATH}"]
 
 
 def test_the_configuration_of_the_page_starts_the_tools_over_stdio(url: str) -> None:
