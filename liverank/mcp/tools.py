@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from inspect import getdoc
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
@@ -47,7 +48,7 @@ Count = Annotated[int, Field(ge=1, le=MAX_PLACES, description="Number of vertice
 
 
 class Edge(BaseModel):
-    """weight: only in a weighted graph, where it is 1 if it is left out"""
+    """An edge; `weight` only in a weighted graph, where it is 1 if it is left out."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -88,8 +89,6 @@ class RankAnswer(Answer):
 
 
 class AddedAnswer(Answer):
-    """error_bound: of the new ranks"""
-
     inserted: int = Field(description="Edges that are new.")
     already_present: int = Field(description="Edges that the graph had.")
     reweighted: int = Field(description="Edges that the graph had with another weight.")
@@ -183,7 +182,7 @@ class Tools:
     ) -> TopAnswer:
         """List the most important vertices of the graph: those of highest PageRank.
 
-        Use it for an overview of a graph, or to see which keys of vertices look like.
+        Use it for an overview of a graph, or to see what keys of vertices look like.
         """
         async with self._client(context) as client:
             found = await client.top(self._name(graph), k, among=among)
@@ -292,7 +291,7 @@ def _tool(function: Callable[..., Any], read_only: bool) -> Tool:
         idempotent_hint=True,
         open_world_hint=False,
     )
-    tool = Tool.from_function(function, annotations=hints)
+    tool = Tool.from_function(function, description=getdoc(function), annotations=hints)
     arguments = tool.fn_metadata.arg_model
     arguments.model_config["extra"] = "forbid"
     arguments.model_rebuild(force=True)

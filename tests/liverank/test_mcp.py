@@ -211,6 +211,7 @@ def test_tools_are_described_and_writes_must_be_allowed(endpoint: str) -> None:
     assert set(asyncio.run(listed("legacy"))) == set(tools)
     for name, tool in tools.items():
         assert len(tool.description) > 100
+        assert "  " not in tool.description
         assert tool.annotations.read_only_hint == (name in READING)
         assert tool.input_schema["additionalProperties"] is False
         assert "context" not in tool.input_schema["properties"]
