@@ -72,9 +72,11 @@ class Telemetry:
         resource = Resource.create(
             {"service.name": "liverank", "service.version": version, **given}
         )
-        self._provider = _tracer_provider(resource) if traces else None
-        self._export = MetricExport(metrics.families, resource, version) if with_metrics else None
         self._version = version
+        self._export = MetricExport(metrics.families, resource, version) if with_metrics else None
+        self._provider = _tracer_provider(resource) if traces else None
+        if self._export is not None:  # nothing can fail any more
+            self._export.start()
 
     @property
     def config(self) -> TelemetryConfig:
@@ -123,11 +125,14 @@ class TracingObserver(Observer):
 
     def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
         offset = time.time_ns() - int(time.perf_counter() * SECOND)
-        for batch in batches:
-            if batch.submitted is not None:
-                start = offset + int(batch.submitted * SECOND)
-                # in the context of the request, whose span is then the parent
-                batch.context.run(self._trace, batch, start, len(batches), result)
+        try:
+            for batch in batches:
+                if batch.submitted is not None:
+                    start = offset + int(batch.submitted * SECOND)
+                    # in the context of the request, whose span is then the parent
+                    batch.context.run(self._trace, batch, start, len(batches), result)
+        except Exception:  # a fault of the SDK must not stop the graph
+            log.exception("graph %s: spans of %d batches are missing", self._graph, len(batches))
 
     def _trace(self, batch: RankedBatch, start: int, group: int, result: Result) -> None:
         from opentelemetry.trace import set_span_in_context
@@ -191,7 +196,6 @@ class MetricExport(threading.Thread):
         self._started_at = time.time_ns()
         self._stopping = threading.Event()
         self._exporter = OTLPMetricExporter()
-        self.start()
 
     def run(self) -> None:
         while not self._stopping.wait(self._interval):

@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -22,7 +24,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.app import create_app
-from service.http.telemetry import stages
+from service.http.telemetry import TracingObserver, stages
 from service.pipeline.observer import StageSeconds
 from service.settings import Settings
 from tests.service.server import Server, running, wait_for
@@ -153,6 +155,54 @@ def test_a_batch_is_a_trace_from_the_caller_to_its_stages(
         assert one.end_time_unix_nano <= batch.end_time_unix_nano + 20  # each is rounded
         length = (one.end_time_unix_nano - one.start_time_unix_nano) / 1e9
         assert length == pytest.approx(spent[one.name.removeprefix("liverank.")], abs=2e-9)
+
+
+def test_batches_at_the_same_time_have_the_spans_of_their_own_requests(
+    server: Server, collector: Collector
+) -> None:
+    path = server.new_graph()
+    traces = [f"{number:032x}" for number in range(0xA0, 0xA6)]
+
+    def send(trace: str, wait: str) -> None:
+        with httpx.Client(base_url=server.http.base_url, timeout=60) as http:
+            http.post(
+                f"{path}/batches",
+                params={"wait": wait},
+                json={"insert": [["a", trace]]},
+                headers={"traceparent": f"00-{trace}-{CALLER}-01"},
+            )
+
+    with ThreadPoolExecutor(len(traces)) as pool:
+        list(pool.map(send, traces, ["ranked", "durable"] * 3))
+    wait_for(lambda: all(collector.named("liverank.batch", trace) for trace in traces))
+    wait_for(
+        lambda: all(collector.named("POST /graphs/{graph}/batches", trace) for trace in traces)
+    )
+    for trace in traces:
+        (request,) = collector.named("POST /graphs/{graph}/batches", trace)
+        (batch,) = collector.named("liverank.batch", trace)
+        assert batch.parent_span_id == request.span_id
+    versions = {
+        attributes(collector.named("liverank.batch", trace)[0])["liverank.version"]
+        for trace in traces
+    }
+    assert versions == set(range(1, 7))
+
+
+def test_an_sdk_that_fails_does_not_stop_the_graph(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = server.new_graph()
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a fault")
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr(TracingObserver, "_trace", fail)
+        server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
+        wait_for(lambda: "spans of 1 batches are missing" in caplog.text)
+    answer = server.http.post(f"{path}/batches", json={"insert": [["b", "c"]]})
+    assert answer.json()["version"] == 2
 
 
 def test_an_unsampled_trace_has_no_spans(server: Server, collector: Collector) -> None:
