@@ -76,10 +76,10 @@ class Answer(BaseModel):
 
 class TopAnswer(Answer):
     ranks: list[Place] = Field(description="Highest rank first.")
+    proven: int = Field(description="How many of the first places are proven to be correct.")
 
 
 class RelatedAnswer(TopAnswer):
-    proven: int = Field(description="The first places whose order is proven to be correct.")
     ignored: list[str | int] = Field(description="Seeds that the graph does not have.")
 
 
@@ -191,6 +191,7 @@ class Tools:
             version=found.version,
             error_bound=found.error_bound,
             ranks=_places(found.ranks),
+            proven=found.settled,
         )
 
     async def rank(

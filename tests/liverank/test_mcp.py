@@ -177,8 +177,12 @@ def test_keys_may_be_integers(endpoint: str) -> None:
     assert (vertices(found), found["unknown"]) == ([3], [9])
 
 
-def test_top_and_rank_agree(endpoint: str) -> None:
+def test_top_and_rank_agree(url: str, endpoint: str) -> None:
+    with Client(url, api_key=KEY) as client:
+        direct = client.top("memory", 2)
     top = answer(call(endpoint, "top", k=2))
+    assert top["proven"] == direct.settled
+    assert vertices(top) == list(direct.to_dict())
     ranked = answer(call(endpoint, "rank", vertices=[*vertices(top), "Grace"]))
     assert ranked["ranks"] == top["ranks"]
     assert ranked["unknown"] == ["Grace"]
