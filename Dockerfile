@@ -2,7 +2,7 @@
 # The service in a container, as a user without rights, its root file system read-only if you like.
 #
 #   docker build -t liverank .                                  the cpu backend
-#   docker build -t liverank:cuda --build-arg EXTRAS=[server,cuda13] . with CuPy and the CUDA libraries it needs
+#   docker build -t liverank:cuda --build-arg EXTRAS=[server,cuda13,telemetry] . with CuPy and the CUDA libraries it needs
 #   docker run --rm -p 127.0.0.1:8080:8080 -v liverank:/data -v liverank-keys:/keys liverank
 #
 # The first start makes an API key, in /keys/operator; with -e LIVERANK_API_KEY=… that one is used instead.
@@ -12,7 +12,7 @@
 ARG BASE=python:3.12-slim-bookworm
 
 FROM ${BASE} AS build
-ARG EXTRAS="[server]"
+ARG EXTRAS="[server,telemetry]"
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY gpu gpu

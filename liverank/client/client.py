@@ -52,7 +52,7 @@ class Client(Synchronous, Calls):
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         """url: None: LIVERANK_URL, or http://127.0.0.1:8080 if it is not set
-        api_key: sent with every call; None: LIVERANK_API_KEY, if it is set
+        api_key: sent with every call; None: LIVERANK_API_KEY, if it is set; empty: none
         """
         options = http_options(url, api_key)
         self.url: str = options["base_url"]

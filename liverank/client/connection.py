@@ -41,7 +41,7 @@ _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout)
 
 def http_options(url: str | None, api_key: str | None) -> dict[str, Any]:
     """Arguments of both HTTP clients. None: LIVERANK_URL and LIVERANK_API_KEY, if they are set."""
-    key = api_key or os.environ.get("LIVERANK_API_KEY")
+    key = os.environ.get("LIVERANK_API_KEY") if api_key is None else api_key
     base_url = (url or os.environ.get("LIVERANK_URL") or DEFAULT_URL).rstrip("/")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if _THIS_MACHINE.match(base_url):

@@ -28,6 +28,7 @@ from prometheus_client.utils import floatToGoString
 from gpu import Result
 from service.catalog import Catalog, Graph
 from service.http.limits import ConcurrencyLimit
+from service.logs import request_id
 from service.pipeline.observer import Observer, RankedBatch, StageSeconds
 
 log = logging.getLogger("liverank.batches")
@@ -198,6 +199,7 @@ class GraphObserver(Observer):
             self._log_slow(slowest, len(batches), result)
 
     def _log_slow(self, batch: RankedBatch, group: int, result: Result) -> None:
+        request = batch.context.get(request_id)
         log.warning(
             "slow batch",
             extra={
@@ -211,7 +213,7 @@ class GraphObserver(Observer):
                 "seconds": {
                     stage: round(spent, 6) for stage, spent in asdict(batch.seconds).items()
                 },
-                "request_id": batch.request_id,
+                "request_id": request,
             },
         )
 
@@ -335,6 +337,10 @@ class Metrics:
 
     def watch(self, catalog: Catalog, limit: ConcurrencyLimit) -> None:
         self._registry.register(_GraphState(catalog, limit))
+
+    def families(self) -> Iterable[Metric]:
+        """All metrics."""
+        return self._registry.collect()
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

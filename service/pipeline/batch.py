@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -11,7 +12,6 @@ from gpu import Solve
 from service.errors import BodyTooLarge
 from service.formats.columns import EdgeColumns
 from service.formats.payload import encode_batch
-from service.logs import request_id
 from service.pipeline.completions import Completions, Waiter
 from service.storage.journal import MAX_PAYLOAD_BYTES
 from service.storage.layout import Record
@@ -62,6 +62,7 @@ class PendingBatch:
     durable    its version, once it is committed
     ranked     the bytes of its receipt, once its ranks are published
     release    called once, when the batch has ended
+    context    of the request
     followers  repeats of it, which get the same results
 
     The futures can fail with StorageFailed, OutOfMemory or IdempotencyConflict, `ranked` also with
@@ -73,7 +74,7 @@ class PendingBatch:
     ranked: Waiter[bytes] | None
     release: Callable[[], None]
     submitted: float = field(default_factory=perf_counter)
-    request_id: str | None = field(default_factory=request_id.get)
+    context: Context = field(default_factory=copy_context)
     followers: list[PendingBatch] = field(default_factory=list)
     ended: bool = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import Context
 from dataclasses import dataclass
 
 from gpu import Change, Result
@@ -42,12 +43,17 @@ class StageSeconds:
 
 @dataclass(frozen=True, slots=True)
 class RankedBatch:
-    """A batch whose ranks are published."""
+    """A batch whose ranks are published.
+
+    submitted  by `perf_counter`; None if nobody waited all the time
+    context    of its request; empty if nobody waits
+    """
 
     version: int
     change: Change
     seconds: StageSeconds
-    request_id: str | None
+    submitted: float | None
+    context: Context
 
 
 class Observer:
@@ -64,3 +70,26 @@ class Observer:
 
     def dropped(self) -> None:
         """The graph was dropped."""
+
+
+class Observers(Observer):
+    """Several observers, one after the other."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
+        for each in self._observers:
+            each.ranked(batches, result)
+
+    def rejected(self) -> None:
+        for each in self._observers:
+            each.rejected()
+
+    def failed(self, batches: int) -> None:
+        for each in self._observers:
+            each.failed(batches)
+
+    def dropped(self) -> None:
+        for each in self._observers:
+            each.dropped()

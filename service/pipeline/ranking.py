@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextvars import Context
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -135,7 +136,8 @@ class Ranking:
                     one.version,
                     one.change,
                     one.seconds,
-                    one.pending.request_id if one.pending else None,
+                    one.submitted,
+                    one.pending.context if one.pending else Context(),
                 )
                 for one in answered
                 if one.pending is not None or one.deferred

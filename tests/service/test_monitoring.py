@@ -51,7 +51,7 @@ def test_every_metric_that_is_asked_for_exists(server: Server) -> None:
 def test_every_label_that_is_asked_for_exists(server: Server) -> None:
     exposed = server.http.get("/metrics").text
     labels = {label for text in questions() for label in re.findall(r'(\w+)(?:=~|!=|=)"', text)}
-    assert labels - {"job"} == {"graph", "outcome", "stage", "status"}
+    assert labels - {"job"} == {"change", "graph", "outcome", "stage", "status"}
     for label in labels - {"job"}:
         assert f'{label}="' in exposed
 
