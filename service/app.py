@@ -19,6 +19,7 @@ from service.http.limits import ConcurrencyLimit
 from service.http.metrics import Metrics
 from service.http.middleware import RequestMiddleware
 from service.http.openapi import openapi_of
+from service.http.pages import assets, dashboard
 from service.http.responses import EXCEPTION_HANDLERS
 from service.http.route import call_of
 from service.http.routes import (
@@ -95,6 +96,8 @@ def create_app(
     app.add_middleware(RequestMiddleware, limit=limit, metrics=metrics.http)
     # not as nested routers, and before FastAPI's own: every request searches the list in order
     app.router.routes[:0] = _ROUTES
+    app.add_route("/", dashboard, include_in_schema=False)
+    app.mount("/dashboard", assets)
     for route in _ROUTES:
         assert isinstance(route, APIRoute)
         for method in route.methods or ():

@@ -2,20 +2,25 @@
 
 The service runs in a thread of this process, with a real socket and a temporary directory. The
 generated graph is R-MAT with string keys; its batches insert edges of a second R-MAT graph with
-other hubs, and delete random edges of the first, so that the top places change.
+other hubs, and delete random edges of the first, so that the top places change. After the last
+batch they are undone and repeated, so that the dashboard stays in motion.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+import webbrowser
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -45,14 +50,20 @@ BATCH_SHARE = 1e-3
 """Size of a batch, as a fraction of the edges of a file."""
 SEED = 8
 
+SECONDS_BETWEEN = 1.0
+"""Between two batches after the last one of the demo."""
+
 READY_SECONDS = 300.0
 """The first start on a machine compiles the kernels."""
 
 
-def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -> None:
-    """Runs the demo; with `stay` the service keeps running until it is interrupted.
+def run_demo(
+    *, file: Path | None, batches: int, port: int | None, stay: bool, opens: bool | None = False
+) -> None:
+    """Runs the demo; with `stay` the graph keeps changing until it is interrupted.
 
-    port  None: 8080, or a free one if that is in use; 0: a free one
+    port   None: 8080, or a free one if that is in use; 0: a free one
+    opens  whether to open the dashboard in a browser; None: on a desktop only
     Raises CommandError if the service does not start or the port is in use.
     """
     console = display.output()
@@ -65,6 +76,7 @@ def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -
         Client(url) as client,
     ):
         console.print(f"liverank is up at {url}")
+        console.print(f"its dashboard, live: {url}/")
         edges = len(plan.initial)
         started = time.perf_counter()
         with display.working(f"loading {edges:,} edges"):
@@ -77,6 +89,7 @@ def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -
             f"and ranked them in {time.perf_counter() - started:.1f} s "
             f"on backend {information.backend}"
         )
+        _open_dashboard(f"{url}/", opens)
         later = [ingest.as_in_graph(batch, options) for batch in plan.batches]
         with Board(len(later), client.top(GRAPH, PLACES).ranks) as board:
             for batch in ingest.replay(client, GRAPH, later, {}):
@@ -84,7 +97,7 @@ def run_demo(*, file: Path | None, batches: int, port: int | None, stay: bool) -
         board.print_summary()
         if stay:
             _print_farewell(url, client.top(GRAPH, 1).ranks[0].vertex)
-            _wait_for_interrupt()
+            _change_until_interrupt(client, later)
 
 
 def generated_replay(batches: int) -> ingest.Replay:
@@ -195,21 +208,44 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _wait_for_interrupt() -> None:
+def _open_dashboard(url: str, wanted: bool | None) -> None:
+    """Opens a browser, if there is one."""
+    if wanted is None:
+        has_desktop = sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
+        wanted = bool(has_desktop) and display.output().is_terminal
+    if wanted and not webbrowser.open(url):
+        display.output().print("no browser could be opened")
+
+
+def _change_until_interrupt(client: Client, batches: list[EdgeList]) -> None:
     try:
-        while True:
-            time.sleep(3600)
+        for _ in ingest.replay(client, GRAPH, back_and_forth(batches), {}):
+            time.sleep(SECONDS_BETWEEN)
+        signal.pause()  # there was no batch
     except KeyboardInterrupt:
         display.output().print("stopping")
+
+
+def back_and_forth(batches: Sequence[EdgeList]) -> Iterator[EdgeList]:
+    """Undoes the batches, last first, and repeats them, without end. What a batch did not change,
+    such as an insertion of an edge that was present, is undone too.
+    """
+    while batches:
+        for batch in reversed(batches):
+            net = ingest.last_operations(batch)
+            inserts = np.ones(len(net), bool) if net.operations is None else net.operations
+            yield replace(net, operations=~inserts)
+        yield from batches
 
 
 def _print_farewell(url: str, vertex: Key) -> None:
     console = display.output()
     graph = f"{url}/graphs/{GRAPH}"
     insertion = json.dumps({"insert": [["you", vertex]]}, ensure_ascii=False)
-    console.print(f"\nThe service is still running: {url}/docs")
+    console.print(f"\nThe graph keeps changing: {url}/ shows it, {url}/docs lists the calls.")
     console.print("Try it from another terminal:\n")
     console.print(f"    curl '{graph}/top?k=3'")
+    console.print(f"    curl -N '{graph}/changes?top=3'")
     console.print(f"    curl '{graph}/ranks/{quote(str(vertex), safe='')}'")
     header = "-H 'Content-Type: application/json'"
     console.print(f"    curl '{graph}/batches' {header} -d {shlex.quote(insertion)}")

@@ -107,7 +107,11 @@ def _is_page(header: tuple[bytes, bytes]) -> bool:
 
 
 def _protect(headers: MutableHeaders, body: bytes) -> None:
-    """Headers that let a page run only scripts of this server, and let no other page frame it."""
+    """Headers that let a page run only scripts of this server, and let no other page frame it,
+    unless it has a policy of its own.
+    """
+    if "content-security-policy" in headers:
+        return
     scripts = "".join(
         f" 'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'"
         for script in _INLINE_SCRIPT.findall(body)

@@ -63,6 +63,13 @@ def test_the_wheel_has_three_packages_with_types_and_nothing_else(installed: Ins
     assert {f"{package}/py.typed" for package in ("gpu", "liverank", "service")} <= set(names)
 
 
+def test_the_wheel_has_the_files_of_the_dashboard(installed: Installed) -> None:
+    names = set(zipfile.ZipFile(installed.wheel).namelist())
+    files = {path for path in (ROOT / "service/http/dashboard").rglob("*") if path.is_file()}
+    assert {"index.html", "main.js", "uPlot.LICENSE"} <= {path.name for path in files}
+    assert {str(path.relative_to(ROOT)) for path in files} <= names
+
+
 def test_the_core_is_small(installed: Installed) -> None:
     files = (path for path in installed.site_packages.rglob("*") if path.is_file())
     assert sum(path.stat().st_size for path in files) < MEGABYTES * 1e6

@@ -90,11 +90,21 @@ def demo(
     leave: Annotated[
         bool, typer.Option("--exit", help="Stop at the end instead of leaving the service running.")
     ] = False,
+    opens: Annotated[
+        bool | None,
+        typer.Option(
+            "--open/--no-open",
+            help="Open the dashboard in a browser; by default, on a desktop only.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Shows the service and the ranks of a changing graph, on one machine."""
+    """Shows the service and the ranks of a changing graph, on one machine: in the terminal, and
+    on the dashboard, whose address it prints.
+    """
     from service.cli.demo import run_demo
 
-    run_demo(file=file, batches=batches, port=port, stay=not leave)
+    run_demo(file=file, batches=batches, port=port, stay=not leave, opens=opens)
 
 
 @app.command()

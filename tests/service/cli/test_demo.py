@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pytest
+
 from liverank.client import RankedVertex
-from service.cli import ingest
+from service.cli import demo, ingest
 from service.cli.board import Board
-from service.cli.demo import generated_replay
+from service.cli.demo import back_and_forth, generated_replay
+from service.formats.edge_list import EdgeList
 
 # demo
 
@@ -27,6 +33,7 @@ def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0].startswith("liverank is up at http://127.0.0.1:")
+    assert lines[1] == f"its dashboard, live: {lines[0].split()[-1]}/"
     assert [line.split(":")[0] for line in lines if line.startswith("batch ")] == [
         "batch 1/3",
         "batch 2/3",
@@ -45,6 +52,62 @@ def test_the_graph_of_the_demo_is_the_same_each_time_and_large_enough() -> None:
         assert batch.sources.equals(repeated.sources)
         assert batch.operations is not None
         assert (len(batch.operations), int(batch.operations.sum())) == (2_000, 1_600)
+
+
+def test_the_demo_undoes_its_batches_and_repeats_them() -> None:
+    first = EdgeList(
+        pa.array(["a", "b", "a"]),
+        pa.array(["b", "c", "c"]),
+        operations=np.array([True, False, True]),
+    )
+    second = EdgeList(pa.array(["b"]), pa.array(["c"]), operations=np.array([True]))
+    before = edges = {("b", "c"), ("c", "a")}
+    for batch in (first, second):
+        edges = after(edges, batch)
+    states = []
+    for batch in itertools.islice(back_and_forth([first, second]), 8):
+        edges = after(edges, batch)
+        states.append(edges)
+    assert states[1] == states[5] == before
+    assert states[3] == states[7] == {("b", "c"), ("c", "a"), ("a", "b"), ("a", "c")}
+    assert list(back_and_forth([])) == []
+
+
+def after(edges: set[tuple[str, str]], batch: EdgeList) -> set[tuple[str, str]]:
+    """The edges after the operations of a batch."""
+    edges = set(edges)
+    assert batch.operations is not None
+    ends = zip(batch.sources.to_pylist(), batch.targets.to_pylist(), strict=True)
+    for edge, inserts in zip(ends, batch.operations, strict=True):
+        (edges.add if inserts else edges.discard)(edge)
+    return edges
+
+
+@pytest.mark.parametrize(
+    ("wanted", "variables", "opened"),
+    [
+        (None, {}, False),
+        (None, {"DISPLAY": ":0"}, False),  # the output is no terminal
+        (False, {"DISPLAY": ":0"}, False),
+        (True, {}, True),
+    ],
+)
+def test_the_dashboard_opens_where_somebody_can_see_it(
+    wanted: bool | None,
+    variables: dict[str, str],
+    opened: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    addresses: list[str] = []
+    monkeypatch.setattr("webbrowser.open", addresses.append)  # None: it could open none
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    demo._open_dashboard("http://127.0.0.1:1/", wanted)
+    assert addresses == ["http://127.0.0.1:1/"] * opened
+    assert capsys.readouterr().out == "no browser could be opened\n" * opened
 
 
 def test_the_demo_shows_how_places_moved() -> None:

@@ -1,0 +1,394 @@
+"""The dashboard in Chromium, against a running server."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, Request, Route, expect, sync_playwright
+
+from tests.service.server import Server, running
+
+ARGUMENTS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--no-first-run"),
+)
+HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
+CURRENT = '.graph-entry[aria-current="true"] strong'
+LARGEST = 2**63 - 1
+KEY = "the-key-of-the-dashboard-tests-0123456789"
+
+expect.set_options(timeout=15_000)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+
+
+@dataclass
+class Opened:
+    """A page, and what it did wrong: console errors, exceptions, requests to other origins."""
+
+    page: Page
+    origin: str
+    expected: tuple[str, ...] = ()
+    faults: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("console", lambda message: self._logged(message.type, message.text))
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("request", self._requested)
+
+    def _logged(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning") and not any(part in text for part in self.expected):
+            self.faults.append(text)
+
+    def _requested(self, request: Request) -> None:
+        if not request.url.startswith((self.origin, "data:", "blob:")):
+            self.faults.append(f"a request to {request.url}")
+
+
+@contextmanager
+def opened(
+    browser: Browser,
+    server: Server,
+    graph: str = "",
+    *,
+    expected: tuple[str, ...] = (),
+    go: bool = True,
+    **context: Any,
+) -> Iterator[Opened]:
+    """The page, which must end without faults. expected: parts of console errors to ignore"""
+    with browser.new_context(**context) as of_test:
+        url = server.url("")
+        opened = Opened(of_test.new_page(), url, expected)
+        if go:
+            opened.page.goto(f"{url}#{graph}")
+        yield opened
+        assert opened.faults == []
+
+
+def new_graph(server: Server, *edges: tuple[Any, Any], **options: Any) -> str:
+    """The name of a graph with these edges."""
+    name = server.new_graph(**options).rsplit("/", 1)[1]
+    if edges:
+        send(server, name, *edges)
+    return name
+
+
+def send(server: Server, graph: str, *edges: tuple[Any, Any]) -> None:
+    answer = server.http.post(f"/graphs/{graph}/batches", json={"insert": edges})
+    assert answer.status_code == 200, answer.text
+
+
+STAR = [(f"leaf-{number:02d}", "hub") for number in range(30)]
+
+
+@contextmanager
+def stream(server: Server, graph: str) -> Iterator[None]:
+    """Batches of one edge to the hub, twenty a second."""
+    stopping = threading.Event()
+
+    def run() -> None:
+        with httpx.Client(base_url=server.http.base_url) as http:
+            for number in range(10_000):
+                if stopping.wait(0.05):
+                    return
+                body = {"insert": [[f"stream-{number % 100}", "hub"]]}
+                http.post(f"/graphs/{graph}/batches", json=body)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def test_the_top_follows_the_stream(browser: Browser, server: Server) -> None:
+    graph = new_graph(server, *STAR)
+    with opened(browser, server, graph) as found:
+        page = found.page
+        expect(page.locator("#top tbody tr").first).to_contain_text("hub")
+        expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+        expect(page.locator(CURRENT)).to_have_text(graph)
+        expect(page.locator("#feed")).to_contain_text("Nothing has changed")
+        with stream(server, graph):
+            send(server, graph, *[(f"leaf-{number:02d}", "newcomer") for number in range(30)])
+            newcomer = page.locator("#top tbody tr", has_text="newcomer")
+            expect(newcomer).to_contain_text("new")
+            expect(newcomer.locator(".spark-line")).to_have_attribute(
+                "d", re.compile(r"^M[\d.]+ [\d.]+L")
+            )
+            expect(page.locator("#feed")).to_contain_text("newcomer entered the top 20")
+            expect(page.locator("#feed")).to_contain_text("left the top 20")
+            expect(page.locator("#throughput-legend li").nth(0)).not_to_contain_text("–")
+            expect(page.locator("#throughput-legend li").nth(1)).not_to_contain_text("–")
+            expect(page.locator("#latency-legend li").nth(3)).to_contain_text("s")
+            expect(page.locator("#bound-plot canvas")).to_be_visible()
+            version = text_of(page, "#summary", "Version")
+            expect(page.locator("#summary")).not_to_contain_text(f"Version{version}")
+        expect(page.locator("#server")).to_contain_text("ready")
+        expect(page.locator("#memory")).to_contain_text("ranks")
+
+
+def text_of(page: Page, place: str, term: str) -> str:
+    """The figure below a term."""
+    figure = page.locator(f"{place} > div", has=page.locator("dt", has_text=term)).locator("dd")
+    return (figure.first.text_content() or "").replace(",", "")
+
+
+def test_a_vertex_is_looked_up_by_keyboard(browser: Browser, server: Server) -> None:
+    graph = new_graph(server, *STAR, ("hub", "leaf-00"), ("leaf-00", "leaf-01"))
+    with opened(browser, server, graph) as found:
+        page = found.page
+        page.locator("#vertex-field").fill("leaf-00")
+        page.keyboard.press("Enter")
+        expect(page.locator(".vertex-name")).to_have_text("leaf-00")
+        rank = server.http.get(f"/graphs/{graph}/ranks/leaf-00").json()["rank"]
+        assert text_of(page, "#vertex dl", "Rank") == f"{rank:.6f}"
+        assert text_of(page, "#vertex dl", "Place") == "2"
+        expect(page.locator("#vertex .graph-node[data-seed]")).to_contain_text("leaf-00")
+        expect(page.locator("#vertex .graph-edge").first).to_be_visible()
+        expect(page.locator(".neighbour-list li").first).to_contain_text("hub")
+
+        page.locator('#vertex .graph-node[data-vertex="hub"]').focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(".vertex-name")).to_have_text("hub")
+        expect(page.locator("#vertex .plot canvas")).to_be_visible()
+        send(server, graph, *[(f"more-{number}", "hub") for number in range(30)])
+        expect(page.locator("#vertex dl div", has_text="Since opening")).to_contain_text("%")
+        changed = server.http.get(f"/graphs/{graph}/ranks/hub").json()["rank"]
+        expect(page.locator("#vertex dl div", has_text="Rank")).to_contain_text(f"{changed:.6f}")
+
+        page.locator("#vertex-field").fill("nobody")
+        page.locator("#vertex-form button").click()
+        expect(page.locator("#vertex")).to_contain_text(
+            "No vertex of this graph has the key nobody"
+        )
+
+
+def test_a_hostile_key_is_text(browser: Browser, server: Server) -> None:
+    edges = [(f"{HOSTILE}{number}", HOSTILE) for number in range(3)]
+    graph = new_graph(server, *edges, (HOSTILE, f"{HOSTILE}0"))
+    with opened(browser, server, graph) as found:
+        page = found.page
+        expect(page.locator("#top tbody tr").first).to_contain_text(HOSTILE)
+        page.locator("#top .vertex").first.click()
+        expect(page.locator(".vertex-name")).to_have_text(HOSTILE)
+        expect(page.locator("#vertex .graph-node")).to_have_count(2)
+        expect(page.locator("#vertex .graph-node[data-seed] title")).to_contain_text(HOSTILE)
+        send(server, graph, *[(f"leaf-{number}", f"{HOSTILE}new") for number in range(30)])
+        expect(page.locator("#feed")).to_contain_text(f"{HOSTILE}new entered")
+        assert page.locator("img").count() == 0
+        assert page.title() == f"{graph} · liverank"
+
+
+def test_integer_keys_are_exact(browser: Browser, server: Server) -> None:
+    graph = new_graph(server, (LARGEST - 1, LARGEST), (3, LARGEST), (LARGEST, 3), keys="integer")
+    with opened(browser, server, graph) as found:
+        page = found.page
+        first = page.locator("#top .vertex").first
+        expect(first).to_have_text(str(LARGEST))
+        first.click()
+        rank = server.http.get(f"/graphs/{graph}/ranks/{LARGEST}").json()["rank"]
+        expect(page.locator("#vertex dl").first).to_contain_text(f"{rank:.6f}")
+        expect(page.locator("#vertex .graph-node")).to_have_count(2)
+        page.locator("#vertex-field").fill("three")
+        page.keyboard.press("Enter")
+        expect(page.locator("#vertex")).to_contain_text("No vertex of this graph has the key three")
+
+
+def test_an_empty_graph_says_how_to_fill_it(browser: Browser, server: Server) -> None:
+    graph = new_graph(server)
+    with opened(browser, server, graph) as found:
+        page = found.page
+        expect(page.locator("#top")).to_contain_text("This graph has no vertices yet")
+        expect(page.locator("#bound-plot")).to_contain_text("No batch since")
+        send(server, graph, ("ada", "grace"))
+        expect(page.locator("#top tbody tr")).to_have_count(2)
+
+
+def test_an_interruption_is_shown_and_continued_from_the_last_event(
+    browser: Browser, server: Server
+) -> None:
+    graph = new_graph(server, *STAR)
+    ids: list[str | None] = []
+    events: dict[str, Any] = {"version": 1, "revision": 1, "error_bound": 0.0, "top": []}
+    snapshot = f"event: snapshot\ndata: {json.dumps(events)}\nid: an-epoch-1\n\n"
+
+    def answer(route: Route) -> None:
+        ids.append(route.request.headers.get("last-event-id"))
+        if len(ids) == 1:
+            route.fulfill(body=snapshot, content_type="text/event-stream")
+        elif len(ids) == 2:
+            route.abort()
+        else:
+            route.continue_()
+
+    with opened(browser, server, expected=("net::ERR_FAILED",), go=False) as found:
+        page = found.page
+        page.route("**/changes?*", answer)
+        page.goto(f"{server.url('')}#{graph}")
+        expect(page.locator("#notice")).to_contain_text("The server cannot be reached")
+        expect(page.locator("#connection")).to_have_text("disconnected")
+        expect(page.locator("#announcer")).to_contain_text("disconnected")
+        page.locator("#notice button").click()
+        expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+        expect(page.locator("#notice")).to_be_hidden()
+        expect(page.locator("#feed")).to_contain_text("some changes were missed (epoch)")
+        assert ids[:3] == [None, "an-epoch-1", "an-epoch-1"]
+
+
+def test_a_graph_that_is_dropped_gives_way_to_another(browser: Browser, server: Server) -> None:
+    graph = new_graph(server, ("a", "b"))
+    with opened(browser, server, graph) as found:
+        expect(found.page.locator("#top tbody tr")).to_have_count(2)
+        server.http.delete(f"/graphs/{graph}")
+        expect(found.page.locator(CURRENT)).not_to_have_text(graph)
+
+
+def test_sources_are_shown_where_the_server_has_them(browser: Browser, server: Server) -> None:
+    graph = new_graph(server, ("a", "b"))
+    document = server.http.get("/openapi.json").json()
+    document["paths"]["/graphs/{graph}/sources"] = {}
+    source = {"source": "orders", "partition": "", "position": "17-3", "version": 1, "time": 1.8e9}
+    sources = [{**source, "partition": str(number)} for number in range(25)]
+    with opened(browser, server, go=False) as found:
+        page = found.page
+        page.route("**/openapi.json", lambda route: route.fulfill(json=document))
+        page.route("**/sources", lambda route: route.fulfill(json={"sources": sources}))
+        page.goto(f"{server.url('')}#{graph}")
+        expect(page.locator("#sources dl > div")).to_have_count(20)
+        expect(page.locator("#sources dl > div").first).to_contain_text("orders / 0")
+        expect(page.locator("#sources dl > div").first).to_contain_text("17-3")
+        expect(page.locator("#sources")).to_contain_text("and 5 more")
+
+
+# API keys
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder: Path = tmp_path_factory.mktemp("guarded")
+    with running(folder, api_key=KEY) as server:
+        server.http.headers["Authorization"] = f"Bearer {KEY}"
+        server.http.post("/graphs/default/batches", json={"insert": [["other", "graph"]]})
+        server.http.put("/graphs/mine").raise_for_status()
+        server.http.post("/graphs/mine/batches", json={"insert": STAR})
+        yield server
+
+
+def test_a_key_for_one_graph_is_enough_and_is_kept_nowhere(
+    browser: Browser, guarded: Server
+) -> None:
+    body = {"name": "wall", "scope": "read", "graphs": ["mine"]}
+    made = guarded.http.post("/keys", json=body).json()
+    refused = ("status of 401", "status of 403")  # Chromium reports these responses as errors
+    with opened(browser, guarded, expected=refused) as found:
+        page = found.page
+        expect(page.locator("#key-panel")).to_be_visible()
+        expect(page.locator("#content")).to_be_hidden()
+        assert page.evaluate("document.activeElement.id") == "key-field"
+        page.keyboard.type("lvr_wrong")
+        page.keyboard.press("Enter")
+        expect(page.locator("#key-error")).to_contain_text("the API key is wrong or was revoked")
+        assert page.locator("#key-field").input_value() == ""
+        page.keyboard.type(made["key"])
+        page.keyboard.press("Enter")
+        expect(page.locator("#top tbody tr").first).to_contain_text("hub")
+        expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+        assert page.locator(".graph-entry strong").all_text_contents() == ["mine"]
+        expect(page.locator("#server")).to_contain_text("needs a key for all graphs")
+        guarded.http.post("/graphs/mine/batches", json={"insert": [["hub", "spoke"]]})
+        expect(page.locator("#top tbody tr", has_text="spoke")).to_be_visible()
+
+        state = page.evaluate(
+            "[location.href, document.cookie, {...localStorage}, {...sessionStorage}]"
+        )
+        assert made["key"] not in json.dumps(state)
+        assert page.context.cookies() == []
+        guarded.http.delete(f"/keys/{made['id']}")
+        expect(page.locator("#key-error")).to_contain_text("revoked")
+        expect(page.locator("#content")).to_be_hidden()
+
+
+def test_the_graph_is_named_where_graphs_cannot_be_listed(
+    browser: Browser, guarded: Server
+) -> None:
+    with opened(browser, guarded, expected=("status of 401", "status of 403"), go=False) as found:
+        page = found.page
+        forbidden = json.dumps({"detail": "not here"})
+        page.route("**/graphs", lambda route: route.fulfill(status=403, body=forbidden))
+        page.goto(f"{guarded.url('')}#mine")
+        expect(page.locator("#key-panel")).to_be_visible()
+        page.locator("#key-field").fill(KEY)
+        page.locator("#graph-field").fill("mine")
+        page.locator("#key-form .primary").click()
+        expect(page.locator("#top tbody tr").first).to_contain_text("hub")
+
+
+# Accessibility
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Browser, server: Server, theme: Any) -> None:
+    graph = new_graph(server, *STAR, ("hub", "leaf-00"))
+    with opened(browser, server, graph, color_scheme=theme, reduced_motion="reduce") as found:
+        page = found.page
+        page.locator("#top .vertex").first.click()
+        expect(page.locator("#vertex .graph-node").first).to_be_visible()
+        send(server, graph, ("leaf-01", "leaf-02"))
+        expect(page.locator("#feed li.empty")).to_have_count(0)
+        page.locator("#key-button").click()
+        expect(page.locator("#key-panel")).to_be_visible()
+        assert serious(page) == []
+
+
+def serious(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{violation['id']}: {node['html']} {node['failureSummary']}"
+        for violation in found
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+
+
+def test_a_phone_shows_all_of_it_and_the_theme_is_remembered(
+    browser: Browser, server: Server
+) -> None:
+    graph = new_graph(server, *STAR, ("x" * 300, "hub"), ("hub", "x" * 300))
+    phone = {"width": 390, "height": 844}
+    with opened(browser, server, graph, viewport=phone, color_scheme="light") as found:
+        page = found.page
+        page.locator("#top .vertex", has_text="xxx").click()
+        expect(page.locator("#vertex .graph-node").first).to_be_visible()
+        expect(page.locator("#server")).to_contain_text("ready")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        background = "getComputedStyle(document.body).backgroundColor"
+        light = page.evaluate(background)
+        page.locator("#theme-button").click()
+        page.locator("#theme-button").click()
+        expect(page.locator("#theme-button")).to_have_text("Theme: dark")
+        assert page.evaluate(background) != light
+        page.reload()
+        expect(page.locator("#theme-button")).to_have_text("Theme: dark")
+        assert urlsplit(page.url).fragment == graph
