@@ -18,7 +18,7 @@ from gpu.graph.staging import StagingBuffer
 from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES, Solve
 from gpu.personalized.batch import QueryBatch
-from gpu.personalized.resolve import METHODS, TARGETS, ResolvedQuery
+from gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, TARGETS, ResolvedQuery
 from gpu.personalized.watched import Registration
 from gpu.snapshot import Capture, Snapshot
 from gpu.trace import Trace, TraceStep
@@ -42,6 +42,7 @@ __all__ = [
     "LEAST_WEIGHT",
     "METHODS",
     "MOST_HALF_LIVES",
+    "PUBLISHED_METHODS",
     "STRATEGIES",
     "TARGETS",
     "VERTEX_LIMIT",

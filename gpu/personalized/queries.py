@@ -12,7 +12,12 @@ from gpu.errors import InvalidValue
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.query import QueryContext
-from gpu.personalized.resolve import METHODS, ResolvedQuery, checked_among
+from gpu.personalized.resolve import (
+    METHODS,
+    PUBLISHED_METHODS,
+    ResolvedQuery,
+    checked_among,
+)
 from gpu.personalized.watched import Registration, Watched
 from gpu.types import PersonalizedQuery
 
@@ -58,6 +63,12 @@ class Queries:
 
     def register(self, name: str, query: PersonalizedQuery) -> Registration:
         """Begins a query that is to be watched. Raises InvalidValue, OutOfMemory."""
+        for field, value, expected in (
+            ("form", query.form, "accelerated"),
+            ("trace", query.trace, False),
+        ):
+            if value != expected:
+                raise InvalidValue(field, value, f"{expected!r} for a watched query")
         registration = Registration(self.context, name, self._resolved(query))
         self.running.append(registration)
         return registration
@@ -87,6 +98,11 @@ class Queries:
         # takes more sweeps than vertex 0, from which only that is visited
         query = PersonalizedQuery(np.array([2]), k=1, method="pull")
         self._solve([query] * self.context.graph.backend.multivector.min_columns)
+
+    def warm_up_published(self) -> None:
+        """Compiles what the published form needs, on a graph that has vertex 0."""
+        for method in PUBLISHED_METHODS:
+            self._solve([PersonalizedQuery(np.array([0]), k=1, method=method, form="published")])
 
     def _solve(self, queries: Sequence[PersonalizedQuery]) -> None:
         batch = self.submit(queries)
