@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,16 +94,15 @@ class Queries:
         for method in METHODS:
             self._solve([PersonalizedQuery(np.array([0]), k=1, method=method)])
 
-    def warm_up_block(self) -> None:
-        """Compiles what queries in a block need, on a graph that has vertex 2."""
+    def warm_up_others(self) -> None:
+        """Compiles what queries in a block and the published form need, on a graph that has
+        vertex 2.
+        """
         # takes more sweeps than vertex 0, from which only that is visited
         query = PersonalizedQuery(np.array([2]), k=1, method="pull")
         self._solve([query] * self.context.graph.backend.multivector.min_columns)
-
-    def warm_up_published(self) -> None:
-        """Compiles what the published form needs, on a graph that has vertex 0."""
         for method in PUBLISHED_METHODS:
-            self._solve([PersonalizedQuery(np.array([0]), k=1, method=method, form="published")])
+            self._solve([replace(query, method=method, form="published")])
 
     def _solve(self, queries: Sequence[PersonalizedQuery]) -> None:
         batch = self.submit(queries)

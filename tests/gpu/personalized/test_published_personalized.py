@@ -74,7 +74,7 @@ def _started(engine: Engine, query: PersonalizedQuery) -> PublishedQuery:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", PUBLISHED_METHODS)
 def test_each_iteration_is_that_of_the_paper(method: str, kind: str, backend: Backend) -> None:
-    for seed in (5, 9, 13) if backend.name == "cpu" else (9,):
+    for seed in (5, 9) if backend.name == "cpu" else (9,):
         engine = _engine(backend, seed, **KINDS[kind])
         query = _query(method, target_error=1e-2)
         running, reference = _started(engine, query), _reference(engine, query)
