@@ -158,3 +158,26 @@ def sahu(document: Record) -> str:
         if series:
             shown.append(Panel(f"{graph}, 1e-4", "batch", "milliseconds", series))
     return panels(shown, _note(document))
+
+
+def wang(document: Record) -> str:
+    """Figure 2: the time of a query by the edges of the graph, and for each graph the time of every
+    iteration by push, by pull and of the hybrid, which changes where Ψ changes its sign.
+    """
+    figures = document["figures"]
+    times: dict[str, Points] = {}
+    for row in sorted(figures["times"], key=lambda row: row["edges"]):
+        name = row["method"] if row["form"] == "published" else f"ours, {row['method']}"
+        times.setdefault(name, []).append((row["edges"], row["median_ms"]))
+    dashed = frozenset(name for name in times if name.startswith("ours"))
+    shown = [Panel("Figure 2 (a), (b)", "edges", "milliseconds", times, dashed)]
+    for row in figures["switching"]:
+        lines = {
+            name: [
+                (float(place), float(ms))
+                for place, ms in enumerate(row[f"{name}_ms"].split(), start=1)
+            ]
+            for name in ("pushopt", "pull", "hybrid")
+        }
+        shown.append(Panel(f"(c): {row['graph']}", "iteration", "milliseconds", lines))
+    return panels(shown, _note(document))

@@ -1,11 +1,13 @@
-"""Whole solves on ``cpu`` beside igraph (PRPACK), NetworKit and a GraphBLAS power iteration, at
-equal measured error; and batches of 10 edges on a grid beside a solve from uniform ranks.
+"""Whole solves beside other libraries at equal measured error, and batches of 10 edges on a grid
+beside a solve from uniform ranks. On ``cpu``: igraph (PRPACK), NetworKit, NetworkX, and power
+iterations by GraphBLAS and SciPy; on ``cuda``: cuGraph and a power iteration by cuSPARSE.
 
 All use the policy `uniform`. A peer is timed from its own graph in memory to its ranks: building
 that graph is not part of it. The engine is timed from a graph that was just loaded. Each peer runs
 at the tolerances below and its error is measured; the engine runs at the loosest of the tried
-targets whose measured error is no larger. The reference is a solve of the engine to 1e-12; igraph,
-which shares no code with it, has to confirm it.
+targets whose measured error is no larger. The reference is a solve of the engine to 1e-12. On
+``cpu`` igraph, which shares no code with it, has to confirm it. Peers that are not installed are
+left out, and named.
 
 The contenders take turns. Figures are the minimum and the median of the rounds: on a machine with
 other work, the minimum is the best estimate of the time that the work takes. With `--threads 1`
@@ -13,6 +15,7 @@ processor time is used, which other processes do not lengthen by taking the core
 
     pip install -e '.[bench]'
     python -m benchmarks.peers --threads 2
+    python -m benchmarks.peers --backend cuda
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX
 from benchmarks.networks import read_graph
-from gpu import EdgeBatch, Engine, Options, generate
+from benchmarks.peer_solvers import DAMPING, PEERS, Edges, Solve
+from gpu import BackendName, EdgeBatch, Engine, Options, generate
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend
 from gpu.types import Ranking
@@ -46,27 +50,15 @@ REAL = {
 }
 """Graphs of real links, and their files below the folder of data."""
 
-_DAMPING = 0.85
 _REFERENCE_TARGET = 1e-12
 _CONFIRMED = 1e-10
-_TOLERANCES = (1e-6, 1e-9)
 _LOOSEST = 16.0
 """The engine's targets are tried downwards by halves from this many times the peer's error."""
 
-Ids = NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
-class Edges:
-    """A graph without repeated edges: ids below `vertices`, int64[m] each."""
-
-    name: str
-    vertices: int
-    sources: Ids
-    targets: Ids
-
-
-def _distinct(name: str, vertices: int, sources: Ids, targets: Ids) -> Edges:
+def _distinct(
+    name: str, vertices: int, sources: NDArray[np.int64], targets: NDArray[np.int64]
+) -> Edges:
     keys = np.unique(sources << 32 | targets)
     return Edges(name, vertices, keys >> 32, keys & 0xFFFFFFFF)
 
@@ -85,88 +77,18 @@ def edges_of(name: str) -> Edges:
     return _distinct(name, batch.vertices, batch.insert_sources, batch.insert_targets)
 
 
-Solve = Callable[[float], Ranking]
-"""Ranks at a tolerance, which each contender defines in its own way."""
-
-
-def igraph_solver(edges: Edges) -> Solve:
-    import igraph
-
-    pairs = np.column_stack([edges.sources, edges.targets])
-    graph = igraph.Graph(n=edges.vertices, edges=pairs, directed=True)
-    return lambda _: np.asarray(graph.pagerank(damping=_DAMPING), np.float64)
-
-
-def networkit_solver(edges: Edges, threads: int) -> Solve:
-    import networkit
-
-    networkit.setNumberOfThreads(threads)
-    centrality = networkit.centrality
-    columns = (edges.sources, edges.targets)
-    graph = networkit.GraphFromCoo(columns, n=edges.vertices, weighted=False, directed=True)
-
-    def solve(tolerance: float) -> Ranking:
-        ranking = centrality.PageRank(
-            graph,
-            damp=_DAMPING,
-            tol=tolerance,
-            distributeSinks=centrality.SinkHandling.DistributeSinks,
-        )
-        ranking.norm = centrality.Norm.l1norm
-        ranking.run()
-        scores = np.asarray(ranking.scores(), np.float64)
-        return np.asarray(scores / scores.sum(), np.float64)
-
-    return solve
-
-
-def graphblas_solver(edges: Edges, threads: int) -> Solve:
-    """Power iteration as in LAGraph: each sweep is a plus-second product with the transpose, in
-    float64; until the ranks move by at most the tolerance in L1.
-    """
-    import graphblas
-
-    graphblas.ss.config["nthreads"] = threads
-    size = edges.vertices
-    transpose = graphblas.Matrix.from_coo(
-        edges.targets, edges.sources, 1.0, nrows=size, ncols=size, dtype="FP64"
-    )
-    transpose.ss.config["format"] = "by_row"
-    degree = np.bincount(edges.sources, minlength=size).astype(np.float64)
-    weights = graphblas.Vector.from_dense(_DAMPING / np.maximum(degree, 1.0))
-    dangling = graphblas.Vector.from_coo(np.flatnonzero(degree == 0), 1.0, size=size)
-    plus_second = graphblas.semiring.plus_second
-    plus, times = graphblas.monoid.plus, graphblas.binary.times
-
-    def solve(tolerance: float) -> Ranking:
-        ranks = graphblas.Vector.from_scalar(1.0 / size, size)
-        change = 1.0
-        while change > tolerance:
-            mass = (ranks @ dangling).new().value or 0.0 if dangling.nvals else 0.0
-            teleport = (1.0 - _DAMPING + _DAMPING * mass) / size
-            contributions = ranks.ewise_mult(weights, times).new()
-            following = graphblas.Vector.from_scalar(teleport, size)
-            following(plus) << plus_second(transpose @ contributions)
-            ranks(graphblas.binary.minus) << following
-            change = float(ranks.apply(graphblas.unary.abs).reduce(plus).new())
-            ranks = following
-        scores = ranks.to_dense()
-        return np.asarray(scores / scores.sum(), np.float64)
-
-    return solve
-
-
 class EngineSolver:
     """Solves from uniform ranks, each by an engine that was just loaded."""
 
-    def __init__(self, edges: Edges) -> None:
+    def __init__(self, edges: Edges, backend: BackendName = "cpu") -> None:
+        self._backend = backend_named(backend)
         self._batch = EdgeBatch(edges.sources, edges.targets, vertices=edges.vertices)
         self.iterations = 0
 
     def loaded(self, target: float, backend: Backend | None = None) -> Engine:
         """An engine that has not solved yet."""
-        options = Options(damping=_DAMPING, target_error=target)
-        engine = Engine(options, backend or backend_named("cpu"))
+        options = Options(damping=DAMPING, target_error=target)
+        engine = Engine(options, backend or self._backend)
         engine.apply(self._batch)
         return engine
 
@@ -227,30 +149,41 @@ class Match:
         self.iterations = solver.iterations
 
 
-def matched(edges: Edges, solver: EngineSolver, threads: int) -> list[Match]:
+def matched(edges: Edges, solver: EngineSolver, backend: BackendName, threads: int) -> list[Match]:
     """Every peer at each of its tolerances."""
     exact = solver.ranks(_REFERENCE_TARGET)
-    networkit_solve = networkit_solver(edges, threads)
-    graphblas_solve = graphblas_solver(edges, threads)
-    peers: list[tuple[str, float, Solve]] = [("igraph", 0.0, igraph_solver(edges))]
-    peers += [("NetworKit", tolerance, networkit_solve) for tolerance in _TOLERANCES]
-    peers += [("GraphBLAS", tolerance, graphblas_solve) for tolerance in _TOLERANCES]
     matches = []
-    for name, tolerance, solve in peers:
-        error = float(np.abs(solve(tolerance) - exact).sum())
-        if name == "igraph" and error > _CONFIRMED:
-            raise SystemExit(f"igraph is off by {error} from the reference")
-        target = max(_LOOSEST * error, _REFERENCE_TARGET)
-        while (own_error := float(np.abs(solver.ranks(target) - exact).sum())) > error:
-            target = max(target / 2.0, _REFERENCE_TARGET)
-        matches.append(Match(name, tolerance, solve, error, target, own_error))
+    for peer in PEERS[backend]:
+        if not peer.installed or len(edges.sources) > peer.most_edges:
+            why = "too many edges" if peer.installed else "not installed"
+            print(f"{edges.name:10} {peer.name:10} left out: {why}", flush=True)
+            continue
+        solve = peer.prepare(edges, threads)
+        for tolerance in peer.tolerances:
+            error = _error(solve(tolerance), exact)
+            if peer.name == "igraph" and error > _CONFIRMED:
+                raise SystemExit(f"igraph is off by {error} from the reference")
+            target = max(_LOOSEST * error, _REFERENCE_TARGET)
+            own_error = _error(solver.ranks(target), exact)
+            # rounding may leave a peer nearer to the reference than any other solve
+            while own_error > error and target > _REFERENCE_TARGET:
+                target = max(target / 2.0, _REFERENCE_TARGET)
+                own_error = _error(solver.ranks(target), exact)
+            matches.append(Match(peer.name, tolerance, solve, error, target, own_error))
     return matches
 
 
-def compared(edges: Edges, threads: int, rounds: int) -> Iterator[dict[str, Any]]:
+def _error(ranks: Any, exact: Ranking) -> float:
+    on_host = ranks.get() if hasattr(ranks, "get") else ranks
+    return float(np.abs(on_host - exact).sum())
+
+
+def compared(
+    edges: Edges, backend: BackendName, threads: int, rounds: int
+) -> Iterator[dict[str, Any]]:
     """A row for each peer and tolerance."""
-    solver = EngineSolver(edges)
-    matches = matched(edges, solver, threads)
+    solver = EngineSolver(edges, backend)
+    matches = matched(edges, solver, backend, threads)
     for _ in range(rounds):
         for match in matches:
             match.run(solver)
@@ -280,12 +213,14 @@ def compared(edges: Edges, threads: int, rounds: int) -> Iterator[dict[str, Any]
         yield row
 
 
-def batches_of_ten(side: int, target: float, count: int, threads: int) -> dict[str, Any]:
+def batches_of_ten(
+    side: int, target: float, count: int, backend: BackendName, threads: int
+) -> dict[str, Any]:
     """Batches of 8 insertions and 2 deletions on a grid, beside a solve from uniform
     ranks.
     """
     edges = edges_of(f"grid-{side}")
-    solver = EngineSolver(edges)
+    solver = EngineSolver(edges, backend)
     clock = process_time if threads == 1 else perf_counter
     generator = np.random.default_rng(7)
     engine = solver.loaded(target)
@@ -316,7 +251,7 @@ def batches_of_ten(side: int, target: float, count: int, threads: int) -> dict[s
 
 
 def main() -> None:
-    parser = harness.parser("whole solves beside other libraries")
+    parser = harness.parser("whole solves beside other libraries", backends=True)
     parser.add_argument("--graphs", nargs="*", default=["rmat-20", "grid-1024", *REAL])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
@@ -324,18 +259,21 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=50)
     arguments = parser.parse_args()
 
+    backend: BackendName = arguments.backend
     numba.set_num_threads(arguments.threads)
-    Engine(backend="cpu").warm_up()
+    Engine(backend=backend).warm_up()
     figures = {
         "threads": arguments.threads,
         "solves": [
             row
             for name in arguments.graphs
-            for row in compared(edges_of(name), arguments.threads, arguments.rounds)
+            for row in compared(edges_of(name), backend, arguments.threads, arguments.rounds)
         ],
-        "batches": batches_of_ten(arguments.grid, 1e-6, arguments.batches, arguments.threads),
+        "batches": batches_of_ten(
+            arguments.grid, 1e-6, arguments.batches, backend, arguments.threads
+        ),
     }
-    print(harness.record("peers", "cpu", figures, arguments.results))
+    print(harness.record("peers", backend, figures, arguments.results))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 docs/error-against-time-BACKEND.svg: what accuracy costs, from benchmarks.temporal.
 docs/switch.svg: when a personalized query should push and when it should pull, from the trace of
 benchmarks.personalized (Wang et al., figure 2(c)).
-docs/attachment-*.svg, docs/kim.svg and docs/sahu-BACKEND.svg: figures of three papers
+docs/attachment-*.svg, docs/kim.svg, docs/sahu-BACKEND.svg, docs/wang-BACKEND.svg: four papers
 (benchmarks.paper_plots).
 A test compares them with benchmarks/results/.
 """
@@ -166,6 +166,8 @@ def plots() -> dict[Path, str]:
     for backend in ("cpu", "cuda"):
         if (RESULTS / f"sahu-{backend}.json").exists():
             drawn[DOCUMENTS / f"sahu-{backend}.svg"] = paper_plots.sahu(load("sahu", backend))
+        if (RESULTS / f"wang-{backend}.json").exists():
+            drawn[DOCUMENTS / f"wang-{backend}.svg"] = paper_plots.wang(load("wang", backend))
     attachment = load("preferential-attachment", "cuda")
     return drawn | {
         DOCUMENTS / "attachment-degrees.svg": paper_plots.attachment_degrees(attachment),

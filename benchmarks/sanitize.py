@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from gpu import (
     METHODS,
+    PUBLISHED_METHODS,
     STRATEGIES,
     EdgeBatch,
     Engine,
@@ -210,6 +211,8 @@ def rank(backend: Backend, options: Options) -> None:
     for method in METHODS:
         engine.personalized(vertices[[1, 7]], k=5, method=method, target="settled-top-k")
     engine.personalized(vertices[[1, 7]], k=5, damping=0.5, among=vertices[::3])
+    for published in PUBLISHED_METHODS:
+        engine.personalized(vertices[[3]], method=published, form="published", target_error=0.5)
     seeds = generator.choice(vertices, TOGETHER)
     # of another damping, for which no direction of deflation is known
     for damping in (None, 0.5):

@@ -19,7 +19,7 @@ from gpu.pagerank.places import proven_descents, rank_error
 from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES, Solve
 from gpu.personalized.batch import QueryBatch
-from gpu.personalized.resolve import METHODS, TARGETS, ResolvedQuery
+from gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, TARGETS, ResolvedQuery
 from gpu.personalized.watched import Registration
 from gpu.snapshot import Capture, Snapshot
 from gpu.trace import Trace, TraceStep
@@ -43,6 +43,7 @@ __all__ = [
     "LEAST_WEIGHT",
     "METHODS",
     "MOST_HALF_LIVES",
+    "PUBLISHED_METHODS",
     "STRATEGIES",
     "TARGETS",
     "VERTEX_LIMIT",

@@ -272,11 +272,11 @@ class Engine:
         target: str = "error",
         damping: float | None = None,
         among: NDArray[np.integer[Any]] | None = None,
+        form: Form = "accelerated",
+        trace: bool = False,
     ) -> Personalized:
-        """Personalized PageRank of the graph as it is now: see PersonalizedQuery. Raises
-        InvalidValue for what cannot be asked, OutOfMemory.
-        """
-        asked = (seeds, weights, k, method, target_error, target, damping, among)
+        """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory."""
+        asked = (seeds, weights, k, method, target_error, target, damping, among, form, trace)
         return self.personalized_many([PersonalizedQuery(*asked)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
@@ -391,7 +391,7 @@ class Engine:
             for batch, strategy in zip(batches, ("auto", "dynamic-frontier"), strict=True):
                 engine.apply(batch)
                 engine.update(strategy)
-            engine._queries.warm_up_block()
+            engine._queries.warm_up_others()
             for index, strategy in enumerate(STRATEGIES):
                 batch = EdgeBatch.of([*edges, (1, 2)]) if index % 2 else EdgeBatch.of(delete=edges)
                 engine.apply(dated(options, batch, 20.0 * index))

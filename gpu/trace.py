@@ -17,9 +17,15 @@ class TraceStep:
     vertices        recomputed; of a push, those that the solve pushes for the first time
     edges           edges read; an undirected one in each direction
     joined, pruned  vertices that became affected after it, and that it pruned
-    largest_change  the largest relative change of a rank (published form)
+    largest_change  the largest relative change of a rank (published form); of a personalized
+                    query the largest change of an entry of y
     threshold       θ at the end of a push
     error_bound     after it (dense sweeps and pushes)
+    end             why a push ended, as gpu.operations.residual.PushResult says
+    deflation       the direction of a personalized sweep: ``seeds`` or ``ranks``; None without
+    mode            of a published personalized query: ``push``, ``pushopt`` or ``pull``. There each
+                    step is an iteration, and `vertices` is the length of its work-list
+    cost_difference Ψ before it, of such a query: pushing costs less where it is negative
     """
 
     kind: Literal["iteration", "sweep", "push"]
@@ -31,6 +37,10 @@ class TraceStep:
     largest_change: float | None = None
     threshold: float | None = None
     error_bound: float | None = None
+    end: Literal["goal", "floor", "work", "rounds"] | None = None
+    deflation: Literal["seeds", "ranks"] | None = None
+    mode: Literal["push", "pushopt", "pull"] | None = None
+    cost_difference: float | None = None
 
 
 TRACED_STEPS = 1000
@@ -41,7 +51,8 @@ TRACED_STEPS = 1000
 class Trace:
     """What a solve did, step by step.
 
-    affected        initially affected vertices; all of them for a strategy that starts from all
+    affected        initially affected vertices; all of them for a strategy that starts from all,
+                    the seeds of a personalized query
     pushes, sweeps  rounds of work-lists, and iterations and sweeps: together the iterations
     steps           the first TRACED_STEPS
     """

@@ -307,12 +307,16 @@ class PersonalizedQuery:
     seeds         integer[s], ids to teleport to; the weights of repeats add up
     weights       float64[s], finite and not negative, not all 0; None for equal weights
     k             how many vertices to return; above n returns n
-    method        ``hybrid``, ``push`` or ``pull``: see gpu.personalized.query
+    method        ``hybrid``, ``push`` or ``pull`` (gpu.personalized.query); of the published form
+                  also ``pushopt`` (gpu.personalized.published)
     target_error  L1, in (0, 2]; None for the graph's own
     target        ``error``, or ``settled-top-k``, which ends as soon as the k places are proven
     damping       α in (0, 1); None for the graph's own
     among         integer[a], ids: only these are answered and settled, while teleport and ranks
                   are those of the whole graph; None for all vertices
+    form          ``accelerated``, or ``published``: by the algorithms of Wang et al. Then `target`
+                  is ``error``
+    trace         whether the answer says what each step did; such a query is solved alone
     """
 
     seeds: NDArray[np.integer[Any]]
@@ -323,6 +327,8 @@ class PersonalizedQuery:
     target: str = "error"
     damping: float | None = None
     among: NDArray[np.integer[Any]] | None = None
+    form: Form = "accelerated"
+    trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,8 +340,9 @@ class Personalized:
     ranks        float64[k], normalised: over all vertices they sum to 1
     error_bound  proven upper bound on the L1 distance of the whole vector to the exact one
     settled      how many of the first places are proven to be held by the right vertex
-    method       what ran: ``push``, ``pull``, or ``hybrid`` where both did
+    method       what ran: ``push``, ``pushopt``, ``pull``, or ``hybrid`` where more than one did
     iterations   sweeps plus work-list rounds
+    trace        what each step did, if that was asked for
     """
 
     vertices: NDArray[np.int64]
@@ -344,3 +351,4 @@ class Personalized:
     settled: int
     method: str
     iterations: int
+    trace: Trace | None = None

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 
 from benchmarks.harness import RESULTS, provenance
-from benchmarks.tables import engine, kernels, papers, sahu, service
+from benchmarks.tables import engine, kernels, papers, sahu, service, wang
 from benchmarks.tables.common import Record, figures_and_values
 
 MARKS = re.compile(
@@ -55,6 +55,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "sweep-kinds": engine.sweep_kinds,
     "temporal": engine.temporal,
     "vertex-keys": service.vertex_keys,
+    "wang": wang.wang,
     "weights": figures_and_values,
     "window": figures_and_values,
     # what these two were called when their records were made

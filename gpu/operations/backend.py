@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu.operations.device import DeviceOperations
+from gpu.operations.forward_push import ForwardPushOperations
 from gpu.operations.frontier import FrontierOperations
 from gpu.operations.generate import GenerateOperations
 from gpu.operations.graph import GraphOperations
@@ -50,6 +51,7 @@ class Backend:
     rebuild: RebuildOperations
     frontier: FrontierOperations
     published: PublishedOperations
+    forward_push: ForwardPushOperations
     residual: ResidualOperations
     sweeps: SweepOperations
     multivector: MultivectorOperations

@@ -63,6 +63,7 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
                     pushed.delta.additions,
                     threshold=pushed.threshold,
                     error_bound=iterate.error_bound,
+                    end=pushed.end,
                 )
             )
         rounds += pushed.rounds

@@ -21,6 +21,7 @@ from itertools import groupby
 from gpu.errors import UnknownVertex
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.block import Block
+from gpu.personalized.published import PublishedQuery
 from gpu.personalized.query import Query, QueryContext
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.types import Personalized
@@ -48,7 +49,7 @@ class QueryBatch:
         self._queries = list(queries)
         # of queries that lost a seed
         self._lost: dict[int, UnknownVertex] = {}
-        self._running: Query | Block | None = None
+        self._running: Query | PublishedQuery | Block | None = None
         self._taken: set[int] = set()
         self._failed_trials = self._answered_trials = 0
         self._plan()
@@ -137,9 +138,9 @@ class QueryBatch:
                 self._answers[index] = answer
         return alone
 
-    def _trial_ends(self, index: int, query: Query) -> bool:
+    def _trial_ends(self, index: int, query: Query | PublishedQuery) -> bool:
         """Whether the running query was on trial, without success, and joins a block now."""
-        if index not in self._trials:
+        if index not in self._trials or isinstance(query, PublishedQuery):
             return False
         self._trial_steps += 1
         if self._trial_steps < _TRIAL_STEPS and not query.pulling:
@@ -160,10 +161,12 @@ class QueryBatch:
         self._for_blocks += self._trials
         self._trials.clear()
 
-    def _begin(self, part: Sequence[int]) -> Query | Block:
+    def _begin(self, part: Sequence[int]) -> Query | PublishedQuery | Block:
         queries = [self._queries[index] for index in part]
         if len(queries) > 1:
             return Block(self._context, queries)
+        if queries[0].form == "published":
+            return PublishedQuery(self._context.pool, queries[0])
         return Query(self._context, queries[0])
 
     def perturb(self, update: GraphUpdate) -> None:
@@ -220,6 +223,6 @@ class QueryBatch:
 
     def close(self) -> None:
         """Gives the arrays back."""
-        if isinstance(self._running, Query):
+        if isinstance(self._running, Query | PublishedQuery):
             self._running.close()
         self._running, self._trial_steps = None, 0

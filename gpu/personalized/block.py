@@ -66,7 +66,9 @@ class Block:
     def accepts(query: ResolvedQuery) -> bool:
         """Whether a block can answer the query."""
         return (
-            query.method != "push"
+            query.form == "accelerated"
+            and not query.trace
+            and query.method != "push"
             and query.target == "error"
             and query.target_error >= LEAST_TARGET
         )

@@ -95,6 +95,32 @@ class PersonalizedIterate(Iterate):
             return None
         return self.push(goal, threshold, round_edges, edges, self.options.max_iterations)
 
+    def recompute_residual(self, contributions: Array) -> None:
+        """Computes r from y at every vertex, whatever became of it; the iterate must be dense.
+
+        contributions  float64[n], scratch
+        """
+        graph, workspace, certificate = self.graph, self.workspace, self.certificate
+        sweeps, residuals = graph.backend.sweeps, workspace.residual.values
+        mass = float(workspace.values.sum())
+        sweeps.compute_contributions(graph.view, workspace.values, contributions)
+        # of the right-hand side 0: the seeds are added
+        _, residual_sum = sweeps.compute_residual(
+            graph.view,
+            graph.in_rows(),
+            workspace.values,
+            contributions,
+            0.0,
+            self.options.damping,
+            residuals,
+        )
+        residuals[self.positions] += self.rhs_scale * self._weights
+        certificate.evaluation = self.gather_roundoff
+        certificate.recompute(self.rhs_scale, residual_sum + self.rhs_scale, mass)
+        certificate.add_error(4.0 * UNIT_ROUNDOFF * self.rhs_scale)
+        self._sum_again()
+        self.residual_id = object()
+
     def _sum_again(self) -> None:
         """Sums ‖r‖₁ and Σr over r, because the maintained sums have accumulated too much error."""
         residuals = self.workspace.residual.values

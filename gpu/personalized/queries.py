@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,12 @@ from gpu.errors import InvalidValue
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.query import QueryContext
-from gpu.personalized.resolve import METHODS, ResolvedQuery, checked_among
+from gpu.personalized.resolve import (
+    METHODS,
+    PUBLISHED_METHODS,
+    ResolvedQuery,
+    checked_among,
+)
 from gpu.personalized.watched import Registration, Watched
 from gpu.types import PersonalizedQuery
 
@@ -58,6 +64,12 @@ class Queries:
 
     def register(self, name: str, query: PersonalizedQuery) -> Registration:
         """Begins a query that is to be watched. Raises InvalidValue, OutOfMemory."""
+        for field, value, expected in (
+            ("form", query.form, "accelerated"),
+            ("trace", query.trace, False),
+        ):
+            if value != expected:
+                raise InvalidValue(field, value, f"{expected!r} for a watched query")
         registration = Registration(self.context, name, self._resolved(query))
         self.running.append(registration)
         return registration
@@ -82,11 +94,15 @@ class Queries:
         for method in METHODS:
             self._solve([PersonalizedQuery(np.array([0]), k=1, method=method)])
 
-    def warm_up_block(self) -> None:
-        """Compiles what queries in a block need, on a graph that has vertex 2."""
+    def warm_up_others(self) -> None:
+        """Compiles what queries in a block and the published form need, on a graph that has
+        vertex 2.
+        """
         # takes more sweeps than vertex 0, from which only that is visited
         query = PersonalizedQuery(np.array([2]), k=1, method="pull")
         self._solve([query] * self.context.graph.backend.multivector.min_columns)
+        for method in PUBLISHED_METHODS:
+            self._solve([replace(query, method=method, form="published")])
 
     def _solve(self, queries: Sequence[PersonalizedQuery]) -> None:
         batch = self.submit(queries)

@@ -2,13 +2,14 @@
 
 The methods are the two phases of the solver in different order:
 
-``push``    work-lists only (Wang et al., section 2: messages are added first, and a vertex is put
-            on the next list once, when it has become large). The cost is the edges that it follows,
-            whatever the graph's size.
-``pull``    dense sweeps over the in-lists only (section 3). The cost is that of the graph, but an
-            edge costs a fraction of a pushed one, and deflation removes the slowest error.
+The methods are ours; those of Wang et al. are in gpu.personalized.published.
+
+``push``    work-lists only, at a falling threshold. The cost is the edges that it follows, whatever
+            the graph's size.
+``pull``    dense sweeps over the in-lists only. The cost is that of the graph, but an edge costs a
+            fraction of a pushed one, and deflation removes the slowest error.
 ``hybrid``  push first, then pull. Before each iteration the cost of either is known in the same
-            unit, the time of one pulled edge (section 4, the score Ψ of Wang et al.):
+            unit, the time of one pulled edge (after the score Ψ of Wang et al.):
 
                 Ψ = pushed_edge · (out-edges of the next work-list) - 0.1 · (m + n)
 
@@ -23,6 +24,8 @@ else between them. A batch between two steps perturbs the residual, and the quer
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from gpu.operations.update import GraphUpdate
@@ -32,6 +35,7 @@ from gpu.personalized.deflation_trial import DeflationHistory, DeflationSource, 
 from gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.workspace import WorkspacePool
+from gpu.trace import Trace, TraceStep
 from gpu.types import Options, Personalized
 
 _ROUND_SWEEPS = 0.1
@@ -95,6 +99,7 @@ class Query:
         self.iterate = PersonalizedIterate(context.graph, workspace, query.options, query.seeds)
         self._trial = context.trial(query.options, query.target_error)
         self._stall = StallRule(query.options.damping)
+        self._steps: list[TraceStep] = []
         self._begin()
 
     def _begin(self) -> None:
@@ -172,6 +177,18 @@ class Query:
         self._pushed = self._pushed or pushed.rounds > 0
         self.iterations += pushed.rounds
         self._threshold = pushed.threshold
+        if self.query.trace:
+            self._steps.append(
+                TraceStep(
+                    "push",
+                    pushed.rounds,
+                    pushed.vertices,
+                    pushed.delta.additions,
+                    threshold=pushed.threshold,
+                    error_bound=iterate.error_bound,
+                    end=pushed.end,
+                )
+            )
         if self.query.method == "push":
             self.done = pushed.end == "floor" or self.iterations >= self._most_rounds
             return
@@ -216,6 +233,18 @@ class Query:
         along_seeds = SEED_CORRECTION if corrected else None
         iterate.sweep(self._pool.buffers(), deflation or along_seeds)
         bound = iterate.error_bound
+        if self.query.trace:
+            direction: Literal["ranks", "seeds"] = "ranks" if deflation else "seeds"
+            self._steps.append(
+                TraceStep(
+                    "sweep",
+                    1,
+                    iterate.graph.ids.count,
+                    iterate.graph.arcs,
+                    error_bound=bound,
+                    deflation=direction if corrected else None,
+                )
+            )
         self._bounds.append(bound)
         limit = iterate.options.max_iterations
         self.done = bool(self._stall.stalled(bound)) or self.iterations >= limit
@@ -258,6 +287,9 @@ class Query:
             settled=places.certified,
             method=used[0] if len(used) == 1 else self.query.method,
             iterations=self.iterations,
+            trace=Trace.of(len(self.query.seeds.vertices), self.iterations, self._steps)
+            if self.query.trace
+            else None,
         )
 
     def close(self) -> None:

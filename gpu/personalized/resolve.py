@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 from gpu.errors import InvalidValue, UnknownVertex
 from gpu.graph.vertex_ids import VertexIds
 from gpu.personalized.seeds import Seeds
-from gpu.types import REMOVED, Options, PersonalizedQuery
+from gpu.types import REMOVED, Form, Options, PersonalizedQuery
 
 Method = Literal["hybrid", "push", "pull"]
 METHODS: tuple[Method, ...] = get_args(Method)
 """See gpu.personalized.query."""
+
+PublishedMethod = Literal["hybrid", "push", "pushopt", "pull"]
+PUBLISHED_METHODS: tuple[PublishedMethod, ...] = get_args(PublishedMethod)
+"""See gpu.personalized.published."""
 
 Target = Literal["error", "settled-top-k"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -39,6 +43,8 @@ class ResolvedQuery:
     target: str
     options: Options
     among: NDArray[np.int64] | None
+    form: Form = "accelerated"
+    trace: bool = False
 
     @classmethod
     def of(cls, ids: VertexIds, options: Options, query: PersonalizedQuery) -> ResolvedQuery:
@@ -50,7 +56,7 @@ class ResolvedQuery:
         seeds = Seeds.of(ids.limit, query.seeds, query.weights)
         among = None if query.among is None else checked_among(ids, query.among)
         fields = (query.k, query.method, target_error, query.target, options, among)
-        return cls(seeds, *fields)
+        return cls(seeds, *fields, query.form, query.trace)
 
     @staticmethod
     def checked_options(options: Options, query: PersonalizedQuery) -> tuple[Options, float]:
@@ -59,13 +65,20 @@ class ResolvedQuery:
         """
         if query.k < 1:
             raise InvalidValue("k", query.k, "at least 1")
-        if query.method not in METHODS:
-            raise InvalidValue("method", query.method, "one of " + ", ".join(METHODS))
+        if query.form not in get_args(Form):
+            raise InvalidValue("form", query.form, "'accelerated' or 'published'")
+        published = query.form == "published"
+        methods = PUBLISHED_METHODS if published else METHODS
+        if query.method not in methods:
+            requirement = f"in the {query.form} form one of {', '.join(methods)}"
+            raise InvalidValue("method", query.method, requirement)
         target_error = options.target_error if query.target_error is None else query.target_error
         if not 0.0 < target_error <= 2.0:
             raise InvalidValue("target_error", target_error, "a number above 0 and at most 2")
         if query.target not in TARGETS:
             raise InvalidValue("target", query.target, "one of " + ", ".join(TARGETS))
+        if published and query.target != "error":
+            raise InvalidValue("target", query.target, "'error' in the published form")
         if query.damping is not None:
             options = replace(options, damping=query.damping)
         return options, target_error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from liverank.choices import Key
+from liverank.client.responses import Trace
 from liverank.edges import read_table
 from liverank.errors import InvalidInput, needs
 from liverank.tables import Tabular
@@ -28,6 +29,7 @@ class QueryFacts(msgspec.Struct, frozen=True):
     method: str
     iterations: int
     ignored: list[Key]
+    trace: Trace | None = None
 
 
 class PersonalizedTable(Tabular):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from liverank.choices import Key, Method, Target, Unknown
+from liverank.choices import Form, Key, Method, Target, Unknown
 from liverank.client.arrow import (
     ARROW_STREAM,
     PersonalizedTable,
@@ -41,6 +41,8 @@ class QueryCalls:
         unknown: Unknown | None = None,
         damping: float | None = None,
         among: str | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
         min_version: int | None = None,
         timeout: float | None = None,
     ) -> Call[PersonalizedRanks]:
@@ -57,6 +59,8 @@ class QueryCalls:
             unknown=unknown,
             damping=damping,
             among=among,
+            form=form,
+            trace=trace,
             min_version=min_version,
             timeout=timeout,
         )
@@ -89,6 +93,8 @@ class QueryCalls:
         unknown: Unknown | None = None,
         damping: float | None = None,
         among: str | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
         min_version: int | None = None,
         timeout: float | None = None,
     ) -> Call[PersonalizedTable]:
@@ -110,6 +116,8 @@ class QueryCalls:
                 unknown=unknown,
                 damping=damping,
                 among=among,
+                form=form,
+                trace=trace,
                 min_version=min_version,
                 timeout=timeout,
             ),

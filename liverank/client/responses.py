@@ -110,6 +110,10 @@ class TraceStep(msgspec.Struct, frozen=True):
     largest_change: float | None
     threshold: float | None
     error_bound: float | None
+    end: Literal["goal", "floor", "work", "rounds"] | None = None
+    deflation: Literal["seeds", "ranks"] | None = None
+    mode: Literal["push", "pushopt", "pull"] | None = None
+    cost_difference: float | None = None
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -348,6 +352,8 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
     unknown       `ignore`: unknown seeds are left out, and named in the answer
     damping       None: the graph's
     among         keys, or the name of a set: only these vertices are in the answer; None: all
+    form          `published`: by published algorithms, to compare with; not of a query to watch
+    trace         whether the answer says what each step did; not of a query to watch
     """
 
     seeds: dict[Key, float]
@@ -358,10 +364,18 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
     unknown: Unknown = "error"
     damping: float | None = None
     among: str | list[Key] | None = None
+    form: Form = "accelerated"
+    trace: bool = False
 
 
-class PersonalizedAnswer(_Places, msgspec.Struct, frozen=True):
-    """settled: first places that are proven correct; ignored: unknown seeds that were left out."""
+class _Traced(msgspec.Struct, frozen=True, kw_only=True):
+    trace: Trace | None = None
+
+
+class PersonalizedAnswer(_Places, _Traced, frozen=True):
+    """settled: first places that are proven correct; ignored: unknown seeds that were left out;
+    trace: if it was asked for.
+    """
 
     ranks: list[RankedVertex]
     error_bound: float

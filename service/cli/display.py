@@ -128,13 +128,15 @@ def trace_table(trace: Any) -> Table:
     """The steps of a gpu.Trace, or of one in a response."""
     table = Table(title=f"{trace.affected:,} initially affected vertices", title_justify="left")
     table.add_column("step")
-    for column in ("rounds", "vertices", "edges", "joined", "pruned", "change", "θ", "error bound"):
+    columns = ("rounds", "vertices", "edges", "joined", "pruned", "change", "θ", "error bound", "Ψ")
+    for column in columns:
         table.add_column(column, justify="right")
     for step in trace.steps:
         counts = (step.rounds, step.vertices, step.edges, step.joined, step.pruned)
-        sizes = (step.largest_change, step.threshold, step.error_bound)
+        sizes = (step.largest_change, step.threshold, step.error_bound, step.cost_difference)
+        detail = step.mode or step.deflation or step.end
         table.add_row(
-            step.kind,
+            f"{step.kind} ({detail})" if detail else step.kind,
             *("" if each is None else f"{each:,}" for each in counts),
             *("" if each is None else f"{each:.1e}" for each in sizes),
         )

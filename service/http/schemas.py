@@ -122,6 +122,18 @@ class TraceStep(Body):
     largest_change: float | None = Field(description="the largest relative change of a rank")
     threshold: float | None = Field(description="of the residual, at the end of a push")
     error_bound: float | None = Field(description="after it")
+    end: Literal["goal", "floor", "work", "rounds"] | None = Field(
+        None, description=f"why a push ended; {_ABSENT_IN_OLD}"
+    )
+    deflation: Literal["seeds", "ranks"] | None = Field(
+        None, description=f"direction of a personalized sweep; {_ABSENT_IN_OLD}"
+    )
+    mode: Literal["push", "pushopt", "pull"] | None = Field(
+        None, description=f"of a published personalized query; {_ABSENT_IN_OLD}"
+    )
+    cost_difference: float | None = Field(
+        None, description=f"Ψ before it, of such a query; {_ABSENT_IN_OLD}"
+    )
 
 
 class Trace(Body):
@@ -270,6 +282,7 @@ class _Answer(Body):
     method: str
     iterations: int
     ignored: list[Key] = Field(description="unknown seeds that were left out")
+    trace: Trace | None = Field(None, description="what each step did, if it was asked for")
 
 
 class PersonalizedAnswer(_Answer):

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from gpu import CapturedEdges
-from service.queries.requests import QueryResponse
+from service.queries.requests import QueryResponse, trace_member
 from service.queries.view import View
 from service.vertex_keys import ARROW_TYPES, VertexKeys
 
@@ -92,6 +92,7 @@ def answers_stream(found: QueryResponse, labels: Sequence[Any]) -> bytes:
             "method": answer.places.method,
             "iterations": answer.places.iterations,
             "ignored": answer.ignored,
+            **trace_member(answer.places),
         }
         for label, answer in zip(labels, found.answers, strict=True)
     ]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from gpu import METHODS, TARGETS, InvalidValue, PersonalizedQuery
+from gpu import METHODS, PUBLISHED_METHODS, TARGETS, Form, InvalidValue, PersonalizedQuery
 from service.errors import UnknownSet, UnknownVertex
 from service.formats.seeds import SeedColumns
 from service.formats.values import key_column
@@ -28,6 +28,7 @@ MAX_K = 100_000
 
 # For OpenAPI alone: the engine checks these values, with clearer messages.
 ONE_OF_METHODS: dict[str, Any] = {"enum": list(METHODS)}
+ONE_OF_ALL_METHODS: dict[str, Any] = {"enum": list(PUBLISHED_METHODS)}
 ONE_OF_TARGETS: dict[str, Any] = {"enum": list(TARGETS)}
 L1_ERROR: dict[str, Any] = {"exclusiveMinimum": 0, "maximum": 2}
 BELOW_ONE: dict[str, Any] = {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
@@ -166,6 +167,16 @@ class WatchedQuery(BaseModel):
 class KeyedQuery(WatchedQuery):
     """A personalized query."""
 
+    method: str = Field(
+        default="hybrid",
+        description="`hybrid`, `push` or `pull`; `pushopt` of the published form",
+        json_schema_extra=ONE_OF_ALL_METHODS,
+    )
+    form: Form = Field(
+        default="accelerated",
+        description="`published`: by the algorithms of Wang et al., to compare with",
+    )
+    trace: bool = Field(default=False, description="whether the answer has a `trace`")
     target: str = Field(
         default="error",
         description="`error`, or `settled-top-k`: stop once the k places are proven",
@@ -176,4 +187,5 @@ class KeyedQuery(WatchedQuery):
         self, vertices: Vertices, prefix: str = "", seeds_field: str = "seeds"
     ) -> QueryByIds:
         found = super().by_ids(vertices, prefix, seeds_field)
-        return found._replace(query=replace(found.query, target=self.target))
+        query = replace(found.query, target=self.target, form=self.form, trace=self.trace)
+        return found._replace(query=query)

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from gpu import Personalized, PersonalizedQuery
+from gpu import Personalized, PersonalizedQuery, Trace
 from service.errors import NotAnsweredInTime
 from service.queries.model import QueryByIds, Vertices, WatchedQuery
 
@@ -116,6 +116,12 @@ class VertexQueryRequest(PendingQuery[QueryResponse]):
         return "vertex"
 
 
+def trace_member(places: Personalized) -> dict[str, Trace]:
+    """The member of a document that has the trace, if there is one."""
+    return {} if places.trace is None else {"trace": places.trace}
+
+
 def no_places(query: PersonalizedQuery) -> Personalized:
     """The answer to a query that has no ranks."""
-    return Personalized(np.empty(0, np.int64), np.empty(0), 0.0, 0, query.method, 0)
+    trace = Trace.of(0, 0, []) if query.trace else None
+    return Personalized(np.empty(0, np.int64), np.empty(0), 0.0, 0, query.method, 0, trace)

@@ -45,7 +45,7 @@ def test_the_plots_show_the_recorded_figures() -> None:
 
 def document_of(plot: str) -> str:
     """The document that shows a plot."""
-    if plot.startswith(("attachment", "kim", "sahu")):
+    if plot.startswith(("attachment", "kim", "sahu", "wang")):
         return "papers.md"
     return "personalized.md" if plot == "switch" else "strategies.md"
 

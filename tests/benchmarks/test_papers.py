@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import kim, paper_plots, sahu, tables
+from benchmarks import kim, paper_plots, sahu, tables, wang
 from benchmarks import preferential_attachment as attachment
+from gpu import METHODS, PUBLISHED_METHODS
 from gpu.backends import backend_named
 from gpu.generate import grid, preferential_attachment, uniform
 from gpu.operations.backend import Backend
@@ -145,6 +146,30 @@ def test_the_figures_of_the_paper_are_measured_and_shown(
     assert "| 0.0001 | published |" in tables.sahu.sahu(document)
     assert "<polyline" in paper_plots.sahu(document)
     assert not list(tmp_path.glob(".sahu*"))
+
+
+def test_the_figure_of_personalized_ranks_is_measured_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LIVERANK_COMMIT", "test")
+    arguments = ["--small", "--scale", "8", "--graphs", "R-MAT", "grid", "Pokec"]
+    command = [str(Path(wang.__file__)), str(tmp_path), *arguments, "--results", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", command)
+    wang.main()
+    assert "Pokec: no" in capsys.readouterr().out
+    document = json.loads((tmp_path / "wang-cpu.json").read_text())
+    rows, switching = document["figures"]["times"], document["figures"]["switching"]
+    published = [row for row in rows if row["form"] == "published"]
+    assert len(published) == 2 * len(PUBLISHED_METHODS)
+    assert len(rows) == 2 * (len(PUBLISHED_METHODS) + len(METHODS))
+    assert all(0.0 < row["error_bound"] <= 1e-4 for row in rows)
+    for row in switching:
+        modes, costs = row["mode"].split(), map(float, row["psi"].split())
+        assert modes == ["pushopt" if cost < 0.0 else "pull" for cost in costs]
+        assert len(row["pull_ms"].split()) == len(row["pushopt_ms"].split()) == len(modes)
+    assert "| R-MAT |" in tables.wang.wang(document)
+    assert "<polyline" in paper_plots.wang(document)
+    assert not list(tmp_path.glob(".wang*"))
 
 
 def test_an_interrupted_run_continues(tmp_path: Path) -> None:

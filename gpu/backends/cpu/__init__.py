@@ -7,6 +7,7 @@ and so are the sums of the chunks added: results do not depend on the number of 
 from __future__ import annotations
 
 from gpu.backends.cpu.device import CpuDevice
+from gpu.backends.cpu.forward_push import CpuForwardPush
 from gpu.backends.cpu.frontier import CpuFrontier
 from gpu.backends.cpu.generate import CpuGenerate
 from gpu.backends.cpu.graph import CpuGraph
@@ -31,6 +32,7 @@ def cpu_backend() -> Backend:
         rebuild=CpuRebuild(device, graph),
         frontier=CpuFrontier(),
         published=CpuPublished(),
+        forward_push=CpuForwardPush(),
         residual=CpuResidual(),
         sweeps=CpuSweeps(),
         multivector=CpuMultivector(),

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 
 from gpu.backends.cuda.device import CudaDevice, Device, Kernel
+from gpu.backends.cuda.forward_push import CudaForwardPush
 from gpu.backends.cuda.frontier import CudaFrontier
 from gpu.backends.cuda.generate import CudaGenerate
 from gpu.backends.cuda.graph import CudaGraph
@@ -38,6 +39,7 @@ def make_backend(device: Device) -> Backend:
         rebuild=CudaRebuild(launcher, graph),
         frontier=CudaFrontier(launcher),
         published=CudaPublished(launcher),
+        forward_push=CudaForwardPush(launcher),
         residual=CudaResidual(launcher),
         sweeps=CudaSweeps(launcher),
         multivector=CudaMultivector(launcher),

@@ -13,6 +13,7 @@ from service.cli.commands.options import (
     Graph,
     Json,
     RanksOut,
+    Trace,
     Url,
     check_ranks_out,
     client_of,
@@ -124,8 +125,13 @@ def ppr(
     ],
     k: Count = 10,
     method: Annotated[
-        Literal["hybrid", "push", "pull"], typer.Option(help="How to solve.")
+        Literal["hybrid", "push", "pushopt", "pull"],
+        typer.Option(help="How to solve; pushopt: with --form published."),
     ] = "hybrid",
+    form: Annotated[
+        Literal["accelerated", "published"],
+        typer.Option(help="published: by published algorithms, to compare with."),
+    ] = "accelerated",
     target_error: Annotated[
         float | None, typer.Option(help="L1 error to reach; default: the graph's.")
     ] = None,
@@ -139,6 +145,7 @@ def ppr(
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Leave out seeds that are no vertices.")
     ] = False,
+    trace: Trace = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
     out: RanksOut = None,
@@ -156,9 +163,13 @@ def ppr(
         "unknown": "ignore" if ignore_unknown else "error",
         "damping": damping,
         "among": among,
+        "form": form,
+        "trace": trace,
     }
     with client_of(url) as client:
         answer, version = _personalized(client, graph, vertices, k, options)
+    if out is not None and answer.trace is not None:
+        display.notices().print(display.trace_table(answer.trace))
     if write_ranks(out, format, answer):
         return
     if as_json:
@@ -168,6 +179,8 @@ def ppr(
     if answer.ignored:
         unknown = ", ".join(display.printable(key) for key in answer.ignored)
         display.output().print(f"unknown: {unknown}")
+    if answer.trace is not None:
+        display.output().print(display.trace_table(answer.trace))
     _print_provenance(version["version"], answer.error_bound)
 
 

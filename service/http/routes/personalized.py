@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from gpu import METHODS, TARGETS, InvalidValue, Personalized
+from gpu import PUBLISHED_METHODS, TARGETS, Form, InvalidValue, Personalized
 from service.catalog import Graph
 from service.errors import FormatError
 from service.formats.media_types import ARROW_STREAM, JSON
@@ -34,12 +34,17 @@ from service.queries.model import (
     BELOW_ONE,
     L1_ERROR,
     MAX_K,
-    ONE_OF_METHODS,
+    ONE_OF_ALL_METHODS,
     ONE_OF_TARGETS,
     KeyedQuery,
     Unknown,
 )
-from service.queries.requests import QueryRequest, QueryResponse, VertexQueryRequest
+from service.queries.requests import (
+    QueryRequest,
+    QueryResponse,
+    VertexQueryRequest,
+    trace_member,
+)
 from service.queries.view import state_of
 from service.vertex_keys import key_from_text
 
@@ -55,11 +60,13 @@ millisecond: passing them to a thread takes as long.
 _ROW_BYTES = 64
 """About what a place takes in an answer."""
 
-METHOD = "one of " + ", ".join(METHODS)
+METHOD = "one of " + ", ".join(PUBLISHED_METHODS) + "; `pushopt` of the published form"
 TARGET = "one of " + ", ".join(TARGETS)
 TARGET_ERROR = "L1 error to reach; the graph's if omitted"
 DAMPING = "the graph's if omitted"
 AMONG = "name of a set: only its vertices are in the answer, with their ranks in the whole graph"
+FORM = "`published`: by the algorithms of Wang et al., to compare with"
+TRACE = "whether the answer has a `trace`"
 
 _OF_ARROW = " (of a body in Arrow; in JSON each query has its own)"
 
@@ -75,7 +82,9 @@ async def personalized(
     vertex: Vertex,
     view: PublishedView,
     k: K = 10,
-    method: Annotated[str, Query(description=METHOD, json_schema_extra=ONE_OF_METHODS)] = "hybrid",
+    method: Annotated[
+        str, Query(description=METHOD, json_schema_extra=ONE_OF_ALL_METHODS)
+    ] = "hybrid",
     target_error: Annotated[
         float | None, Query(description=TARGET_ERROR, json_schema_extra=L1_ERROR)
     ] = None,
@@ -87,6 +96,8 @@ async def personalized(
         float | None, Query(description=DAMPING, json_schema_extra=BELOW_ONE)
     ] = None,
     among: Annotated[str | None, Query(description=AMONG)] = None,
+    form: Annotated[Form, Query(description=FORM)] = "accelerated",
+    trace: Annotated[bool, Query(description=TRACE)] = False,
     timeout: Timeout = 10.0,
 ) -> Response:
     """The vertices of highest rank when every walk restarts at this one, best first."""
@@ -105,6 +116,8 @@ async def personalized(
         unknown=unknown,
         damping=damping,
         among=among,
+        form=form,
+        trace=trace,
     )
     pending = VertexQueryRequest([query], timeout)
     graph.pipeline.submit_query(pending)
@@ -128,7 +141,7 @@ async def personalized_many(
         int | None, Query(ge=1, le=MAX_K, description="number of places; 10" + _OF_ARROW)
     ] = None,
     method: Annotated[
-        str | None, Query(description=METHOD + _OF_ARROW, json_schema_extra=ONE_OF_METHODS)
+        str | None, Query(description=METHOD + _OF_ARROW, json_schema_extra=ONE_OF_ALL_METHODS)
     ] = None,
     target_error: Annotated[
         float | None, Query(description=TARGET_ERROR + _OF_ARROW, json_schema_extra=L1_ERROR)
@@ -144,6 +157,8 @@ async def personalized_many(
         float | None, Query(description=DAMPING + _OF_ARROW, json_schema_extra=BELOW_ONE)
     ] = None,
     among: Annotated[str | None, Query(description=AMONG + _OF_ARROW)] = None,
+    form: Annotated[Form | None, Query(description=FORM + _OF_ARROW)] = None,
+    trace: Annotated[bool | None, Query(description=TRACE + _OF_ARROW)] = None,
     timeout: Timeout = 10.0,
 ) -> Response:
     """Queries with weighted seeds, answered together and in order, all of one version."""
@@ -156,6 +171,8 @@ async def personalized_many(
         "unknown": unknown,
         "damping": damping,
         "among": among,
+        "form": form,
+        "trace": trace,
     }
     given = {name: value for name, value in members.items() if value is not None}
     body = await read_body(request)
@@ -219,4 +236,5 @@ def answer_document(
         "method": places.method,
         "iterations": places.iterations,
         "ignored": ignored,
+        **trace_member(places),
     }

@@ -34,7 +34,11 @@ ARGUMENTS: dict[str, Any] = {
     "edges": [("a", "b")],
     "insert": [("a", "b")],
     "delete": [("a", "b")],
-    "queries": [PersonalizedQuery({"a": 1.0}, 3, "push", 0.1, "settled-top-k", "ignore", 0.5, "s")],
+    "queries": [
+        PersonalizedQuery(
+            {"a": 1.0}, 3, "push", 0.1, "settled-top-k", "ignore", 0.5, "s", "published", True
+        )
+    ],
     "query": PersonalizedQuery(
         {"a": 1.0}, 3, "push", 0.1, unknown="ignore", damping=0.5, among="s"
     ),
@@ -98,7 +102,9 @@ SHORTHANDS = {
 }
 """Other ways to send a batch, or queries."""
 
-OF_TABLES = {"k", "method", "target_error", "target", "unknown", "damping", "among"}
+OF_TABLES = {
+    *("k", "method", "target_error", "target", "unknown", "damping", "among", "form", "trace"),
+}
 WITHOUT = {
     "delete": {"on_conflict"},
     "remove": {"on_conflict"},

@@ -255,6 +255,12 @@ def test_several_seeds_have_weights_behind_the_last_equals_sign(
         assert answer["ignored"] == (["nobody"] if len(seeds) > 1 else [])
     code, table, _ = run("ppr", "b", "nobody=3", *options, *server[:-1])
     assert (code, table.splitlines()[-2]) == (0, "unknown: nobody")
+    published = ("--form", "published", "--method", "pushopt", "--trace")
+    answer = json.loads(run("ppr", "b", *published, *server)[1])
+    assert [step["mode"] for step in answer["trace"]["steps"]] == ["pushopt"] * answer["iterations"]
+    table = run("ppr", "b", *published, *server[:-1])[1]
+    assert "push (pushopt)" in table
+    assert "Ψ" in table
     code, _, error = run("ppr", "b=much", "c", *server)
     assert (code, error) == (1, "liverank: b=much: the weight 'much' is not a number\n")
 

@@ -13,6 +13,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from gpu import PUBLISHED_METHODS
 from service.errors import NotAnsweredInTime
 from service.formats.seeds import SeedColumns
 from service.http.schemas import (
@@ -344,3 +345,46 @@ def test_queries_with_a_damping_of_their_own_among_some_vertices(
             f"{path}/personalized", json={"queries": [{**query, **changes}]}
         ).json()
         assert (refused["status"], refused["field"]) == (status, field)
+
+
+@pytest.mark.parametrize("method", PUBLISHED_METHODS)
+def test_a_query_in_the_published_form_has_a_trace(method: str, server: Server, path: str) -> None:
+    asked: dict[str, Any] = {"method": method, "form": "published", "k": 60, "target_error": 0.1}
+    answer = server.http.get(f"{path}/personalized/v5", params={**asked, "trace": True})
+    read = PersonalizedAnswer.model_validate_json(answer.content)
+    assert _error(answer.json()["ranks"], _exact(EDGES, {"v5": 1})) <= read.error_bound + 1e-11
+    assert read.trace is not None
+    assert read.iterations == len(read.trace.steps) == read.trace.pushes + read.trace.sweeps
+    modes = {step.mode for step in read.trace.steps}
+    assert modes <= ({"pushopt", "pull"} if method == "hybrid" else {method})
+    body = {"queries": [{"seeds": {"v5": 1}, **asked}, {"seeds": {"v5": 1}, "trace": True}]}
+    (same, ours) = server.http.post(f"{path}/personalized", json=body).json()["answers"]
+    assert "trace" not in same
+    assert same["ranks"] == [
+        {"vertex": place["vertex"], "rank": pytest.approx(place["rank"], abs=1e-12)}
+        for place in answer.json()["ranks"]
+    ]
+    steps = ours["trace"]["steps"]
+    assert sum(step["rounds"] for step in steps) == ours["iterations"]
+    assert steps[-1]["error_bound"] == ours["error_bound"]
+
+
+@pytest.mark.parametrize(
+    ("field", "parameters"),
+    [
+        ("method", {"method": "pushopt"}),
+        ("target", {"form": "published", "target": "settled-top-k"}),
+    ],
+)
+def test_what_a_form_does_not_have_is_named(
+    field: str, parameters: dict[str, str], server: Server, path: str
+) -> None:
+    answer = server.http.get(f"{path}/personalized/v5", params=parameters)
+    document = problem(answer, 422)
+    assert (document["field"], document["value"]) == (field, parameters[field])
+
+
+def test_a_watched_query_has_no_form_and_no_trace(server: Server, path: str) -> None:
+    for member in ({"form": "published"}, {"trace": True}):
+        answer = server.http.put(f"{path}/watched/one", json={"seeds": {"v5": 1}, **member})
+        assert problem(answer, 422)["field"] == next(iter(member))

@@ -104,6 +104,18 @@ def test_one_query_needs_neither_labels_nor_weights(server: Server, path: str) -
     assert (nothing, fact["ignored"]) == ([], ["nobody"])
 
 
+def test_the_trace_of_a_published_query_is_beside_its_columns(server: Server, path: str) -> None:
+    seeds = {"seed": ["v1", "v2"], "query": [7, 8]}
+    parameters: dict[str, Any] = {"form": "published", "method": "pushopt", "target_error": 0.1}
+    rows, answers = read(asked(server, path, seeds, **parameters, trace=True))
+    for answer in answers:
+        assert answer["iterations"] == len(answer["trace"]["steps"])
+        assert answer["method"] == "pushopt"
+    again, untraced = read(asked(server, path, seeds, **parameters))
+    assert all("trace" not in answer for answer in untraced)
+    assert [row["vertex"] for row in again] == [row["vertex"] for row in rows]
+
+
 def test_integer_keys_are_integers_in_columns(server: Server) -> None:
     path = server.new_graph(keys="integer")
     server.http.post(f"{path}/batches", json={"insert": [[-5, 7], [7, 9]]}).raise_for_status()

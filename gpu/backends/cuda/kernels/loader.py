@@ -163,6 +163,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         *_each_value("list_changed"),
         "highest_bound",
     ),
+    "forward_push": ("take", *(f"push<{flag}>" for flag in _FLAGS), "unlock", "pull", "detect"),
     "frontier": ("expand_forward", "expand_backward"),
     "published": (
         *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),
@@ -243,7 +244,7 @@ once, as another unit, for weighted ones: with WEIGHTED set, and other types of 
 """
 
 HEADERS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("residual", "published"), ("common.cuh", "rows.cuh")),
+    **dict.fromkeys(("residual", "published", "forward_push"), ("common.cuh", "rows.cuh")),
     **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
     **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
