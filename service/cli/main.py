@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.commands import api_keys, exports, files, generate, operations, queries
+from service.cli.commands import api_keys, consume, exports, files, generate, operations, queries
 
 EPILOG = """
 --install-completion completes commands and options in the shell that runs it.
@@ -48,7 +48,7 @@ def options(
     """PageRank that stays fresh on a changing graph."""
 
 
-for commands in (operations, files, generate, queries, exports, api_keys):
+for commands in (operations, files, generate, consume, queries, exports, api_keys):
     app.add_typer(commands.app)
 
 

@@ -17,14 +17,26 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "liverank").rglob("*.py"))
 
 CORE = {"httpx", "httpx_sse", "msgspec", "tenacity"}
-LATER = {"gpu", "networkx", "numpy", "pandas", "polars", "pyarrow"}
+LATER = {
+    "aio_pika",
+    "aiokafka",
+    "faststream",
+    "gpu",
+    "nats",
+    "networkx",
+    "numpy",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "redis",
+}
 """Packages of extras: imported inside functions only, and for type checkers."""
 
 ORDER = [
     {"errors", "choices"},
     {"edges", "files", "tables"},
     {"client", "in_process"},
-    {"networkx_backend"},
+    {"networkx_backend", "sources"},
     {""},
 ]
 """Modules and packages, each importing only from the rows above its own."""
