@@ -74,16 +74,9 @@ class _Connection:
                         connection.consumer.seek(partition, int(position))
 
         async def handle(raw: Any) -> None:
-            for partition, records in groupby(raw, lambda record: record.partition):
-                found = [
-                    Message(str(one.offset + 1), one.value or b"", one.timestamp / 1000)
-                    for one in records
-                ]
-
-                async def messages(found: list[Message] = found) -> list[Message]:
-                    return found
-
-                if not await take(str(partition), messages()):
+            for partition, grouped in groupby(raw, lambda record: record.partition):
+                records = list(grouped)
+                if not await take(str(partition), self._messages(records)):
                     return
 
         self._subscriber = self._broker.subscriber(
@@ -93,7 +86,7 @@ class _Connection:
             listener=Resume(),
             max_records=self._address.size,
             batch_timeout_ms=max(1, round(1000 * self._address.linger)),
-            auto_offset_reset="none",
+            auto_offset_reset="earliest",
             ack_policy=AckPolicy.MANUAL,
         )
         self._subscriber(handle)
@@ -104,18 +97,41 @@ class _Connection:
     def consumer(self) -> Any:
         return self._subscriber.consumer
 
+    async def _messages(self, records: list[Any]) -> list[Message]:
+        """Raises CannotContinue for records before the position: the topic was made again."""
+        number, first = records[0].partition, records[0].offset
+        position = int(self._positions.get(str(number), "0"))
+        if first < position:
+            raise CannotContinue(
+                f"partition {number} of topic {records[0].topic!r} continues at {first}, but was "
+                f"read to {position}"
+            )
+        if first > position:  # compacted, unless the broker removed messages
+            await self.ping()
+        return [
+            Message(str(one.offset + 1), one.value or b"", one.timestamp / 1000) for one in records
+        ]
+
     async def ping(self) -> bool:
         """Raises CannotContinue if messages after a position are gone."""
         async with _errors():
             assigned = list(self.consumer.assignment())
-            first = await self.consumer.beginning_offsets(assigned) if assigned else {}
-            end = await self.consumer.end_offsets(assigned) if assigned else {}
-        for partition in assigned:
-            text = self._positions.get(str(partition.partition))
-            if text is not None and not first[partition] <= int(text) <= end[partition]:
+            begins = await self.consumer.beginning_offsets(assigned) if assigned else {}
+            ends = await self.consumer.end_offsets(assigned) if assigned else {}
+        for partition, begin in begins.items():
+            # what was fetched since then may be behind the end
+            end = max(ends[partition], self.consumer.highwater(partition) or 0)
+            position = self._positions.get(str(partition.partition), "0")
+            if begin > int(position) and position != "0":
                 raise CannotContinue(
-                    f"partition {partition.partition} of topic {partition.topic!r} has messages "
-                    f"{first[partition]} to {end[partition] - 1}, expected those from {text} on"
+                    f"partition {partition.partition} of topic {partition.topic!r} begins at "
+                    f"{begin}, after {position}, from which to continue: messages between them "
+                    "are lost"
+                )
+            if end < int(position):
+                raise CannotContinue(
+                    f"partition {partition.partition} of topic {partition.topic!r} ends at {end}, "
+                    f"but was read to {position}"
                 )
         return True
 
@@ -131,7 +147,11 @@ async def _errors() -> AsyncIterator[None]:
 
     try:
         yield
-    except (errors.AuthenticationFailedError, errors.AuthorizationError) as error:
+    except (
+        errors.AuthenticationFailedError,
+        errors.AuthorizationError,
+        errors.MessageSizeTooLargeError,
+    ) as error:
         raise CannotContinue(f"kafka: {error}") from error
     except (errors.KafkaError, OSError, TimeoutError) as error:
         raise Interrupted(f"kafka: {error}") from error

@@ -15,8 +15,7 @@ from liverank.errors import LiverankError
 Form = Literal["edge", "batch", "debezium"]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """position: in its partition; time: of the broker, Unix seconds."""
 
     position: str
@@ -83,22 +82,28 @@ class Reader:
         """The change with a weight and a time if the graph has them. Raises InvalidMessage."""
         source, target, deleted, weight, time = change
         kind = self._kind
-        for name, key in (("source", source), ("target", target)):
-            if type(key) is not kind or key == "":
-                expected = "an integer" if kind is int else "a non-empty string"
-                raise InvalidMessage(f"{name}: expected {expected}, got {key!r}")
+        if type(source) is not kind or type(target) is not kind or source == "" or target == "":
+            raise self._of_keys(source, target)
         if deleted:
-            return EdgeChange(source, target, True)
-        for name, value, has in (("weight", weight, self._weighted), ("time", time, self._timed)):
-            if value is not None and not has:
-                raise InvalidMessage(f"{name}: the graph has none, got {value!r}")
-        return EdgeChange(
-            source,
-            target,
-            False,
-            (1.0 if weight is None else weight) if self._weighted else None,
-            (message.time if time is None else time) if self._timed else None,
-        )
+            return change
+        if self._weighted:
+            weight = 1.0 if weight is None else weight
+        elif weight is not None:
+            raise InvalidMessage(f"weight: the graph has none, got {weight!r}")
+        if self._timed:
+            time = message.time if time is None else time
+        elif time is not None:
+            raise InvalidMessage(f"time: the graph has none, got {time!r}")
+        elif weight is None:
+            return change
+        return EdgeChange(source, target, False, weight, time)
+
+    def _of_keys(self, source: Any, target: Any) -> InvalidMessage:
+        kind = self._kind
+        source_is_valid = type(source) is kind and source != ""
+        name, key = ("target", target) if source_is_valid else ("source", source)
+        expected = "an integer" if kind is int else "a non-empty string"
+        return InvalidMessage(f"{name}: expected {expected}, got {key!r}")
 
     def _edge(self, message: Message) -> list[EdgeChange]:
         edge = self._decode(message.body)
@@ -121,7 +126,8 @@ class Reader:
             raise InvalidMessage(f"op: expected c, r, u or d, got {operation!r}")
         changes = []
         if operation in ("u", "d"):
-            changes.append(self._edge_of("before", document)._replace(deleted=True))
+            before = self._edge_of("before", document)
+            changes.append(EdgeChange(before.source, before.target, True))
         if operation != "d":
             changes.append(self._edge_of("after", document))
         return changes

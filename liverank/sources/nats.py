@@ -88,6 +88,7 @@ class _Connection:
         subscriber(handle)
         async with _errors():
             await self._broker.start()
+        _repair(subscriber.subscription)
 
     async def _stream(self, was_read: bool) -> str:
         """The name of the stream that has the subject."""
@@ -124,6 +125,23 @@ class _Connection:
             await self._jetstream.publish(self._address.dead_letter, encoded(letter))
 
 
+def _repair(subscription: Any) -> None:
+    """FastStream catches the client's own TimeoutError alone, though `fetch` may raise that of
+    asyncio; it would drop the messages that it had collected.
+    """
+    from nats.errors import TimeoutError as ClientTimeout
+
+    fetch = subscription.fetch
+
+    async def repaired(**options: Any) -> Any:
+        try:
+            return await fetch(**options)
+        except TimeoutError as error:
+            raise ClientTimeout from error
+
+    subscription.fetch = repaired
+
+
 def _message(message: Any) -> Message:
     metadata = message.metadata
     return Message(str(metadata.sequence.stream), message.data, metadata.timestamp.timestamp())
@@ -137,7 +155,7 @@ async def _errors() -> AsyncIterator[None]:
 
     try:
         yield
-    except (errors.AuthorizationError, NoStreamResponseError) as error:
+    except (errors.AuthorizationError, errors.MaxPayloadError, NoStreamResponseError) as error:
         raise CannotContinue(f"nats: {error}") from error
     except (errors.Error, OSError, TimeoutError) as error:
         raise Interrupted(f"nats: {error!r}") from error

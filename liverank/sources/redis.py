@@ -12,7 +12,6 @@ from liverank.sources.broker import Address, Take, broker_log, decoded, parsed
 from liverank.sources.consumer import CannotContinue, Interrupted, Letter, encoded
 from liverank.sources.messages import Message
 
-_FIELDS = (b"data", b"value")
 _BLOCK_MS = 500
 _PING_SECONDS = 3.0
 
@@ -116,9 +115,10 @@ class _Connection:
 
 
 def _message(entry: bytes, fields: Mapping[bytes, bytes]) -> Message:
-    body = next((fields[name] for name in _FIELDS if name in fields), b"")
-    position = entry.decode()
-    return Message(position, body, int(position.partition("-")[0]) / 1000)
+    body = fields.get(b"data")
+    if body is None:
+        body = fields.get(b"value", b"")
+    return Message(entry.decode(), body, int(entry[: entry.index(b"-")]) / 1000)
 
 
 @asynccontextmanager

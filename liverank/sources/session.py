@@ -94,7 +94,8 @@ class Sessions:
                         _end(ended, CannotContinue(f"unexpected {error!r}"))
                 return not ended.done()
 
-            await connection.subscribe(positions, take)
+            with activity:
+                await connection.subscribe(positions, take)
             where = ", ".join(f"{key or 'its position'} {at}" for key, at in positions.items())
             log.info("consuming %s from %s", self._target.source, where or "the beginning")
             while not ended.done():

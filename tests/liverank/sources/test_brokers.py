@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +20,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from nats import connect as connect_nats
 from nats.js.api import StreamConfig
 
+from liverank import Client, SourceRange
 from liverank.sources.broker import Address
 from liverank.sources.consumer import CannotContinue, Target
 from liverank.sources.session import consume
@@ -86,7 +89,7 @@ def finish(options: list[object]) -> str:
 def run_here(
     server: Server,
     path: str,
-    kind: Literal["redis", "nats"],
+    kind: Literal["redis", "nats", "kafka"],
     port: int,
     place: str,
     dead_letter: str | None = None,
@@ -94,7 +97,8 @@ def run_here(
     """Consumes in this process until nothing more comes; returns the number of messages."""
     address = Address(f"{kind}://127.0.0.1:{port}", place, None, dead_letter)
     target = Target(path.rsplit("/", 1)[1], f"{kind}:{place}", on_conflict="add")
-    return consume(server.url(""), kind, address, target, 0.5)
+    # long enough to look after the positions once
+    return consume(server.url(""), kind, address, target, 1.5)
 
 
 def check_exactly_once(
@@ -210,92 +214,181 @@ def test_a_broker_that_is_away_is_tried_again_after_growing_pauses(
     assert edges_of(server, path) == {("a", "b"): 1.0}
 
 
+@pytest.fixture(scope="module")
+def nats_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with nats_server(tmp_path_factory.mktemp("nats")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module", name="kafka_broker")
+def kafka() -> Iterator[Process]:
+    with kafka_broker() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def rabbitmq_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with rabbitmq_server(tmp_path_factory.mktemp("rabbitmq")) as started:
+        yield started
+
+
+async def make_nothing(_: int, __: str) -> None:
+    """A stream of Redis appears with its first entry."""
+
+
+async def make_stream(port: int, subject: str) -> None:
+    async def add(jetstream: Any) -> None:
+        name = subject.replace(".", "-")
+        await jetstream.add_stream(StreamConfig(name=name, subjects=[subject]))
+
+    await _in_jetstream(port, add)
+
+
+async def make_topic(port: int, topic: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=f"127.0.0.1:{port}")
+    await admin.start()
+    await admin.create_topics([NewTopic(topic, 2, 1)])
+    await admin.close()
+
+
+async def make_queue(port: int, queue: str) -> None:
+    async with await aio_pika.connect(f"amqp://127.0.0.1:{port}") as connection:
+        channel = await connection.channel()
+        await channel.declare_queue(queue, durable=True)
+
+
+MAKE_PLACE: dict[str, Callable[[int, str], Coroutine[Any, Any, None]]] = {
+    "redis": make_nothing,
+    "nats": make_stream,
+    "kafka": make_topic,
+    "rabbitmq": make_queue,
+}
+
+
 async def _in_jetstream(port: int, work: Callable[[Any], Awaitable[None]]) -> None:
     client = await connect_nats(f"nats://127.0.0.1:{port}")
     await work(client.jetstream())
     await client.close()
 
 
-def test_nats_exactly_once(server: Server, tmp_path: Path) -> None:
+def test_nats_exactly_once(server: Server, nats_broker: Process) -> None:
     path = server.new_graph(weighted=True)
     messages, model = changes()
-    with nats_server(tmp_path) as started:
+    asyncio.run(make_stream(nats_broker.port, "edges"))
 
-        async def publish(jetstream: Any) -> None:
-            await jetstream.add_stream(StreamConfig(name="graph", subjects=["edges"]))
-            for first in range(0, len(messages), 200):
-                part = messages[first : first + 200]
-                futures = [await jetstream.publish_async("edges", one) for one in part]
-                await asyncio.gather(*futures)
+    async def publish(jetstream: Any) -> None:
+        for first in range(0, len(messages), 200):
+            part = messages[first : first + 200]
+            await asyncio.gather(*[await jetstream.publish_async("edges", one) for one in part])
 
-        asyncio.run(_in_jetstream(started.port, publish))
-        options = arguments(server, path, "nats", f"nats://127.0.0.1:{started.port}")
-        check_exactly_once(server, options, path, model, None)
-        (found,) = server.http.get(f"{path}/sources").json()["sources"]
-        assert (found["source"], found["position"]) == ("nats:edges", str(MESSAGES))
+    asyncio.run(_in_jetstream(nats_broker.port, publish))
+    options = arguments(server, path, "nats", f"nats://127.0.0.1:{nats_broker.port}")
+    check_exactly_once(server, options, path, model, None)
+    (found,) = server.http.get(f"{path}/sources").json()["sources"]
+    assert (found["source"], found["position"]) == ("nats:edges", str(MESSAGES))
 
-        async def purge(jetstream: Any) -> None:
-            await jetstream.publish("edges", messages[0])
-            await jetstream.publish("edges", messages[0])
-            await jetstream.purge_stream("graph")
+    async def purge(jetstream: Any) -> None:
+        await jetstream.publish("edges", messages[0])
+        await jetstream.publish("edges", messages[0])
+        await jetstream.purge_stream("edges")
 
-        asyncio.run(_in_jetstream(started.port, purge))
-        with pytest.raises(CannotContinue, match="messages between them are lost"):
-            run_here(server, path, "nats", started.port, "edges")
+    asyncio.run(_in_jetstream(nats_broker.port, purge))
+    with pytest.raises(CannotContinue, match="messages between them are lost"):
+        run_here(server, path, "nats", nats_broker.port, "edges")
 
 
-def test_kafka_exactly_once(server: Server) -> None:
+def test_kafka_exactly_once(server: Server, kafka_broker: Process) -> None:
     path = server.new_graph(weighted=True)
     messages, model = changes()
-    with kafka_broker() as started:
-        address = f"127.0.0.1:{started.port}"
+    address = f"127.0.0.1:{kafka_broker.port}"
+    asyncio.run(make_topic(kafka_broker.port, "edges"))
 
-        async def produce() -> None:
-            admin = AIOKafkaAdminClient(bootstrap_servers=address)
-            await admin.start()
-            await admin.create_topics([NewTopic("edges", 2, 1)])
-            await admin.close()
-            async with AIOKafkaProducer(bootstrap_servers=address) as producer:
-                for one in messages:  # those of one edge stay in order
-                    edge = json.loads(one)
-                    partition = len(edge["source"] + edge["target"]) % 2
-                    await producer.send("edges", one, partition=partition)
+    async def produce() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=address) as producer:
+            for one in messages:  # those of one edge stay in order
+                edge = json.loads(one)
+                partition = len(edge["source"] + edge["target"]) % 2
+                await producer.send("edges", one, partition=partition)
 
-        asyncio.run(produce())
-        options = arguments(server, path, "kafka", f"kafka://{address}")
-        check_exactly_once(server, options, path, model, None)
-        found = server.http.get(f"{path}/sources").json()["sources"]
-        assert [one["partition"] for one in found] == ["0", "1"]
-        assert sum(int(one["position"]) for one in found) == MESSAGES
+    asyncio.run(produce())
+    options = arguments(server, path, "kafka", f"kafka://{address}")
+    check_exactly_once(server, options, path, model, None)
+    found = server.http.get(f"{path}/sources").json()["sources"]
+    assert [one["partition"] for one in found] == ["0", "1"]
+    assert sum(int(one["position"]) for one in found) == MESSAGES
+    # as if the topic had been made again, and had fewer messages now
+    moved = SourceRange("kafka:edges", "1000000", found[0]["position"], "0")
+    with Client(server.url("")) as client:
+        client.send(path.rsplit("/", 1)[1], source_range=moved)
+    with pytest.raises(CannotContinue, match=r"at \d+, but was read to 1000000"):
+        run_here(server, path, "kafka", kafka_broker.port, "edges")
 
 
-def test_rabbitmq_at_least_once(server: Server, tmp_path: Path) -> None:
+def test_rabbitmq_at_least_once(server: Server, rabbitmq_broker: Process) -> None:
     path = server.new_graph()
     sent = [(f"v{each % 40}", f"w{each}") for each in range(MESSAGES)]
-    with rabbitmq_server(tmp_path) as started:
-        address = f"amqp://127.0.0.1:{started.port}"
+    address = f"amqp://127.0.0.1:{rabbitmq_broker.port}"
+    asyncio.run(make_queue(rabbitmq_broker.port, "edges"))
 
-        async def publish() -> None:
-            async with await aio_pika.connect(address) as connection:
-                channel = await connection.channel()
-                await channel.declare_queue("edges", durable=True)
-                for edge in sent:
-                    body = json.dumps(dict(zip(("source", "target"), edge, strict=True))).encode()
-                    message = aio_pika.Message(body, delivery_mode=2)
-                    await channel.default_exchange.publish(message, "edges")
+    async def publish() -> None:
+        async with await aio_pika.connect(address) as connection:
+            channel = await connection.channel()
+            for edge in sent:
+                body = json.dumps(dict(zip(("source", "target"), edge, strict=True))).encode()
+                message = aio_pika.Message(body, delivery_mode=2)
+                await channel.default_exchange.publish(message, "edges")
 
-        asyncio.run(publish())
-        options = arguments(server, path, "rabbitmq", address)
-        options[options.index("add")] = "replace"
-        with consumer(*options) as process:
-            wait_for(lambda: version(server, path) >= 5)
-            process.kill()
-        assert int(server.http.get(path).json()["edges"]) < MESSAGES
-        assert "messages count at least once" in finish(options)
-        answer = server.http.get(f"{path}/edges", headers={"Accept": "application/x-ndjson"})
-        rows = map(json.loads, answer.text.splitlines())
-        assert {(row["source"], row["target"]) for row in rows} == set(sent)
-        assert server.http.get(f"{path}/sources").json() == {"sources": []}
+    asyncio.run(publish())
+    options = arguments(server, path, "rabbitmq", address)
+    options[options.index("add")] = "replace"
+    with consumer(*options) as process:
+        wait_for(lambda: version(server, path) >= 5)
+        process.kill()
+    assert int(server.http.get(path).json()["edges"]) < MESSAGES
+    assert "messages count at least once" in finish(options)
+    answer = server.http.get(f"{path}/edges", headers={"Accept": "application/x-ndjson"})
+    rows = map(json.loads, answer.text.splitlines())
+    assert {(row["source"], row["target"]) for row in rows} == set(sent)
+    assert server.http.get(f"{path}/sources").json() == {"sources": []}
+
+
+PAGE = Path("docs/sources.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["redis", "nats", "kafka", "rabbitmq"])
+def test_the_commands_of_the_page_run(
+    server: Server,
+    kind: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broker: Process = request.getfixturevalue(f"{kind}_broker")
+    monkeypatch.setattr("service.logs.set_up", lambda _: None)
+    monkeypatch.setenv("LIVERANK_URL", server.url(""))
+    scheme = "amqp" if kind == "rabbitmq" else kind
+    monkeypatch.setenv("LIVERANK_SOURCE_URL", f"{scheme}://127.0.0.1:{broker.port}")
+    server.http.put("/graphs/follows")
+    commands = [shlex.split(line) for line in COMMANDS]
+    consuming = [words for words in commands if words[:3] == ["liverank", "consume", kind]]
+    assert consuming
+    for words in consuming:
+        asyncio.run(MAKE_PLACE[kind](broker.port, words[3]))
+        with pytest.raises(SystemExit) as end:
+            main([*words[1:], "--idle", "0.1"])
+        assert not end.value.code, capsys.readouterr().err
+    if kind == "redis":
+        added = [words[1:] for words in commands if words[0] == "redis-cli"]
+        with redis.Redis(port=broker.port) as client:
+            for words in added:
+                client.execute_command(*words)
+        with pytest.raises(SystemExit):
+            main([*consuming[0][1:], "--idle", "0.5"])
+        assert f"{len(added)} messages consumed" in capsys.readouterr().out
+    known = {"liverank consume", "redis-cli XADD", "pip install"}
+    assert {" ".join(words[:2]) for words in commands} == known
 
 
 def test_help_needs_no_broker(
