@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpu import EdgeBatch, Engine, Options
-    from liverank.client import AsyncClient, Batch, Client, PersonalizedQuery, SetChange
+    from liverank.client import (
+        AsyncClient,
+        Batch,
+        Client,
+        PersonalizedQuery,
+        SetChange,
+        SourceRange,
+    )
     from liverank.errors import (
         ClientError,
         InvalidInput,
@@ -46,12 +53,20 @@ __all__ = [
     "ServerError",
     "ServerUnreachable",
     "SetChange",
+    "SourceRange",
     "pagerank",
 ]
 
 _MODULES = {
     "gpu": ("EdgeBatch", "Engine", "Options"),
-    "liverank.client": ("AsyncClient", "Batch", "Client", "PersonalizedQuery", "SetChange"),
+    "liverank.client": (
+        "AsyncClient",
+        "Batch",
+        "Client",
+        "PersonalizedQuery",
+        "SetChange",
+        "SourceRange",
+    ),
     "liverank.errors": (
         "ClientError",
         "InvalidInput",

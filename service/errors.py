@@ -33,6 +33,7 @@
     ├── SlowClient               a body arrived too slowly
     │   └── SlowSubscriber       a subscriber read its events too slowly
     ├── IdempotencyConflict      an idempotency key was used with another body
+    ├── SourcePositionConflict   a batch does not begin where the graph has its source
     ├── BatchRejected            a journalled batch could not be applied; its version stays assigned
     ├── BatchLost                a journalled batch could not be read back
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
@@ -157,10 +158,7 @@ class FormatError(ServiceError, ValueError):
 
 
 class InvalidField(ServiceError, ValueError):
-    """A field of a request, or item `index` of it, has an invalid value.
-
-    value  None if it cannot be shown
-    """
+    """A field of a request, or item `index` of it, is invalid. value: None if it is unknown."""
 
     def __init__(self, field: str, index: int | None, value: object, message: str) -> None:
         self.field, self.index, self.value = field, index, value
@@ -303,6 +301,16 @@ class IdempotencyConflict(ServiceError):
         super().__init__(
             f"idempotency key {key!r} belongs to {first}, which differs in its body or on_conflict"
         )
+
+
+class SourcePositionConflict(ServiceError):
+    def __init__(self, source: str, partition: str, begin: str | None, stored: str | None) -> None:
+        self.field, self.value, self.stored = "from", begin, stored
+        place = (
+            f"partition {partition!r} of source {source!r}" if partition else f"source {source!r}"
+        )
+        expected = "no `from`: it has no position yet" if stored is None else f"{stored!r}"
+        super().__init__(f"{place}: expected {expected}, got {begin!r}")
 
 
 class BatchRejected(ServiceError):

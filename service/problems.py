@@ -1,7 +1,7 @@
 """Errors as problem documents (RFC 9457): the one place that knows the status of each.
 
 A document has type, title, status and detail, and, if the error has them, field, index, value,
-accepted and version. FastAPI's own errors are mapped in service.http.responses.
+accepted, version and stored. FastAPI's own errors are mapped in service.http.responses.
 """
 
 from __future__ import annotations
@@ -83,6 +83,12 @@ _TYPES: dict[type[Exception], ProblemType] = {
             "idempotency-conflict",
             "Idempotency key used with another body",
         ),
+        (
+            errors.SourcePositionConflict,
+            409,
+            "source-position",
+            "Batch does not continue its source",
+        ),
         (errors.BatchLost, 500, "batch-lost", "Batch lost"),
         (errors.RankingFailed, 500, "ranking-failed", "Ranking failed"),
         (errors.OutcomeDelayed, 503, "outcome-delayed", "Outcome delayed"),
@@ -132,7 +138,7 @@ def problem_of(error: Exception) -> dict[str, Any]:
         return kind.document(f"the server failed with {type(error).__name__}; see its log")
     members = {
         member: _plain(getattr(error, member))
-        for member in ("field", "index", "value", "accepted", "version")
+        for member in ("field", "index", "value", "accepted", "version", "stored")
         if getattr(error, member, None) is not None
     }
     return kind.document(str(error), **members)

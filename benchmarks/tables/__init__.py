@@ -51,6 +51,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "schema": service.schema,
     "solver": engine.solver,
     "storage": engine.storage,
+    "sources": figures_and_values,
     "stream": figures_and_values,
     "sweep-kinds": engine.sweep_kinds,
     "temporal": engine.temporal,

@@ -19,6 +19,7 @@ from liverank.client.responses import (
     Receipt,
     Snapshot,
 )
+from liverank.client.sources import SourcePosition, SourceRange
 from liverank.errors import ClientError, ServerError, ServerUnreachable
 
 __all__ = [
@@ -40,5 +41,7 @@ __all__ = [
     "ServerUnreachable",
     "SetChange",
     "Snapshot",
+    "SourcePosition",
+    "SourceRange",
     "Strategy",
 ]

@@ -25,6 +25,7 @@ from liverank.client.call import (
     read,
 )
 from liverank.client.responses import Accepted, Outcome, Pending, Receipt, Rejected
+from liverank.client.sources import SourceRange, range_query
 from liverank.edges import Columns, EdgeColumns, read_edges
 from liverank.errors import InvalidInput
 
@@ -56,6 +57,7 @@ class Batch:
     sets: Mapping[str, SetChange] = field(default_factory=dict)
     directed: bool | None = None
     remove: Iterable[Key] = ()
+    source_range: SourceRange | None = None
 
 
 def new_key() -> str:
@@ -84,7 +86,8 @@ def batch_call(
             on_conflict=batch.on_conflict,
             form=batch.form,
             trace=batch.trace,
-        ),
+        )
+        | range_query(batch.source_range),
         body=body,
         headers={"Content-Type": content_type, "Idempotency-Key": key or new_key()},
         parse=decoder(result),
@@ -187,6 +190,7 @@ class BatchCalls:
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
+        source_range: SourceRange | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch and waits for its ranks. The server removes vertices, deletes, inserts,
@@ -207,11 +211,14 @@ class BatchCalls:
         sets            changes of sets of vertices by their names: see `put_set`
         strategy, form  None: the graph's
         trace           whether the receipt says what each iteration did
+        source_range    the messages of an external source that the batch has: see SourceRange
         key             the idempotency key: a batch that is sent twice with it is applied once;
                         None: a new one
         """
         options = (strategy, on_conflict, form, trace)
-        batch = Batch(insert, delete, vertices, *options, sets or {}, directed, remove)
+        batch = Batch(
+            insert, delete, vertices, *options, sets or {}, directed, remove, source_range
+        )
         columns = Columns(source, target, weight, time)
         return batch_call(graph, batch, columns, "ranked", key, Receipt)
 
@@ -235,13 +242,16 @@ class BatchCalls:
         form: Form | None = None,
         trace: bool | None = None,
         rank: Rank = "now",
+        source_range: SourceRange | None = None,
         key: str | None = None,
     ) -> Call[Accepted]:
         """Like `send`, but returns once the batch is on disk. `batch` has the receipt later. With
         `rank="later"`, the next batch without it ranks this one too.
         """
         options = (strategy, on_conflict, form, trace)
-        batch = Batch(insert, delete, vertices, *options, sets or {}, directed, remove)
+        batch = Batch(
+            insert, delete, vertices, *options, sets or {}, directed, remove, source_range
+        )
         columns = Columns(source, target, weight, time)
         return batch_call(graph, batch, columns, "durable", key, Accepted, rank)
 
@@ -260,11 +270,12 @@ class BatchCalls:
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
+        source_range: SourceRange | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch that inserts the edges, and waits for its ranks: see `send`."""
         options = (strategy, on_conflict, form, trace)
-        batch = Batch(edges, (), (), *options, directed=directed)
+        batch = Batch(edges, (), (), *options, directed=directed, source_range=source_range)
         columns = Columns(source, target, weight, time)
         return batch_call(graph, batch, columns, "ranked", key, Receipt)
 
@@ -280,10 +291,13 @@ class BatchCalls:
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
+        source_range: SourceRange | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch that deletes the edges, and waits for its ranks: see `send`."""
-        batch = Batch(delete=edges, strategy=strategy, form=form, trace=trace, directed=directed)
+        batch = Batch(
+            (), edges, (), strategy, None, form, trace, directed=directed, source_range=source_range
+        )
         return batch_call(graph, batch, Columns(source, target), "ranked", key, Receipt)
 
     @operation
@@ -295,12 +309,15 @@ class BatchCalls:
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
+        source_range: SourceRange | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
         """Sends a batch that removes vertices and their edges, and waits for its ranks: see
         `send`.
         """
-        batch = Batch(remove=vertices, strategy=strategy, form=form, trace=trace)
+        batch = Batch(
+            remove=vertices, strategy=strategy, form=form, trace=trace, source_range=source_range
+        )
         return batch_call(graph, batch, Columns(), "ranked", key, Receipt)
 
     @operation

@@ -33,12 +33,13 @@ from liverank.client.responses import (
     TopRanks,
     VertexRank,
 )
+from liverank.client.sources import SourceCalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Calls(BatchCalls, GraphCalls, QueryCalls, OperationCalls):
+class Calls(BatchCalls, GraphCalls, QueryCalls, SourceCalls, OperationCalls):
     """Every call raises ServerError if the server refuses, and ServerUnreachable if it does not
     respond. Reads, and batches, which have idempotency keys, are retried first.
 

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from service.cli.commands import agents, api_keys, exports, files, generate, operations, queries
+from service.cli.commands import (
+    agents,
+    api_keys,
+    consume,
+    exports,
+    files,
+    generate,
+    operations,
+    queries,
+)
 
 EPILOG = """
 --install-completion completes commands and options in the shell that runs it.
@@ -48,7 +57,7 @@ def options(
     """PageRank that stays fresh on a changing graph."""
 
 
-for commands in (operations, files, generate, queries, exports, api_keys, agents):
+for commands in (operations, files, generate, consume, queries, exports, api_keys, agents):
     app.add_typer(commands.app)
 
 

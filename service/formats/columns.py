@@ -9,6 +9,7 @@ from typing import Literal
 import pyarrow as pa
 
 from gpu import OnConflict
+from service.formats.source_ranges import SourceRange
 
 SetOperation = Literal["replace", "drop"]
 
@@ -40,6 +41,7 @@ class EdgeColumns:
     sets         changes of sets of vertices by their names, after the insertions
     times        pa.float64(), Unix seconds, of the insertions; None for a graph without times
     expiry       whether the service made it, of edges that are too old
+    range        the part of an external source that the batch has
     """
 
     insert_sources: pa.Array
@@ -53,6 +55,7 @@ class EdgeColumns:
     remove: pa.Array = None
     times: pa.Array | None = None
     expiry: bool = False
+    range: SourceRange | None = None
 
     def __post_init__(self) -> None:
         if self.remove is None:

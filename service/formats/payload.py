@@ -1,7 +1,7 @@
 """Batches as the journal stores them.
 
 The columns of EDGE_COLUMNS are always there, others only if the batch has them: `remove`,
-`weights`, `times` and, as JSON, `on_conflict`, `sets` and `expiry` (true).
+`weights`, `times` and, as JSON, `on_conflict`, `sets`, `expiry` (true) and `range`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from service.errors import FormatError
 from service.formats.arrow import arrow_table
 from service.formats.columns import EDGE_COLUMNS, KEY_COLUMNS, EdgeColumns
 from service.formats.sets import set_documents, stored_sets
+from service.formats.source_ranges import stored_range
 from service.formats.tables import combined
 from service.formats.times import time_column, times_of
 from service.formats.values import key_column, listed, parse_json
@@ -24,7 +25,7 @@ from service.formats.weights import weight_column, weights_of
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
 _FURTHER = ("remove", "weights", "times")
-_OTHERS = ("on_conflict", "sets", "expiry")
+_OTHERS = ("on_conflict", "sets", "expiry", "range")
 
 _SMALL_BATCH = 64
 """Maximum number of keys of a batch that is stored as JSON."""
@@ -43,6 +44,8 @@ def encode_batch(columns: EdgeColumns) -> bytes:
         others["sets"] = set_documents(columns.sets)
     if columns.expiry:
         others["expiry"] = True
+    if columns.range is not None:
+        others["range"] = columns.range.document()
     is_small = sum(map(len, arrays.values())) <= _SMALL_BATCH
     arrays = {
         name: array
@@ -155,5 +158,11 @@ def _with_others(
     except FormatError as error:
         raise FormatError("payload", None, str(error)) from error
     return replace(
-        columns, weights=weights, times=times, on_conflict=on_conflict, sets=sets, expiry=expiry
+        columns,
+        weights=weights,
+        times=times,
+        on_conflict=on_conflict,
+        sets=sets,
+        expiry=expiry,
+        range=stored_range(others["range"]) if "range" in others else None,
     )

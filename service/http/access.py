@@ -50,6 +50,7 @@ REQUIRED_SCOPE: dict[str, Scope | None] = {
     "GET /graphs/{graph}/neighbors/{vertex}": "read",
     "POST /graphs/{graph}/subgraph": "read",
     "GET /graphs/{graph}/changes": "read",
+    "GET /graphs/{graph}/sources": "read",
     "GET /graphs/{graph}/personalized/{vertex}": "read",
     "POST /graphs/{graph}/personalized": "read",
     "PUT /graphs/{graph}/sets/{name}": "write",

@@ -110,6 +110,18 @@ class GraphList(Body):
     graphs: list[GraphInfo]
 
 
+class SourcePosition(Body):
+    source: str
+    partition: str
+    position: str = Field(description="that the next batch of the partition begins `from`")
+    version: int = Field(description="of the batch that moved the position")
+    time: float = Field(description="of its commit, Unix seconds")
+
+
+class SourceList(Body):
+    sources: list[SourcePosition]
+
+
 class CheckpointTaken(Body):
     version: int
     revision: int

@@ -8,6 +8,8 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from time import perf_counter
 
+import orjson
+
 from gpu import Solve
 from service.errors import BodyTooLarge
 from service.formats.columns import EdgeColumns
@@ -46,6 +48,8 @@ class Batch:
         digest = hashlib.sha256(body).digest()
         if columns.on_conflict != "replace":  # the same body is then another batch
             digest = hashlib.sha256(digest + columns.on_conflict.encode()).digest()
+        if columns.range is not None:
+            digest = hashlib.sha256(digest + orjson.dumps(columns.range.document())).digest()
         record = Record(payload, solve.strategy, idempotency_key, digest)
         return cls(record, columns, solve, rank_later)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from gpu import Capture, Engine, Snapshot
 from service.errors import StorageFailed
+from service.pipeline.source_positions import SourcePosition
 from service.pipeline.window import Window, WindowCapture
 from service.queries.model import Members
 from service.queries.view import View
@@ -16,6 +18,7 @@ from service.storage.checkpoint import Checkpoint
 from service.vertex_keys import KeyKind, VertexCapture, VertexKeys
 
 _KEYS_PREFIX, _SETS, _WINDOW_PREFIX, _NEWEST = "keys-", "sets", "window-", "newest-time"
+_SOURCES = "sources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class Captured:
     keys: VertexCapture
     sets: Members
     window: WindowCapture | None
+    sources: Sequence[SourcePosition]
     pause_seconds: float
 
     def checkpoint(self) -> Checkpoint:
@@ -45,6 +49,8 @@ class Captured:
         if self.sets:
             numbers[_SETS] = {name: len(ids) for name, ids in self.sets.items()}
             arrays[_SETS] = np.concatenate(list(self.sets.values()))
+        if self.sources:
+            numbers[_SOURCES] = [one.document() for one in self.sources]
         if self.window is not None:
             numbers[_NEWEST] = self.window.newest
             arrays |= {f"{_WINDOW_PREFIX}{k}": each for k, each in self.window.arrays().items()}
@@ -83,6 +89,10 @@ def restore_window(checkpoint: Checkpoint, window: Window) -> None:
         if name.startswith(_WINDOW_PREFIX)
     }
     window.restore(arrays, checkpoint.numbers[_NEWEST])
+
+
+def source_positions_of(checkpoint: Checkpoint) -> list[SourcePosition]:
+    return [SourcePosition(**document) for document in checkpoint.numbers.get(_SOURCES, [])]
 
 
 def view_of(checkpoint: Checkpoint, engine: Engine, keys: VertexKeys) -> View:

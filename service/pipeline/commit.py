@@ -1,5 +1,5 @@
-"""Makes batches durable: answers repeats, refuses batches that do not fit into memory, and commits
-the rest with one fsync.
+"""Makes batches durable: answers repeats, refuses batches that do not fit into memory or do not
+continue their source, and commits the rest with one fsync.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from service.pipeline.completions import Completions
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer
 from service.pipeline.ranking import Ranking
+from service.pipeline.source_positions import SourcePositions
 from service.pipeline.version_waiters import VersionWaiters
 from service.storage.journal import Journal
 
@@ -31,11 +32,13 @@ class CommittedGroup:
     """Batches to be ranked in the same way, with their versions, that were committed together.
 
     began, seconds  of the commit, by `perf_counter`; includes completing the futures
+    time            of the commit, Unix seconds
     """
 
     batches: Sequence[tuple[int, PendingBatch]]
     began: float
     seconds: float
+    time: float
 
     @property
     def solve(self) -> Solve:
@@ -60,6 +63,7 @@ class Committer:
         graph: str,
         journal: Journal,
         keyed: KeyedGraph,
+        positions: SourcePositions,
         ranking: Ranking,
         checkpointer: Checkpointer,
         observer: Observer,
@@ -68,6 +72,7 @@ class Committer:
         self._graph = graph
         self._journal = journal
         self._keyed = keyed
+        self._positions = positions
         self._ranking = ranking
         self._checkpointer = checkpointer
         self._observer = observer
@@ -82,6 +87,7 @@ class Committer:
         new = list(batches)
         try:
             new = self._fitting(self._without_repeats(batches, completions), completions)
+            new = self._continuing(new, completions)
             self._ranking.store_rejections()
             began = perf_counter()
             groups = [list(group) for _, group in groupby(new, lambda one: one.batch.solve)]
@@ -105,7 +111,11 @@ class Committer:
         self._commits.reach(versions[-1], versions[-1])
         seconds = perf_counter() - began
         numbered = iter(zip(versions, new, strict=True))
-        return [CommittedGroup([next(numbered) for _ in group], began, seconds) for group in groups]
+        time = self._journal.committed_at
+        return [
+            CommittedGroup([next(numbered) for _ in group], began, seconds, time)
+            for group in groups
+        ]
 
     def _without_repeats(
         self, batches: Sequence[PendingBatch], completions: Completions
@@ -172,6 +182,21 @@ class Committer:
     def _fitting(self, batches: list[PendingBatch], completions: Completions) -> list[PendingBatch]:
         """The batches that fit into memory; the others are refused."""
         errors = self._keyed.check_memory([batch.batch.columns for batch in batches])
+        return self._without_errors(batches, errors, completions)
+
+    def _continuing(
+        self, batches: list[PendingBatch], completions: Completions
+    ) -> list[PendingBatch]:
+        """The batches that begin where the graph has their sources; the others are refused."""
+        errors = self._positions.conflicts([batch.batch.columns for batch in batches])
+        return self._without_errors(batches, errors, completions)
+
+    def _without_errors(
+        self,
+        batches: list[PendingBatch],
+        errors: Sequence[Exception | None],
+        completions: Completions,
+    ) -> list[PendingBatch]:
         for batch, error in zip(batches, errors, strict=True):
             if error is not None:
                 log.warning("graph %s: batch refused: %s", self._graph, error)

@@ -34,7 +34,7 @@ from service.errors import (
 )
 from service.pipeline.admission import Admission, QueueLimits
 from service.pipeline.batch import Batch, PendingBatch
-from service.pipeline.capture import Captured, restore_window
+from service.pipeline.capture import Captured, restore_window, source_positions_of
 from service.pipeline.change_feed import ChangeFeed
 from service.pipeline.checkpointer import (
     Checkpointer,
@@ -50,6 +50,7 @@ from service.pipeline.observer import Observer
 from service.pipeline.published import PublishedViews
 from service.pipeline.ranking import RECOVERY, Ranking
 from service.pipeline.recovery import MappedGraph, map_checkpoint, replayed, restored_journal
+from service.pipeline.source_positions import SourcePosition, SourcePositions
 from service.pipeline.version_waiters import VersionWaiters
 from service.pipeline.vertex_sets import VertexSets
 from service.pipeline.window import Window, WindowOptions
@@ -227,6 +228,13 @@ class Pipeline:
             raise RetiredVersion(self.graph, version, journal.retired)
         return outcome
 
+    def source_positions(self) -> Future[list[SourcePosition]]:
+        """How far the graph has its sources, after the batches that are committed now.
+
+        Raises QueueFull.
+        """
+        return self.call(lambda writer: writer.positions.newest)
+
     def checkpoint(self) -> Future[TakenCheckpoint]:
         """A checkpoint of what is committed now. Raises NotReady while the graph is recovered."""
         return self._writer_or_not_ready().checkpointer.request()
@@ -295,15 +303,18 @@ class Pipeline:
         engine, checkpoint = mapped.engine, mapped.checkpoint
         sets = VertexSets(self.graph, mapped.sets)
         keyed = KeyedGraph(self.graph, engine, mapped.keys, sets, self._window(engine, checkpoint))
+        stored = [] if checkpoint is None else source_positions_of(checkpoint)
+        positions = SourcePositions(self.graph, stored)
         version = checkpoint.version if checkpoint is not None else 0
         mark = ReplayMark(journal.path)
-        unranked = replayed(journal, version, keyed, engine, mark)
+        unranked = replayed(journal, version, keyed, positions, engine, mark)
         file = self._directory / watched_file.FILE
         watched = self._watched(engine, keyed, file)
         ranking = Ranking(
             self.graph,
             engine,
             keyed,
+            positions,
             journal,
             watched,
             file,
@@ -351,6 +362,7 @@ class Pipeline:
             self._queue,
             journal,
             keyed,
+            positions,
             ranking,
             scheduler,
             checkpointer,

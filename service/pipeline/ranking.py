@@ -17,6 +17,7 @@ from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer, RankedBatch, StageSeconds
 from service.pipeline.published import PublishedViews
 from service.pipeline.receipts import AppliedBatch, RankedView, receipt_of
+from service.pipeline.source_positions import SourcePositions
 from service.queries.model import QueryByIds
 from service.queries.scheduler import WatchRequest
 from service.queries.view import View
@@ -53,6 +54,7 @@ class Ranking:
         graph: str,
         engine: Engine,
         keyed: KeyedGraph,
+        positions: SourcePositions,
         journal: Journal,
         watched: WatchedQueries,
         watched_file: Path,
@@ -65,6 +67,7 @@ class Ranking:
         self._graph = graph
         self._engine = engine
         self._keyed = keyed
+        self._positions = positions
         self._journal = journal
         self._watched = watched
         self._watched_file = watched_file
@@ -171,6 +174,7 @@ class Ranking:
             self._keyed.keys.capture(),
             self._keyed.sets.members,
             None if self._keyed.window is None else self._keyed.window.capture(),
+            self._positions.newest,
             seconds,
         )
 

@@ -23,6 +23,7 @@ from service.errors import (
     FormatError,
     GraphStopped,
     InvalidField,
+    SourcePositionConflict,
     StorageFailed,
     UnknownSet,
     UnknownVertex,
@@ -34,6 +35,7 @@ from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import StageSeconds
 from service.pipeline.ranking import RECOVERY
 from service.pipeline.receipts import AppliedBatch
+from service.pipeline.source_positions import SourcePositions
 from service.problems import encode_problem, problem_of
 from service.queries.model import Members
 from service.queries.view import View
@@ -47,7 +49,14 @@ from service.vertex_keys import KeyKind, VertexTable
 
 log = logging.getLogger("liverank.recovery")
 
-BATCH_ERRORS = (EngineError, MemoryError, InvalidField, UnknownSet, UnknownVertex)
+BATCH_ERRORS = (
+    EngineError,
+    MemoryError,
+    InvalidField,
+    SourcePositionConflict,
+    UnknownSet,
+    UnknownVertex,
+)
 """What a batch without a receipt is rejected for. The writer, which can tell the client at once,
 rejects it for every other error too.
 """
@@ -100,13 +109,25 @@ def restored_journal(path: Path, graph: MappedGraph) -> Journal:
 
 
 def replayed(
-    journal: Journal, after: int, keyed: KeyedGraph, engine: Engine, mark: ReplayMark
+    journal: Journal,
+    after: int,
+    keyed: KeyedGraph,
+    positions: SourcePositions,
+    engine: Engine,
+    mark: ReplayMark,
 ) -> list[AppliedBatch]:
     """Applies the batches of the journal after `after`; returns those without a receipt."""
+
+    def apply(columns: EdgeColumns, version: int, committed_at: float) -> Change:
+        positions.check(columns)
+        change, _ = keyed.apply(columns)
+        positions.advance(columns, version, committed_at)
+        return change
+
     unanswered = replay(
         journal,
         after,
-        lambda columns: keyed.apply(columns)[0],
+        apply,
         lambda: engine.update(*RECOVERY),
         keyed.memory_risk,
         mark,
@@ -120,12 +141,13 @@ def replayed(
 def replay(
     journal: Journal,
     after: int,
-    apply: Callable[[EdgeColumns], Change],
+    apply: Callable[[EdgeColumns, int, float], Change],
     rank: Callable[[], object],
     memory_risk: Callable[[EdgeColumns], OutOfMemory | None],
     mark: ReplayMark,
 ) -> dict[int, Change]:
-    """Applies every batch of `journal` after `after` that was not rejected, in order.
+    """Applies every batch of `journal` after `after` that was not rejected, in order, with its
+    version and the Unix time of its commit.
 
     Returns the changes of each batch without a receipt, by version. A batch over which the device
     may have been lost is ranked alone, so that it is identified if that happens again; one over
@@ -138,7 +160,7 @@ def replay(
     """
     unanswered: dict[int, Change] = {}
     deaths = journal.deaths()
-    for version, _, record, _ in journal.batches(after):
+    for version, committed_at, record, _ in journal.batches(after):
         outcome = journal.outcome(version)
         if outcome is not None and outcome.status != "ranked":
             continue
@@ -156,7 +178,9 @@ def replay(
                     raise OutOfMemory(purpose, risk.needed, risk.available)
                 suspect = suspect or mark.deaths(version) > 0
                 mark.begin(version)
-            change = _applied(journal, version, partial(apply, columns), rank, suspect)
+            change = _applied(
+                journal, version, partial(apply, columns, version, committed_at), rank, suspect
+            )
         except BATCH_ERRORS as error:
             if isinstance(error, DeviceLost) and deaths.get(version, 0) < MAX_DEATHS:
                 raise

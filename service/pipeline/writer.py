@@ -18,6 +18,7 @@ from service.pipeline.keyed_graph import IncompletelyApplied, KeyedGraph
 from service.pipeline.observer import Observer, StageSeconds
 from service.pipeline.ranking import Ranking
 from service.pipeline.receipts import AppliedBatch
+from service.pipeline.source_positions import SourcePositions
 from service.pipeline.version_waiters import VersionWaiters
 from service.pipeline.work_queue import Task, WorkQueue
 from service.problems import encode_problem, problem_of
@@ -44,6 +45,7 @@ class Writer:
         queue: WorkQueue,
         journal: Journal,
         keyed: KeyedGraph,
+        positions: SourcePositions,
         ranking: Ranking,
         scheduler: QueryScheduler,
         checkpointer: Checkpointer,
@@ -56,10 +58,13 @@ class Writer:
         self._graph = graph
         self._queue = queue
         self.keyed = keyed
+        self.positions = positions
         self._scheduler = scheduler
         self._observer = observer
         self._expiry = Expiry(graph, keyed, self._commit_expiry)
-        self._committer = Committer(graph, journal, keyed, ranking, checkpointer, observer, commits)
+        self._committer = Committer(
+            graph, journal, keyed, positions, ranking, checkpointer, observer, commits
+        )
 
     def run(self) -> None:
         """Works until the queue is closed; ranks the applied batches, then fails all other work."""
@@ -150,8 +155,10 @@ class Writer:
     def _apply(self, group: CommittedGroup) -> None:
         versions = [version for version, _ in group.batches]
         columns = [pending.batch.columns for _, pending in group.batches]
+        # after a rejection, batches of the same source that were committed with it are rejected too
+        alone = any(self.positions.conflicts(columns))
         try:
-            coalesced = self.keyed.apply_coalesced(columns)
+            coalesced = None if alone else self.keyed.apply_coalesced(columns)
         except DeviceLost as error:
             blame(self.journal, versions, error)
         if coalesced is None:
@@ -162,11 +169,12 @@ class Writer:
         for (version, pending), change in zip(group.batches, changes, strict=True):
             seconds = _stages_before(group, pending)
             seconds.keys, seconds.mutate = keys_seconds, change.seconds
-            self._add_applied(AppliedBatch(version, change, seconds, pending))
+            self._add_applied(group, AppliedBatch(version, change, seconds, pending), pending)
 
     def _apply_one(self, group: CommittedGroup, version: int, pending: PendingBatch) -> None:
         seconds = _stages_before(group, pending)
         try:
+            self.positions.check(pending.batch.columns)
             change, seconds.keys = self.keyed.apply(pending.batch.columns)
         except DeviceLost as error:
             blame(self.journal, [version], error)
@@ -176,11 +184,14 @@ class Writer:
             self._reject(version, pending, error)
         else:
             seconds.mutate = change.seconds
-            self._add_applied(AppliedBatch(version, change, seconds, pending))
+            self._add_applied(group, AppliedBatch(version, change, seconds, pending), pending)
 
-    def _add_applied(self, applied: AppliedBatch) -> None:
-        if applied.pending is not None and applied.pending.rank_later:
-            applied.pending.end()
+    def _add_applied(
+        self, group: CommittedGroup, applied: AppliedBatch, pending: PendingBatch
+    ) -> None:
+        self.positions.advance(pending.batch.columns, applied.version, group.time)
+        if pending.rank_later:
+            pending.end()
             # the columns need not stay in memory until it is ranked
             applied.pending, applied.deferred = None, True
         self.ranking.unranked.append(applied)

@@ -36,10 +36,10 @@ from service.storage.files import DIRECTORY_MODE, storage_errors, sync_directory
 log = logging.getLogger("liverank.checkpoint")
 
 DIRECTORY = "checkpoints"
-FORMAT = 3
-_FORMATS = (1, 2, FORMAT)
-"""Those that can be read. Format 2 had no free ids and no times, format 1 also no weights and no
-sets.
+FORMAT = 4
+_FORMATS = (1, 2, 3, FORMAT)
+"""Those that can be read. Format 3 had no positions of sources, format 2 also no free ids and no
+times, format 1 also no weights and no sets.
 """
 RETAINED = 2
 

@@ -66,6 +66,8 @@ class Outcome:
 class Journal:
     """An open journal. Invariant: it holds the batches `retired` + 1 … `version`, without a gap
     except for those whose outcome is ``lost``.
+
+    committed_at  Unix time of the last `append`; 0 before the first
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,6 +78,7 @@ class Journal:
         self._connections: list[sqlite3.Connection] = []
         self._head: Head | None = None
         self._state: State
+        self.committed_at = 0.0
         if not path.is_file():
             raise StorageFailed(path, "the journal is missing")
         try:
@@ -143,7 +146,7 @@ class Journal:
             with self._transaction(self._durable):
                 layout.insert_batches(self._durable, now, numbered)
                 layout.write_state(self._durable, state)
-            self._state = state
+            self._state, self.committed_at = state, now
         self._write_head()
         return [version for version, _, _ in numbered]
 

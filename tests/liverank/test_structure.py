@@ -17,7 +17,19 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "liverank").rglob("*.py"))
 
 CORE = {"httpx", "httpx_sse", "msgspec", "tenacity"}
-LATER = {"gpu", "networkx", "numpy", "pandas", "polars", "pyarrow"}
+LATER = {
+    "aio_pika",
+    "aiokafka",
+    "faststream",
+    "gpu",
+    "nats",
+    "networkx",
+    "numpy",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "redis",
+}
 """Packages of extras: imported inside functions only, and for type checkers."""
 
 OF_MCP = {"mcp", "mcp_types", "pydantic", "starlette", "uvicorn"}
@@ -27,7 +39,7 @@ ORDER = [
     {"errors", "choices"},
     {"edges", "files", "tables"},
     {"client", "in_process"},
-    {"networkx_backend", "mcp"},
+    {"networkx_backend", "mcp", "sources"},
     {""},
 ]
 """Modules and packages, each importing only from the rows above its own."""

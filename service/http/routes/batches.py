@@ -13,6 +13,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from gpu import STRATEGIES, Form, InvalidValue, OnConflict
 from service.formats.decode import decode_batch
 from service.formats.media_types import EXPORTED
+from service.formats.source_ranges import MAX_LENGTH, SourceRange
 from service.formats.weights import UNWEIGHTED
 from service.http.batch_requests import check_limits, durable, ranked, received
 from service.http.dependencies import OpenGraph
@@ -45,7 +46,7 @@ Traced = Annotated[bool, Query(description="whether the receipt has a `trace`")]
     response_model=Receipt,
     responses={
         202: {"model": Durable, "description": "Committed; ranks follow"},
-        **problems(404, 408, 413, 415, 422, 429, 500, 507),
+        **problems(404, 408, 409, 413, 415, 422, 429, 500, 507),
     },
     openapi_extra=body_of(BatchRequest, others=EXPORTED),
 )
@@ -64,6 +65,33 @@ async def send_batch(
         Literal["now", "later"],
         Query(description="later: only apply it, and respond as for wait=durable"),
     ] = "now",
+    source: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=MAX_LENGTH,
+            description="the external source that the batch continues",
+        ),
+    ] = None,
+    partition: Annotated[str, Query(max_length=MAX_LENGTH, description="of `source`")] = "",
+    begin: Annotated[
+        str | None,
+        Query(
+            alias="from",
+            min_length=1,
+            max_length=MAX_LENGTH,
+            description="the stored position of the partition; none: it has none yet",
+        ),
+    ] = None,
+    end: Annotated[
+        str | None,
+        Query(
+            alias="to",
+            min_length=1,
+            max_length=MAX_LENGTH,
+            description="the position after the batch; with `source`",
+        ),
+    ] = None,
     idempotency_key: Annotated[
         str | None,
         Header(
@@ -78,6 +106,7 @@ async def send_batch(
     for name, value in (("strategy", strategy), ("form", form), ("trace", trace)):
         if rank == "later" and value:
             raise InvalidValue(name, value, "left out, because rank is 'later'")
+    given = _range(source, partition, begin, end)
     chosen = graph.options.solve(strategy, form, trace)
     if on_conflict != "replace" and not graph.options.weighted:
         raise InvalidValue("on_conflict", on_conflict, f"left out, because {UNWEIGHTED}")
@@ -87,7 +116,7 @@ async def send_batch(
     def decode(body: bytes) -> Batch:
         rule = options.time_rule(time.time())
         columns = decode_batch(content_type, body, options.keys, limit, options.weighted, rule)
-        columns = replace(columns, on_conflict=on_conflict)
+        columns = replace(columns, on_conflict=on_conflict, range=given)
         check_limits(request, columns)
         return Batch.of(columns, body, chosen, idempotency_key, rank == "later")
 
@@ -95,6 +124,20 @@ async def send_batch(
     if wait == "durable" or rank == "later":
         return json_response({"version": await durable(graph, batch), "status": "durable"}, 202)
     return encoded_response(await ranked(graph, batch))
+
+
+def _range(
+    source: str | None, partition: str, begin: str | None, end: str | None
+) -> SourceRange | None:
+    """None without a source. Raises InvalidValue if only some of the parameters are given."""
+    if source is None:
+        for name, value in (("partition", partition), ("from", begin), ("to", end)):
+            if value:
+                raise InvalidValue(name, value, "left out, because there is no source")
+        return None
+    if end is None or end == begin:
+        raise InvalidValue("to", end, "given with source, and another position than from")
+    return SourceRange(source, partition, begin, end)
 
 
 @router.get(

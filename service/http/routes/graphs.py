@@ -13,8 +13,14 @@ from fastapi import APIRouter, Path, Request, Response
 from service.catalog import NAME, Catalog, Graph
 from service.http.body import parse_body, read_body
 from service.http.conditional import response_by_content
-from service.http.dependencies import OpenCatalog, OpenGraph
-from service.http.graph_schemas import CheckpointTaken, GraphInfo, GraphList, GraphRequest
+from service.http.dependencies import OpenCatalog, OpenGraph, result_of
+from service.http.graph_schemas import (
+    CheckpointTaken,
+    GraphInfo,
+    GraphList,
+    GraphRequest,
+    SourceList,
+)
 from service.http.openapi import body_of, problems
 from service.http.responses import json_response
 from service.http.route import Route
@@ -80,6 +86,13 @@ async def list_graphs(request: Request, catalog: OpenCatalog) -> Response:
 async def describe_graph(request: Request, graph: OpenGraph) -> Response:
     """Size, options, error bound and memory of the newest published version."""
     return response_by_content(request, graph, orjson.dumps(_describe(graph)))
+
+
+@router.get("/graphs/{graph}/sources", response_model=SourceList, responses=problems(404, 422, 429))
+async def list_sources(request: Request, graph: OpenGraph) -> Response:
+    """How far the committed batches have each partition of each external source."""
+    positions = await result_of(graph.pipeline.source_positions(), graph, request)
+    return json_response({"sources": [one.document() for one in positions]})
 
 
 @router.post(

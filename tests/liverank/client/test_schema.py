@@ -10,7 +10,14 @@ import msgspec
 import pytest
 
 from liverank import choices
-from liverank.client import AsyncClient, Client, PersonalizedQuery, responses
+from liverank.client import (
+    AsyncClient,
+    Client,
+    PersonalizedQuery,
+    SourcePosition,
+    SourceRange,
+    responses,
+)
 from liverank.client.arrow import PersonalizedTable
 from liverank.client.batches import SetChange
 from liverank.client.call import Call, events, operation
@@ -83,6 +90,7 @@ ARGUMENTS: dict[str, Any] = {
     "format": "parquet",
     "direction": "in",
     "rank": "later",
+    "source_range": SourceRange("s", "2", "1", "p"),
 }
 """A value for every parameter of every method that is not its default."""
 
@@ -205,6 +213,7 @@ def test_responses_have_the_members_of_the_api_with_their_types(name: str) -> No
     _, endpoint = endpoint_of(call)
     returned = inspect.signature(getattr(Calls, name)).return_annotation
     names = vars(responses) | {"Call": Call, "PersonalizedTable": PersonalizedTable}
+    names["SourcePosition"] = SourcePosition
     (kind,) = get_args(eval(returned, names))
     content = [
         body["content"]["application/json"]["schema"]

@@ -132,9 +132,9 @@ def contents(directory: Path) -> dict[Path, bytes]:
 def test_a_checkpoint_of_an_unknown_format_stops_the_start_and_stays(tmp_path: Path) -> None:
     checkpoints.write(tmp_path, checkpoint(3, 7))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "FORMAT", 4)
+        patch.setattr(checkpoints, "FORMAT", 5)
         checkpoints.write(tmp_path, checkpoint(4, 8))
-    with pytest.raises(StorageFailed, match="has format 4, expected 1 to 3"):
+    with pytest.raises(StorageFailed, match="has format 5, expected 1 to 4"):
         checkpoints.newest_valid(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["3-7", "4-8"]
 
@@ -205,11 +205,11 @@ def test_a_checkpoint_of_a_later_release_is_refused(tmp_path: Path) -> None:
     manifest = tmp_path / "3-7" / "manifest.json"
     content = json.loads(manifest.read_bytes().split(b"\n", 1)[1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "FORMAT", 4)
+        patch.setattr(checkpoints, "FORMAT", 5)
         checkpoints.write(tmp_path, checkpoint(4, 8))
-    with pytest.raises(StorageFailed, match="has format 4, expected 1 to 3"):
+    with pytest.raises(StorageFailed, match="has format 5, expected 1 to 4"):
         checkpoints.read(tmp_path / "4-8")
-    assert content["format"] == 3
+    assert content["format"] == 4
 
 
 def test_a_restart_answers_from_the_checkpoint_before_the_journal_is_applied(

@@ -1,5 +1,7 @@
 """Data of releases before, written by their code, and what this release tells them apart by.
 
+stored/layout-4.tar.gz has a data directory and a backup of it: graph `living` with a window by the
+`event` clock, a removed vertex, a checkpoint before two batches, and an expiry.
 stored/layout-3.tar.gz has a data directory and a backup of it: graph `heavy` with weights, a set, a
 watched query and a checkpoint before two batches; graph `both`, undirected, in the journal alone.
 stored/layout-2.tar.gz has a data directory and a backup of it: graph `default` with a checkpoint,
@@ -78,7 +80,7 @@ def test_a_directory_of_the_release_before_is_served(stored: Path, name: str) ->
         assert_served(server)
         server.http.post(f"{GRAPH}/checkpoint").raise_for_status()
     graph = stored / name / "graphs" / "default"
-    assert layout_of(graph) == 4
+    assert layout_of(graph) == 5
     with running(stored / name) as server:
         assert server.http.get(GRAPH).json()["version"] == 4
 
@@ -106,10 +108,35 @@ def test_weights_and_sets_of_layout_3_are_served(tmp_path: Path, name: str) -> N
         removed = http.post(f"{path}/batches", json={"remove": ["a"]}).json()
         assert (removed["removed"], removed["removed_edges"]) == (1, 2)
         http.post(f"{path}/checkpoint").raise_for_status()
-    assert layout_of(tmp_path / name / "graphs" / "heavy") == 4
+    assert layout_of(tmp_path / name / "graphs" / "heavy") == 5
     with running(tmp_path / name) as server:
         assert server.http.get(path).json()["vertices"] == 62
         assert server.http.get(f"{path}/sets/mine").json()["vertices"] == ["b", "c"]
+
+
+@pytest.mark.parametrize("name", ["data", "backup"])
+def test_times_and_removed_vertices_of_layout_4_are_served(tmp_path: Path, name: str) -> None:
+    path = "/graphs/living"
+    with running(extracted(4, tmp_path) / name) as server:
+        http = server.http
+        info = http.get(path).json()
+        assert (info["version"], info["vertices"], info["edges"]) == (5, 4, 4)
+        ranks = http.post(f"{path}/ranks", json={"vertices": ["a", "b", "d", "e"]}).json()["ranks"]
+        # told by that release
+        told = [0.2175572698757412, None, 0.2824427301242587, 0.282442730124259]
+        assert [rank and pytest.approx(rank, abs=1e-6) for rank in ranks] == told
+        assert http.get(f"{path}/sources").json() == {"sources": []}
+        position = {"source": "s", "to": "1"}
+        following = {"insert": [["e", "d", None, 1151]]}  # then c → d is too old
+        sent = http.post(f"{path}/batches", params=position, json=following).json()
+        assert (sent["version"], sent["inserted"]) == (6, 1)
+        http.post(f"{path}/checkpoint").raise_for_status()
+    assert layout_of(tmp_path / name / "graphs" / "living") == 5
+    with running(tmp_path / name) as server:
+        info = server.http.get(path).json()
+        assert (info["vertices"], info["edges"]) == (4, 4)
+        (found,) = server.http.get(f"{path}/sources").json()["sources"]
+        assert (found["position"], found["version"]) == ("1", 6)
 
 
 def test_a_backup_of_the_release_before_is_restored(stored: Path) -> None:
@@ -120,19 +147,19 @@ def test_a_backup_of_the_release_before_is_restored(stored: Path) -> None:
 
 
 def test_what_the_release_before_reads_has_another_number(tmp_path: Path) -> None:
-    """It refuses a journal of another layout than 1 to 3, and checkpoints of another format than 1
-    or 2, before it changes anything.
+    """It refuses a journal of another layout than 1 to 4, and checkpoints of another format than 1
+    to 3, before it changes anything.
     """
     with running(tmp_path) as server:
         server.http.put("/graphs/heavy", json={"weighted": True}).raise_for_status()
         server.http.post("/graphs/heavy/batches", json={"insert": [["a", "b", 2]]})
         server.http.post("/graphs/heavy/checkpoint").raise_for_status()
     graph = tmp_path / "graphs" / "heavy"
-    assert layout_of(graph) == 4
+    assert layout_of(graph) == 5
     assert json.loads((graph / "graph.json").read_text())["format"] == 3
     (written,) = checkpoint.stored(graph / checkpoint.DIRECTORY)
     _, _, manifest = (written / "manifest.json").read_bytes().partition(b"\n")
-    assert json.loads(manifest)["format"] == 3
+    assert json.loads(manifest)["format"] == 4
 
 
 def test_a_later_release_is_refused_and_its_files_stay_as_they_are(tmp_path: Path) -> None:
@@ -141,12 +168,12 @@ def test_a_later_release_is_refused_and_its_files_stay_as_they_are(tmp_path: Pat
     graph = store.create("later", {})
     store.close()
     with closing(sqlite3.connect(graph / journal.FILE)) as connection:
-        connection.execute("PRAGMA user_version = 5")
+        connection.execute("PRAGMA user_version = 6")
     manifest = json.loads((graph / "graph.json").read_text()) | {"format": 4}
     (graph / "graph.json").write_text(json.dumps(manifest))
     before = (graph / journal.FILE).read_bytes()
     with pytest.raises(StorageFailed, match=r"graph\.json: has format 4, expected 1 to 3"):
         read_manifest(graph)
-    with pytest.raises(StorageFailed, match=r"journal\.db: has layout 5, expected 1 to 4"):
+    with pytest.raises(StorageFailed, match=r"journal\.db: has layout 6, expected 1 to 5"):
         Journal(graph / journal.FILE)
     assert (graph / journal.FILE).read_bytes() == before

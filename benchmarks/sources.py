@@ -1,0 +1,167 @@
+"""Single edges from message brokers into a graph: `liverank consume`.
+
+    python -m benchmarks.sources
+    python -m benchmarks.sources --edges 50000 --results /tmp
+
+A stream of single edges, JSON, is waiting in the broker. The time is that from the start of the
+consumer until its last batch is on disk, and beside it that of reading the same groups without
+sending them, which is FastStream's. Broker, consumer and server share the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import redis
+from nats import connect
+from nats.js.api import StreamConfig
+
+from benchmarks import harness
+from benchmarks.server import Server
+from gpu.generate import rmat
+from liverank.client import Client
+from liverank.sources.broker import Address
+from liverank.sources.consumer import Consumer, Target
+from liverank.sources.session import consume
+
+SCALE, EDGES_PER_VERTEX = 16, 16
+PLACE = "edges"
+PORTS = {"redis": 16_379, "nats": 14_222}
+IDLE_SECONDS = 2.0
+
+BrokerName = Literal["redis", "nats"]
+
+
+@contextmanager
+def running(broker: BrokerName, directory: Path) -> Iterator[None]:
+    port = str(PORTS[broker])
+    if broker == "redis":
+        command = ["redis-server", "--port", port, "--dir", str(directory), "--save", ""]
+        command += ["--appendonly", "yes", "--appendfsync", "everysec"]
+    else:
+        wheel = Path(sysconfig.get_path("scripts")) / "nats-server"
+        command = [shutil.which("nats-server") or str(wheel), "-p", port, "-js"]
+        command += ["-sd", str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(2)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def fill_redis(messages: list[bytes]) -> None:
+    with redis.Redis(port=PORTS["redis"]) as client:
+        for first in range(0, len(messages), 10_000):
+            pipeline = client.pipeline(transaction=False)
+            for message in messages[first : first + 10_000]:
+                pipeline.xadd(PLACE, {"data": message})
+            pipeline.execute()
+
+
+def fill_nats(messages: list[bytes]) -> None:
+    async def fill() -> None:
+        client = await connect(f"nats://127.0.0.1:{PORTS['nats']}")
+        jetstream = client.jetstream()
+        await jetstream.add_stream(StreamConfig(name="graph", subjects=[PLACE]))
+        for first in range(0, len(messages), 1000):
+            part = messages[first : first + 1000]
+            await asyncio.gather(*[await jetstream.publish_async(PLACE, one) for one in part])
+        await client.close()
+
+    asyncio.run(fill())
+
+
+FILL: dict[BrokerName, Callable[[list[bytes]], None]] = {"redis": fill_redis, "nats": fill_nats}
+
+
+def consumed(url: str, broker: BrokerName, name: str, size: int) -> tuple[float, int]:
+    """Seconds until the last message is on disk, and the number of batches."""
+    address = Address(f"{broker}://127.0.0.1:{PORTS[broker]}", PLACE, size=size)
+    with Client(url) as client:
+        before = client.graph("default").version
+        began = time.time()
+        consume(url, broker, address, Target("default", name), IDLE_SECONDS)
+        (ended,) = [one.time for one in client.sources("default") if one.source == name]
+        return ended - began, client.graph("default").version - before
+
+
+def read_only(url: str, broker: BrokerName, size: int) -> float:
+    """Seconds until the last message is read, and nothing is done with it."""
+    ended = [0.0]
+
+    async def take(own: Any, partition: str, messages: Any) -> None:
+        own.positions[partition] = messages[-1].position
+        ended[0] = time.time()
+
+    began = time.time()
+    address = Address(f"{broker}://127.0.0.1:{PORTS[broker]}", PLACE, size=size)
+    with patch.object(Consumer, "take", take):
+        consume(url, broker, address, Target("default", f"{broker} read"), IDLE_SECONDS)
+    return ended[0] - began
+
+
+def measured(edges: int, rounds: int, sizes: list[int]) -> dict[str, Any]:
+    figures: dict[str, Any] = {"vertices": 2**SCALE, "single edges": edges, "rounds": rounds}
+    generator = np.random.default_rng(1)
+    pairs = generator.integers(0, 2**SCALE, (edges, 2)).tolist()
+    messages = [
+        json.dumps({"source": source, "target": target}).encode() for source, target in pairs
+    ]
+    for broker in FILL:
+        with (
+            TemporaryDirectory() as folder,
+            running(broker, Path(folder)),
+            Server.temporary() as server,
+        ):
+            FILL[broker](messages)
+            sources, targets = rmat(SCALE, EDGES_PER_VERTEX, seed=0)
+            with Client(server.url) as client:
+                client.drop("default")
+                client.create("default", keys="integer")
+                client.insert("default", pa.table({"source": sources, "target": targets}))
+            consumed(server.url, broker, "warm", sizes[-1])
+            for size in sizes:
+                seconds, reading, batches = [], [], 0
+                for number in range(rounds):
+                    name = f"{broker} {size} {number}"
+                    taken, batches = consumed(server.url, broker, name, size)
+                    seconds.append(taken)
+                    reading.append(read_only(server.url, broker, size))
+                place = f"{broker}, groups of {size:,}"
+                figures[f"{place}: edges/s"] = round(edges / float(np.median(seconds)))
+                figures[f"{place}: edges/s, largest"] = round(edges / min(seconds))
+                figures[f"{place}: messages/s read alone"] = round(
+                    edges / float(np.median(reading))
+                )
+                figures[f"{place}: batches"] = batches
+    return figures
+
+
+def main() -> None:
+    options = harness.parser("Single edges from message brokers into a graph.")
+    options.add_argument("--edges", type=int, default=400_000)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--sizes", type=int, nargs="+", default=[10_000, 50_000])
+    arguments = options.parse_args()
+    figures = measured(arguments.edges, arguments.rounds, arguments.sizes)
+    print(figures)
+    print(harness.record("sources", "cpu", figures, arguments.results))
+
+
+if __name__ == "__main__":
+    main()

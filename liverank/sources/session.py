@@ -1,0 +1,189 @@
+"""Consumes a place of a broker until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Literal
+
+import tenacity
+
+from liverank.client import AsyncClient, ClientError, ServerError, ServerUnreachable
+from liverank.errors import needs
+from liverank.sources.broker import Address, Broker
+from liverank.sources.consumer import CannotContinue, Consumer, Interrupted, Target
+from liverank.sources.messages import Message
+
+log = logging.getLogger("liverank.consume")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+"""Seconds before another connection; doubled each time until messages arrive again."""
+
+PING_SECONDS = 1.0
+
+
+class Sessions:
+    """Connections one after the other, each from the positions that the server has."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        broker: Broker,
+        target: Target,
+        dead_letters: bool,
+        idle_seconds: float | None = None,
+    ) -> None:
+        """idle_seconds: end after so long without a message; None: never."""
+        self._client = client
+        self._broker = broker
+        self._target = target
+        self._dead_letters = dead_letters
+        self._idle_seconds = idle_seconds
+        self._failures = 0
+        self.messages = 0
+
+    async def run(self) -> None:
+        """Raises CannotContinue, and ClientError if the server refuses."""
+        attempts = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(Interrupted),
+            wait=self._pause,
+            before_sleep=_say,
+        )
+        await attempts(self._session)
+
+    def _pause(self, _: tenacity.RetryCallState) -> float:
+        self._failures += 1
+        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 20))
+
+    async def _session(self) -> None:
+        try:
+            options = (await self._client.graph(self._target.graph)).options
+            stored = await self._client.sources(self._target.graph)
+        except ServerUnreachable as error:
+            raise Interrupted(str(error)) from error
+        except ServerError as error:
+            if error.status >= 500 or error.status == 429:
+                raise Interrupted(str(error)) from error
+            raise
+        positions = {
+            one.partition: one.position for one in stored if one.source == self._target.source
+        }
+        async with self._broker.connected() as connection:
+            keep = connection.keep if self._dead_letters else None
+            consumer = Consumer(self._client, self._target, options, positions, keep)
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            ended.add_done_callback(_retrieve)
+            activity = _Activity()
+
+            async def take(partition: str, group: Awaitable[list[Message]]) -> bool:
+                """FastStream goes on after an error, so nothing is taken after one."""
+                with activity:
+                    try:
+                        messages = await group
+                        if not ended.done():
+                            await consumer.take(partition, messages)
+                            self._failures = 0
+                            self.messages += len(messages)
+                    except (Interrupted, CannotContinue, ClientError) as error:
+                        _end(ended, error)
+                    except Exception as error:
+                        log.exception("a group of messages failed")
+                        _end(ended, CannotContinue(f"unexpected {error!r}"))
+                return not ended.done()
+
+            with activity:
+                await connection.subscribe(positions, take)
+            where = ", ".join(f"{key or 'its position'} {at}" for key, at in positions.items())
+            log.info("consuming %s from %s", self._target.source, where or "the beginning")
+            while not ended.done():
+                await asyncio.wait([ended], timeout=PING_SECONDS)
+                if self._idle_seconds is not None and activity.idle_seconds >= self._idle_seconds:
+                    return
+                if not ended.done() and not await connection.ping():
+                    raise Interrupted(f"{self._broker.name} does not answer")
+            ended.result()
+
+
+class _Activity:
+    """Whether a group of messages is being taken, and when the last one was."""
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._since = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        return 0.0 if self._running else time.monotonic() - self._since
+
+    def __enter__(self) -> None:
+        self._running += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._running -= 1
+        self._since = time.monotonic()
+
+
+def _retrieve(ended: asyncio.Future[None]) -> None:
+    """The session may have ended for another reason already."""
+    ended.exception()
+
+
+def _end(ended: asyncio.Future[None], error: Exception) -> None:
+    if not ended.done():
+        ended.set_exception(error)
+
+
+def _say(state: tenacity.RetryCallState) -> None:
+    assert state.outcome is not None
+    pause = state.upcoming_sleep
+    log.warning("%s; connecting again in %.1f s", state.outcome.exception(), pause)
+
+
+def consume(
+    url: str,
+    broker: Literal["redis", "nats", "kafka", "rabbitmq"],
+    address: Address,
+    target: Target,
+    idle_seconds: float | None = None,
+) -> int:
+    """Consumes until it is stopped, or idle for so long; returns the number of messages.
+
+    url  of the server
+
+    Raises CannotContinue, ClientError, and MissingPackage without the extra `sources`.
+    """
+    with needs("sources"):
+        adapter = _adapter(broker, address, target)
+        if not adapter.has_positions:
+            log.warning("%s has no positions: messages count at least once", adapter.name)
+            target = replace(target, source=None)
+
+    async def run() -> int:
+        async with AsyncClient(url) as client:
+            letters = address.dead_letter is not None
+            sessions = Sessions(client, adapter, target, letters, idle_seconds)
+            await sessions.run()
+            return sessions.messages
+
+    return asyncio.run(run())
+
+
+def _adapter(broker: str, address: Address, target: Target) -> Broker:
+    if broker == "redis":
+        from liverank.sources.redis import RedisStreams
+
+        return RedisStreams(address)
+    if broker == "nats":
+        from liverank.sources.nats import NatsJetStream
+
+        return NatsJetStream(address)
+    if broker == "kafka":
+        from liverank.sources.kafka import KafkaTopics
+
+        return KafkaTopics(address, f"liverank {target.graph} {target.source}")
+    from liverank.sources.rabbitmq import RabbitQueues
+
+    return RabbitQueues(address)

@@ -1,0 +1,189 @@
+"""What a consumer does about the answers of the server, without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+import tenacity
+
+from liverank.client import AsyncClient
+from liverank.client.responses import GraphOptions
+from liverank.sources import consumer as consuming
+from liverank.sources.consumer import CannotContinue, Consumer, Interrupted, Letter, Target
+from liverank.sources.messages import Form, Message
+
+OPTIONS = GraphOptions(0.85, "uniform", "auto", 1e-6, "float64", "string")
+RECEIPT = {
+    **dict.fromkeys(("version", "ranked_version", "revision", "inserted", "already_present"), 1),
+    **dict.fromkeys(("deleted", "not_found", "new_vertices", "iterations", "touched_vertices"), 0),
+    **{"strategy": "auto", "error_bound": 0.0, "converged": True, "seconds": {}},
+}
+
+Answer = Callable[[httpx.Request], httpx.Response | None]
+
+
+class FakeServer:
+    """Keeps a position as the server does; `answer` may answer before it does.
+
+    taken  the bodies of its batches
+    """
+
+    def __init__(self, answer: Answer = lambda _: None) -> None:
+        self.position: str | None = None
+        self.taken: list[Any] = []
+        self.keys: list[str] = []
+        self._answer = answer
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.keys.append(request.headers["Idempotency-Key"])
+        answer = self._answer(request)
+        if answer is not None:
+            return answer
+        if self.keys[-1] not in self.keys[:-1] or self.position != request.url.params["to"]:
+            if request.url.params.get("from") != self.position:
+                return problem(409, "source-position", "another one")
+            self.position = request.url.params["to"]
+            self.taken.append(json.loads(request.content))
+        return httpx.Response(200, json=RECEIPT)
+
+
+def problem(status: int, name: str, detail: str, **members: Any) -> httpx.Response:
+    document = {"type": f"urn:liverank:problem:{name}", "title": name, "detail": detail, **members}
+    return httpx.Response(status, json={**document, "status": status})
+
+
+def message(number: int, target: str | None = None) -> Message:
+    edge = {"source": "a", "target": target or f"b{number}"}
+    return Message(str(number), json.dumps(edge).encode(), 0.0)
+
+
+def take(
+    server: FakeServer,
+    messages: list[Message],
+    letters: list[Letter] | None = None,
+    form: Form = "edge",
+) -> None:
+    async def keep(letter: Letter) -> None:
+        assert letters is not None
+        letters.append(letter)
+
+    async def run() -> None:
+        transport = httpx.MockTransport(server)
+        async with AsyncClient("http://server", transport=transport) as client:
+            positions = {} if server.position is None else {"": server.position}
+            target = Target("g", "s", form)
+            kept = None if letters is None else keep
+            await Consumer(client, target, OPTIONS, positions, kept).take("", messages)
+
+    asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consuming, "SERVER_PAUSES", tenacity.wait_none())
+    monkeypatch.setattr("liverank.client.connection.RETRY_PAUSES", (0.0,))
+
+
+def targets(server: FakeServer) -> list[str]:
+    return [key for body in server.taken for key in body.get("insert", {"target": []})["target"]]
+
+
+def test_a_group_is_one_batch_that_moves_the_position() -> None:
+    server = FakeServer()
+    take(server, [message(1), message(2)])
+    take(server, [message(3)])
+    assert server.position == "3"
+    assert len(server.taken) == 2
+    assert targets(server) == ["b1", "b2", "b3"]
+
+
+def test_a_refused_group_is_split_until_the_message_is_found() -> None:
+    def refuse(request: httpx.Request) -> httpx.Response | None:
+        if b"poison" in request.content:
+            return problem(422, "invalid-body", "insert[0]: poison", field="insert")
+        return None
+
+    server, letters = FakeServer(refuse), list[Letter]()
+    messages = [message(each, "poison" if each in (3, 8) else None) for each in range(1, 10)]
+    messages[5] = Message("6", b"no edge", 0.0)
+    take(server, messages, letters)
+    assert server.position == "9"
+    assert targets(server) == [f"b{each}" for each in (1, 2, 4, 5, 7, 9)]
+    assert {letter["position"] for letter in letters} == {"3", "6", "8"}
+    assert all(letter["reason"] for letter in letters)
+    with pytest.raises(CannotContinue, match=r"message '10'.*poison.*--dead-letter"):
+        take(server, [message(10, "poison")])
+    assert server.position == "9"
+
+
+def test_a_batch_that_was_rejected_after_its_commit_is_passed_on_and_skipped() -> None:
+    def reject(request: httpx.Request) -> httpx.Response | None:
+        if b"none" in request.content:
+            return problem(404, "unknown-set", "no set 'none'", field="sets", version=4)
+        return None
+
+    server, letters = FakeServer(reject), list[Letter]()
+    bodies = [b'{"insert": [["a", "b"]]}', b'{"sets": {"none": {}}}', b'{"vertices": ["c"]}']
+    take(server, [Message(str(n), each, 0.0) for n, each in enumerate(bodies)], letters, "batch")
+    assert server.taken == [{"insert": [["a", "b"]]}, {}, {"vertices": ["c"]}]
+    assert [letter["body"] for letter in letters] == [bodies[1].decode()]
+
+
+def test_a_lost_answer_counts_once() -> None:
+    lost = [True, True, True]
+
+    def lose(request: httpx.Request) -> httpx.Response | None:
+        if lost:
+            lost.pop()
+            server.position = request.url.params["to"]
+            if len(server.keys) == 1:
+                server.taken.append(json.loads(request.content))
+            raise httpx.ReadError("the connection was lost")
+        return None
+
+    server = FakeServer(lose)
+    take(server, [message(1)])
+    assert targets(server) == ["b1"]
+    assert len(set(server.keys)) == 1
+    assert len(server.keys) == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (problem(409, "source-position", "expected '7'", stored="7"), Interrupted),
+        (problem(507, "out-of-memory", "no room", version=3), Interrupted),
+        (problem(401, "unauthorized", "a key is missing"), CannotContinue),
+        (problem(404, "unknown-graph", "there is no graph 'g'"), CannotContinue),
+        (problem(422, "invalid-value", "on_conflict", field="on_conflict"), CannotContinue),
+    ],
+)
+def test_other_refusals_say_nothing_about_the_messages(
+    answer: httpx.Response, error: type[Exception]
+) -> None:
+    server, letters = FakeServer(lambda _: answer), list[Letter]()
+    with pytest.raises(error):
+        take(server, [message(1), message(2)], letters)
+    assert (server.taken, letters) == ([], [])
+
+
+def test_a_server_without_room_is_asked_again_with_the_same_key() -> None:
+    answers = [problem(507, "storage-full", "the disk is full")] * 3
+    server = FakeServer(lambda _: answers.pop() if answers else None)
+    take(server, [message(1)])
+    assert targets(server) == ["b1"]
+    assert len(set(server.keys)) == 1
+
+
+def test_weights_are_added_up_only_where_there_are_weights() -> None:
+    async def make() -> None:
+        async with AsyncClient("http://server") as client:
+            Consumer(client, Target("g", "s", on_conflict="add"), OPTIONS, {}, None)
+
+    with pytest.raises(CannotContinue, match="has no weights"):
+        asyncio.run(make())

@@ -1,0 +1,189 @@
+"""Messages to batches, without a broker and without a server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from liverank.choices import OnConflict
+from liverank.client.responses import GraphOptions
+from liverank.errors import InvalidInput
+from liverank.sources.broker import Address, credentials_of
+from liverank.sources.messages import Columns, EdgeChange, Form, InvalidMessage, Message, Reader
+from liverank.sources.settling import settled
+
+OPTIONS = GraphOptions(0.85, "uniform", "auto", 1e-6, "float64", "string")
+TIME = 1_700_000_000.0
+
+
+def options(**changes: Any) -> GraphOptions:
+    return msgspec.structs.replace(OPTIONS, **changes)
+
+
+def read(body: Any, form: Form = "edge", columns: Columns | None = None, **given: Any) -> Any:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    reader = Reader(form, options(**given), columns or Columns())
+    return reader.read(Message("1", content, TIME))
+
+
+Weights = dict[tuple[str, str], float]
+
+
+def apply(weights: Weights, changes: list[EdgeChange], on_conflict: str, directed: bool) -> None:
+    """As the server applies one batch: deletions first."""
+
+    def edge_of(change: EdgeChange) -> tuple[str, str]:
+        ends = (str(change.source), str(change.target))
+        return ends if directed else (min(ends), max(ends))
+
+    for change in changes:
+        if change.deleted:
+            weights.pop(edge_of(change), None)
+    for change in changes:
+        if not change.deleted:
+            edge, weight = edge_of(change), change.weight or 0.0
+            weights[edge] = weight + (weights.get(edge, 0.0) if on_conflict == "add" else 0.0)
+
+
+def rows(body: bytes) -> list[EdgeChange]:
+    """The batch of a body."""
+    document = json.loads(body)
+    delete = document.get("delete", {"source": [], "target": []})
+    insert = document.get("insert", {"source": [], "target": [], "weight": []})
+    pairs = zip(delete["source"], delete["target"], strict=True)
+    triples = zip(insert["source"], insert["target"], insert["weight"], strict=True)
+    return [
+        *(EdgeChange(*pair, True) for pair in pairs),
+        *(EdgeChange(source, target, False, weight) for source, target, weight in triples),
+    ]
+
+
+vertices = st.sampled_from("abc")
+some_changes = st.lists(
+    st.builds(EdgeChange, vertices, vertices, st.booleans(), st.integers(1, 9).map(float))
+)
+
+
+@given(some_changes, some_changes, st.sampled_from(["replace", "add"]), st.booleans())
+def test_a_settled_batch_does_what_its_changes_do_one_after_the_other(
+    before: list[EdgeChange], changes: list[EdgeChange], on_conflict: OnConflict, directed: bool
+) -> None:
+    expected: Weights = {}
+    for change in before:
+        apply(expected, [change], on_conflict, directed)
+    found = dict(expected)
+    for change in changes:
+        apply(expected, [change], on_conflict, directed)
+    batch = rows(settled(changes, on_conflict, directed))
+    apply(found, batch, on_conflict, directed)
+    assert found == expected
+
+
+def test_no_changes_are_an_empty_batch() -> None:
+    assert settled([], "replace", True) == b"{}"
+    unweighted = settled([EdgeChange("a", "b"), EdgeChange("a", "b")], "replace", True)
+    assert json.loads(unweighted) == {"insert": {"source": ["a"], "target": ["b"]}}
+
+
+def test_single_edges_get_what_the_graph_has() -> None:
+    edge = {"source": "a", "target": "b"}
+    assert read(edge) == [EdgeChange("a", "b")]
+    assert read({**edge, "operation": "delete"}) == [EdgeChange("a", "b", True)]
+    assert read(edge, weighted=True) == [EdgeChange("a", "b", False, 1.0)]
+    assert read({**edge, "weight": 3}, weighted=True) == [EdgeChange("a", "b", False, 3.0)]
+    assert read(edge, window=60.0) == [EdgeChange("a", "b", False, None, TIME)]
+    assert read({**edge, "time": 7}, window=60.0) == [EdgeChange("a", "b", False, None, 7.0)]
+    assert read({"source": 1, "target": -2}, keys="integer") == [EdgeChange(1, -2)]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "invalid message"),
+        (b"\xff", "invalid message"),
+        ([1, 2], "Expected `object`, got `array`"),
+        ({"source": "a"}, "missing required field `target`"),
+        ({"source": "a", "target": "b", "wieght": 1}, "unknown field `wieght`"),
+        ({"source": "a", "target": ""}, "target: expected a non-empty string, got ''"),
+        ({"source": True, "target": "b"}, "source"),
+        ({"source": "a", "target": "b", "operation": "drop"}, "Invalid enum value 'drop'"),
+        ({"source": "a", "target": "b", "weight": 1}, "weight: the graph has none, got 1.0"),
+        ({"source": "a", "target": "b", "time": 1}, "time: the graph has none, got 1.0"),
+        (
+            {"source": "a", "target": "b", "weight": 1, "operation": "delete"},
+            "a deletion has no weight and no time",
+        ),
+    ],
+)
+def test_what_cannot_be_an_edge_is_said(body: Any, reason: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        read(body)
+    assert reason in str(caught.value)
+
+
+TABLE = Columns("follower", "followed", "strength", "since")
+
+
+def row(operation: str, before: Any, after: Any) -> dict[str, Any]:
+    def of(values: Any) -> Any:
+        names = ("follower", "followed", "strength", "since")
+        return values and dict(zip(names, values, strict=True))
+
+    return {"op": operation, "before": of(before), "after": of(after), "ts_ms": 1}
+
+
+def test_changed_rows_are_changes_of_edges() -> None:
+    kept: dict[str, Any] = {"columns": TABLE, "weighted": True, "window": 9.0}
+    first, second = ("a", "b", 2, 5), ("a", "c", None, None)
+    inserted = EdgeChange("a", "b", False, 2.0, 5.0)
+    assert read(row("c", None, first), "debezium", **kept) == [inserted]
+    assert read({"payload": row("r", None, first)}, "debezium", **kept) == [inserted]
+    assert read(row("d", first, None), "debezium", **kept) == [EdgeChange("a", "b", True)]
+    assert read(row("u", first, second), "debezium", **kept) == [
+        EdgeChange("a", "b", True),
+        EdgeChange("a", "c", False, 1.0, TIME),
+    ]
+    for tombstone in (b"", b"null", b'{"schema": {}, "payload": null}'):
+        assert read(tombstone, "debezium", **kept) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (row("t", None, None), "op: expected c, r, u or d, got 't'"),
+        ([], "op: expected c, r, u or d, got None"),
+        (row("u", None, ("a", "b", 1, 1)), "before: expected a row, got None"),
+        ({"op": "c", "after": {"follower": "a"}}, "after: expected a column 'followed'"),
+        (row("c", None, ("a", "b", "x", 1)), "after.strength: expected a number, got 'x'"),
+        (row("c", None, (1, "b", 1, 1)), "source: expected a non-empty string, got 1"),
+    ],
+)
+def test_what_cannot_be_a_row_is_said(document: Any, reason: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        read(document, "debezium", TABLE, weighted=True, window=9.0)
+    assert reason in str(caught.value)
+
+
+def test_credentials_come_from_a_file_or_the_environment(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "credentials"
+    file.write_text("me:se:cret\n")
+    assert credentials_of(file) == ("me", "se:cret")
+    monkeypatch.setenv("LIVERANK_SOURCE_CREDENTIALS", "other:text")
+    assert credentials_of(None) == ("other", "text")
+    monkeypatch.delenv("LIVERANK_SOURCE_CREDENTIALS")
+    assert credentials_of(None) is None
+    file.write_text("secret")
+    with pytest.raises(InvalidInput) as caught:
+        credentials_of(file)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(InvalidInput) as caught:
+        Address("redis://me:secret@127.0.0.1", "edges")
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(Address("redis://localhost", "edges", ("me", "secret")))

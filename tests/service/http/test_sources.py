@@ -1,0 +1,145 @@
+"""Batches that continue an external source, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from liverank import AsyncClient, Client, ServerError, SourceRange
+from service.formats.source_ranges import MAX_LENGTH
+from service.http.graph_schemas import SourceList
+from service.pipeline import source_positions
+from tests.service.server import Server
+
+REJECTED = {"sets": {"none": {"add": ["a"]}}}
+"""A batch that is committed, and cannot be applied: there is no such set."""
+
+
+def send(server: Server, path: str, document: Any, **parameters: Any) -> Any:
+    options = {name.rstrip("_"): value for name, value in parameters.items()}
+    key = options.pop("key", None)
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return server.http.post(f"{path}/batches", params=options, json=document, headers=headers)
+
+
+def positions(server: Server, path: str) -> dict[tuple[str, str], tuple[str, int]]:
+    answer = server.http.get(f"{path}/sources")
+    assert answer.status_code == 200, answer.text
+    found = SourceList.model_validate_json(answer.content).sources
+    return {(one.source, one.partition): (one.position, one.version) for one in found}
+
+
+def test_a_batch_has_to_continue_its_source(server: Server) -> None:
+    path = server.new_graph()
+    edge = {"insert": [["a", "b"]]}
+    assert positions(server, path) == {}
+    assert send(server, path, edge, source="s", to="10").status_code == 200
+    assert send(server, path, edge, source="s", partition="1", to="7").status_code == 200
+    assert send(server, path, {}, source="s", from_="10", to="20").json()["version"] == 3
+    expected = {("s", ""): ("20", 3), ("s", "1"): ("7", 2)}
+    assert positions(server, path) == expected
+    for begin in ("10", "30", None):
+        given = {} if begin is None else {"from": begin}
+        answer = send(server, path, {"insert": [["c", "d"]]}, source="s", to="40", **given)
+        problem = answer.json()
+        assert answer.status_code == problem["status"] == 409
+        assert problem["type"] == "urn:liverank:problem:source-position"
+        assert (problem["field"], problem["stored"]) == ("from", "20")
+        assert problem["detail"] == f"source 's': expected '20', got {begin!r}"
+    first = send(server, path, edge, source="s", partition="2", from_="1", to="2").json()
+    assert "stored" not in first
+    assert first["detail"] == (
+        "partition '2' of source 's': expected no `from`: it has no position yet, got '1'"
+    )
+    # nothing was applied
+    assert positions(server, path) == expected
+    graph = server.http.get(path).json()
+    assert (graph["version"], graph["vertices"], graph["edges"]) == (3, 2, 1)
+
+
+def test_a_repeat_gets_its_receipt_though_the_position_has_moved(server: Server) -> None:
+    path = server.new_graph()
+    edge = {"insert": [["a", "b"]]}
+    first = send(server, path, edge, source="s", to="10", key="one")
+    send(server, path, {}, source="s", from_="10", to="20").raise_for_status()
+    assert send(server, path, edge, source="s", to="10", key="one").content == first.content
+    other = send(server, path, edge, source="s", from_="20", to="30", key="one")
+    assert other.json()["type"] == "urn:liverank:problem:idempotency-conflict"
+    assert positions(server, path) == {("s", ""): ("20", 2)}
+
+
+@pytest.mark.parametrize("wait", ["ranked", "durable"])
+def test_a_rejected_batch_moves_no_position_and_an_empty_one_skips_it(
+    server: Server, wait: str
+) -> None:
+    path = server.new_graph()
+    send(server, path, {"insert": [["a", "b"]]}, source="s", to="1").raise_for_status()
+    answer = send(server, path, REJECTED, source="s", from_="1", to="2", wait=wait)
+    assert answer.status_code == (404 if wait == "ranked" else 202)
+    refused = send(server, path, {}, source="s", from_="2", to="3")
+    assert (refused.status_code, refused.json()["stored"]) == (409, "1")
+    assert positions(server, path) == {("s", ""): ("1", 1)}
+    assert send(server, path, {}, source="s", from_="1", to="2").status_code == 200
+    assert positions(server, path) == {("s", ""): ("2", 3)}
+
+
+def test_the_position_of_a_batch_that_is_ranked_later_counts_at_once(server: Server) -> None:
+    path = server.new_graph()
+    edge = {"insert": [["a", "b"]]}
+    assert send(server, path, edge, source="s", to="1", rank="later").status_code == 202
+    assert send(server, path, edge, source="s", from_="1", to="2", rank="later").status_code == 202
+    assert positions(server, path) == {("s", ""): ("2", 2)}
+    assert server.http.get(path).json()["version"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"source": "s"}, "to"),
+        ({"source": "s", "from": "1", "to": "1"}, "to"),
+        ({"to": "1"}, "to"),
+        ({"from": "1"}, "from"),
+        ({"partition": "1"}, "partition"),
+        ({"source": "", "to": "1"}, "source"),
+        ({"source": "s", "to": "x" * (MAX_LENGTH + 1)}, "to"),
+        ({"source": "s" * (MAX_LENGTH + 1), "to": "1"}, "source"),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused(
+    server: Server, given: dict[str, str], field: str
+) -> None:
+    path = server.new_graph()
+    answer = server.http.post(f"{path}/batches", params=given, json={})
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+    assert server.http.get(path).json()["version"] == 0
+
+
+def test_a_graph_has_a_limit_of_partitions(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_positions, "MAX_PARTITIONS", 2)
+    path = server.new_graph()
+    for partition in ("0", "1"):
+        send(server, path, {}, source="s", partition=partition, to="1").raise_for_status()
+    answer = send(server, path, {}, source="s", partition="2", to="1")
+    assert (answer.status_code, answer.json()["field"]) == (422, "partition")
+    assert "has 2 partitions, which is the limit" in answer.json()["detail"]
+    assert send(server, path, {}, source="s", partition="1", from_="1", to="2").status_code == 200
+
+
+def test_both_clients_send_and_read_positions(server: Server) -> None:
+    name = server.new_graph().rsplit("/", 1)[1]
+    with Client(server.url("")) as client:
+        client.send(name, [("a", "b")], source_range=SourceRange("s", "1"))
+        with pytest.raises(ServerError) as caught:
+            client.append(name, source_range=SourceRange("s", "2"))
+        assert (caught.value.status, caught.value.problem["stored"]) == (409, "1")
+
+    async def follow() -> None:
+        async with AsyncClient(server.url("")) as client:
+            await client.insert(name, [("b", "a")], source_range=SourceRange("s", "2", "1"))
+            (found,) = await client.sources(name)
+            assert (found.source, found.partition, found.position) == ("s", "", "2")
+            assert found.version == 2
+
+    asyncio.run(follow())
