@@ -6,18 +6,15 @@ after a lost connection is applied once. While the server's queue is full, they 
 
 from liverank.choices import Key, Strategy
 from liverank.client.batches import Batch, SetChange
+from liverank.client.changes import Change, Gap, LeftVertex, Snapshot
 from liverank.client.client import AsyncClient, Client
 from liverank.client.connection import DEFAULT_URL
 from liverank.client.responses import (
     ApiKeyInfo,
-    Change,
-    Gap,
     GraphInfo,
-    LeftVertex,
     PersonalizedQuery,
     RankedVertex,
     Receipt,
-    Snapshot,
 )
 from liverank.client.sources import SourcePosition, SourceRange
 from liverank.errors import ClientError, ServerError, ServerUnreachable

@@ -22,11 +22,11 @@ from liverank.client.call import (
     read,
     write,
 )
+from liverank.client.changes import ChangeEvent
 from liverank.client.graph_calls import GraphCalls
 from liverank.client.operation_calls import OperationCalls
 from liverank.client.queries import QueryCalls
 from liverank.client.responses import (
-    ChangeEvent,
     CheckpointTaken,
     GraphInfo,
     RankList,

@@ -184,13 +184,6 @@ class RankedVertex(msgspec.Struct, frozen=True):
     rank: float
 
 
-class LeftVertex(msgspec.Struct, frozen=True):
-    """rank: None if the vertex was removed."""
-
-    vertex: Key
-    rank: float | None
-
-
 class _Places(Tabular):
     """ranks: best first."""
 
@@ -294,50 +287,6 @@ class VertexSetMembers(VertexSet, frozen=True):
     """vertices: in order of first appearance."""
 
     vertices: list[Key]
-
-
-# Changes
-
-
-class _ChangeEvent(msgspec.Struct, frozen=True, tag_field="event", tag=str.lower):
-    """id: `changes` continues after this event if it is given as `last_event_id`."""
-
-    id: str
-    version: int
-    revision: int
-    error_bound: float
-
-
-class Snapshot(_ChangeEvent, frozen=True):
-    """top: best first. The first event, from which the others continue."""
-
-    top: list[RankedVertex]
-
-
-class Gap(_ChangeEvent, frozen=True):
-    """Events before it are lost: forget what they said, and continue from `top`."""
-
-    reason: Literal["epoch", "too-old", "future"]
-    top: list[RankedVertex]
-
-
-class Change(_ChangeEvent, frozen=True):
-    """What changed in one published revision; docs/api.md explains the members.
-
-    time     of the publication, Unix seconds
-    seconds  by stage of the slowest batch
-    """
-
-    time: float
-    seconds: dict[str, float]
-    entered: list[RankedVertex]
-    left: list[LeftVertex]
-    moved: list[RankedVertex]
-    truncated: bool
-    deferred: bool
-
-
-ChangeEvent = Snapshot | Gap | Change
 
 
 # Personalized ranks

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 import liverank
-from liverank.client import arrow, exports, responses, sources
+from liverank.client import arrow, changes, exports, responses, sources
 from liverank.client.call import events, operation
 from liverank.tables import Tabular
 from tools.reference.markdown import code, docstring, heading, members, table
@@ -61,7 +61,7 @@ def python_api() -> Iterator[str]:
     yield "Each member is an attribute. [HTTP](api.md) explains them."
     returned = {
         name: each
-        for module in (responses, exports, sources, arrow)
+        for module in (responses, changes, exports, sources, arrow)
         for name, each in vars(module).items()
         if inspect.isclass(each)
         and each.__module__ == module.__name__

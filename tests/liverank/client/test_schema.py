@@ -16,6 +16,7 @@ from liverank.client import (
     PersonalizedQuery,
     SourcePosition,
     SourceRange,
+    changes,
     responses,
 )
 from liverank.client.arrow import PersonalizedTable
@@ -212,7 +213,7 @@ def test_responses_have_the_members_of_the_api_with_their_types(name: str) -> No
     call = described(name)
     _, endpoint = endpoint_of(call)
     returned = inspect.signature(getattr(Calls, name)).return_annotation
-    names = vars(responses) | {"Call": Call, "PersonalizedTable": PersonalizedTable}
+    names = vars(responses) | vars(changes) | {"Call": Call, "PersonalizedTable": PersonalizedTable}
     names["SourcePosition"] = SourcePosition
     (kind,) = get_args(eval(returned, names))
     content = [
