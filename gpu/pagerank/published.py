@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.operations.published import AFFECTED, IterationTrace, Marks, Rule
-from gpu.pagerank.frontier import TouchedVertices, steps_of
+from gpu.operations.published import IterationTrace, Marks, Rule
+from gpu.pagerank.frontier import TouchedVertices, mark_states, steps_of
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.strategies import Solved, Strategy
 from gpu.trace import Trace
@@ -35,22 +35,7 @@ class PublishedSolver:
         """Marks the initially affected vertices (algorithm 5)."""
         if self._strategy.affected == "all":
             return
-        iterate, graph = self._iterate, self._iterate.graph
-        marks = Marks(iterate.scratch("states", np.uint8), iterate.scratch("expanding", np.uint8))
-        marks.states.fill(0)
-        marks.expanding.fill(0)
-        if self._strategy.affected == "reachable":
-            flags = iterate.scratch("affected", np.int32)
-            affected = touched.mark_affected(graph, self._strategy, flags)
-            flags[affected] = 0
-            marks.states[affected] = AFFECTED
-        else:
-            for targets in touched.removed_targets:
-                marks.states[targets] = AFFECTED
-            for sources in touched.sources:
-                marks.expanding[sources] = 1
-            graph.backend.published.expand(graph.view, graph.outgoing.partition(), marks)
-        self._marks = marks
+        self._marks = marks = mark_states(self._iterate, self._strategy, touched)
         if self._traced:
             self._affected = int((marks.states != 0).sum())
 
