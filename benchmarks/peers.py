@@ -66,7 +66,7 @@ class Edges:
     targets: Ids
 
 
-def _distinct(name: str, vertices: int, sources: Ids, targets: Ids) -> Edges:
+def distinct(name: str, vertices: int, sources: Ids, targets: Ids) -> Edges:
     keys = np.unique(sources << 32 | targets)
     return Edges(name, vertices, keys >> 32, keys & 0xFFFFFFFF)
 
@@ -78,11 +78,11 @@ def edges_of(name: str) -> Edges:
     kind, _, size = name.partition("-")
     if kind == "rmat":
         columns = generate.rmat(int(size), EDGES_PER_VERTEX, seed=1)
-        return _distinct(name, 1 << int(size), *columns)
+        return distinct(name, 1 << int(size), *columns)
     if kind == "grid":
-        return _distinct(name, int(size) ** 2, *generate.grid(int(size), int(size)))
+        return distinct(name, int(size) ** 2, *generate.grid(int(size), int(size)))
     batch = read_graph(DATA / REAL[name])
-    return _distinct(name, batch.vertices, batch.insert_sources, batch.insert_targets)
+    return distinct(name, batch.vertices, batch.insert_sources, batch.insert_targets)
 
 
 Solve = Callable[[float], Ranking]

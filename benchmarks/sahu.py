@@ -1,4 +1,5 @@
-"""Figures 3 to 5 and 9 to 13 of the DF-P paper (Sahu, 2024), in both forms of each strategy.
+"""Figures 1 to 5 and 9 to 13 of the DF-P paper (Sahu, 2024), in both forms of each strategy. Those
+of 6 to 8, which are of both backends, follow from the records of these.
 
     python -m benchmarks.sahu ../shared/data --small
     python -m benchmarks.sahu ../shared/data --backend cuda
@@ -9,7 +10,7 @@ edges, 80 % insertions between vertices drawn uniformly and 20 % deletions of ed
 keeps a graph and ranks of its own; it begins each batch size with converged ranks, and they take
 turns at each batch. The error of a batch is the L1 distance to ranks of `static` with a tolerance
 that nothing meets and 500 iterations, as in the paper. Times are of marking and solving; the
-certificate is timed beside them.
+certificate is timed beside them. Figures 1 and 2: see benchmarks.sahu_programs.
 
 Resumable: what is done is kept beside the record until all is, and read again by the next run of
 the same commit and command.
@@ -18,7 +19,7 @@ the same commit and command.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,9 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from benchmarks import harness
 from benchmarks.networks import NETWORKS, read_graph, read_network
+from benchmarks.sahu_programs import partitions, programs
 from gpu import STRATEGIES, BackendName, EdgeBatch, Engine, Form, Options, generate
+from gpu.backends import backend_named
 from gpu.types import Dangling, Ranking
 
 TEMPORAL = ("sx-mathoverflow", "sx-askubuntu-a2q", "wikipedia", "npm", "rubygems")
@@ -46,6 +49,8 @@ GRAPHS = ("R-MAT", "grid", "chains", "preferential attachment", *REAL)
 
 REFERENCE = {"form": "published", "tolerance": 1e-300, "max_iterations": 500}
 PUBLISHED = [name for name in STRATEGIES if name not in ("auto", "residual")]
+
+FIGURES = ("1", "2", "3, 9-13", "4, 5")
 
 Contender = tuple[str, Form]
 CONTENDERS: dict[str, Contender] = {
@@ -77,12 +82,15 @@ class Sizes:
     scale: int
     graphs: Sequence[str]
     policies: Sequence[Dangling]
+    figures: Sequence[str] = FIGURES
 
 
 FULL = Sizes(TEMPORAL, 100, FRACTIONS, RANDOM_FRACTIONS, 3, 24, GRAPHS, get_args(Dangling))
 SMALL = Sizes(
     ("sx-mathoverflow",), 5, (1e-4, 1e-3), (1e-4, 1e-2), 2, 12, ("R-MAT", "grid"), ("self-loop",)
 )
+PARTITIONED = 1e-4
+"""The batches of figure 1, in edges of the graph, or the smallest ones if there are none."""
 
 
 def temporal_stream(folder: Path, sizes: Sizes, name: str) -> Stream:
@@ -167,6 +175,7 @@ def measure(stream: Stream, dangling: Dangling, backend: BackendName) -> list[di
         {
             "figures": stream.figures,
             "graph": stream.graph,
+            "vertices": stream.first.vertices,
             "dangling": dangling,
             "fraction": fraction,
             "contender": name,
@@ -182,6 +191,25 @@ def measure(stream: Stream, dangling: Dangling, backend: BackendName) -> list[di
         }
         for (name, fraction), series in rows.items()
     ]
+
+
+Rows = Iterable[dict[str, Any]]
+
+
+def measurements(
+    stream: Stream, sizes: Sizes, backend: BackendName
+) -> Iterator[tuple[str, Callable[[], Rows]]]:
+    """What is measured of a stream, by name."""
+    name = stream.graph
+    if stream.figures in sizes.figures:
+        for dangling in sizes.policies:
+            yield f"{name}, {dangling}", partial(measure, stream, dangling, backend)
+    if stream.figures == "4, 5" and "1" in sizes.figures and backend == "cuda":
+        batches = stream.batches.get(PARTITIONED) or stream.batches[min(stream.batches)]
+        given = (name, stream.first, batches, backend_named(backend))
+        yield f"{name}, figure 1", partial(partitions, *given)
+    if stream.figures == "4, 5" and "2" in sizes.figures:
+        yield f"{name}, figure 2", partial(programs, name, stream.first, backend_named(backend))
 
 
 class Kept:
@@ -211,6 +239,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", choices=TEMPORAL)
     parser.add_argument("--graphs", nargs="*", choices=GRAPHS)
     parser.add_argument("--policies", nargs="*", choices=get_args(Dangling))
+    parser.add_argument("--figures", nargs="*", choices=FIGURES)
     arguments = parser.parse_args()
     given = {
         "temporal": arguments.networks,
@@ -220,6 +249,7 @@ def main() -> None:
         "scale": arguments.scale,
         "graphs": arguments.graphs,
         "policies": arguments.policies,
+        "figures": arguments.figures,
     }
     sizes = replace(
         SMALL if arguments.small else FULL,
@@ -236,15 +266,16 @@ def main() -> None:
     path = arguments.results / f".sahu-{backend}.partial"
     kept = Kept(path, f"{harness.commit()} {sizes}")
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn()) as progress:
-        task = progress.add_task("graphs", total=len(streams) * len(sizes.policies))
+        task = progress.add_task("graphs", total=len(streams))
         for name, read in streams.items():
-            stream: Stream | None = None
-            for dangling in sizes.policies:
-                progress.update(task, description=f"{name}, {dangling}")
-                if f"{name}, {dangling}" not in kept.rows:
-                    stream = stream or read()
-                    kept.add(f"{name}, {dangling}", measure(stream, dangling, backend))
-                progress.advance(task)
+            progress.update(task, description=name)
+            if f"{name}, all" not in kept.rows:
+                for what, measured in measurements(read(), sizes, backend):
+                    progress.update(task, description=what)
+                    if what not in kept.rows:
+                        kept.add(what, list(measured()))
+                kept.add(f"{name}, all", [])
+            progress.advance(task)
     rows = [row for own in kept.rows.values() for row in own]
     print(harness.record("sahu", backend, rows, arguments.results))
     path.unlink()

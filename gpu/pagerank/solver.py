@@ -4,8 +4,6 @@ for strategies over all vertices, Jacobi steps for those that follow a frontier.
 
 from __future__ import annotations
 
-import numpy as np
-
 from gpu.operations.device import Array
 from gpu.operations.published import Marks
 from gpu.pagerank import frontier
