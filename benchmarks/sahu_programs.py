@@ -81,7 +81,7 @@ def _partitioned(engine: Engine, way: str) -> Iterator[None]:
 
     with (
         patch.object(PackedCsr, "partition", divided),
-        patch("gpu.backends.cuda.published._LISTED_EDGES", -1),
+        patch("gpu.backends.cuda.published.LISTED_EDGES", -1),
     ):
         yield
 

@@ -307,7 +307,7 @@ def _trace(iterate: GlobalIterate, rows: Rows, remaining: int, joined: int) -> N
 def steps_of(trace: IterationTrace) -> list[TraceStep]:
     """The same as steps of a gpu.trace.Trace."""
     vertices, edges, pruned, largest = (column.tolist() for column in trace)
-    following = [*vertices[1:], None]
+    following = [*vertices, None][1:]
     joined = [
         0 if after is None else after - before + left
         for before, left, after in zip(vertices, pruned, following, strict=True)

@@ -42,7 +42,7 @@ _AHEAD = 8
 _LONG_GROUPS = sum(lanes > 8 for lanes in BIN_LANES)
 """Groups of Rows whose rows, of more than 64 entries, are given to a block each."""
 
-_LISTED_EDGES = 1 << 22
+LISTED_EDGES = 1 << 22
 """In-edges of an affected set that is kept as a list."""
 
 _LISTED_PART, _LEAST_LISTED = 16, 1 << 18
@@ -140,7 +140,7 @@ class CudaPublished(PublishedOperations):
         xp, arcs = self._launch.xp, graph.edges
         room = min(graph.vertices, max(_LEAST_LISTED, graph.vertices // _LISTED_PART))
         parts = 2 * arcs // LONG_ROW + 1
-        most_edges = _LISTED_EDGES if rule.most_edges is None else rule.most_edges
+        most_edges = LISTED_EDGES if rule.most_edges is None else rule.most_edges
         counts = xp.zeros(4 * LISTED_COUNTS["SIZE"], np.uint64)
         self._launch(
             "listed",
