@@ -113,7 +113,7 @@ def random_stream(folder: Path, sizes: Sizes, backend: BackendName, name: str) -
         first = read_graph(folder / REAL[name])
     else:
         vertices = 1 << sizes.scale
-        columns = {
+        drawn: dict[str, Callable[[], tuple[Column, Column]]] = {
             "R-MAT": lambda: _rmat(sizes.scale, backend),
             "grid": lambda: generate.grid(vertices >> sizes.scale // 2, 1 << sizes.scale // 2),
             "chains": lambda: generate.edge_list(generate.chains(vertices, seed=1), "cpu"),
@@ -121,8 +121,8 @@ def random_stream(folder: Path, sizes: Sizes, backend: BackendName, name: str) -
                 generate.preferential_attachment(vertices, 8, seed=1, backend=backend).columns(),
                 backend,
             ),
-        }[name]()
-        first = EdgeBatch(*columns, vertices=vertices)
+        }
+        first = EdgeBatch(*drawn[name](), vertices=vertices)
     return Stream("4, 5", name, first, _random_batches(first, sizes))
 
 

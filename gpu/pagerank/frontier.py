@@ -264,10 +264,11 @@ def _solve_by_states(
     marks.expanding.fill(0)
     if iterate.trace is not None and result.trace is not None:
         iterate.trace += steps_of(result.trace)
-    touched = graph.backend.xp.flatnonzero(marks.states).astype(np.int32)
     iterations += result.iterations
-    if iterations:
-        before.update_residual_at(touched)
+    if iterations == 0:
+        return _sweep(iterate, strategy, 0)
+    touched = graph.backend.xp.flatnonzero(marks.states).astype(np.int32)
+    before.update_residual_at(touched)
     if not result.converged and iterations < options.max_iterations:
         return _sweep(iterate, strategy, iterations)
     return Solved(iterations, len(touched), result.converged)

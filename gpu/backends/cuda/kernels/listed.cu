@@ -65,15 +65,17 @@ __device__ __forceinline__ void send_contribution(const Ranking& ranking, int v)
     ranking.contributions[v] = d > 0 ? ranking.values[v] / d : 0.0;
 }
 
-// most_edges: the kernel ends where the list has more in-edges, or more vertices than `capacity`. items: vertex << 32 | chunk of
-// its out-list. part_sums: of the parts of a list; arrived: of each of its rows, at its first part, zeros. joined: the last
-// iteration after which a vertex joined, zeros.
+// most_edges: the kernel ends where the list has more in-edges, or more vertices than `capacity`.
+// items: vertex << 32 | chunk of its out-list. part_sums: of the parts of a list.
+// arrived: parts that have arrived of each row, at its first part; zeros. joined: the last iteration after which a vertex
+// joined; zeros.
 __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
-    int64 vertices, const int64* __restrict__ in_starts, const int* __restrict__ in_lengths, const int* __restrict__ in_indices,
-    const float* __restrict__ in_weights, const int64* __restrict__ out_starts, const int* __restrict__ out_lengths,
-    const int* __restrict__ out_indices, double tolerance, int64 max_iterations, int64 most_edges, int64 capacity,
-    int* first_vertices, int* second_vertices, int64* first_parts, int64* second_parts, int64* items, double* part_sums,
-    int* arrived, int* joined, uint64* counts, uint64* trace, RANKING_PARAMETERS) {
+    int64 vertices, const int64* __restrict__ in_starts, const int* __restrict__ in_lengths,
+    const int* __restrict__ in_indices, const float* __restrict__ in_weights, const int64* __restrict__ out_starts,
+    const int* __restrict__ out_lengths, const int* __restrict__ out_indices, double tolerance, int64 max_iterations,
+    int64 most_edges, int64 capacity, int* first_vertices, int* second_vertices, int64* first_parts,
+    int64* second_parts, int64* items, double* part_sums, int* arrived, int* joined, uint64* counts, uint64* trace,
+    RANKING_PARAMETERS) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const Ranking ranking = RANKING;
     const int64 thread = (int64)blockIdx.x * BLOCK + threadIdx.x, threads = (int64)gridDim.x * BLOCK;
@@ -100,7 +102,10 @@ __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
     bool converged = false, small = true;
     while (true) {
         const List list = list_of(step), next = list_of(step + 1);
-        if (threadIdx.x < 4) seen[threadIdx.x] = (int64)__ldcg(list.counts + (threadIdx.x < 3 ? SIZES + threadIdx.x : Count::EDGES));
+        if (threadIdx.x < 4) {
+            const int count = threadIdx.x < 3 ? SIZES + (int)threadIdx.x : (int)Count::EDGES;
+            seen[threadIdx.x] = (int64)__ldcg(list.counts + count);
+        }
         __syncthreads();
         const int64 shorts = seen[0], middles = seen[1], parts = seen[2];
         small = seen[3] <= most_edges && shorts + middles <= capacity;
