@@ -15,6 +15,7 @@ from gpu.errors import (
 )
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
+from gpu.pagerank.places import proven_descents, rank_error
 from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES, Solve
 from gpu.personalized.batch import QueryBatch
@@ -79,4 +80,6 @@ __all__ = [
     "Trace",
     "TraceStep",
     "UnknownVertex",
+    "proven_descents",
+    "rank_error",
 ]

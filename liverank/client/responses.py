@@ -227,12 +227,23 @@ class RankList(Tabular, msgspec.Struct, frozen=True):
 
 
 class TopRanks(_Places, msgspec.Struct, frozen=True):
-    """ranks: best first."""
+    """
+    ranks        best first
+    rank_error   proven: no single rank is off by more
+    settled      how many of the first places are proven to be theirs
+    settled_set  whether it is proven that these vertices have these places, in any order
+    groups       numbers of places one after the other: the order of the groups is proven, the order
+                 within a group of several is not
+    """
 
     version: int
     revision: int
     error_bound: float
     ranks: list[RankedVertex]
+    rank_error: float
+    settled: int
+    settled_set: bool
+    groups: list[int]
 
 
 # Edges
