@@ -227,13 +227,9 @@ class RankList(Tabular, msgspec.Struct, frozen=True):
 
 
 class TopRanks(_Places, msgspec.Struct, frozen=True):
-    """
-    ranks        best first
-    rank_error   proven: no single rank is off by more
-    settled      how many of the first places are proven to be theirs
-    settled_set  whether it is proven that these vertices have these places, in any order
-    groups       numbers of places one after the other: the order of the groups is proven, the order
-                 within a group of several is not
+    """Best first. No rank is off by more than `rank_error`; the first `settled` places are proven,
+    and with `settled_set` that no other vertex is among these. `groups` are numbers of places: the
+    order of the groups is proven, the order within a group of several is not.
     """
 
     version: int
