@@ -76,7 +76,7 @@ def _expand(graph: DynamicGraph, frontier: Array, flags: Array, frontier_flags: 
     frontier_flags  uint8[n], all 0 before and after
     """
     operations = graph.backend.frontier
-    edges = int(graph.outgoing.csr.row_lengths[frontier].sum(dtype=np.int64))
+    edges = int(graph.backend.device.sum(graph.outgoing.csr.row_lengths[frontier]))
     if edges * _BACKWARD_PART <= graph.arcs:
         return operations.expand_forward(graph.view, frontier, flags)
     frontier_flags[frontier] = 1
@@ -113,9 +113,6 @@ def solve_affected(
     graph, options, operations = iterate.graph, iterate.options, iterate.graph.backend.frontier
     xp, values = graph.backend.xp, iterate.values
     in_lengths = graph.incoming.csr.row_lengths
-    if int(in_lengths[affected].sum(dtype=np.int64)) > _most_edges(iterate):
-        flags[affected] = 0
-        return _sweep(iterate, strategy, 0)
     frontier = Frontier(
         flags,
         iterate.scratch("expanding", np.uint8),
@@ -213,7 +210,20 @@ def solve(iterate: GlobalIterate, strategy: Strategy, affected: Marks | Array) -
     """Solves from the initially affected vertices."""
     if isinstance(affected, Marks):
         return solve_states(iterate, strategy, affected)
-    return solve_affected(iterate, strategy, affected, _flags(iterate))
+    graph, flags = iterate.graph, _flags(iterate)
+    edges = graph.incoming.csr.row_lengths[affected]
+    if int(graph.backend.device.sum(edges)) > _most_edges(iterate):
+        flags[affected] = 0
+        return _sweep(iterate, strategy, 0)
+    return solve_affected(iterate, strategy, affected, flags)
+
+
+def warm_up_lists(iterate: GlobalIterate, strategy: Strategy) -> None:
+    """Compiles what a solve by lists runs, of which all vertices are too many."""
+    graph, flags = iterate.graph, _flags(iterate)
+    flags.fill(1)
+    everything = graph.backend.xp.arange(graph.vertices, dtype=np.int32)
+    solve_affected(iterate, strategy, everything, flags)
 
 
 def _flags(iterate: GlobalIterate) -> Array:
@@ -300,7 +310,7 @@ def _trace(iterate: GlobalIterate, rows: Rows, remaining: int, joined: int) -> N
     """Adds an iteration over these rows to the trace, if there is one."""
     if iterate.trace is not None:
         in_lengths = iterate.graph.incoming.csr.row_lengths
-        edges = int(in_lengths[rows.order].sum(dtype=np.int64))
+        edges = int(iterate.graph.backend.device.sum(in_lengths[rows.order]))
         pruned = rows.count - remaining
         iterate.trace.append(TraceStep("iteration", 1, rows.count, edges, joined, pruned))
 

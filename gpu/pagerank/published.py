@@ -37,7 +37,7 @@ class PublishedSolver:
             return
         self._marks = marks = mark_states(self._iterate, self._strategy, touched)
         if self._traced:
-            self._affected = int((marks.states != 0).sum())
+            self._affected = self._marked(marks)
 
     def solve(self) -> Solved:
         """Iterates until the stop rule is met."""
@@ -74,8 +74,12 @@ class PublishedSolver:
             # left by the last iteration; others find the scratch array all 0
             marks.expanding.fill(0)
         iterate.rhs_scale, self._steps = result.rhs_scale, result.trace
-        touched = graph.vertices if marks is None else int((marks.states != 0).sum())
+        touched = graph.vertices if marks is None else self._marked(marks)
         return Solved(result.iterations, touched, result.converged)
+
+    def _marked(self, marks: Marks) -> int:
+        """Vertices that are affected, or were."""
+        return int(self._iterate.graph.backend.device.sum(marks.states != 0))
 
     def certify(self) -> float:
         """Computes the residual; returns the bound that it proves, without changing y or β."""

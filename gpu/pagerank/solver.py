@@ -12,7 +12,7 @@ from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.published import PublishedSolver
 from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
-from gpu.pagerank.strategies import Solved, Strategy
+from gpu.pagerank.strategies import TABLE, Solved, Strategy
 from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
 from gpu.trace import Trace
 from gpu.types import Form
@@ -37,7 +37,8 @@ class AcceleratedSolver:
         self._affected = affected = frontier.mark(iterate, strategy, touched)
         if iterate.trace is not None:
             states = isinstance(affected, Marks)
-            self._count = int((affected.states != 0).sum()) if states else len(affected)
+            total = iterate.graph.backend.device.sum
+            self._count = int(total(affected.states != 0)) if states else len(affected)
 
     def solve(self) -> Solved:
         """Brings the iterate up to date with the graph, which has at least one vertex."""
@@ -74,6 +75,7 @@ def solver_of(
 
 def warm_up_acceleration(iterate: GlobalIterate) -> None:
     """Compiles what only a slow solve runs."""
+    frontier.warm_up_lists(iterate, TABLE["dynamic-frontier"])
     if iterate.options.storage == "float64":
         iterate.reset()
         sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
