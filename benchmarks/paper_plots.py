@@ -135,7 +135,11 @@ def sahu(document: Record) -> str:
     """Figures 3 and 9 to 13, or 4 and 5: for each graph the time of a batch by its size, and its
     error; for temporal networks the time of each batch of 1e-4 of the events too. `self-loop`.
     """
-    rows = [row for row in document["figures"] if row["dangling"] == "self-loop"]
+    rows = [
+        row
+        for row in document["figures"]
+        if row["dangling"] == "self-loop" and row["figures"] not in ("1", "2")
+    ]
     shown = []
     for graph in dict.fromkeys(row["graph"] for row in rows):
         own = [

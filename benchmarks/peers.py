@@ -56,7 +56,7 @@ _LOOSEST = 16.0
 """The engine's targets are tried downwards by halves from this many times the peer's error."""
 
 
-def _distinct(
+def distinct(
     name: str, vertices: int, sources: NDArray[np.int64], targets: NDArray[np.int64]
 ) -> Edges:
     keys = np.unique(sources << 32 | targets)
@@ -70,11 +70,11 @@ def edges_of(name: str) -> Edges:
     kind, _, size = name.partition("-")
     if kind == "rmat":
         columns = generate.rmat(int(size), EDGES_PER_VERTEX, seed=1)
-        return _distinct(name, 1 << int(size), *columns)
+        return distinct(name, 1 << int(size), *columns)
     if kind == "grid":
-        return _distinct(name, int(size) ** 2, *generate.grid(int(size), int(size)))
+        return distinct(name, int(size) ** 2, *generate.grid(int(size), int(size)))
     batch = read_graph(DATA / REAL[name])
-    return _distinct(name, batch.vertices, batch.insert_sources, batch.insert_targets)
+    return distinct(name, batch.vertices, batch.insert_sources, batch.insert_targets)
 
 
 class EngineSolver:

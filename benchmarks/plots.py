@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import paper_plots
 from benchmarks.harness import DOCUMENTS, RESULTS, load, provenance
-from benchmarks.svg import Axis, line, text
+from benchmarks.svg import Axis, line, opening, text
 
 COLOURS = {
     "auto": "#c0392b",
@@ -40,11 +40,7 @@ def error_against_time(document: dict[str, Any]) -> str:
     networks = list(dict.fromkeys(point["network"] for point in points))
     width = _LEFT + len(networks) * (_PANEL_WIDTH + _GAP)
     height = _TOP + _PANEL_HEIGHT + _FOOT
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
-        ' font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-    ]
+    lines = opening(width, height)
     for place, network in enumerate(networks):
         own = [point for point in points if point["network"] == network]
         lines += _panel(network, own, _LEFT + place * (_PANEL_WIDTH + _GAP))
@@ -96,7 +92,7 @@ def _panel(network: str, points: list[dict[str, Any]], left: float) -> Iterator[
 _TRACE_WIDTH, _TRACE_HEIGHT = 640, 340
 _TRACE_LEFT, _TRACE_RIGHT, _TRACE_TOP, _TRACE_BOTTOM = 70, 20, 50, 90
 _FASTER_ROW, _SCORE_ROW = _TRACE_HEIGHT - 58, _TRACE_HEIGHT - 34
-_METHOD_COLOURS = {"push": "#c2410c", "pull": "#1d4ed8"}
+_METHOD_COLOURS = {"push": "#c2410c", "pull": "#3b82f6"}
 
 
 def push_or_pull(document: dict[str, Any]) -> str:
@@ -114,10 +110,8 @@ def push_or_pull(document: dict[str, Any]) -> str:
         return _TRACE_HEIGHT - _TRACE_BOTTOM - part * (_TRACE_HEIGHT - _TRACE_TOP - _TRACE_BOTTOM)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_TRACE_WIDTH} {_TRACE_HEIGHT}"'
-        ' font-family="sans-serif" font-size="12">',
+        *opening(_TRACE_WIDTH, _TRACE_HEIGHT, 12),
         f"<title>{provenance(document)}</title>",
-        f'<rect width="{_TRACE_WIDTH}" height="{_TRACE_HEIGHT}" fill="white"/>',
         f'<text x="{_TRACE_LEFT}" y="20">milliseconds of each iteration from one vertex of R-MAT 24'
         " (log scale)</text>",
     ]

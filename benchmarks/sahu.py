@@ -1,4 +1,5 @@
-"""Figures 3 to 5 and 9 to 13 of the DF-P paper (Sahu, 2024), in both forms of each strategy.
+"""Figures 1 to 5 and 9 to 13 of the DF-P paper (Sahu, 2024), in both forms of each strategy. Those
+of 6 to 8, which are of both backends, follow from the records of these.
 
     python -m benchmarks.sahu ../shared/data --small
     python -m benchmarks.sahu ../shared/data --backend cuda
@@ -9,7 +10,7 @@ edges, 80 % insertions between vertices drawn uniformly and 20 % deletions of ed
 keeps a graph and ranks of its own; it begins each batch size with converged ranks, and they take
 turns at each batch. The error of a batch is the L1 distance to ranks of `static` with a tolerance
 that nothing meets and 500 iterations, as in the paper. Times are of marking and solving; the
-certificate is timed beside them.
+certificate is timed beside them. Figures 1 and 2: see benchmarks.sahu_programs.
 
 Resumable: what is done is kept beside the record until all is, and read again by the next run of
 the same commit and command.
@@ -18,7 +19,7 @@ the same commit and command.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,11 +27,15 @@ from statistics import fmean, median
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.progress import Progress, TimeElapsedColumn
 
 from benchmarks import harness
+from benchmarks.inputs import EDGES_PER_VERTEX, rmat
 from benchmarks.networks import NETWORKS, read_graph, read_network
+from benchmarks.sahu_programs import partitions, programs
 from gpu import STRATEGIES, BackendName, EdgeBatch, Engine, Form, Options, generate
+from gpu.backends import backend_named
 from gpu.types import Dangling, Ranking
 
 TEMPORAL = ("sx-mathoverflow", "sx-askubuntu-a2q", "wikipedia", "npm", "rubygems")
@@ -47,6 +52,9 @@ GRAPHS = ("R-MAT", "grid", "chains", "preferential attachment", *REAL)
 REFERENCE = {"form": "published", "tolerance": 1e-300, "max_iterations": 500}
 PUBLISHED = [name for name in STRATEGIES if name not in ("auto", "residual")]
 
+FIGURES = ("1", "2", "3, 9-13", "4, 5")
+
+Column = NDArray[Any]
 Contender = tuple[str, Form]
 CONTENDERS: dict[str, Contender] = {
     **{f"{name}, published": (name, "published") for name in PUBLISHED},
@@ -77,12 +85,15 @@ class Sizes:
     scale: int
     graphs: Sequence[str]
     policies: Sequence[Dangling]
+    figures: Sequence[str] = FIGURES
 
 
 FULL = Sizes(TEMPORAL, 100, FRACTIONS, RANDOM_FRACTIONS, 3, 24, GRAPHS, get_args(Dangling))
 SMALL = Sizes(
     ("sx-mathoverflow",), 5, (1e-4, 1e-3), (1e-4, 1e-2), 2, 12, ("R-MAT", "grid"), ("self-loop",)
 )
+PARTITIONED = 1e-4
+"""The batches of figure 1, in edges of the graph, or the smallest ones if there are none."""
 
 
 def temporal_stream(folder: Path, sizes: Sizes, name: str) -> Stream:
@@ -102,17 +113,24 @@ def random_stream(folder: Path, sizes: Sizes, backend: BackendName, name: str) -
         first = read_graph(folder / REAL[name])
     else:
         vertices = 1 << sizes.scale
-        columns = {
-            "R-MAT": lambda: generate.rmat(sizes.scale, 16, seed=1),
+        drawn: dict[str, Callable[[], tuple[Column, Column]]] = {
+            "R-MAT": lambda: _rmat(sizes.scale, backend),
             "grid": lambda: generate.grid(vertices >> sizes.scale // 2, 1 << sizes.scale // 2),
             "chains": lambda: generate.edge_list(generate.chains(vertices, seed=1), "cpu"),
             "preferential attachment": lambda: generate.edge_list(
                 generate.preferential_attachment(vertices, 8, seed=1, backend=backend).columns(),
                 backend,
             ),
-        }[name]()
-        first = EdgeBatch(*columns, vertices=vertices)
+        }
+        first = EdgeBatch(*drawn[name](), vertices=vertices)
     return Stream("4, 5", name, first, _random_batches(first, sizes))
+
+
+def _rmat(scale: int, backend: BackendName) -> tuple[Column, Column]:
+    """Drawn where the solves run, which takes seconds on a device."""
+    chosen = backend_named(backend)
+    drawn = rmat(chosen.xp, chosen.xp.random.default_rng(1), scale, EDGES_PER_VERTEX << scale)
+    return chosen.device.to_host(drawn[0]), chosen.device.to_host(drawn[1])
 
 
 def _random_batches(first: EdgeBatch, sizes: Sizes) -> dict[float, list[EdgeBatch]]:
@@ -167,6 +185,7 @@ def measure(stream: Stream, dangling: Dangling, backend: BackendName) -> list[di
         {
             "figures": stream.figures,
             "graph": stream.graph,
+            "vertices": stream.first.vertices,
             "dangling": dangling,
             "fraction": fraction,
             "contender": name,
@@ -182,6 +201,25 @@ def measure(stream: Stream, dangling: Dangling, backend: BackendName) -> list[di
         }
         for (name, fraction), series in rows.items()
     ]
+
+
+Rows = Iterable[dict[str, Any]]
+
+
+def measurements(
+    stream: Stream, sizes: Sizes, backend: BackendName
+) -> Iterator[tuple[str, Callable[[], Rows]]]:
+    """What is measured of a stream, by name."""
+    name = stream.graph
+    if stream.figures in sizes.figures:
+        for dangling in sizes.policies:
+            yield f"{name}, {dangling}", partial(measure, stream, dangling, backend)
+    if stream.figures == "4, 5" and "1" in sizes.figures and backend == "cuda":
+        batches = stream.batches.get(PARTITIONED) or stream.batches[min(stream.batches)]
+        given = (name, stream.first, batches, backend_named(backend))
+        yield f"{name}, figure 1", partial(partitions, *given)
+    if stream.figures == "4, 5" and "2" in sizes.figures:
+        yield f"{name}, figure 2", partial(programs, name, stream.first, backend_named(backend))
 
 
 class Kept:
@@ -211,6 +249,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", choices=TEMPORAL)
     parser.add_argument("--graphs", nargs="*", choices=GRAPHS)
     parser.add_argument("--policies", nargs="*", choices=get_args(Dangling))
+    parser.add_argument("--figures", nargs="*", choices=FIGURES)
     arguments = parser.parse_args()
     given = {
         "temporal": arguments.networks,
@@ -220,6 +259,7 @@ def main() -> None:
         "scale": arguments.scale,
         "graphs": arguments.graphs,
         "policies": arguments.policies,
+        "figures": arguments.figures,
     }
     sizes = replace(
         SMALL if arguments.small else FULL,
@@ -236,15 +276,16 @@ def main() -> None:
     path = arguments.results / f".sahu-{backend}.partial"
     kept = Kept(path, f"{harness.commit()} {sizes}")
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn()) as progress:
-        task = progress.add_task("graphs", total=len(streams) * len(sizes.policies))
+        task = progress.add_task("graphs", total=len(streams))
         for name, read in streams.items():
-            stream: Stream | None = None
-            for dangling in sizes.policies:
-                progress.update(task, description=f"{name}, {dangling}")
-                if f"{name}, {dangling}" not in kept.rows:
-                    stream = stream or read()
-                    kept.add(f"{name}, {dangling}", measure(stream, dangling, backend))
-                progress.advance(task)
+            progress.update(task, description=name)
+            if f"{name}, all" not in kept.rows:
+                for what, measured in measurements(read(), sizes, backend):
+                    progress.update(task, description=what)
+                    if what not in kept.rows:
+                        kept.add(what, list(measured()))
+                kept.add(f"{name}, all", [])
+            progress.advance(task)
     rows = [row for own in kept.rows.values() for row in own]
     print(harness.record("sahu", backend, rows, arguments.results))
     path.unlink()

@@ -143,7 +143,7 @@ def main() -> None:
             measured.stream(f"{name}, batch {fraction:.0e} of the edges", bench, batches)
     bench.set_target(Options().target_error)
     batches = graph.batches(generator, round(1e-4 * bench.engine.edges), to_host)
-    for strategy in ("dynamic-frontier-prune", "naive-dynamic"):
+    for strategy in ("dynamic-frontier", "dynamic-frontier-prune", "naive-dynamic"):
         measured.stream(f"{name}, batch 1e-04 of the edges", bench, batches, strategy)
     del bench, graph, batches
 

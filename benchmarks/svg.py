@@ -9,10 +9,28 @@ from math import ceil, floor, log10
 Points = list[tuple[float, float]]
 
 _PALETTE = (
-    *("#c0392b", "#2980b9", "#27ae60", "#8e44ad", "#d68910", "#16a085", "#7f8c8d", "#2c3e50"),
+    *("#c0392b", "#2980b9", "#27ae60", "#8e44ad", "#d68910", "#16a085", "#7f8c8d", "#c2549d"),
 )
 _WIDTH, _HEIGHT = 300, 240
 _LEFT, _TOP, _GAP, _ROW = 66, 34, 70, 15
+
+
+_STYLE = (
+    ".paper{fill:#ffffff}text:not([fill]){fill:#1f2328}line{stroke:#d8dee4}"
+    "@media(prefers-color-scheme:dark)"
+    "{.paper{fill:#0d1117}text:not([fill]){fill:#d1d7e0}line{stroke:#3d444d}}"
+)
+"""Light or dark, as the reader's browser prefers. Lines of data have colours that suit both."""
+
+
+def opening(width: float, height: float, size: int = 11) -> list[str]:
+    """The beginning of an SVG with text of this size, on a background."""
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+        f' font-family="sans-serif" font-size="{size}">',
+        f"<style>{_STYLE}</style>",
+        f'<rect class="paper" width="{width}" height="{height}" fill="white"/>',
+    ]
 
 
 class Axis:
@@ -60,11 +78,7 @@ def panels(shown: list[Panel], note: str, in_a_row: int = 3) -> str:
     rows = ceil(len(shown) / in_a_row)
     width = _LEFT + min(in_a_row, len(shown)) * (_WIDTH + _GAP)
     height = rows * tall + 20
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
-        ' font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-    ]
+    parts = opening(width, height)
     for place, panel in enumerate(shown):
         left = _LEFT + place % in_a_row * (_WIDTH + _GAP)
         parts += _panel(panel, left, place // in_a_row * tall + _TOP)

@@ -38,8 +38,8 @@ class Rule:
     frontier_tolerance  τ_f; infinite if the affected set does not grow
     prune_tolerance     τ_p; negative if it does not shrink
     max_iterations      the most iterations
-    by_bins             rows are summed by as many threads as suit their degree bins (``cuda``),
-                        and not by a thread or a block each
+    most_edges          end, not converged, once the affected vertices have more in-edges than
+                        this, or are too many for a list where the backend keeps one; None: never
     """
 
     damping: float
@@ -49,7 +49,7 @@ class Rule:
     frontier_tolerance: float
     prune_tolerance: float
     max_iterations: int
-    by_bins: bool = False
+    most_edges: int | None = None
 
 
 class IterationTrace(NamedTuple):

@@ -12,10 +12,14 @@ from gpu.operations.published import AFFECTED, PRUNED, IterationTrace, Marks, Ru
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.strategies import Solved, Strategy
+from gpu.pagerank.sweeps import iterate_to_tolerance
 from gpu.trace import TraceStep
 
 _SPARSE_PART = 16
 """Fewer vertices than one in this many are processed as a list, more as flags over all."""
+
+_DENSE_PART = 8
+"""Affected vertices with more than one in this many of all in-edges are no longer followed."""
 
 _BACKWARD_PART = 8
 """A frontier with more than one in this many of all edges is expanded from the other end."""
@@ -72,7 +76,7 @@ def _expand(graph: DynamicGraph, frontier: Array, flags: Array, frontier_flags: 
     frontier_flags  uint8[n], all 0 before and after
     """
     operations = graph.backend.frontier
-    edges = int(graph.outgoing.csr.row_lengths[frontier].sum(dtype=np.int64))
+    edges = int(graph.backend.device.sum(graph.outgoing.csr.row_lengths[frontier]))
     if edges * _BACKWARD_PART <= graph.arcs:
         return operations.expand_forward(graph.view, frontier, flags)
     frontier_flags[frontier] = 1
@@ -99,16 +103,16 @@ def solve_affected(
     """Jacobi steps over the affected vertices at a fixed β, since changing β would change every
     vertex. Then the residual follows what changed. (Sahu, algorithm 2.)
 
-    By lists while few vertices are affected, where that pays; else by states of all of them, in one
-    operation.
+    By lists while few vertices are affected, where that pays; then by states of all of them, in one
+    operation. Where they have so many in-edges that sweeps over all vertices are faster, these take
+    the solve over.
 
     affected  int32[k], the initially affected vertices
     flags     int32[n], set for them; all 0 afterwards
     """
     graph, options, operations = iterate.graph, iterate.options, iterate.graph.backend.frontier
     xp, values = graph.backend.xp, iterate.values
-    if len(affected) and _by_states(iterate, len(affected)):
-        return _solve_by_states(iterate, strategy, affected, flags, _ValuesBefore(iterate), 0)
+    in_lengths = graph.incoming.csr.row_lengths
     frontier = Frontier(
         flags,
         iterate.scratch("expanding", np.uint8),
@@ -116,7 +120,6 @@ def solve_affected(
         options.frontier_tolerance if strategy.expands else np.inf,
     )
     new_values = iterate.scratch("new values")
-    in_lengths = graph.incoming.csr.row_lengths
     before = _ValuesBefore(iterate)
     before.save(affected)
     rows = operations.rows_of(affected, in_lengths)
@@ -144,10 +147,13 @@ def solve_affected(
             joined = len(joining)
             count = len(result.remaining) + len(joining)
             if iterations < options.max_iterations and _by_states(iterate, count):
-                flags[recomputed.order] = 0
                 remaining = xp.concatenate([result.remaining, joining])
+                flags[recomputed.order] = flags[remaining] = 0
                 _trace(iterate, recomputed, len(result.remaining), joined)
-                return _solve_by_states(iterate, strategy, remaining, flags, before, iterations)
+                marks = _new_marks(iterate)
+                before.save_all(marks.states)
+                marks.states[remaining] = AFFECTED
+                return _solve_by_states(iterate, strategy, marks, before, iterations)
             if count * _SPARSE_PART > graph.vertices:
                 rows = operations.compact_rows(flags, graph.in_rows(), in_lengths)
             else:
@@ -159,30 +165,90 @@ def solve_affected(
 
 
 def _by_states(iterate: GlobalIterate, count: int) -> bool:
-    """Whether this many affected vertices are kept as states of all vertices."""
+    """Whether this many affected vertices, or more, are kept as states of all vertices."""
     part = iterate.graph.backend.costs.sparse_part
     return iterate.dtype is np.float64 and (part == 0 or count * part > iterate.graph.vertices)
+
+
+def mark_states(iterate: GlobalIterate, strategy: Strategy, touched: TouchedVertices) -> Marks:
+    """The states of all vertices, with the initially affected ones marked (Sahu, algorithm 5)."""
+    graph, marks = iterate.graph, _new_marks(iterate)
+    if strategy.affected == "reachable":
+        flags = iterate.scratch("affected", np.int32)
+        affected = touched.mark_affected(graph, strategy, flags)
+        flags[affected] = 0
+        marks.states[affected] = AFFECTED
+        return marks
+    for targets in touched.removed_targets:
+        marks.states[targets] = AFFECTED
+    for sources in touched.sources:
+        marks.expanding[sources] = 1
+    graph.backend.published.expand(graph.view, graph.outgoing.partition(), marks)
+    return marks
+
+
+def _new_marks(iterate: GlobalIterate) -> Marks:
+    marks = Marks(iterate.scratch("states", np.uint8), iterate.scratch("expanding", np.uint8))
+    for each in marks:
+        each.fill(0)
+    return marks
+
+
+def mark(iterate: GlobalIterate, strategy: Strategy, touched: TouchedVertices) -> Marks | Array:
+    """The initially affected vertices for `solve`: states of all vertices, or a list, whose flags
+    are set then.
+    """
+    if not _by_states(iterate, 0) or not any(map(len, touched.sources)):
+        return touched.mark_affected(iterate.graph, strategy, _flags(iterate))
+    marks = mark_states(iterate, strategy, touched)
+    # vertices that were removed are reached by the loop of the policy
+    marks.states[iterate.graph.free] = 0
+    return marks
+
+
+def solve(iterate: GlobalIterate, strategy: Strategy, affected: Marks | Array) -> Solved:
+    """Solves from the initially affected vertices."""
+    if isinstance(affected, Marks):
+        return solve_states(iterate, strategy, affected)
+    graph, flags = iterate.graph, _flags(iterate)
+    edges = graph.incoming.csr.row_lengths[affected]
+    if int(graph.backend.device.sum(edges)) > _most_edges(iterate):
+        flags[affected] = 0
+        return _sweep(iterate, strategy, 0)
+    return solve_affected(iterate, strategy, affected, flags)
+
+
+def warm_up_lists(iterate: GlobalIterate, strategy: Strategy) -> None:
+    """Compiles what a solve by lists runs, of which all vertices are too many."""
+    graph, flags = iterate.graph, _flags(iterate)
+    flags.fill(1)
+    everything = graph.backend.xp.arange(graph.vertices, dtype=np.int32)
+    solve_affected(iterate, strategy, everything, flags)
+
+
+def _flags(iterate: GlobalIterate) -> Array:
+    return iterate.scratch("affected", np.int32)
+
+
+def solve_states(iterate: GlobalIterate, strategy: Strategy, marks: Marks) -> Solved:
+    """`solve_affected` for affected vertices that are kept as states of all, in one operation."""
+    iterate.scratch("values before")[:] = iterate.values
+    return _solve_by_states(iterate, strategy, marks, _ValuesBefore(iterate), 0)
 
 
 def _solve_by_states(
     iterate: GlobalIterate,
     strategy: Strategy,
-    affected: Array,
-    flags: Array,
+    marks: Marks,
     before: _ValuesBefore,
     iterations: int,
 ) -> Solved:
-    """`solve_affected` from some affected vertices on, by gpu.operations.published.
+    """From some affected vertices on, by gpu.operations.published.
 
+    before      has the values of all vertices
     iterations  those made before
     """
     graph, options = iterate.graph, iterate.options
-    marks = Marks(iterate.scratch("states", np.uint8), iterate.scratch("expanding", np.uint8))
-    marks.states.fill(0)
-    marks.expanding.fill(0)
-    before.save_all(marks.states)
-    marks.states[affected] = AFFECTED
-    flags[affected] = 0
     rule = Rule(
         damping=options.damping,
         closed_form=True,
@@ -191,7 +257,7 @@ def _solve_by_states(
         frontier_tolerance=options.frontier_tolerance if strategy.expands else np.inf,
         prune_tolerance=options.prune_tolerance if strategy.prunes else -1.0,
         max_iterations=options.max_iterations - iterations,
-        by_bins=True,
+        most_edges=_most_edges(iterate),
     )
     result = graph.backend.published.iterate(
         graph.view,
@@ -208,16 +274,43 @@ def _solve_by_states(
     marks.expanding.fill(0)
     if iterate.trace is not None and result.trace is not None:
         iterate.trace += steps_of(result.trace)
+    iterations += result.iterations
+    if iterations == 0:
+        return _sweep(iterate, strategy, 0)
     touched = graph.backend.xp.flatnonzero(marks.states).astype(np.int32)
     before.update_residual_at(touched)
-    return Solved(iterations + result.iterations, len(touched), result.converged)
+    if not result.converged and iterations < options.max_iterations:
+        return _sweep(iterate, strategy, iterations)
+    return Solved(iterations, len(touched), result.converged)
+
+
+def _most_edges(iterate: GlobalIterate) -> int:
+    """In-edges of affected vertices that are followed: more cost more than a few sweeps."""
+    graph = iterate.graph
+    return graph.arcs // _DENSE_PART + int(graph.backend.costs.sweep_overhead)
+
+
+def _sweep(iterate: GlobalIterate, strategy: Strategy, iterations: int) -> Solved:
+    """Finishes a solve by sweeps over all vertices, of which a strategy leaves what it would leave
+    of each vertex: τ_p of its rank if it prunes, else τ_f if that is what makes vertices affected.
+
+    iterations  those made before
+    """
+    options = iterate.options
+    left = options.frontier_tolerance if strategy.expands else 0.0
+    if strategy.prunes:
+        left = min(left, options.prune_tolerance)
+    if iterate.stale:
+        iterate.recompute_residual()
+    swept = iterate_to_tolerance(iterate, options.max_iterations - iterations, left)
+    return Solved(iterations + swept.sweeps, iterate.graph.ids.count, swept.converged)
 
 
 def _trace(iterate: GlobalIterate, rows: Rows, remaining: int, joined: int) -> None:
     """Adds an iteration over these rows to the trace, if there is one."""
     if iterate.trace is not None:
         in_lengths = iterate.graph.incoming.csr.row_lengths
-        edges = int(in_lengths[rows.order].sum(dtype=np.int64))
+        edges = int(iterate.graph.backend.device.sum(in_lengths[rows.order]))
         pruned = rows.count - remaining
         iterate.trace.append(TraceStep("iteration", 1, rows.count, edges, joined, pruned))
 
@@ -225,7 +318,7 @@ def _trace(iterate: GlobalIterate, rows: Rows, remaining: int, joined: int) -> N
 def steps_of(trace: IterationTrace) -> list[TraceStep]:
     """The same as steps of a gpu.trace.Trace."""
     vertices, edges, pruned, largest = (column.tolist() for column in trace)
-    following = [*vertices[1:], None]
+    following = [*vertices, None][1:]
     joined = [
         0 if after is None else after - before + left
         for before, left, after in zip(vertices, pruned, following, strict=True)
@@ -269,6 +362,11 @@ class _ValuesBefore:
         """The same where the values of these vertices changed, int32[k]; all that are saved are
         among them.
         """
+        iterate = self._iterate
         self._saved[touched] = 0
-        after = self._iterate.values[touched].astype(np.float64)
-        self._iterate.follow(touched, after - self._values[touched])
+        if iterate.graph.arcs <= iterate.graph.backend.costs.sweep_overhead:
+            # a pass over all takes no longer than what follows only these
+            iterate.recompute_residual()
+            return
+        after = iterate.values[touched].astype(np.float64)
+        iterate.follow(touched, after - self._values[touched])

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.operations.published import AFFECTED, IterationTrace, Marks, Rule
-from gpu.pagerank.frontier import TouchedVertices, steps_of
+from gpu.operations.published import IterationTrace, Marks, Rule
+from gpu.pagerank.frontier import TouchedVertices, mark_states, steps_of
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.strategies import Solved, Strategy
 from gpu.trace import Trace
@@ -35,24 +35,9 @@ class PublishedSolver:
         """Marks the initially affected vertices (algorithm 5)."""
         if self._strategy.affected == "all":
             return
-        iterate, graph = self._iterate, self._iterate.graph
-        marks = Marks(iterate.scratch("states", np.uint8), iterate.scratch("expanding", np.uint8))
-        marks.states.fill(0)
-        marks.expanding.fill(0)
-        if self._strategy.affected == "reachable":
-            flags = iterate.scratch("affected", np.int32)
-            affected = touched.mark_affected(graph, self._strategy, flags)
-            flags[affected] = 0
-            marks.states[affected] = AFFECTED
-        else:
-            for targets in touched.removed_targets:
-                marks.states[targets] = AFFECTED
-            for sources in touched.sources:
-                marks.expanding[sources] = 1
-            graph.backend.published.expand(graph.view, graph.outgoing.partition(), marks)
-        self._marks = marks
+        self._marks = marks = mark_states(self._iterate, self._strategy, touched)
         if self._traced:
-            self._affected = int((marks.states != 0).sum())
+            self._affected = self._marked(marks)
 
     def solve(self) -> Solved:
         """Iterates until the stop rule is met."""
@@ -89,8 +74,12 @@ class PublishedSolver:
             # left by the last iteration; others find the scratch array all 0
             marks.expanding.fill(0)
         iterate.rhs_scale, self._steps = result.rhs_scale, result.trace
-        touched = graph.vertices if marks is None else int((marks.states != 0).sum())
+        touched = graph.vertices if marks is None else self._marked(marks)
         return Solved(result.iterations, touched, result.converged)
+
+    def _marked(self, marks: Marks) -> int:
+        """Vertices that are affected, or were."""
+        return int(self._iterate.graph.backend.device.sum(marks.states != 0))
 
     def certify(self) -> float:
         """Computes the residual; returns the bound that it proves, without changing y or β."""

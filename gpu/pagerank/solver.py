@@ -4,15 +4,15 @@ for strategies over all vertices, Jacobi steps for those that follow a frontier.
 
 from __future__ import annotations
 
-import numpy as np
-
 from gpu.operations.device import Array
-from gpu.pagerank.frontier import TouchedVertices, solve_affected
+from gpu.operations.published import Marks
+from gpu.pagerank import frontier
+from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.published import PublishedSolver
 from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
-from gpu.pagerank.strategies import Solved, Strategy
+from gpu.pagerank.strategies import TABLE, Solved, Strategy
 from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
 from gpu.trace import Trace
 from gpu.types import Form
@@ -26,14 +26,19 @@ class AcceleratedSolver:
 
     def __init__(self, iterate: GlobalIterate, strategy: Strategy) -> None:
         self._iterate, self._strategy = iterate, strategy
-        self._affected: Array | None = None
+        self._affected: Marks | Array | None = None
+        self._count = iterate.graph.ids.count
 
     def mark(self, touched: TouchedVertices) -> None:
         """Marks the vertices that the strategy starts from, if it does not start from all."""
         iterate, strategy = self._iterate, self._strategy
-        if strategy.affected in ("reachable", "frontier"):
-            flags = _affected_flags(iterate)
-            self._affected = touched.mark_affected(iterate.graph, strategy, flags)
+        if strategy.affected not in ("reachable", "frontier"):
+            return
+        self._affected = affected = frontier.mark(iterate, strategy, touched)
+        if iterate.trace is not None:
+            states = isinstance(affected, Marks)
+            total = iterate.graph.backend.device.sum
+            self._count = int(total(affected.states != 0)) if states else len(affected)
 
     def solve(self) -> Solved:
         """Brings the iterate up to date with the graph, which has at least one vertex."""
@@ -43,7 +48,7 @@ class AcceleratedSolver:
             return _solve_residual(iterate)
         if self._affected is None:
             return _solve_all(iterate, strategy)
-        return solve_affected(iterate, strategy, self._affected, _affected_flags(iterate))
+        return frontier.solve(iterate, strategy, self._affected)
 
     def certify(self) -> float:
         """The error bound."""
@@ -51,11 +56,8 @@ class AcceleratedSolver:
 
     def trace(self, solved: Solved) -> Trace | None:
         """What was done, if that is traced."""
-        iterate, affected = self._iterate, self._affected
-        if iterate.trace is None:
-            return None
-        count = iterate.graph.ids.count if affected is None else len(affected)
-        return Trace.of(count, solved.iterations, iterate.trace)
+        steps = self._iterate.trace
+        return None if steps is None else Trace.of(self._count, solved.iterations, steps)
 
 
 def solver_of(
@@ -73,13 +75,10 @@ def solver_of(
 
 def warm_up_acceleration(iterate: GlobalIterate) -> None:
     """Compiles what only a slow solve runs."""
+    frontier.warm_up_lists(iterate, TABLE["dynamic-frontier"])
     if iterate.options.storage == "float64":
         iterate.reset()
         sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
-
-
-def _affected_flags(iterate: GlobalIterate) -> Array:
-    return iterate.scratch("affected", np.int32)
 
 
 def _solve_residual(iterate: GlobalIterate) -> Solved:

@@ -65,15 +65,17 @@ def sweep_to_target(
     return Swept(sweeps, converged or iterate.error_bound <= target)
 
 
-def iterate_to_tolerance(iterate: GlobalIterate, most_sweeps: int) -> Swept:
+def iterate_to_tolerance(iterate: GlobalIterate, most_sweeps: int, left: float = 0.0) -> Swept:
     """Sweeps until no normalised rank moves by more than the tolerance: the stop rule of the
-    published strategies.
+    published strategies; or until ‖r‖₁ is at most `left`·Σy.
     """
     tolerance = iterate.options.tolerance
     kinds = [kind for kind in SWEEP_KINDS if not kind.accelerated]
 
     def met(result: SweepResult, _: float) -> bool:
-        return result.largest_step <= tolerance * float(iterate.certificate.mass)
+        certificate = iterate.certificate
+        mass = float(certificate.mass)
+        return result.largest_step <= tolerance * mass or certificate.residual_l1 <= left * mass
 
     if most_sweeps == 0:
         return Swept(0, False)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import kim, paper_plots, sahu, tables, wang
+from benchmarks import kim, paper_plots, sahu, sahu_programs, tables, wang
 from benchmarks import preferential_attachment as attachment
-from gpu import METHODS, PUBLISHED_METHODS
+from gpu import METHODS, PUBLISHED_METHODS, EdgeBatch
 from gpu.backends import backend_named
 from gpu.generate import grid, preferential_attachment, uniform
 from gpu.operations.backend import Backend
@@ -140,9 +141,18 @@ def test_the_figures_of_the_paper_are_measured_and_shown(
     sahu.main()
     document = json.loads((tmp_path / "sahu-cpu.json").read_text())
     rows = document["figures"]
+    solves = [row for row in rows if row["figures"] == "2"]
+    rows = [row for row in rows if row["figures"] == "4, 5"]
     # three graphs, two sizes
     assert len(rows) == 3 * 2 * len(sahu.CONTENDERS)
     assert all(len(row["error_of_each"].split()) == row["batches"] for row in rows)
+    assert {row["graph"] for row in solves} == {"R-MAT", "grid", "chains"}
+    errors = {(row["graph"], row["contender"]): row["error"] for row in solves}
+    for graph in ("R-MAT", "grid", "chains"):
+        # the same iterates by another program
+        product, own = errors[graph, "SciPy"], errors[graph, "Static, published"]
+        assert product == pytest.approx(own, abs=1e-14)
+    assert "| SciPy |" in tables.sahu.sahu(document)
     assert "| 0.0001 | published |" in tables.sahu.sahu(document)
     assert "<polyline" in paper_plots.sahu(document)
     assert not list(tmp_path.glob(".sahu*"))
@@ -170,6 +180,39 @@ def test_the_figure_of_personalized_ranks_is_measured_and_shown(
     assert "| R-MAT |" in tables.wang.wang(document)
     assert "<polyline" in paper_plots.wang(document)
     assert not list(tmp_path.glob(".wang*"))
+
+
+def test_each_way_of_dividing_the_vertices_is_timed(emulated: Backend) -> None:
+    first = EdgeBatch(*uniform(60, 300, seed=1), vertices=60)
+    batches = [EdgeBatch.of(insert=[(0, 1), (2, 3)])]
+    rows = list(sahu_programs.partitions("uniform", first, batches, emulated))
+    assert len(rows) == len(sahu_programs.FRONTIERS) * len(sahu_programs.PARTITIONS)
+    document = {"figures": rows, "backend": "cpu"}
+    assert "| uniform, dynamic-frontier |" in tables.sahu.sahu(document)
+
+
+def test_times_of_both_backends_are_compared_where_both_have_a_graph() -> None:
+    row: dict[str, object] = {
+        "figures": "4, 5",
+        "graph": "grid",
+        "vertices": 9,
+        "dangling": "uniform",
+        "fraction": 1e-4,
+        "mean_error": 1e-6,
+    }
+    names = [name for name in sahu.CONTENDERS if name != "auto"]
+    there: dict[str, Any] = {
+        "figures": [row | {"contender": name, "median_ms": 6.0} for name in names],
+        "machine": {"cores": 2, "processor": "one"},
+    }
+    here = {"figures": [row | {"contender": name, "median_ms": 2.0} for name in names]}
+    lines = tables.sahu._beside_cpu(here, there)
+    cell = "3.0, 1.0e-06 / 1.0e-06"
+    assert (
+        f"| 4, 5, 0.0001, `uniform` | published | {' | '.join([cell] * 5)} | Static 24 |" in lines
+    )
+    there["figures"] = [each | {"vertices": 10} for each in there["figures"]]
+    assert tables.sahu._beside_cpu(here, there) == []
 
 
 def test_an_interrupted_run_continues(tmp_path: Path) -> None:

@@ -170,6 +170,11 @@ class CpuPublished(PublishedOperations):
             last = converged or iterations == rule.max_iterations
             if marks is not None and out_rows is not None and not last:
                 self.expand(graph, out_rows, marks)
+                if rule.most_edges is not None:
+                    affected = marks.states == AFFECTED
+                    edges = int(graph.incoming.row_lengths[affected].sum(dtype=np.int64))
+                    if edges > rule.most_edges:
+                        break
         return PublishedResult(
             iterations, converged, rhs_scale, _trace_of(trace) if traced else None
         )

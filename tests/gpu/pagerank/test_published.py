@@ -213,6 +213,56 @@ def test_a_vertex_of_high_degree_is_summed_by_a_block(backend: Backend) -> None:
     _assert_equal(engine, reference, "dynamic-frontier-prune")
 
 
+@pytest.mark.parametrize("strategy", ["dynamic-frontier", "dynamic-frontier-prune"])
+@pytest.mark.parametrize("listed", [-1, 50, 200])
+def test_a_list_that_grows_too_long_is_followed_by_states(
+    listed: int, strategy: str, backend: Backend
+) -> None:
+    if backend.name == "cpu":
+        pytest.skip("it keeps no lists")
+    options = Options(form="published", dangling="self-loop")
+    with patch("gpu.backends.cuda.published.LISTED_EDGES", listed):
+        engine, reference, _ = _started(options, backend, seed=5)
+        _assert_equal(engine, reference, "static")
+        engine.apply(EdgeBatch.of([(0, 1), (1, 3)]))
+        reference.apply([(0, 1), (1, 3)], [])
+        with patch("gpu.backends.cuda.published._LEAST_LISTED", max(listed, 20)):
+            _assert_equal(engine, reference, strategy)
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize(
+    "strategy", ["dynamic-traversal", "dynamic-frontier", "dynamic-frontier-prune"]
+)
+@pytest.mark.parametrize("most_edges", [0, 40, 300])
+def test_sweeps_take_a_solve_over_once_most_vertices_are_affected(
+    most_edges: int, strategy: str, dangling: Dangling, backend: Backend
+) -> None:
+    options = Options(dangling=dangling)
+    engine, reference, generator = _started(options, backend, seed=5)
+    engine.update("static")
+    for _ in range(2):
+        insert, delete = _batch(generator, reference, "both")
+        engine.apply(EdgeBatch.of(insert, delete, remove=[int(generator.integers(0, 9))]))
+        with patch("gpu.pagerank.frontier._most_edges", return_value=most_edges):
+            result = engine.update(strategy, trace=True)
+        assert result.converged
+        assert result.trace is not None
+        kinds = [step.kind for step in result.trace.steps]
+        assert len(kinds) == result.iterations
+        assert kinds == sorted(kinds)
+        assert "sweep" in kinds or most_edges == 300
+        vertices = np.delete(np.arange(engine.id_limit), engine.free_ids())
+        sources, targets = np.searchsorted(vertices, engine.edge_list())
+        exact, uncertain = verify.pagerank(
+            sources, targets, len(vertices), options.damping, dangling
+        )
+        error = np.abs(engine.publish().of(vertices) - exact).sum()
+        assert error <= result.error_bound + uncertain
+        # as exact as what pruning would leave
+        assert error <= 2e-5
+
+
 def test_forms_that_cannot_run_are_refused(backend: Backend) -> None:
     with pytest.raises(InvalidValue, match="form"):
         Options(storage="float32", target_error=1e-5, form="published")

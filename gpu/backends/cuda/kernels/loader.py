@@ -103,13 +103,19 @@ PUBLISHED_COUNTS = (
     "RECOMPUTED",
     "EDGES",
     "PRUNED",
-    "EXPANDING_EDGES",
     "ITERATIONS",
     "CONVERGED",
-    "BACKWARD",
     "DONE",
 )
 """What published.cu counts, by position in a uint64 array; the first two are bits of a float64."""
+
+LISTED_COUNTS = {"SHORT": 5, "MIDDLE": 6, "PARTS": 7, "ITEMS": 8, "SIZE": 9}
+"""Positions in the counts of an iteration of listed.cu, behind the first five of published.cu: its
+list's short and middle rows, parts of long rows, and chunks of out-lists.
+"""
+
+LONG_ROW = 2048
+"""A longer row of listed.cu is divided into parts of this many entries."""
 
 VALUES = {"float64": "double", "float32": "float"}
 """The C++ type of a vector over the vertices, by dtype."""
@@ -167,12 +173,10 @@ _FILES: dict[str, tuple[str, ...]] = {
     "frontier": ("expand_forward", "expand_backward"),
     "published": (
         *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),
-        "update_ranks_by_bins",
-        "expand_backward",
-        "clear_expanding",
         "send",
         "end_iteration",
     ),
+    "listed": ("iterate_listed",),
     "resolve_update": (
         *(f"pack_keys<{ids}>" for ids in _IDS),
         "permute_keys",
@@ -244,7 +248,9 @@ once, as another unit, for weighted ones: with WEIGHTED set, and other types of 
 """
 
 HEADERS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("residual", "published", "forward_push"), ("common.cuh", "rows.cuh")),
+    **dict.fromkeys(("residual", "forward_push"), ("common.cuh", "rows.cuh")),
+    "published": ("common.cuh", "ranking.cuh"),
+    "listed": ("common.cuh", "rows.cuh", "ranking.cuh"),
     **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
     **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
@@ -256,7 +262,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
 }
 """The headers in front of each file, after the constants."""
 
-COOPERATIVE = frozenset({"push"})
+COOPERATIVE = frozenset({"push", "listed"})
 """Files whose kernels are launched with all blocks resident, so that they can synchronise."""
 
 
@@ -300,6 +306,7 @@ def _constants(weighted: bool) -> str:
         "OVERFLOW_FACTOR": OVERFLOW_FACTOR,
         "SWEEP_SUMS": SWEEP_SUMS,
         "EDGE_CHUNK": EDGE_CHUNK,
+        "LONG_ROW": LONG_ROW,
         "COLUMNS": COLUMNS,
         "COLUMN_SUMS": COLUMN_SUMS,
         "ROW_CHUNK": ROW_CHUNK,
@@ -343,6 +350,7 @@ def _constants(weighted: bool) -> str:
                     ("Tally", TALLY),
                     ("PushEnd", ends),
                     ("PublishedCount", published),
+                    ("ListedCount", LISTED_COUNTS),
                 )
             ),
             f"#define LANES_OF_GROUPS {str(BIN_LANES[::-1])[1:-1]}",
