@@ -15,11 +15,15 @@ from gpu.errors import (
 )
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
+from gpu.operations.programs import VertexProgram
 from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES, Solve
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.resolve import METHODS, TARGETS, ResolvedQuery
 from gpu.personalized.watched import Registration
+from gpu.programs.algorithms import Algorithm
+from gpu.programs.answer import Answer, Receipt
+from gpu.programs.run import PROGRAMS
 from gpu.snapshot import Capture, Snapshot
 from gpu.trace import Trace, TraceStep
 from gpu.types import (
@@ -42,9 +46,12 @@ __all__ = [
     "LEAST_WEIGHT",
     "METHODS",
     "MOST_HALF_LIVES",
+    "PROGRAMS",
     "STRATEGIES",
     "TARGETS",
     "VERTEX_LIMIT",
+    "Algorithm",
+    "Answer",
     "BackendName",
     "BackendUnavailable",
     "Capture",
@@ -69,6 +76,7 @@ __all__ = [
     "RankChanges",
     "RankReference",
     "Ranks",
+    "Receipt",
     "Registration",
     "ResolvedQuery",
     "Result",
@@ -79,4 +87,5 @@ __all__ = [
     "Trace",
     "TraceStep",
     "UnknownVertex",
+    "VertexProgram",
 ]

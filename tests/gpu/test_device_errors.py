@@ -52,10 +52,15 @@ class FailingDevice:
             with device.reading():
                 yield
 
+        def compiled(*program: Any) -> Callable[[str], Any]:
+            kernels = device.compile(*program)
+            return lambda expression: self.counted(kernels(expression))
+
         return make_backend(
             replace(
                 device,
                 load=load,
+                compile=compiled,
                 to_host=self.counted(device.to_host),
                 synchronize=self.counted(device.synchronize),
                 reading=reading,
@@ -94,6 +99,7 @@ def steps(engine: Engine) -> list[Callable[[], Any]]:
         lambda: captured.append(reader.capture(reader.buffer())),
         lambda: engine.apply_coalesced(both, [(1, 0), (1, 0)]),
         lambda: list(captured[0].blocks()),
+        lambda: engine.run("components"),
         lambda: reader.neighbours(3, "out", 5),
         lambda: reader.out_edges(seeds, 1_000),
         lambda: engine.update("dynamic-frontier-prune"),

@@ -11,6 +11,7 @@ from gpu.backends.cpu.frontier import CpuFrontier
 from gpu.backends.cpu.generate import CpuGenerate
 from gpu.backends.cpu.graph import CpuGraph
 from gpu.backends.cpu.multivector import CpuMultivector
+from gpu.backends.cpu.programs import CpuPrograms
 from gpu.backends.cpu.published import CpuPublished
 from gpu.backends.cpu.rebuild import CpuRebuild
 from gpu.backends.cpu.residual import CpuResidual
@@ -36,4 +37,5 @@ def cpu_backend() -> Backend:
         multivector=CpuMultivector(),
         select=CpuSelect(),
         generate=CpuGenerate(device),
+        programs=CpuPrograms(),
     )

@@ -164,6 +164,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         "highest_bound",
     ),
     "frontier": ("expand_forward", "expand_backward"),
+    "triangles": ("count_triangles",),
     "published": (
         *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),
         "update_ranks_by_bins",
@@ -222,6 +223,7 @@ _ONLY_UNWEIGHTED: dict[str, frozenset[str]] = {
     "select": frozenset(_FILES["select"]) - {"highest_bound"},
     "resolve_update": frozenset(_FILES["resolve_update"]) - {"sort_small", "decide"},
     "generate": frozenset(_FILES["generate"]),
+    "triangles": frozenset(_FILES["triangles"]),
     "rebuild": frozenset(
         (
             *(f"count_buckets<{ids}>" for ids in _IDS),
@@ -247,7 +249,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
     **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
-    **dict.fromkeys(("select", "frontier", "generate"), ("common.cuh",)),
+    **dict.fromkeys(("select", "frontier", "generate", "triangles"), ("common.cuh",)),
     **dict.fromkeys(
         ("resolve_update", "apply_update", "rebuild", "weights"),
         ("common.cuh", "scan.cuh", "permutation.cuh"),
@@ -284,6 +286,15 @@ def source(name: str) -> str:
     parts = (*HEADERS[file], f"{file}.cu")
     texts = [f'#line 1 "{part}"\n{(folder / part).read_text("utf-8")}' for part in parts]
     return "\n".join([_constants(is_weighted(name)), *texts])
+
+
+def program_parts(weighted: bool) -> tuple[str, str]:
+    """What comes before and after the functions of a vertex program."""
+    common, kernels = (
+        f'#line 1 "{part}"\n{(files(__package__) / part).read_text("utf-8")}'
+        for part in ("common.cuh", "programs.cuh")
+    )
+    return f"{_constants(weighted)}\n{common}", kernels
 
 
 def _constants(weighted: bool) -> str:
