@@ -1,4 +1,4 @@
-"""The translation unit of a vertex program: its functions in C++, then kernels/programs.cuh."""
+"""The translation unit of a vertex program: its functions in C++, then the kernels."""
 
 from __future__ import annotations
 
@@ -67,14 +67,13 @@ def program_source(program: VertexProgram, weighted: bool) -> str:
         *(f"constexpr bool {name} = {str(flag).lower()};" for name, flag in flags.items()),
         f"constexpr int ACTIVE_BLOCKS = {ACTIVE_BLOCKS}, ALL_BLOCKS = {ALL_BLOCKS};",
         f"constexpr int LOOKING_PART = {LOOKING_PART};",
-        f"#define EVERY_VERTEX {int(program.every_vertex)}",
         "struct Parameters {",
         *(f"    {CPP[kind]} {name}_;" for name, kind in kinds.items()),  # type: ignore[index]
         "};",
         *(function.cpp for function in program.functions.values()),
         *(_wrapped(program, name, value) for name in program.functions),
     ]
-    before, after = program_parts(weighted)
+    before, after = program_parts(weighted, program.every_vertex)
     return "\n".join([before, '#line 1 "program"', *lines, after])
 
 

@@ -288,13 +288,13 @@ def source(name: str) -> str:
     return "\n".join([_constants(is_weighted(name)), *texts])
 
 
-def program_parts(weighted: bool) -> tuple[str, str]:
+def program_parts(weighted: bool, every_vertex: bool) -> tuple[str, str]:
     """What comes before and after the functions of a vertex program."""
-    common, kernels = (
+    common, *kernels = (
         f'#line 1 "{part}"\n{(files(__package__) / part).read_text("utf-8")}'
-        for part in ("common.cuh", "programs.cuh")
+        for part in ("common.cuh", "programs.cuh", f"run_{'all' if every_vertex else 'active'}.cuh")
     )
-    return f"{_constants(weighted)}\n{common}", kernels
+    return f"{_constants(weighted)}\n{common}", "\n".join(kernels)
 
 
 def _constants(weighted: bool) -> str:
