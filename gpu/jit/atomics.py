@@ -1,7 +1,7 @@
 """Atomic operations on elements of arrays, for compiled loops that run on all cores.
 
 Numba has none on the CPU; these are LLVM's instructions ``cmpxchg`` and ``atomicrmw``, sequentially
-consistent. Indices are not negative.
+consistent. Indices have 64 bits and are not negative.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 _cgutils: Any = cgutils  # it has no type annotations
 
 
-def _compare_and_swap(_context: Any, array: Any, _index: Any, _expected: Any, _new: Any) -> Any:
+def _compare_and_swap(_context: Any, array: Any, index: Any, _expected: Any, _new: Any) -> Any:
     value = array.dtype
 
     def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
@@ -27,7 +27,7 @@ def _compare_and_swap(_context: Any, array: Any, _index: Any, _expected: Any, _n
         swapped = builder.cmpxchg(pointer, expected, new, "seq_cst", "seq_cst")
         return builder.extract_value(swapped, 1)
 
-    return types.boolean(array, types.intp, value, value), generate
+    return types.boolean(array, types.unliteral(index), value, value), generate
 
 
 compare_and_swap: Any = intrinsic(_compare_and_swap)
@@ -37,12 +37,12 @@ compare_and_swap: Any = intrinsic(_compare_and_swap)
 
 
 def _read_and_change(operation: str) -> Any:
-    def typed(_context: Any, array: Any, _index: Any, _value: Any) -> Any:
+    def typed(_context: Any, array: Any, index: Any, _value: Any) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
             pointer = _pointer(context, builder, array, given[0], given[1])
             return builder.atomic_rmw(operation, pointer, given[2], "seq_cst")
 
-        return array.dtype(array, types.intp, array.dtype), generate
+        return array.dtype(array, types.unliteral(index), array.dtype), generate
 
     return intrinsic(typed)
 

@@ -37,5 +37,5 @@ def cpu_backend() -> Backend:
         multivector=CpuMultivector(),
         select=CpuSelect(),
         generate=CpuGenerate(device),
-        programs=CpuPrograms(),
+        programs=CpuPrograms(device),
     )

@@ -16,7 +16,7 @@ from numba import types
 
 from gpu.backends.cpu.rows import CHUNKS, STRIPE
 from gpu.jit.atomics import compare_and_swap, exchange, fetch_and_add
-from gpu.jit.compile import by_type, helper, kernel
+from gpu.jit.compile import by_type, helper, kernel, unsigned
 from gpu.operations.programs import KINDS, VertexProgram
 
 Loop = Callable[..., Any]
@@ -54,7 +54,6 @@ program_aggregate: Any = None  # (value, vertex, out_degree, in_degree, paramete
 identity: Any = 0.0
 is_monotone = sends_back = has_loops = False
 aggregator = 0
-deliver: Any = None  # _deliver or _deliver_in_place
 combined: Any = None  # _combined
 
 
@@ -82,70 +81,53 @@ def _send(  # type: ignore[no-untyped-def]
     row_starts, row_lengths, column_indices, weights = lists
     for group in range(first, last):
         for place in range(groups[group], groups[group + 1]):
-            u = active[place]
+            u = unsigned(active[place])
             value = values[u]
             begin = row_starts[u]
-            for slot in range(begin, begin + row_lengths[u]):
+            for slot in range(unsigned(begin), unsigned(begin + row_lengths[u])):
                 weight = number_at(weights, slot)
                 share = weight / number_at(degree, u)
                 message = program_gather(value, weight, share, parameters)
-                v = np.int64(column_indices[slot])
-                deliver(v, message, parameters, values, accumulated, marks, listed, counts)
+                v = unsigned(column_indices[slot])
+                if is_monotone:
+                    old = values[v]
+                    if program_apply(old, message, 0, 0.0, 0, 0, 0.0, parameters) == old:
+                        continue
+                while True:
+                    old = accumulated[v]
+                    new = program_merge(old, message, parameters)
+                    if new == old or compare_and_swap(accumulated, v, old, new):
+                        break
+                if marks[v] == 0 and exchange(marks, v, np.int32(1)) == 0:
+                    listed[fetch_and_add(counts, RECEIVED, np.int64(1))] = v
 
 
 def _send_in_place(  # type: ignore[no-untyped-def]
-    first, last, groups, active, lists, degree, parameters, values, accumulated, marks, listed,
+    first, last, groups, active, lists, degree, parameters, values, accumulated, marks, listed,  # noqa: ARG001
     counts,
 ):  # fmt: skip
     """Active vertices send their newest values, which change others at once."""
     row_starts, row_lengths, column_indices, weights = lists
     for group in range(first, last):
         for place in range(groups[group], groups[group + 1]):
-            u = active[place]
+            u = unsigned(active[place])
             begin = row_starts[u]
-            for slot in range(begin, begin + row_lengths[u]):
+            for slot in range(unsigned(begin), unsigned(begin + row_lengths[u])):
                 weight = number_at(weights, slot)
                 share = weight / number_at(degree, u)
                 message = program_gather(values[u], weight, share, parameters)
-                v = np.int64(column_indices[slot])
-                deliver(v, message, parameters, values, accumulated, marks, listed, counts)
-
-
-def _deliver(  # type: ignore[no-untyped-def]
-    v, message, parameters, values, accumulated, marks, listed, counts
-):
-    if is_monotone:
-        old = values[v]
-        if program_apply(old, message, 0, 0.0, 0, 0, 0.0, parameters) == old:
-            return
-    while True:
-        old = accumulated[v]
-        new = program_merge(old, message, parameters)
-        if new == old or compare_and_swap(accumulated, v, old, new):
-            break
-    if marks[v] == 0 and exchange(marks, v, np.int32(1)) == 0:
-        listed[fetch_and_add(counts, RECEIVED, np.int64(1))] = v
-
-
-def _deliver_in_place(  # type: ignore[no-untyped-def]
-    v,
-    message,
-    parameters,
-    values,
-    accumulated,  # noqa: ARG001
-    marks,
-    listed,
-    counts,
-):
-    while True:
-        old = values[v]
-        new = program_apply(old, message, 0, 0.0, 0, 0, 0.0, parameters)
-        if new == old:
-            return
-        if compare_and_swap(values, v, old, new):
-            break
-    if program_scatter(old, new, parameters) and exchange(marks, v, np.int32(1)) == 0:
-        listed[fetch_and_add(counts, NEXT, np.int64(1))] = v
+                v = unsigned(column_indices[slot])
+                changed = False
+                while True:
+                    old = values[v]
+                    new = program_apply(old, message, 0, 0.0, 0, 0, 0.0, parameters)
+                    if new == old:
+                        break
+                    if compare_and_swap(values, v, old, new):
+                        changed = program_scatter(old, new, parameters)
+                        break
+                if changed and exchange(marks, v, np.int32(1)) == 0:
+                    listed[fetch_and_add(counts, NEXT, np.int64(1))] = v
 
 
 def _look(  # type: ignore[no-untyped-def]
@@ -161,9 +143,9 @@ def _look(  # type: ignore[no-untyped-def]
             if values[v] != identity:
                 continue
             begin = row_starts[v]
-            for slot in range(begin, begin + row_lengths[v]):
+            for slot in range(unsigned(begin), unsigned(begin + row_lengths[v])):
                 read += 1
-                u = column_indices[slot]
+                u = unsigned(column_indices[slot])
                 if marks[u] == 0:
                     continue
                 weight = number_at(weights, slot)
@@ -245,8 +227,8 @@ def _gather(  # type: ignore[no-untyped-def]
                 continue
             gathered = identity
             begin = row_starts[v]
-            for slot in range(begin, begin + row_lengths[v]):
-                u = column_indices[slot]
+            for slot in range(unsigned(begin), unsigned(begin + row_lengths[v])):
+                u = unsigned(column_indices[slot])
                 weight = number_at(weights, slot)
                 share = weight / number_at(degree, u)
                 message = program_gather(values[u], weight, share, parameters)
@@ -307,9 +289,7 @@ class ProgramLoops:
         self.receive = self._kernel(_receive, STRIPE)
         self.look = self._kernel(_look, CHUNKS)
         self.supports = self._kernel(_supports, STRIPE)
-        self._globals["deliver"] = helper(self._own(_deliver))
         self.send = self._kernel(_send, CHUNKS)
-        self._globals["deliver"] = helper(self._own(_deliver_in_place))
         self.send_in_place = self._kernel(_send_in_place, CHUNKS)
 
     def _kernel(self, loop: Any, grain: int) -> Loop:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numba import get_num_threads
 from numpy.typing import NDArray
 
+from gpu.backends.cpu.device import CpuDevice
 from gpu.backends.cpu.program_loops import LEAST_MESSAGES, NEXT, RECEIVED, ProgramLoops
-from gpu.backends.cpu.rows import CHUNKS, chunk_rows
-from gpu.jit.compile import kernel
+from gpu.backends.cpu.rows import chunk_rows
+from gpu.jit.compile import kernel, unsigned
 from gpu.operations.csr import Csr
 from gpu.operations.device import Array
 from gpu.operations.programs import (
@@ -24,31 +26,34 @@ from gpu.operations.programs import (
 )
 
 
-@kernel(CHUNKS)
-def _count_triangles(first, last, groups, oriented, triangles):  # type: ignore[no-untyped-def]
+@kernel(1)
+def _count_triangles(first, last, groups, oriented, places, triangles):  # type: ignore[no-untyped-def]
+    """places: int32[parts, n], zero before and after: 1 + the place of an entry in the row."""
     row_starts, row_lengths, column_indices, _ = oriented
-    for u in range(groups[first], groups[last]):
-        begin = row_starts[u]
-        end = begin + row_lengths[u]
-        for entry in range(begin, end):
-            v = column_indices[entry]
-            left, right = entry + 1, row_starts[v]
-            right_end = right + row_lengths[v]
-            while left < end and right < right_end:
-                a, b = column_indices[left], column_indices[right]
-                if a == b:
-                    triangles[entry] += 1
-                    triangles[left] += 1
-                if a <= b:
-                    left += 1
-                if b <= a:
-                    right += 1
+    for part in range(first, last):
+        for u in range(groups[part], groups[part + 1]):
+            begin = row_starts[u]
+            end = begin + row_lengths[u]
+            for entry in range(begin, end):
+                places[part, column_indices[entry]] = 1 + entry - begin
+            for entry in range(begin, end):
+                v = column_indices[entry]
+                found = 0
+                for slot in range(row_starts[v], row_starts[v] + row_lengths[v]):
+                    place = places[part, unsigned(column_indices[unsigned(slot)])]
+                    if place:
+                        found += 1
+                        triangles[unsigned(begin + place - 1)] += 1
+                triangles[entry] += found
+            for entry in range(begin, end):
+                places[part, column_indices[entry]] = 0
 
 
 class CpuPrograms(ProgramOperations):
     """See ProgramOperations."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: CpuDevice) -> None:
+        self._device = device
         self._compiled: dict[str, ProgramLoops] = {}
 
     def _loops(self, program: VertexProgram) -> ProgramLoops:
@@ -104,12 +109,16 @@ class CpuPrograms(ProgramOperations):
         return bool(found[0])
 
     def count_triangles(self, oriented: Csr, sources: Array) -> Array:
-        lengths = oriented.row_lengths.astype(np.int64)
-        work = np.bincount(sources, lengths[oriented.column_indices], len(lengths))
-        work = np.minimum(lengths * lengths + work, 1 << 30).astype(np.int64)
-        groups = chunk_rows(np.arange(len(lengths), dtype=np.int32), work).groups
+        vertices, parts = len(oriented.row_lengths), get_num_threads()
+        lengths = oriented.row_lengths[oriented.column_indices]
+        work = np.cumsum(np.bincount(sources, lengths, vertices))  # of the rows up to each
+        limits = np.searchsorted(work, work[-1] / parts * np.arange(1, parts))
+        groups = np.concatenate([[0], limits, [vertices]])
+        places = self._device.allocate("triangles", parts * vertices, np.int32)
+        places.fill(0)
         triangles = np.zeros(len(sources), np.int32)
-        _count_triangles(len(groups) - 1, groups, tuple(oriented), triangles)
+        shaped = places.reshape(parts, vertices)
+        _count_triangles(parts, groups, tuple(oriented), shaped, triangles)
         return triangles
 
 
