@@ -16,7 +16,7 @@ from gpu.operations.csr import Csr, GraphView
 from gpu.operations.device import Array
 from gpu.operations.programs import ProgramGraph, ProgramState, kind_of
 from gpu.programs.builtin import PEEL
-from gpu.programs.views import absent_positions, ids_by_position
+from gpu.programs.views import absent_positions, distinct, ids_by_position
 
 
 class Computed(NamedTuple):
@@ -79,7 +79,8 @@ class _Undirected(NamedTuple):
         rank = xp.empty(vertices, np.int64)
         rank[xp.argsort(lengths, kind="stable")] = xp.arange(vertices)
         first, second = rank[rows], rank[neighbours]
-        keys = xp.unique(xp.minimum(first, second) << 32 | xp.maximum(first, second))
+        keys = xp.minimum(first, second) << 32 | xp.maximum(first, second)
+        keys = distinct(xp, keys) if graph.directed else xp.sort(keys[first < second])
         ends = (keys >> 32, keys & 0xFFFFFFFF)
         degree = sum(xp.bincount(each, minlength=vertices) for each in ends)
         return cls(rank, keys, degree)
@@ -236,7 +237,7 @@ def _labels(graph: DynamicGraph, iterations: int) -> Computed:
         labels = found
         if same:
             break
-    communities = len(xp.unique(labels[absent_positions(graph) == 0]))
+    communities = len(distinct(xp, labels[absent_positions(graph) == 0]))
     return Computed(labels, done, done * len(rows), {"communities": float(communities)})
 
 

@@ -24,7 +24,7 @@ from gpu.programs.algorithms import (
 )
 from gpu.programs.answer import Answer, Receipt
 from gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS, PAGERANK
-from gpu.programs.views import program_graph
+from gpu.programs.views import distinct, program_graph
 from gpu.stage_timer import StageTimer
 
 AnyProgram = VertexProgram | Algorithm | str
@@ -159,7 +159,7 @@ class Programs:
             return xp.flatnonzero(after.by_position != program.identity).astype(np.int32)
         if not after.since.sources:
             return xp.zeros(0, np.int32)
-        named = xp.unique(xp.concatenate(after.since.sources))
+        named = distinct(xp, xp.concatenate(after.since.sources))
         named = named[named < known]
         return named[after.by_position[named] != program.identity]
 

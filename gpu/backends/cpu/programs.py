@@ -31,22 +31,24 @@ def _count_triangles(first, last, groups, oriented, places, triangles):  # type:
     """places: int32[parts, n], zero before and after: 1 + the place of an entry in the row."""
     row_starts, row_lengths, column_indices, _ = oriented
     for part in range(first, last):
+        place_of = places[part]
         for u in range(groups[part], groups[part + 1]):
             begin = row_starts[u]
             end = begin + row_lengths[u]
-            for entry in range(begin, end):
-                places[part, column_indices[entry]] = 1 + entry - begin
-            for entry in range(begin, end):
-                v = column_indices[entry]
+            for entry in range(unsigned(begin), unsigned(end)):
+                place_of[unsigned(column_indices[entry])] = 1 + entry - begin
+            for entry in range(unsigned(begin), unsigned(end)):
+                v = unsigned(column_indices[entry])
                 found = 0
-                for slot in range(row_starts[v], row_starts[v] + row_lengths[v]):
-                    place = places[part, unsigned(column_indices[unsigned(slot)])]
+                other = row_starts[v]
+                for slot in range(unsigned(other), unsigned(other + row_lengths[v])):
+                    place = place_of[unsigned(column_indices[slot])]
                     if place:
                         found += 1
                         triangles[unsigned(begin + place - 1)] += 1
                 triangles[entry] += found
-            for entry in range(begin, end):
-                places[part, column_indices[entry]] = 0
+            for entry in range(unsigned(begin), unsigned(end)):
+                place_of[unsigned(column_indices[entry])] = 0
 
 
 class CpuPrograms(ProgramOperations):
