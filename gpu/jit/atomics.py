@@ -13,7 +13,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_cgutils: Any = cgutils  # it has no type annotations
+_cgutils: Any = cgutils  # these have no type annotations
+_types: Any = types
 
 
 def _compare_and_swap(_context: Any, array: Any, index: Any, _expected: Any, _new: Any) -> Any:
@@ -27,7 +28,7 @@ def _compare_and_swap(_context: Any, array: Any, index: Any, _expected: Any, _ne
         swapped = builder.cmpxchg(pointer, expected, new, "seq_cst", "seq_cst")
         return builder.extract_value(swapped, 1)
 
-    return types.boolean(array, types.unliteral(index), value, value), generate
+    return types.boolean(array, _types.unliteral(index), value, value), generate
 
 
 compare_and_swap: Any = intrinsic(_compare_and_swap)
@@ -42,7 +43,7 @@ def _read_and_change(operation: str) -> Any:
             pointer = _pointer(context, builder, array, given[0], given[1])
             return builder.atomic_rmw(operation, pointer, given[2], "seq_cst")
 
-        return array.dtype(array, types.unliteral(index), array.dtype), generate
+        return array.dtype(array, _types.unliteral(index), array.dtype), generate
 
     return intrinsic(typed)
 

@@ -99,7 +99,6 @@ def steps(engine: Engine) -> list[Callable[[], Any]]:
         lambda: captured.append(reader.capture(reader.buffer())),
         lambda: engine.apply_coalesced(both, [(1, 0), (1, 0)]),
         lambda: list(captured[0].blocks()),
-        lambda: engine.run("components"),
         lambda: reader.neighbours(3, "out", 5),
         lambda: reader.out_edges(seeds, 1_000),
         lambda: engine.update("dynamic-frontier-prune"),
