@@ -16,6 +16,7 @@ from gpu.errors import (
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
 from gpu.operations.programs import VertexProgram
+from gpu.pagerank.places import proven_descents, rank_error
 from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES, Solve
 from gpu.personalized.batch import QueryBatch
@@ -88,4 +89,6 @@ __all__ = [
     "TraceStep",
     "UnknownVertex",
     "VertexProgram",
+    "proven_descents",
+    "rank_error",
 ]

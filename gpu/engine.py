@@ -265,16 +265,12 @@ class Engine:
         damping: float | None = None,
         among: NDArray[np.integer[Any]] | None = None,
     ) -> Personalized:
-        """Personalized PageRank of the graph as it is now: see PersonalizedQuery. Raises
-        InvalidValue for what cannot be asked, OutOfMemory.
-        """
+        """As PersonalizedQuery says, of the graph as it is now. Raises InvalidValue, OutOfMemory."""
         asked = (seeds, weights, k, method, target_error, target, damping, among)
         return self.personalized_many([PersonalizedQuery(*asked)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
-        """The answers in the order of the queries, which share passes over the graph. Raises as
-        `personalized`, before anything is computed.
-        """
+        """The answers in order; queries share passes over the graph. Raises as `personalized`."""
         batch = self.submit(queries)
         try:
             while not batch.done:
@@ -324,7 +320,11 @@ class Engine:
             self._queries.watched.keep(registration)
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
-        """Changes what a watched query is among, at the next refresh. Raises InvalidValue."""
+        """Changes what a watched query is among, at the next refresh.
+
+        among  int64[…], ids, at least one
+        Raises KeyError, InvalidValue.
+        """
         self._queries.restrict(name, among)
 
     def unwatch(self, name: str) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 def whole_file(path: Path) -> Iterator[Path]:
     """The path to write the file `path` to: one beside it, which takes its place at the end. After
     an error it is removed, and a file that was at `path` is as it was: an incomplete one would be
-    read as a smaller graph. Devices and pipes are written directly.
+    read as a smaller graph. Devices and pipes are written directly, and files in folders where none
+    can be made.
 
     Raises OSError.
     """
@@ -22,7 +23,11 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield path
         return
     target = Path(os.path.realpath(path))
-    partial = target.with_name(f".{secrets.token_hex(4)}-{target.name}")
+    if target.exists() and not os.access(target.parent, os.W_OK):
+        yield target
+        return
+    # of any length of name, with the suffixes that say what to write
+    partial = target.with_name(f".{secrets.token_hex(8)}{''.join(target.suffixes[-2:])}")
     try:
         if target.exists():
             target.open("ab").close()  # raises if it may not be written

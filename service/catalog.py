@@ -209,7 +209,14 @@ class Catalog:
                 log.info("creating graph %r", name)
                 before, created = set(self._warm), self._create(name, options)
                 if new := self._warm - before:
-                    self.warm_up_others(new)
+                    # minutes, which the request need not take
+                    compiling = threading.Thread(
+                        target=self.warm_up_others,
+                        args=(new,),
+                        name="liverank-kernels",
+                        daemon=True,
+                    )
+                    compiling.start()
                 return created, True
         for field, value in given.items():
             present = getattr(graph.options, field)

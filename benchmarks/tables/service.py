@@ -88,7 +88,7 @@ def load(document: Record) -> str:
         f"| {kind} | {name} | {', '.join(map(str, row['seconds']))}"
         f" | {', '.join(map(str, row['cpu_seconds']))} | {row['edges_per_second']:,} |"
         for kind in ("integer", "string")
-        for name, row in figures[kind].items()
+        for name, row in figures.get(kind, {}).items()
     ]
     return f"{figures['edges']:,} edges.\n\n" + "\n".join(lines)
 

@@ -115,7 +115,7 @@ class DynamicGraph:
         """Vertices with an edge other than their own loop. After a batch a pass over n."""
         if self._connected is None:
             lengths = self.incoming.csr.row_lengths | self.outgoing.csr.row_lengths
-            self._connected = int(self.backend.xp.count_nonzero(lengths))
+            self._connected = int(self.backend.device.sum(lengths != 0))
         return self._connected
 
     @property
@@ -360,7 +360,7 @@ class DynamicGraph:
         self.outgoing, self.incoming, self._degree = directions
         self._extend(vertices)
         self.ids, self._free = VertexIds(vertices, NO_IDS if free is None else free), None
-        loops = 0 if self.fixed_loops else int(backend.xp.count_nonzero(self.loop))
+        loops = 0 if self.fixed_loops else int(backend.device.sum(self.loop != 0))
         self.edges, self.arcs = edges, int(lengths.sum(dtype=np.int64)) + loops
 
     def edges_on_device(self) -> Entries:

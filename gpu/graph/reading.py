@@ -176,7 +176,7 @@ class EdgeReader:
     def _out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         graph, outgoing = self._graph, self._graph.outgoing.csr
         positions = graph.permutation.positions_of(vertices).astype(np.int32)
-        found = len(vertices) + int(outgoing.row_lengths[positions].sum(dtype=np.int64))
+        found = len(vertices) + int(graph.backend.device.sum(outgoing.row_lengths[positions]))
         if found > limit:
             raise InvalidValue(
                 "vertices",

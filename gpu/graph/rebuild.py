@@ -97,9 +97,9 @@ def rebuild(
     deleted_sources, deleted_targets = deletions.endpoints(xp)
     touched[deleted_sources] = 1
     kept = deleted = deleted_loops = 0
-    if outgoing.packed or (not fixed_loops and bool(xp.any(loop))):
+    if outgoing.packed or (not fixed_loops and bool(backend.device.sum(loop != 0))):
         rest, deleted, deleted_loops = deletions.apply(
-            xp, backend.rebuild.entries(outgoing.csr), None if fixed_loops else new_loop
+            backend, backend.rebuild.entries(outgoing.csr), None if fixed_loops else new_loop
         )
         kept = len(rest.rows)
         sources, targets = (
@@ -112,7 +112,7 @@ def rebuild(
         del rest
     del keys, deletions
 
-    kept_loops = int(xp.count_nonzero(new_loop))
+    kept_loops = int(backend.device.sum(new_loop != 0))
     loop_before = new_loop.copy() if weighted else None
     new_outgoing, new_incoming = (PackedCsr(backend, vertices, weighted) for _ in range(2))
     loaded = new_outgoing.load(Entries(sources, targets, weights), new_loop, positions, adds, kept)
@@ -125,10 +125,11 @@ def rebuild(
         new_loop.fill(1)
         loops = inserted_loops = 0
     else:
-        loops = int(xp.count_nonzero(new_loop))
+        loops = int(backend.device.sum(new_loop != 0))
         inserted_loops = loops - kept_loops
         if loop_before is not None:
-            reweighted_loops = int(xp.count_nonzero((loop_before > 0) & (new_loop != loop_before)))
+            reweighted = (loop_before > 0) & (new_loop != loop_before)
+            reweighted_loops = int(backend.device.sum(reweighted))
     arcs_of_edge = 1 if directed else 2
     return Rebuilt(
         permutation,
@@ -221,7 +222,9 @@ class _Deletions:
             keys = keys[: backend.rebuild.deduplicate(SortedKeys(keys), loops).edges]
         return cls(keys, loops)
 
-    def apply(self, xp: Any, entries: Entries, loop: Array | None) -> tuple[Entries, int, int]:
+    def apply(
+        self, backend: Backend, entries: Entries, loop: Array | None
+    ) -> tuple[Entries, int, int]:
         """The entries that remain, how many were deleted, and how many loops were. Overwrites the
         entries.
 
@@ -231,9 +234,10 @@ class _Deletions:
         total, kept = len(sources), 0
         for begin in range(0, total, CHUNK):
             rows, neighbours = (column[begin : begin + CHUNK] for column in (sources, targets))
-            remains = self._lacks(xp, rows, neighbours)
-            count = int(remains.sum())
-            sources[kept : kept + count] = rows[remains]
+            remains = self._lacks(backend.xp, rows, neighbours)
+            remaining_rows = rows[remains]
+            count = len(remaining_rows)
+            sources[kept : kept + count] = remaining_rows
             targets[kept : kept + count] = neighbours[remains]
             if weights is not None:
                 weights[kept : kept + count] = weights[begin : begin + CHUNK][remains]
@@ -241,7 +245,7 @@ class _Deletions:
         deleted_loops = 0
         if loop is not None:
             known = loop[: len(self.loops)]
-            deleted_loops = int(xp.count_nonzero((known != 0) & (self.loops != 0)))
+            deleted_loops = int(backend.device.sum((known != 0) & (self.loops != 0)))
             known[self.loops == 1] = 0
         remaining = Entries(
             sources[:kept], targets[:kept], None if weights is None else weights[:kept]

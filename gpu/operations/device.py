@@ -45,6 +45,12 @@ class DeviceOperations(ABC):
         """A copy of a device array on the host."""
 
     @abstractmethod
+    def sum(self, values: Array) -> Array:
+        """Σ values[k], 0-d, in int64, or float64 where they are floats: of booleans, how many are
+        true.
+        """
+
+    @abstractmethod
     def synchronize(self) -> None:
         """Returns when all issued work is done: that of readers inside `reading`, else that of the
         writer.

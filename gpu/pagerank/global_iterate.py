@@ -126,12 +126,13 @@ class GlobalIterate(Iterate):
         free, excluded, xp = self.graph.free, self._free, self.graph.backend.xp
         if free is excluded:
             return
+        total = self.graph.backend.device.sum
         back, gone = excluded[~xp.isin(excluded, free)], free[~xp.isin(free, excluded)]
         values, residuals = self.values, self.workspace.residual.values
-        before = values[gone].sum(dtype=np.float64)
-        residual_l1 = xp.abs(residuals[gone]).sum(dtype=np.float64)
-        residual_sum = residuals[gone].sum(dtype=np.float64)
-        returned = values[back].sum(dtype=np.float64)
+        before = total(values[gone])
+        residual_l1 = total(xp.abs(residuals[gone]))
+        residual_sum = total(residuals[gone])
+        returned = total(values[back])
         value, remainder = self._isolated()
         values[gone], residuals[gone] = value, remainder
         remainder *= len(gone)
@@ -182,7 +183,7 @@ class GlobalIterate(Iterate):
         free = self.graph.free
         if len(free):
             self.values[free] = 0.0
-        mass = self._summed_mass = float(self.values.sum(dtype=np.float64))
+        mass = self._summed_mass = float(self.graph.backend.device.sum(self.values))
         if len(free):
             self.values[free] = self._isolated()[0]
         self._record_free(free)
@@ -214,7 +215,7 @@ class GlobalIterate(Iterate):
         xp, first = self.graph.backend.xp, self._cursor
         lengths = self.graph.incoming.csr.row_lengths[first : first + _RECOMPUTED_ROWS]
         ends = xp.cumsum(lengths, dtype=np.int64)
-        self._cursor = first + max(1, int((ends <= _RECOMPUTED_EDGES).sum()))
+        self._cursor = first + max(1, int(self.graph.backend.device.sum(ends <= _RECOMPUTED_EDGES)))
         self.add(
             self.graph.backend.residual.recompute_rows(
                 self.graph.view,
@@ -232,14 +233,15 @@ class GlobalIterate(Iterate):
         graph, backend, xp = self.graph, self.graph.backend, self.graph.backend.xp
         degree, loop = graph.degree[vertices], graph.loop[vertices]
         lengths = graph.outgoing.csr.row_lengths[vertices]
-        edges = int(lengths.sum(dtype=np.int64)) + int((loop > 0).sum()) + len(vertices)
+        total = backend.device.sum
+        edges = int(total(lengths)) + int(total(loop > 0)) + len(vertices)
         if self.stale or edges * backend.costs.pushed_edge > self.sweep_cost:
             self.recompute_residual()
             return
         damping = self.options.damping
         contributions = xp.where(degree > 0, damping * steps / xp.where(degree > 0, degree, 1), 0.0)
         own = contributions * loop - steps
-        self.certificate.mass += float(steps.sum())
+        self.certificate.mass += float(total(steps))
         self.add(
             backend.residual.spread(
                 graph.view, self.workspace.residual, vertices, contributions, vertices, own
@@ -274,7 +276,8 @@ class GlobalIterate(Iterate):
         if len(free):
             self.values[free], residuals[free] = self._isolated()
         self._record_free(free)
-        residual_l1 = float(self.graph.backend.xp.abs(residuals).sum(dtype=np.float64))
+        backend = self.graph.backend
+        residual_l1 = float(backend.device.sum(backend.xp.abs(residuals)))
         residual_sum = self.certificate.residual_sum - amount * self._ranked
         self.certificate.after_pass(residual_l1, residual_sum)
         self.residual_id = object()

@@ -110,7 +110,7 @@ class Query:
         if count == 1:
             return False
         lengths = self.iterate.graph.outgoing.csr.row_lengths[self.iterate.positions]
-        edges = int(lengths.sum())
+        edges = int(self.iterate.graph.backend.device.sum(lengths))
         return (
             edges * self.iterate.graph.backend.costs.pushed_edge > _ROUND_SWEEPS * self._sweep_edges
         )

@@ -133,8 +133,12 @@ class Watched:
         self._entries.pop(name, None)
 
     def restrict(self, name: str, among: NDArray[np.int64]) -> None:
-        """Changes the vertices that a query is among: int64[…], distinct, ascending."""
+        """Changes the vertices that a query is among, if they are others: int64[…], distinct,
+        ascending.
+        """
         entry = self._entries[name]
+        if entry.asked.among is not None and np.array_equal(among, entry.asked.among):
+            return
         entry.asked, entry.outdated = replace(entry.asked, among=among), True
         if entry.query is not None:
             entry.query.query = replace(entry.query.query, among=among)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,9 @@ from liverank.client.call import Call, T
 from liverank.errors import ServerError, ServerUnreachable
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+
+_THIS_MACHINE = re.compile(r"https?://(localhost|127(\.\d+){3}|\[::1\])(:\d+)?(/|$)")
+"""An address of this machine."""
 
 CONNECT_SECONDS = 5.0
 RESPONSE_SECONDS = 600.0
@@ -38,12 +42,12 @@ _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout)
 def http_options(url: str | None, api_key: str | None) -> dict[str, Any]:
     """Arguments of both HTTP clients. None: LIVERANK_URL and LIVERANK_API_KEY, if they are set."""
     key = api_key or os.environ.get("LIVERANK_API_KEY")
-    # a connection to this machine is faster than compression
-    headers = {"Accept-Encoding": "identity"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
+    base_url = (url or os.environ.get("LIVERANK_URL") or DEFAULT_URL).rstrip("/")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    if _THIS_MACHINE.match(base_url):
+        headers["Accept-Encoding"] = "identity"  # a connection to this machine is faster
     return {
-        "base_url": (url or os.environ.get("LIVERANK_URL") or DEFAULT_URL).rstrip("/"),
+        "base_url": base_url,
         "headers": headers,
         "timeout": httpx.Timeout(RESPONSE_SECONDS, connect=CONNECT_SECONDS),
     }

@@ -227,12 +227,19 @@ class RankList(Tabular, msgspec.Struct, frozen=True):
 
 
 class TopRanks(_Places, msgspec.Struct, frozen=True):
-    """ranks: best first."""
+    """Best first. No rank is off by more than `rank_error`; the first `settled` places are proven,
+    and with `settled_set` that no other vertex is among these. `groups` are numbers of places: the
+    order of the groups is proven, the order within a group of several is not.
+    """
 
     version: int
     revision: int
     error_bound: float
     ranks: list[RankedVertex]
+    rank_error: float
+    settled: int
+    settled_set: bool
+    groups: list[int]
 
 
 # Edges

@@ -155,6 +155,11 @@ def prepare_graph(
     except ServerError as error:
         if error.status != 404:
             raise
+        if timed and not {"half_life", "window"} & set(options or {}):
+            raise CommandError(
+                f"graph {graph!r} does not exist: with --half-life or --window a graph is created "
+                "whose edges have times, without --time they are not sent"
+            ) from None
         keys: KeyKind = "integer" if integers else "string"
         weighted = None if edges.weights is None else True
         information = client.create(graph, keys=keys, weighted=weighted, **(options or {}))
@@ -262,8 +267,8 @@ def load(
 
     All other batches are only applied, each while the next one is sent. `sent` is called with the
     number of edges of each batch when the next one is to be sent; `timed`: whether times are sent.
-    Raises ServerError if a batch is
-    rejected.
+
+    Raises ServerError if a batch is rejected.
     """
 
     def batches() -> Iterator[Batch]:

@@ -217,6 +217,15 @@ class RanksAnswer(_Published):
 
 class TopAnswer(_Published):
     ranks: list[VertexRank] = Field(description="best first")
+    rank_error: float = Field(description="proven: no single rank is off by more")
+    settled: int = Field(description="how many of the first places are proven to be theirs")
+    settled_set: bool = Field(
+        description="whether it is proven that these vertices have these places, in any order"
+    )
+    groups: list[int] = Field(
+        description="numbers of places one after the other: the order of the groups is proven, the "
+        "order within a group of several is not"
+    )
 
 
 class _Neighbor(Body):

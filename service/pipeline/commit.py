@@ -5,7 +5,7 @@ the rest with one fsync.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from time import perf_counter
@@ -14,7 +14,7 @@ import orjson
 
 from gpu import Solve
 from service.errors import BatchRejected, IdempotencyConflict, OutcomeDelayed
-from service.pipeline.batch import Batch, PendingBatch
+from service.pipeline.batch import PendingBatch
 from service.pipeline.checkpointer import Checkpointer
 from service.pipeline.completions import Completions
 from service.pipeline.keyed_graph import KeyedGraph
@@ -64,12 +64,7 @@ class Committer:
         checkpointer: Checkpointer,
         observer: Observer,
         commits: VersionWaiters[int],
-        precede: Callable[[Batch], None],
     ) -> None:
-        """precede: called for each batch before it is committed. May raise the error to refuse it
-        with.
-        """
-        self._precede = precede
         self._graph = graph
         self._journal = journal
         self._keyed = keyed
@@ -87,8 +82,6 @@ class Committer:
         new = list(batches)
         try:
             new = self._fitting(self._without_repeats(batches, completions), completions)
-            for one in new:
-                self._precede(one.batch)
             self._ranking.store_rejections()
             began = perf_counter()
             groups = [list(group) for _, group in groupby(new, lambda one: one.batch.solve)]

@@ -1,10 +1,10 @@
 """Deletes the edges that are too old, in journalled batches of their own.
 
 By the ``wall`` clock it does so between other batches, when an edge has become too old. By the
-``event`` clock it does so before a batch is committed, if that or an earlier one makes edges too
-old; since the batches are then committed one by one, the same batches in the same order make the
-same graph, however they were grouped. A replay of the journal finds these batches in it, and
-consults no clock.
+``event`` clock it does so after each batch that makes edges too old; since the batches are then
+committed one by one, the same batches in the same order make the same graph, however they were
+grouped. A batch that is refused or rejected expires nothing. A replay of the journal finds these
+batches in it, and consults no clock.
 
 Where vertices are to be forgotten, a further batch removes those that were left without edges.
 """
@@ -55,10 +55,11 @@ class Expiry:
         self._commit = commit
         self._window = keyed.window
         self._not_before = 0.0
+        self._incomplete = self.by_event  # a batch may be committed whose expiry is not
 
     @property
     def by_event(self) -> bool:
-        """Whether `precede` is to be called for each batch, and batches are committed singly."""
+        """Whether batches are to be committed singly, and `follow` called after each."""
         return self._window is not None and self._window.options.clock == "event"
 
     def seconds_left(self) -> float | None:
@@ -66,57 +67,47 @@ class Expiry:
         if self._window is None:
             return None
         earliest = None if self.by_event else self._window.times.earliest
-        if len(self._window.isolated):
+        if self._incomplete or len(self._window.isolated):
             pause = 0.0
         elif earliest is None:
             return None
         else:
-            oldest = time.time() - self._window.options.seconds
-            pause = min(earliest - oldest, _LONGEST_PAUSE)
+            pause = min(earliest - self._cutoff(), _LONGEST_PAUSE)
         return max(0.0, pause, self._not_before - monotonic())
 
     def run(self) -> None:
         """Expires what is too old by the wall clock, if it is time for it. By the event clock it
-        only removes vertices that an earlier expiry left without edges.
+        only completes what failed, or what a process before this one did not come to.
         """
         window = self._window
         if window is None or monotonic() < self._not_before:
             return
-        if self.by_event and not len(window.isolated):
-            return
-        pause = min(_LONGEST_PAUSE, max(_LEAST_PAUSE, window.options.seconds / 100))
+        if not self.by_event or self._incomplete or len(window.isolated):
+            self._try(window.options.solve, False)
+            pause = min(_LONGEST_PAUSE, max(_LEAST_PAUSE, window.options.seconds / 100))
+            self._not_before = monotonic() + (RETRY_SECONDS if self._incomplete else pause)
+
+    def follow(self, batch: Batch) -> None:
+        """Expires what a client's batch makes too old by the event clock."""
+        self._try(batch.solve, batch.rank_later)
+
+    def _try(self, solve: Solve, rank_later: bool) -> None:
         try:
-            if self.by_event:  # a removal that the last run did not come to
-                self._forget(window.options.solve, False)
-            else:
-                self._expire(time.time() - window.options.seconds, window.options.solve, False)
+            self._expire(solve, rank_later)
+            self._incomplete = False
         except _FAILURES as error:
             log.error("graph %s: edges that are too old stay for now: %s", self._graph, error)
-            pause = RETRY_SECONDS
-        self._not_before = monotonic() + pause
+            self._incomplete = True
 
-    def precede(self, batch: Batch) -> None:
-        """Expires what is too old at the largest time, that of a new batch included.
-
-        Raises OutOfMemory, StorageFailed.
-        """
-        window = self._window
-        if window is None or not self.by_event or batch.columns.expiry:
-            return
-        times = batch.columns.times
-        sent = [] if times is None or not len(times) else [float(times.to_numpy().max())]
-        seen = [] if window.times.newest is None else [window.times.newest]
-        if not (sent or seen):
-            return
-        cutoff = max(sent + seen) - window.options.seconds
-        try:
-            self._expire(cutoff, batch.solve, batch.rank_later)
-        except (BatchRejected, OutcomeDelayed) as error:
-            log.error("graph %s: edges that are too old stay for now: %s", self._graph, error)
-
-    def _expire(self, cutoff: float, solve: Solve, rank_later: bool) -> None:
+    def _cutoff(self) -> float:
+        """Edges with a smaller time are too old."""
         assert self._window is not None
-        sources, targets = self._window.times.expired(cutoff)
+        newest = self._window.times.newest if self.by_event else time.time()
+        return float("-inf") if newest is None else newest - self._window.options.seconds
+
+    def _expire(self, solve: Solve, rank_later: bool) -> None:
+        assert self._window is not None
+        sources, targets = self._window.times.expired(self._cutoff())
         self._commit_all(
             lambda part: _deletion(self._keyed, sources[part], targets[part]),
             len(sources),

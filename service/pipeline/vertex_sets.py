@@ -38,8 +38,10 @@ class VertexSets:
         """
         members = dict(self.members)
         for name, ids in self.members.items() if len(removed) else ():
-            left = ids[np.isin(ids, removed, invert=True)]
-            members[name] = ids if len(left) == len(ids) else left
+            places = np.searchsorted(ids, removed)
+            inside = places < len(ids)
+            gone = places[inside][ids[places[inside]] == removed[inside]]
+            members[name] = np.delete(ids, gone) if len(gone) else ids
         if not changes:
             return members if len(removed) else self.members
         for name, change in changes.items():

@@ -59,9 +59,7 @@ class Writer:
         self._scheduler = scheduler
         self._observer = observer
         self._expiry = Expiry(graph, keyed, self._commit_expiry)
-        self._committer = Committer(
-            graph, journal, keyed, ranking, checkpointer, observer, commits, self._expiry.precede
-        )
+        self._committer = Committer(graph, journal, keyed, ranking, checkpointer, observer, commits)
 
     def run(self) -> None:
         """Works until the queue is closed; ranks the applied batches, then fails all other work."""
@@ -100,8 +98,12 @@ class Writer:
     def _process(self, batches: list[PendingBatch]) -> None:
         """Commits and applies batches, and ranks them unless more are waiting to join."""
         try:
-            for together in [[one] for one in batches] if self._expiry.by_event else [batches]:
-                self._commit(together)
+            if self._expiry.by_event:
+                for one in batches:
+                    self._commit([one])
+                    self._expiry.follow(one.batch)
+            else:
+                self._commit(batches)
             if not self._more_can_join():
                 self.ranking.rank_group()
         except DeviceLost:
@@ -125,7 +127,7 @@ class Writer:
                 self.ranking.add_group(group.solve, group.version, began)
 
     def _expire(self) -> None:
-        """Deletes what is too old by the wall clock, and ranks unless more can join."""
+        """Deletes what is too old, and ranks unless more can join."""
         self._expiry.run()
         if not self._more_can_join():
             self.ranking.rank_group()

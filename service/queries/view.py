@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gpu import Ranks
 from service.errors import UnknownSet
+from service.queries.places import Places
 from service.queries.watched import WatchedResult
 from service.vertex_keys import VertexKeys
 
@@ -116,13 +117,21 @@ class View:
 
     def top_is_known(self, count: int, offset: int) -> bool:
         """Whether `top` returns without work that grows with the graph."""
-        return self._top.holds(offset + count)
+        return self._top.holds(offset + count + 1)
 
-    def top(self, count: int, offset: int = 0) -> tuple[list[Any], list[float]]:
-        """Keys and ranks of places offset … offset+count-1, best first; fewer at the end of the
-        graph.
+    def top(self, count: int, offset: int = 0, among: NDArray[np.int64] | None = None) -> Places:
+        """Places offset … offset+count-1, by keys; fewer at the end of the graph.
+
+        among  int64[…], ids, ascending: only these have places
         """
-        return self._top.places(offset, count)
+        first = max(offset - 1, 0)
+        wanted = offset - first + count + 1
+        if among is None:
+            vertices, ranks = self._top.places(first, wanted)
+        else:
+            ids, of_ids = self.top_of(among, wanted, first)
+            vertices, ranks = self.keys.keys(ids).to_pylist(), of_ids.tolist()
+        return Places.of(vertices, ranks, self.error_bound, offset - first, count)
 
     def members(self, graph: str, name: str, field: str = "among") -> NDArray[np.int64]:
         """The ids of a set's vertices. Raises UnknownSet, which names the `field`."""

@@ -8,7 +8,7 @@ is among.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -138,7 +138,6 @@ class WatchedQueries:
         if isinstance(found, Exception) or not found.has_ranks:
             self._solve(name)
             return
-        before = found.query.among
         try:
             among = query.among_ids(vertices)
         except (UnknownVertex, UnknownSet):
@@ -146,9 +145,8 @@ class WatchedQueries:
         ignored = pa.array(found.ignored, ARROW_TYPES[vertices.keys.kind])
         if (vertices.ids_of(ignored) >= 0).any() or (among is not None and len(among) == 0):
             self._solve(name)
-        elif among is not None and before is not None and not np.array_equal(among, before):
+        elif among is not None:
             self._engine.restrict(name, among)
-            self._found[name] = found._replace(query=replace(found.query, among=among))
 
     def _collect(self) -> dict[str, WatchedResult]:
         """The results of all queries."""

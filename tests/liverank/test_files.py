@@ -57,6 +57,26 @@ def test_pipes_and_devices_are_written_directly(tmp_path: Path) -> None:
         assert path == Path("/dev/stdout")
 
 
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+    file = tmp_path / ("n" * 244 + ".parquet.gz")
+    with whole_file(file) as partial:
+        assert partial.suffixes == [".parquet", ".gz"]
+        partial.write_text("all")
+    assert file.read_text() == "all"
+
+
+def test_a_file_in_a_folder_that_cannot_be_changed_is_written_directly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "edges.csv"
+    file.write_text("before")
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
+    with whole_file(file) as path:
+        assert path == file
+        path.write_text("after")
+    assert file.read_text() == "after"
+
+
 def test_a_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match=str(tmp_path)), whole_file(tmp_path) as path:
         path.write_text("")

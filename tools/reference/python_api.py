@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 import liverank
-from liverank.client import exports, responses
+from liverank.client import arrow, exports, responses
 from liverank.client.call import events, operation
 from liverank.tables import Tabular
 from tools.reference.markdown import code, docstring, heading, members, table
@@ -26,7 +26,7 @@ This page is written by `python -m tools.reference`.
 _GROUPS = {
     "In this process": ("pagerank", "Ranking"),
     "The client": ("Client", "AsyncClient", "Batch", "SetChange", "PersonalizedQuery"),
-    "The engine": ("Engine", "Options", "EdgeBatch"),
+    "The engine": ("Engine", "Options", "EdgeBatch", "VertexProgram"),
     "Errors": (
         "LiverankError",
         "InvalidInput",
@@ -54,7 +54,7 @@ def python_api() -> Iterator[str]:
     yield "Each member is an attribute. [HTTP](api.md) explains them."
     returned = {
         name: each
-        for module in (responses, exports)
+        for module in (responses, exports, arrow)
         for name, each in vars(module).items()
         if inspect.isclass(each)
         and each.__module__ == module.__name__

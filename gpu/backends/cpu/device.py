@@ -35,6 +35,11 @@ class CpuDevice(DeviceOperations):
     def to_host(self, values: Array) -> NDArray[Any]:
         return np.array(values)
 
+    def sum(self, values: Array) -> Array:
+        if values.dtype == np.bool_:
+            return np.int64(np.count_nonzero(values))
+        return values.sum(dtype=np.float64 if values.dtype.kind == "f" else np.int64)
+
     def synchronize(self) -> None:
         return
 

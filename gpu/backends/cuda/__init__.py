@@ -5,6 +5,7 @@ Rows are grouped into degree bins, and each row is summed by as many threads as 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from gpu.backends.cuda.device import CudaDevice, Device, Kernel
@@ -70,6 +71,10 @@ def cuda_backend() -> Backend:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise BackendUnavailable("cuda", str(error)) from error
 
+    if "CUPY_ACCELERATORS" not in os.environ:
+        # CuPy compiles CUB's block reductions for 35 s. What is large is reduced by our kernels, or
+        # by CUB's reductions of whole arrays, which are compiled already.
+        cupy._core.set_reduction_accelerators([])
     capability: str = cupy.cuda.Device().compute_capability
 
     def load(unit: str) -> Callable[[str], Kernel]:

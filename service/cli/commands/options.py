@@ -176,7 +176,8 @@ def graph_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return given(
         directed=False if parameters["undirected"] else None,
         forget_vertices=parameters.get("forget_vertices") or None,
-        **{name: parameters.get(name) for name in (*_GRAPH_OPTIONS, *_TIME_OPTIONS)},
+        **{name: parameters[name] for name in _GRAPH_OPTIONS},
+        **{name: parameters.get(name) for name in _TIME_OPTIONS},
     )
 
 

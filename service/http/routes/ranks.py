@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
+from gpu import rank_error
 from service.errors import UnknownVertex
 from service.formats.decode import decode_vertices
 from service.http.body import read_body
@@ -104,12 +105,16 @@ async def top(
     """The vertices of highest rank, best first; equal ranks in order of first appearance."""
 
     def respond() -> Response:
-        if among is None:
-            places = view.top(k, offset)
-        else:
-            ids, ranks = view.top_of(view.members(graph.name, among), k, offset)
-            places = view.keys.keys(ids).to_pylist(), ranks.tolist()
-        content = {**published(view), "ranks": ranked_vertices(*places)}
+        members = None if among is None else view.members(graph.name, among)
+        places = view.top(k, offset, members)
+        content = {
+            **published(view),
+            "ranks": ranked_vertices(places.vertices, places.ranks),
+            "rank_error": rank_error(view.error_bound),
+            "settled": places.settled,
+            "settled_set": places.settled_set,
+            "groups": places.groups,
+        }
         return tagged_response(request, entity_tag(request, graph, view.state), content)
 
     is_short = among is None and k <= FEW_ROWS and view.top_is_known(k, offset)

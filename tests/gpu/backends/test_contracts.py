@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gpu import EdgeBatch, Engine, OutOfMemory, PersonalizedQuery, RankReference
 from gpu.backends.cpu.rows import CHUNK_WORK
@@ -325,3 +326,14 @@ def test_the_ranks_of_a_subscription_are_refused_with_their_size(backend: Backen
     ):
         RankReference(ranks)
     assert raised.value.needed == 800
+
+
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int32, np.int64, np.float32, np.float64])
+def test_sums_are_as_wide_as_their_type_allows(backend: Backend, dtype: type) -> None:
+    values: NDArray[Any] = np.full(3_000_001, 1, dtype)
+    found = backend.device.sum(backend.device.to_device(values))
+    assert found.dtype == (np.float64 if np.dtype(dtype).kind == "f" else np.int64)
+    assert float(found) == len(values)
+    if dtype in (np.float32, np.int32):
+        large = values * dtype(2**30)
+        assert float(backend.device.sum(backend.device.to_device(large))) == 2**30 * len(values)

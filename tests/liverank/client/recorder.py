@@ -34,7 +34,12 @@ RECEIPT: dict[str, Any] = {
     "form": "accelerated",
     "trace": None,
 }
-TOP: dict[str, Any] = {"version": 1, "revision": 2, "error_bound": 0.0, "ranks": []}
+TOP: dict[str, Any] = {"version": 1, "revision": 2, "error_bound": 0.0, "ranks": []} | {
+    "rank_error": 0.0,
+    "settled": 0,
+    "settled_set": True,
+    "groups": [],
+}
 
 
 def client_of(handler: Handler) -> Client:

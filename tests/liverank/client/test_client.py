@@ -26,6 +26,7 @@ from liverank import (
     ServerUnreachable,
 )
 from liverank.client import Receipt
+from liverank.client.connection import http_options
 from tests.liverank.client.recorder import RECEIPT, TOP, Recorder, answer, client_of
 from tests.service.server import Server
 
@@ -365,3 +366,17 @@ def test_ranks_of_an_answer_become_frames(server: Server) -> None:
 def test_several_keys_are_not_the_letters_of_one() -> None:
     with client_of(Recorder()) as client, pytest.raises(InvalidInput, match="the one key 'abc'"):
         client.ranks("g", "abc")
+
+
+@pytest.mark.parametrize(
+    ("url", "compressed"),
+    [
+        ("http://127.0.0.1:8080", False),
+        ("http://localhost", False),
+        ("http://[::1]:8080/prefix", False),
+        ("http://localhost.example.org", True),
+        ("https://ranks.example.org:8080", True),
+    ],
+)
+def test_answers_of_other_machines_may_be_compressed(url: str, compressed: bool) -> None:
+    assert ("Accept-Encoding" not in http_options(url, None)["headers"]) == compressed

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import networkx as nx
 import pytest
 
@@ -61,6 +62,10 @@ def test_load_without_a_time_says_that_times_are_not_used(
 
 def test_times_for_a_graph_without_are_refused(run: Any, url: str, calls: Path) -> None:
     arguments = ("load", calls, "--graph", "timeless", "--url", url)
+    code, _, error = run(*arguments, "--time", "when")
+    assert code == 1
+    assert "graph 'timeless' does not exist: with --half-life or --window" in error
+    assert httpx.get(f"{url}/graphs/timeless").status_code == 404
     assert run(*arguments)[0] == 0
     code, _, error = run(*arguments, "--time", "when")
     assert code == 1

@@ -92,10 +92,21 @@ def test_top_is_sorted_and_pages_meet_without_a_gap(server: Server, path: str) -
     assert pages == whole
 
 
+def test_top_says_which_places_are_proven(server: Server, path: str) -> None:
+    # two places, then 2,000 equal leaves
+    found = server.http.get(f"{path}/top", params={"k": 5}).json()
+    assert found["rank_error"] == found["error_bound"] / 2
+    assert (found["settled"], found["settled_set"], found["groups"]) == (2, False, [1, 1, 3])
+    found = server.http.get(f"{path}/top", params={"k": 2}).json()
+    assert (found["settled"], found["settled_set"], found["groups"]) == (2, True, [1, 1])
+    found = server.http.get(f"{path}/top", params={"k": 5000, "offset": 2}).json()
+    assert (found["settled"], found["settled_set"], found["groups"]) == (0, True, [2000])
+
+
 def test_top_beyond_the_end_is_empty(server: Server, path: str) -> None:
     for offset in (2002, 10**15):
-        answer = server.http.get(f"{path}/top", params={"offset": offset})
-        assert answer.json()["ranks"] == []
+        answer = server.http.get(f"{path}/top", params={"offset": offset}).json()
+        assert (answer["ranks"], answer["groups"], answer["settled"]) == ([], [], 0)
 
 
 def test_personalized_ranks_are_seen_from_the_vertex(server: Server, path: str) -> None:

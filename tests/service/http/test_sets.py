@@ -149,6 +149,8 @@ def test_the_top_among_a_set(server: Server, path: str) -> None:
     assert answer.json()["ranks"] == expected
     second = server.http.get(f"{path}/top", params={"among": "mine", "k": 1, "offset": 1}).json()
     assert second["ranks"] == expected[1:2]
+    assert sum(answer.json()["groups"]) == 3
+    assert answer.json()["settled_set"]
     answer = server.http.get(f"{path}/top", params={"among": "none"})
     refused(answer, 404, "unknown-set", "among")
 

@@ -143,8 +143,8 @@ def test_a_window_by_the_event_clock(server: Server) -> None:
     post(server, path, json={"insert": [[1, 2, None, 0], [2, 3, None, 30]]})
     columns = {"source": [3], "target": [1], "time": [70]}
     receipt = post(server, path, json={"insert": columns})
-    assert (receipt["version"], receipt["inserted"], receipt["expired"]) == (3, 1, 0)
-    expired = server.http.get(f"{path}/batches/2").json()
+    assert (receipt["version"], receipt["inserted"], receipt["expired"]) == (2, 1, 0)
+    expired = server.http.get(f"{path}/batches/3").json()
     assert (expired["expired"], expired["deleted"], expired["inserted"]) == (1, 0, 0)
     found = server.http.get(f"{path}/edges", headers={"Accept": "text/csv"}).text
     assert sorted(found.split()[1:]) == ["2,3", "3,1"]

@@ -228,7 +228,14 @@ def test_watched_queries_follow_what_their_keys_name(server: Server) -> None:
     answers = send(remove=["v1"], insert=[["late", "v4", 2], ["v3", "v4", 3], ["v8", "v1", 4]])
     assert (answers["all"]["ignored"], answers["none"]["ignored"]) == ([], ["later"])
     assert {one["vertex"] for one in answers["keys"]["ranks"]} == {"v3", "v4", "late"}
-    send(insert=[["later", "v8", 2]])
+    # a vertex that comes back with the same id, within a batch and between two rankings
+    answers = send(remove=["v3"], insert=[["v3", "v4", 5]])
+    assert {one["vertex"] for one in answers["keys"]["ranks"]} == {"v3", "v4", "late"}
+    for later in ({"remove": ["v4"]}, {"insert": [["v4", "late", 9], ["v1", "v4", 9]]}):
+        request = server.http.post(f"{path}/batches", json=later, params={"rank": "later"})
+        request.raise_for_status()
+    answers = send(insert=[["later", "v8", 2]])
+    assert {one["vertex"] for one in answers["keys"]["ranks"]} >= {"v4"}
     # a seed that may not
     server.http.post(f"{path}/batches", json={"remove": ["v2"]}).raise_for_status()
     document = problem(server.http.get(f"{path}/watched/plain"), 404)

@@ -31,7 +31,8 @@ def expected(batches: list[list[tuple[str, str, float]]]) -> dict[str, float]:
 
 
 def ranks_of(pipeline: Pipeline) -> dict[Any, float]:
-    return dict(zip(*pipeline.view.top(10), strict=True))
+    top = pipeline.view.top(10)
+    return dict(zip(top.vertices, top.ranks, strict=True))
 
 
 @pytest.mark.parametrize("captured", [None, 1, 2])

@@ -12,7 +12,8 @@ import pytest
 from gpu import OutOfMemory
 from service.errors import BatchRejected, IdempotencyConflict, StorageFailed
 from service.pipeline import expiry
-from service.pipeline.keyed_graph import KeyedGraph
+from service.pipeline.expiry import Expiry
+from service.pipeline.keyed_graph import IncompletelyApplied, KeyedGraph
 from tests.service.graphs import (
     edges_of,
     engine_of,
@@ -128,12 +129,13 @@ def test_an_edge_that_is_sent_again_is_young_again(tmp_path: Path) -> None:
         assert edges_of(pipeline) == {("a", "b"), ("x", "y")}
 
 
-def test_an_insertion_that_is_too_old_leaves_with_the_next_expiry(tmp_path: Path) -> None:
+def test_by_event_an_insertion_that_is_too_old_leaves_at_once(tmp_path: Path) -> None:
     with working(tmp_path, window=EVENT) as pipeline:
-        send(pipeline, timed_batch([("a", "b", 100.0), ("old", "b", 10.0)]))
-        assert edges_of(pipeline) == {("a", "b"), ("old", "b")}
-        after = send(pipeline, timed_batch(delete=[("none", "none")]))
-        assert (after["version"], edges_of(pipeline)) == (3, {("a", "b")})
+        sent = send(pipeline, timed_batch([("a", "b", 100.0), ("old", "b", 10.0)]))
+        assert (sent["version"], sent["ranked_version"], sent["inserted"]) == (1, 2, 2)
+        assert edges_of(pipeline) == {("a", "b")}
+        assert send(pipeline, timed_batch([("older", "b", 1.0)]))["version"] == 3
+        assert edges_of(pipeline) == {("a", "b")}
 
 
 def test_recovery_consults_no_clock(tmp_path: Path, clock: Clock) -> None:
@@ -201,25 +203,59 @@ def test_repeats_that_wait_together_are_applied_once(tmp_path: Path) -> None:
         assert {receipt(one)["version"] for one in sent} == {1}
 
 
-def test_a_batch_is_refused_if_its_expiry_cannot_be_committed(
+def test_by_event_an_expiry_that_could_not_be_committed_is_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "RETRY_SECONDS", 0.1)
+    with working(tmp_path, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 10.0)]))
+        journal, failures = writer_of(pipeline).journal, list[int]()
+        original = journal.append
+
+        def refuse(records: Any, revisions: int) -> list[int]:
+            if any(b"expiry" in record.payload for record in records) and len(failures) < 3:
+                failures.append(1)
+                raise StorageFailed(journal.path, "the disk is full")
+            return original(records, revisions)
+
+        monkeypatch.setattr(journal, "append", refuse)
+        assert send(pipeline, timed_batch([("c", "d", 100.0)]))["version"] == 2
+        eventually(lambda: pipeline.view.edges == 1)
+        assert edges_of(pipeline) == {("c", "d")}
+        assert (len(failures), pipeline.committed) == (3, 3)
+
+
+def test_an_expiry_that_was_not_committed_follows_after_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with working(tmp_path, window=EVENT) as pipeline:
         send(pipeline, timed_batch([("a", "b", 10.0)]))
-        journal = writer_of(pipeline).journal
-        with monkeypatch.context() as patch:
-
-            def refuse(*_: object) -> list[int]:
-                raise StorageFailed(journal.path, "the disk is full")
-
-            patch.setattr(journal, "append", refuse)
-            refused = timed_batch([("c", "d", 100.0)])
-            submit(pipeline, refused)
-            with pytest.raises(StorageFailed):
-                refused.ranked.result(60)
-        assert edges_of(pipeline) == {("a", "b")}
-        assert send(pipeline, timed_batch([("c", "d", 100.0)]))["version"] == 3
+        monkeypatch.setattr(Expiry, "follow", lambda *_: None)
+        send(pipeline, timed_batch([("c", "d", 100.0)]))
+        assert pipeline.view.edges == 2
+    with working(tmp_path, window=EVENT) as pipeline:
+        eventually(lambda: pipeline.view.edges == 1)
         assert edges_of(pipeline) == {("c", "d")}
+
+
+def test_a_batch_that_the_window_cannot_follow_stops_the_graph(tmp_path: Path) -> None:
+    """It is in the graph, so it is not rejected; a restart applies it again."""
+    with working(tmp_path, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([("a", "b", 10.0)]))
+
+        def fail(*_: object) -> None:
+            raise MemoryError("no memory for the times")
+
+        failed = timed_batch([("b", "c", 11.0)])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(writer_of(pipeline).keyed.window, "applied", fail)
+            submit(pipeline, failed)
+            with pytest.raises(IncompletelyApplied, match="no memory for the times"):
+                failed.ranked.result(60)
+        assert pipeline.outcome(2) is None
+    with working(tmp_path, window=EVENT) as pipeline:
+        assert edges_of(pipeline) == {("a", "b"), ("b", "c")}
+        assert pipeline.committed == 2
 
 
 def test_large_expiries_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,8 +263,8 @@ def test_large_expiries_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with working(tmp_path, window=EVENT) as pipeline:
         send(pipeline, timed_batch([(f"v{n}", f"w{n % 7}", 1.0) for n in range(100)]))
         send(pipeline, timed_batch([("a", "b", 100.0)]))
-        assert [one["expired"] for one in receipts(pipeline)] == [0, 40, 40, 20, 0]
-    assert journalled(tmp_path) == [(False, 0), (True, 40), (True, 40), (True, 20), (False, 0)]
+        assert [one["expired"] for one in receipts(pipeline)] == [0, 0, 40, 40, 20]
+    assert journalled(tmp_path) == [(False, 0), (False, 0), (True, 40), (True, 40), (True, 20)]
 
 
 def test_an_expiry_is_divided_until_memory_has_room(
@@ -246,12 +282,6 @@ def test_an_expiry_is_divided_until_memory_has_room(
 
         monkeypatch.setattr(engine, "check_memory", limited)
         send(pipeline, timed_batch([("a", "b", 100.0)]))
-        assert edges_of(pipeline) == {("a", "b")}
-        room = 0
-        refused = timed_batch([("c", "d", 200.0)])
-        submit(pipeline, refused)
-        with pytest.raises(OutOfMemory):
-            refused.ranked.result(60)
         assert edges_of(pipeline) == {("a", "b")}
     assert [deleted for is_expiry, deleted in journalled(tmp_path) if is_expiry] == [25] * 4
 
@@ -277,14 +307,14 @@ def test_by_the_wall_clock_a_failure_is_retried(
         assert len(failures) == 2
 
 
-def test_a_rejected_batch_leaves_the_times_unchanged(tmp_path: Path) -> None:
+def test_a_rejected_batch_leaves_the_times_unchanged_and_expires_nothing(tmp_path: Path) -> None:
     with working(tmp_path, window=EVENT) as pipeline:
         send(pipeline, timed_batch([("a", "b", 10.0)]))
 
         def refuse(*_: object) -> None:
             raise OutOfMemory("a batch", 2, 1)
 
-        rejected = timed_batch([("a", "b", 11.0), ("q", "r", 12.0)])
+        rejected = timed_batch([("a", "b", 11.0), ("q", "r", 1e9)])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine_of(pipeline), "apply", refuse)
             submit(pipeline, rejected)
@@ -293,6 +323,7 @@ def test_a_rejected_batch_leaves_the_times_unchanged(tmp_path: Path) -> None:
         window = writer_of(pipeline).keyed.window
         assert window is not None
         assert (len(window.times), window.times.newest) == (1, 10.0)
+        assert (edges_of(pipeline), pipeline.committed) == ({("a", "b")}, 2)
 
 
 def test_batches_to_be_ranked_later_expire_without_a_ranking(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ class Model:
             self.vertices |= {source, target}
 
     def apply_by_event(self, insert: Rows, delete: Pairs, remove: Sequence[str] = ()) -> None:
+        self.apply(insert, delete, remove)
         self.newest = max([self.newest, *(at for *_, at in insert)])
         self.expire(self.newest)
-        self.apply(insert, delete, remove)
 
     def has(self, found: set[tuple[str, str]]) -> bool:
         return {self.edge(*one) for one in found} == set(self.edges)

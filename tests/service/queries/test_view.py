@@ -10,6 +10,7 @@ import pytest
 
 import service.queries.view
 from gpu import EdgeBatch, Engine, Ranks
+from service.queries.places import Places
 from service.queries.view import View
 from service.vertex_keys import VertexTable
 
@@ -42,25 +43,25 @@ def view() -> View:
 
 def test_small_asks_walk_once(view: View, walks: list[tuple[int, int]]) -> None:
     assert not view.top_is_known(1, 0)
-    assert view.top(1)[0] == [129]
-    assert view.top_is_known(4, 0)
-    assert view.top(2, 2)[0] == [127, 126]
+    assert view.top(1).vertices == [129]
+    assert view.top_is_known(3, 0)
+    assert view.top(1, 2).vertices == [127]
     assert walks == [(4, 0)]
 
 
 def test_paging_doubles_what_is_kept(view: View, walks: list[tuple[int, int]]) -> None:
-    pages = [vertex for offset in range(0, 16, 2) for vertex in view.top(2, offset)[0]]
-    assert pages == list(range(129, 113, -1))
+    pages = [vertex for offset in range(0, 14, 2) for vertex in view.top(2, offset).vertices]
+    assert pages == list(range(129, 115, -1))
     assert walks == [(4, 0), (8, 0), (16, 0)]
 
 
 def test_deep_asks_are_answered_but_not_kept(view: View, walks: list[tuple[int, int]]) -> None:
-    vertices, ranks = view.top(20, 15)
-    assert vertices == list(range(114, 99, -1))
-    assert ranks == sorted(ranks, reverse=True)
+    places = view.top(20, 15)
+    assert places.vertices == list(range(114, 99, -1))
+    assert places.ranks == sorted(places.ranks, reverse=True)
     assert not view.top_is_known(20, 15)
-    assert walks == [(20, 15)]
-    assert view.top(5, 30) == ([], [])
+    assert walks == [(22, 14)]
+    assert view.top(5, 30) == view.top(5, 99) == Places([], [], 0, True, [])
 
 
 def test_keys_that_came_after_the_view_are_unknown(view: View) -> None:
