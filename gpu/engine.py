@@ -265,7 +265,7 @@ class Engine:
         damping: float | None = None,
         among: NDArray[np.integer[Any]] | None = None,
     ) -> Personalized:
-        """As PersonalizedQuery says, of the graph as it is now. Raises InvalidValue, OutOfMemory."""
+        """As PersonalizedQuery says, of the graph as it is. Raises InvalidValue, OutOfMemory."""
         asked = (seeds, weights, k, method, target_error, target, damping, among)
         return self.personalized_many([PersonalizedQuery(*asked)])[0]
 

@@ -206,11 +206,11 @@ def _densest(graph: DynamicGraph, epsilon: float) -> Computed:
     peeling = _Peeling(graph)
     best, densest = 0.0, peeling.present
     while len(degrees := peeling.degrees):
-        density = float(degrees.sum(dtype=np.int64)) / 2.0 / len(degrees)
+        density = float(graph.backend.device.sum(degrees)) / 2.0 / len(degrees)
         if density > best:
             best, densest = density, peeling.present
         peeling.remove_below(int(2.0 * (1.0 + epsilon) * density) + 1, 1)
-    summary = {"density": best, "vertices": float(densest.sum())}
+    summary = {"density": best, "vertices": float(graph.backend.device.sum(densest))}
     return Computed(densest.astype(np.int32), *peeling.work, summary)
 
 
