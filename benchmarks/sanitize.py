@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from gpu import (
     METHODS,
+    PROGRAMS,
     PUBLISHED_METHODS,
     STRATEGIES,
     EdgeBatch,
@@ -166,6 +167,24 @@ def generated(backend: Backend) -> list[list[int]]:
     return [backend.device.to_host(drawn).tolist() for drawn in (numbers, *attached, *columns)]
 
 
+def programs(backend: Backend, options: Options) -> dict[str, list[float]]:
+    """What every program answers, continued after insertions too. Rows of every length."""
+    engine, generator = Engine(options, backend), np.random.default_rng(8)
+    edges = (400 * generator.random((2, 3000)) ** 3).astype(np.int64)
+    spokes = np.stack([np.full(1500, 3), np.arange(1500)])
+    engine.apply(batch_of(options, 0, np.concatenate([edges, spokes, spokes[::-1]], axis=1)))
+    modes = ("synchronous", "asynchronous")
+    first = [(name, engine.run(name)) for name in PROGRAMS]
+    engine.apply(batch_of(options, 1, edges[::-1, :50], edges[:, :1]))
+    answers = dict(first)
+    for mode in modes:
+        for name in ("levels", "distances", "components"):
+            answers[f"{name} {mode}"] = engine.run(name, after=answers[name], mode=mode)
+    ranks = engine.run("pagerank", mode="asynchronous", tolerance=1e-12)
+    answers["pagerank asynchronous"] = ranks
+    return {name: answer.values.round(9).tolist() for name, answer in answers.items()}
+
+
 def rank(backend: Backend, options: Options) -> None:
     """A stream of batches, each ranked by another strategy; then queries."""
     generator = np.random.default_rng(6)
@@ -296,6 +315,8 @@ def run(backend: Backend, reference: Backend) -> set[str]:
     assert generated(backend) == generated(reference)
     for options in RANKED:
         rank(backend, options)
+    for options in (Options(), Options(weighted=True, directed=False)):
+        assert programs(backend, options) == programs(reference, options)
     print("all errors are within their bounds", flush=True)
     return left
 

@@ -15,12 +15,16 @@ from gpu.errors import (
 )
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
+from gpu.operations.programs import VertexProgram
 from gpu.pagerank.places import proven_descents, rank_error
 from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES, Solve
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, TARGETS, ResolvedQuery
 from gpu.personalized.watched import Registration
+from gpu.programs.algorithms import Algorithm
+from gpu.programs.answer import Answer, Receipt
+from gpu.programs.run import PROGRAMS
 from gpu.snapshot import Capture, Snapshot
 from gpu.trace import Trace, TraceStep
 from gpu.types import (
@@ -43,10 +47,13 @@ __all__ = [
     "LEAST_WEIGHT",
     "METHODS",
     "MOST_HALF_LIVES",
+    "PROGRAMS",
     "PUBLISHED_METHODS",
     "STRATEGIES",
     "TARGETS",
     "VERTEX_LIMIT",
+    "Algorithm",
+    "Answer",
     "BackendName",
     "BackendUnavailable",
     "Capture",
@@ -71,6 +78,7 @@ __all__ = [
     "RankChanges",
     "RankReference",
     "Ranks",
+    "Receipt",
     "Registration",
     "ResolvedQuery",
     "Result",
@@ -81,6 +89,7 @@ __all__ = [
     "Trace",
     "TraceStep",
     "UnknownVertex",
+    "VertexProgram",
     "proven_descents",
     "rank_error",
 ]

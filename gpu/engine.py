@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from gpu.graph.estimate import batch_purpose
 from gpu.graph.reading import EdgeReader
 from gpu.graph.staging import StagingBuffer
 from gpu.graph.warm_up import dated, sample_batches, sample_options, warm_up
+from gpu.internals import Internals
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.frontier import TouchedVertices
@@ -36,6 +36,8 @@ from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.watched import Registration
 from gpu.personalized.workspace import WorkspacePool
+from gpu.programs.answer import Answer
+from gpu.programs.run import AnyProgram, Programs
 from gpu.snapshot import Capture, Snapshot, ranks_of, restore, staging_buffer
 from gpu.stage_timer import StageTimer
 from gpu.types import (
@@ -49,16 +51,6 @@ from gpu.types import (
     Ranking,
     Result,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Internals:
-    """The parts of an engine, for measurements and tests. Changing them makes results wrong."""
-
-    backend: Backend
-    graph: DynamicGraph
-    iterate: GlobalIterate
-    queries: QueryContext
 
 
 class Engine:
@@ -81,6 +73,7 @@ class Engine:
         self._iterate = GlobalIterate(self._graph, self.options)
         pool = WorkspacePool(self._graph)
         self._queries = Queries(QueryContext(pool, self.options, self._iterate.deflation))
+        self._programs = Programs(self._graph)
         self._touched = TouchedVertices()
         self._timer = StageTimer(self._backend.device)
         self._record_ranked(0.0)
@@ -129,9 +122,7 @@ class Engine:
         self._backend.device.require(batch_purpose(operations, vertices), graph + ranks, times)
 
     def apply(self, batch: EdgeBatch) -> Change:
-        """Removes, deletes, then inserts. All or nothing: an error leaves the graph unchanged. The
-        residual follows at once, the ranks at `update`.
-        """
+        """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`."""
         with self._device():
             self._timer.begin()
             counts = self._apply(batch).counts
@@ -174,6 +165,7 @@ class Engine:
             # the batch stands; the next solve computes the residual, in arrays that it has
             self._iterate.invalidate()
         self._queries.perturb(update)
+        self._programs.follow(update)
         self._graph.scale_rows()
         return update
 
@@ -280,9 +272,7 @@ class Engine:
         return self.personalized_many([PersonalizedQuery(*asked)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
-        """The answers in the order of the queries, which share passes over the graph. Raises as
-        `personalized`, before anything is computed.
-        """
+        """The answers in order; queries share passes over the graph. Raises as `personalized`."""
         batch = self.submit(queries)
         try:
             while not batch.done:
@@ -353,6 +343,18 @@ class Engine:
         """Brings the watched queries up to date with everything applied."""
         with self._device():
             self._queries.watched.refresh()
+
+    def run(
+        self,
+        program: AnyProgram,
+        *,
+        after: Answer | None = None,
+        mode: str = "synchronous",
+        **parameters: float,
+    ) -> Answer:
+        """Runs a program on the graph as it is now: see gpu.programs.run.Programs."""
+        with self._device():
+            return self._programs.run(program, after, mode, parameters)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host."""

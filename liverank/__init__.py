@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpu import EdgeBatch, Engine, Options
+    from gpu import EdgeBatch, Engine, Options, VertexProgram
     from liverank.client import (
         AsyncClient,
         Batch,
@@ -54,11 +54,12 @@ __all__ = [
     "ServerUnreachable",
     "SetChange",
     "SourceRange",
+    "VertexProgram",
     "pagerank",
 ]
 
 _MODULES = {
-    "gpu": ("EdgeBatch", "Engine", "Options"),
+    "gpu": ("EdgeBatch", "Engine", "Options", "VertexProgram"),
     "liverank.client": (
         "AsyncClient",
         "Batch",

@@ -28,13 +28,13 @@ ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "llvmlite", "cupy", "cuda"}
 
 ENGINE_ORDER = [
     {"errors", "trace"},
-    {"columns", "jit"},
+    {"columns", "jit", "device_functions"},
     {"types"},
     {"operations", "verify"},
     {"graph", "backends", "stage_timer"},
-    {"pagerank", "generate"},
+    {"pagerank", "generate", "programs"},
     {"personalized"},
-    {"snapshot"},
+    {"snapshot", "internals"},
     {"engine"},
     {""},
 ]

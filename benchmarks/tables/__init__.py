@@ -43,6 +43,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "personalized-http": service.personalized_http,
     "preferential-attachment": papers.preferential_attachment,
     "profile": kernels.profile,
+    "programs": engine.programs,
     "push-cost": figures_and_values,
     "residual": engine.residual,
     "retrieval": service.retrieval,

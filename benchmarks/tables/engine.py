@@ -151,6 +151,30 @@ def peers(document: Record) -> str:
     return "\n".join(lines)
 
 
+def programs(document: Record) -> str:
+    """A row for each graph, program and mode, with peers if there are any."""
+    rows: list[Row] = document["figures"]
+    peers = list(dict.fromkeys(peer for row in rows for peer in row["peers"]))
+    titles = "".join(f" {peer}, ms |" for peer in peers)
+    lines = heading(f"| graph | program | mode | supersteps | edges read | ms |{titles} that is |")
+    for row in rows:
+        times = "".join(
+            f" {row['peers'][peer]:.1f} |" if peer in row["peers"] else " |" for peer in peers
+        )
+        rate = ""
+        if "reached_edges" in row:
+            rate = f"{row['reached_edges'] / row['milliseconds'] / 1e3:,.0f} M edges/s"
+        if "sweep_milliseconds" in row:
+            sweep = row["milliseconds"] / row["supersteps"] / row["sweep_milliseconds"]
+            rate = f"{sweep:.1f} sweeps of a solve a superstep"
+        lines.append(
+            f"| {row['graph']}, {row['edges']:,} edges | `{row['program']}` | {row['mode']}"
+            f" | {row['supersteps']} | {row['edges_read']:,} | {row['milliseconds']:.2f}"
+            f" |{times} {rate} |"
+        )
+    return "\n".join(lines)
+
+
 def personalized(document: Record) -> str:
     """Single queries, a row for each kind and method; then many at once, and watched ones."""
     figures = document["figures"]

@@ -17,6 +17,7 @@ from gpu.operations.frontier import FrontierOperations
 from gpu.operations.generate import GenerateOperations
 from gpu.operations.graph import GraphOperations
 from gpu.operations.multivector import MultivectorOperations
+from gpu.operations.programs import ProgramOperations
 from gpu.operations.published import PublishedOperations
 from gpu.operations.rebuild import RebuildOperations
 from gpu.operations.residual import ResidualOperations
@@ -57,6 +58,7 @@ class Backend:
     multivector: MultivectorOperations
     select: SelectOperations
     generate: GenerateOperations
+    programs: ProgramOperations
 
     @property
     def xp(self) -> Any:

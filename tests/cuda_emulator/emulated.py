@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from time import perf_counter
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from gpu.backends.cuda import make_backend
-from gpu.backends.cuda.device import Device
+from gpu.backends.cuda.device import Device, Kernel
 from gpu.operations.backend import Backend
 from tests.cuda_emulator.harness import CpuLoader, require_compiler
 
@@ -65,9 +66,14 @@ def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device
     """The device of `emulated_backend`."""
     require_compiler()
     stream = Stream()
+
+    def compiled(name: str, text: str, expressions: tuple[str, ...]) -> Callable[[str], Kernel]:
+        return CpuLoader(order, source=lambda _: text, names={name: expressions})(name)
+
     return Device(
         xp=np,
         load=CpuLoader(order),
+        compile=compiled,
         to_host=np.asarray,
         synchronize=stream.synchronize,
         event=stream.event,

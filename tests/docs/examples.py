@@ -6,6 +6,7 @@ A block of code may be followed by a block of what it prints, where `…` stands
 from __future__ import annotations
 
 import io
+import linecache
 import os
 import re
 import shlex
@@ -87,8 +88,11 @@ class Examples:
     def _python(self, source: str) -> str:
         if self._server is not None:
             source = source.replace(ADDRESS, self._server.url)
+        name = f"example {self.ran}"
+        # where inspect looks for the source of a function
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         with redirect_stdout(io.StringIO()) as printed:
-            exec(compile(source, "example", "exec"), self.names)
+            exec(compile(source, name, "exec"), self.names)
         return printed.getvalue()
 
     def _shell(self, source: str) -> str:

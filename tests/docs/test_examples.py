@@ -17,6 +17,7 @@ PAGES = [
         "how-to/data-science.md",
         "how-to/backend.md",
         "how-to/retrieval.md",
+        "programs.md",
     )
 ]
 

@@ -52,10 +52,15 @@ class FailingDevice:
             with device.reading():
                 yield
 
+        def compiled(*program: Any) -> Callable[[str], Any]:
+            kernels = device.compile(*program)
+            return lambda expression: self.counted(kernels(expression))
+
         return make_backend(
             replace(
                 device,
                 load=load,
+                compile=compiled,
                 to_host=self.counted(device.to_host),
                 synchronize=self.counted(device.synchronize),
                 reading=reading,

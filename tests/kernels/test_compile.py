@@ -10,7 +10,10 @@ import pytest
 from benchmarks import kim
 from gpu.backends.cuda.kernels import loader
 from gpu.backends.cuda.kernels.compile import OPTIONS, compile_source
+from gpu.backends.cuda.program_source import program_kernels, program_source
 from gpu.errors import BackendUnavailable
+from gpu.operations.programs import VertexProgram
+from gpu.programs.builtin import COMPONENTS, PAGERANK
 from tests.cuda_emulator.harness import missing
 
 TUNED = ("sm_80", "sm_90", "sm_100")
@@ -92,6 +95,13 @@ def test_kernels_compile_and_keep_their_variables_in_registers(
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_kernels_of_the_benchmarks_compile(nvrtc: Nvrtc, architecture: str) -> None:
     assert nvrtc.usage(kim.SOURCE.read_text("utf-8"), "kim", kim.NAMES, architecture)
+
+
+@pytest.mark.parametrize("program", [COMPONENTS, PAGERANK], ids=lambda program: program.name)
+def test_programs_compile(nvrtc: Nvrtc, program: VertexProgram) -> None:
+    source, kernels = program_source(program, weighted=True), program_kernels(program)
+    for usage in nvrtc.usage(source, program.name, kernels, "sm_90").values():
+        assert usage.stack == usage.spill_stores == usage.spill_loads == 0
 
 
 @pytest.mark.parametrize("architecture", TUNED)

@@ -33,7 +33,7 @@ _GROUPS = {
         "SourceRange",
         "PersonalizedQuery",
     ),
-    "The engine": ("Engine", "Options", "EdgeBatch"),
+    "The engine": ("Engine", "Options", "EdgeBatch", "VertexProgram"),
     "Errors": (
         "LiverankError",
         "InvalidInput",

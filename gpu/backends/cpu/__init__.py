@@ -12,6 +12,7 @@ from gpu.backends.cpu.frontier import CpuFrontier
 from gpu.backends.cpu.generate import CpuGenerate
 from gpu.backends.cpu.graph import CpuGraph
 from gpu.backends.cpu.multivector import CpuMultivector
+from gpu.backends.cpu.programs import CpuPrograms
 from gpu.backends.cpu.published import CpuPublished
 from gpu.backends.cpu.rebuild import CpuRebuild
 from gpu.backends.cpu.residual import CpuResidual
@@ -38,4 +39,5 @@ def cpu_backend() -> Backend:
         multivector=CpuMultivector(),
         select=CpuSelect(),
         generate=CpuGenerate(device),
+        programs=CpuPrograms(device),
     )

@@ -13,10 +13,11 @@ from gpu.backends.cuda.forward_push import CudaForwardPush
 from gpu.backends.cuda.frontier import CudaFrontier
 from gpu.backends.cuda.generate import CudaGenerate
 from gpu.backends.cuda.graph import CudaGraph
-from gpu.backends.cuda.kernels.binaries import binary_of
+from gpu.backends.cuda.kernels.binaries import binary_of, binary_of_source
 from gpu.backends.cuda.kernels.loader import COOPERATIVE, file_of
 from gpu.backends.cuda.launcher import Launcher
 from gpu.backends.cuda.multivector import CudaMultivector
+from gpu.backends.cuda.programs import CudaPrograms
 from gpu.backends.cuda.published import CudaPublished
 from gpu.backends.cuda.rebuild import CudaRebuild
 from gpu.backends.cuda.residual import CudaResidual
@@ -45,6 +46,7 @@ def make_backend(device: Device) -> Backend:
         multivector=CudaMultivector(launcher),
         select=CudaSelect(launcher),
         generate=CudaGenerate(launcher),
+        programs=CudaPrograms(launcher),
     )
 
 
@@ -84,12 +86,18 @@ def cuda_backend() -> Backend:
         )
         return lambda expression: module.get_function(binary.names[expression])
 
+    def compiled(name: str, text: str, expressions: tuple[str, ...]) -> Callable[[str], Kernel]:
+        binary = binary_of_source(name, text, expressions, capability)
+        module = cupy.RawModule(path=str(binary.path), enable_cooperative_groups=True)
+        return lambda expression: module.get_function(binary.names[expression])
+
     pool = cupy.get_default_memory_pool()
     stream = cupy.cuda.Stream(non_blocking=True)
     return make_backend(
         Device(
             xp=cupy,
             load=load,
+            compile=compiled,
             to_host=cupy.asnumpy,
             # of the calling thread, inside `reading` that of readers
             synchronize=lambda: cupy.cuda.get_current_stream().synchronize(),

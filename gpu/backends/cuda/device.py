@@ -38,6 +38,8 @@ class Device:
 
     xp                the array module
     load              translation unit → (name expression → kernel)
+    compile           (name, source, name expressions) → (name expression → kernel), whose blocks
+                      may synchronise
     to_host           a device array as a NumPy array
     synchronize       waits for all work in the stream of the calling thread
     event             a new event; `record` places it in the stream of the calling thread
@@ -49,6 +51,7 @@ class Device:
 
     xp: Any
     load: Callable[[str], Callable[[str], Kernel]]
+    compile: Callable[[str, str, tuple[str, ...]], Callable[[str], Kernel]]
     to_host: Callable[[Array], NDArray[Any]]
     synchronize: Callable[[], None]
     event: Callable[[], Event]
@@ -79,12 +82,14 @@ class CudaDevice(DeviceOperations):
 
     kernels          translation unit → name expression → kernel
     multiprocessors  number of multiprocessors
+    compile          see Device
     """
 
     def __init__(self, device: Device) -> None:
         self.xp = device.xp
         self.kernels: dict[str, dict[str, Kernel]] = _Kernels(device.load)
         self.multiprocessors = device.multiprocessors
+        self.compile = device.compile
         self._device = device
 
     def to_device(self, values: NDArray[Any]) -> Array:

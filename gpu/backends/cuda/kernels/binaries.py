@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from gpu.backends.cuda.kernels.compile import OPTIONS, Compiled, compile_units
+from gpu.backends.cuda.kernels.compile import OPTIONS, Compiled, compile_source, compile_units
 from gpu.backends.cuda.kernels.loader import NAMES, is_weighted, source
 
 INSTALLED = Path(__file__).parent / "binaries"
@@ -61,6 +61,23 @@ def binary_of(unit: str, capability: str) -> Binary:
     return found
 
 
+def binary_of_source(name: str, text: str, expressions: tuple[str, ...], capability: str) -> Binary:
+    """The machine code of a source that is not in this package, from the cache or compiled. Raises
+    as compile_source.
+    """
+    architecture = f"sm_{capability}"
+    digest = _digest_of(text, expressions)
+    for folder in (cache_folder(), _own_folder()):
+        found = _valid(folder / architecture / f"{name}-{digest}.cubin", expressions)
+        if found is not None:
+            return found
+    compiled = compile_source(name, text, expressions, architecture, OPTIONS)
+    try:
+        return _save(cache_folder() / architecture / f"{name}-{digest}.cubin", compiled)
+    except OSError:  # compiled again at the next start
+        return _save(_own_folder() / architecture / f"{name}-{digest}.cubin", compiled)
+
+
 def cache_folder() -> Path:
     """CuPy has a subfolder of its own for nothing else."""
     cupy_cache = os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache"
@@ -69,7 +86,10 @@ def cache_folder() -> Path:
 
 def save(folder: Path, unit: str, architecture: str, compiled: Compiled) -> Binary:
     """Writes the files of a unit; a reader sees both or none. Raises OSError."""
-    path = folder / architecture / f"{unit}-{_digest(unit)}.cubin"
+    return _save(folder / architecture / f"{unit}-{_digest(unit)}.cubin", compiled)
+
+
+def _save(path: Path, compiled: Compiled) -> Binary:
     path.parent.mkdir(parents=True, exist_ok=True)
     facts = {
         _NAMES: compiled.names,
@@ -99,7 +119,7 @@ def _found(unit: str, capability: str, folders: tuple[Path, ...]) -> Binary | No
     name = f"{unit}-{_digest(unit)}.cubin"
     for folder in folders:
         for architecture in _architectures(folder, capability):
-            binary = _valid(folder / architecture / name, unit)
+            binary = _valid(folder / architecture / name, NAMES[unit])
             if binary is not None:
                 return binary
     return None
@@ -121,7 +141,7 @@ def _architectures(folder: Path, capability: str) -> list[str]:
     return [f"sm_{major}{each}" for each in minors]
 
 
-def _valid(path: Path, unit: str) -> Binary | None:
+def _valid(path: Path, expressions: tuple[str, ...]) -> Binary | None:
     """None if the files are not there or damaged."""
     try:
         facts = json.loads(path.with_suffix(".json").read_bytes())
@@ -129,13 +149,17 @@ def _valid(path: Path, unit: str) -> Binary | None:
         names, expected_digest = facts[_NAMES], facts[_CODE_DIGEST]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if expected_digest != code_digest or set(names) != set(NAMES[unit]):
+    if expected_digest != code_digest or set(names) != set(expressions):
         return None
     return Binary(path, names)
 
 
 def _digest(unit: str) -> str:
-    text = "\0".join([source(unit), *OPTIONS, *NAMES[unit]])
+    return _digest_of(source(unit), NAMES[unit])
+
+
+def _digest_of(text: str, expressions: tuple[str, ...]) -> str:
+    text = "\0".join([text, *OPTIONS, *expressions])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

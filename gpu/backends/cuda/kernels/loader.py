@@ -171,6 +171,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     ),
     "forward_push": ("take", *(f"push<{flag}>" for flag in _FLAGS), "unlock", "pull", "detect"),
     "frontier": ("expand_forward", "expand_backward"),
+    "triangles": ("count_triangles",),
     "published": (
         *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),
         "send",
@@ -227,6 +228,7 @@ _ONLY_UNWEIGHTED: dict[str, frozenset[str]] = {
     "select": frozenset(_FILES["select"]) - {"highest_bound"},
     "resolve_update": frozenset(_FILES["resolve_update"]) - {"sort_small", "decide"},
     "generate": frozenset(_FILES["generate"]),
+    "triangles": frozenset(_FILES["triangles"]),
     "rebuild": frozenset(
         (
             *(f"count_buckets<{ids}>" for ids in _IDS),
@@ -254,7 +256,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
     **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
-    **dict.fromkeys(("select", "frontier", "generate"), ("common.cuh",)),
+    **dict.fromkeys(("select", "frontier", "generate", "triangles"), ("common.cuh",)),
     **dict.fromkeys(
         ("resolve_update", "apply_update", "rebuild", "weights"),
         ("common.cuh", "scan.cuh", "permutation.cuh"),
@@ -291,6 +293,15 @@ def source(name: str) -> str:
     parts = (*HEADERS[file], f"{file}.cu")
     texts = [f'#line 1 "{part}"\n{(folder / part).read_text("utf-8")}' for part in parts]
     return "\n".join([_constants(is_weighted(name)), *texts])
+
+
+def program_parts(weighted: bool, every_vertex: bool) -> tuple[str, str]:
+    """What comes before and after the functions of a vertex program."""
+    common, *kernels = (
+        f'#line 1 "{part}"\n{(files(__package__) / part).read_text("utf-8")}'
+        for part in ("common.cuh", "programs.cuh", f"run_{'all' if every_vertex else 'active'}.cuh")
+    )
+    return f"{_constants(weighted)}\n{common}", "\n".join(kernels)
 
 
 def _constants(weighted: bool) -> str:

@@ -1,0 +1,186 @@
+"""Programs on R-MAT graphs, and on ``cpu`` the same by igraph and NetworKit.
+
+Sources are the vertices of the highest out-degree. Peers are timed from their own graph in memory
+to an array of their answer, programs from the graph on the device to values there. The contenders
+take turns; figures are medians. ``reached_edges`` are the out-edges of the vertices that
+breadth-first search reaches, which is what its edges a second count; ``sweep_milliseconds`` the
+time of a solve from uniform ranks over its sweeps.
+
+    pip install -e '.[bench]'
+    python -m benchmarks.programs --scales 16 18
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness
+from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
+from benchmarks.timing import timed
+from gpu import Answer, EdgeBatch, Engine, Options
+from gpu.backends import backend_named
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+
+MODES = ("synchronous", "asynchronous")
+
+Columns = tuple[Array, Array]
+Peer = Callable[[], Any]
+
+
+def igraph_peers(
+    edges: tuple[Any, Any], vertices: int, weights: Any, source: int
+) -> dict[str, Peer]:
+    """The same questions to igraph."""
+    import igraph
+
+    pairs = np.column_stack(edges)
+    graph = igraph.Graph(n=vertices, edges=pairs, directed=True)
+    graph.es["length"] = weights
+    simple = graph.as_undirected().simplify()
+    return {
+        "levels": lambda: np.asarray(graph.distances(source, mode="out")),
+        "distances": lambda: np.asarray(graph.distances(source, weights="length", mode="out")),
+        "components": lambda: np.asarray(graph.connected_components("weak").membership),
+        "triangles": lambda: simple.transitivity_undirected(),
+        "cores": lambda: np.asarray(simple.coreness()),
+    }
+
+
+def networkit_peers(
+    edges: tuple[Any, Any], vertices: int, weights: Any, source: int
+) -> dict[str, Peer]:
+    """The same questions to NetworKit."""
+    import networkit
+
+    graph = networkit.GraphFromCoo(edges, n=vertices, weighted=False, directed=True)
+    lengths = networkit.GraphFromCoo((weights, edges), n=vertices, weighted=True, directed=True)
+    ends = np.unique(np.sort(np.column_stack(edges), axis=1), axis=0)
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    columns = (ends[:, 0].copy(), ends[:, 1].copy())
+    simple = networkit.GraphFromCoo(columns, n=vertices, weighted=False, directed=False)
+    simple.indexEdges()
+
+    def run(algorithm: Any) -> Any:
+        return algorithm.run()
+
+    return {
+        "levels": lambda: np.asarray(run(networkit.distance.BFS(graph, source)).getDistances()),
+        "distances": lambda: np.asarray(
+            run(networkit.distance.Dijkstra(lengths, source)).getDistances()
+        ),
+        "components": lambda: run(networkit.components.WeaklyConnectedComponents(graph)),
+        "triangles": lambda: np.asarray(
+            run(networkit.sparsification.TriangleEdgeScore(simple)).scores()
+        ),
+        "cores": lambda: np.asarray(run(networkit.centrality.CoreDecomposition(simple)).scores()),
+    }
+
+
+def engine_of(backend: Backend, columns: Columns, vertices: int, **options: Any) -> Engine:
+    """An engine with the graph loaded."""
+    weights = options.pop("weights", None)
+    engine = Engine(Options(**options, weighted=weights is not None), backend)
+    engine.apply(EdgeBatch(*columns, vertices=vertices, weights=weights))
+    return engine
+
+
+def measured(
+    backend: Backend, runs: dict[str, Callable[[], Any]], rounds: int
+) -> dict[str, tuple[float, Any]]:
+    """Median milliseconds of each, and its last answer; the first round is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    answers = {}
+    for turn in range(rounds + 1):
+        for name, run in runs.items():
+            milliseconds, answers[name] = timed(backend.device, run)
+            if turn:
+                times[name].append(milliseconds)
+    return {name: (median(times[name]), answers[name]) for name in runs}
+
+
+def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dict[str, Any]]:
+    """A row for each program and mode."""
+    vertices = 1 << scale
+    columns = shuffled_rmat(backend, scale, EDGES_PER_VERTEX * vertices)
+    xp = backend.xp
+    keys = xp.unique(columns[0].astype(np.int64) << 32 | columns[1])
+    columns = (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)
+    weights = (1 + (keys * 2654435761 >> 7) % 255).astype(np.float32) / 256
+    source = int(xp.bincount(columns[0]).argmax())
+    directed = engine_of(backend, columns, vertices)
+    weighted = engine_of(backend, columns, vertices, weights=weights)
+    undirected = engine_of(backend, columns, vertices, directed=False)
+    directed.update("static")
+    result = directed.update("static")  # the first one compiles
+    sweep = 1e3 * result.solve_seconds / result.iterations
+    degree = backend.device.to_host(xp.bincount(columns[0], minlength=vertices))
+
+    def run(engine: Engine, name: str, mode: str, **parameters: Any) -> Callable[[], Answer]:
+        return lambda: engine.run(name, mode=mode, **parameters)
+
+    runs: dict[str, Callable[[], Any]] = {}
+    for mode in MODES:
+        runs[f"levels {mode}"] = run(directed, "levels", mode, source=source)
+        runs[f"distances {mode}"] = run(weighted, "distances", mode, source=source)
+        runs[f"components {mode}"] = run(directed, "components", mode)
+        runs[f"pagerank {mode}"] = run(directed, "pagerank", mode, tolerance=1e-6)
+    for name in ("triangles", "cores", "densest", "labels"):
+        runs[f"{name} synchronous"] = run(undirected, name, "synchronous")
+    if peers:
+        hosted = tuple(backend.device.to_host(each).astype(np.int64) for each in columns)
+        given = (hosted, vertices, backend.device.to_host(weights).astype(np.float64), source)
+        for peer, questions in (("igraph", igraph_peers), ("NetworKit", networkit_peers)):
+            for name, question in questions(*given).items():  # type: ignore[arg-type]
+                runs[f"{name} {peer}"] = question
+    found = measured(backend, runs, rounds)
+    for name in dict.fromkeys(each.split()[0] for each in runs):
+        for mode in MODES:
+            if f"{name} {mode}" not in found:
+                continue
+            milliseconds, answer = found[f"{name} {mode}"]
+            row = {
+                "graph": f"rmat-{scale}",
+                "vertices": vertices,
+                "edges": len(keys),
+                "program": name,
+                "mode": mode,
+                "milliseconds": milliseconds,
+                "supersteps": answer.receipt.supersteps,
+                "edges_read": answer.receipt.edges,
+                "summary": answer.summary,
+            }
+            if name == "levels":
+                reached = int(degree[answer.values != 2**31 - 1].sum())
+                row |= {"reached_edges": reached}
+            if name == "pagerank":
+                row |= {"sweep_milliseconds": sweep}
+            row["peers"] = {
+                peer: found[f"{name} {peer}"][0]
+                for peer in ("igraph", "NetworKit")
+                if f"{name} {peer}" in found
+            }
+            print(row, flush=True)
+            yield row
+
+
+def main() -> None:
+    parser = harness.parser("programs on R-MAT graphs", backends=True)
+    parser.add_argument("--scales", type=int, nargs="*", default=[20, 22])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--small", action="store_true", help="scale 10, one round: that it runs")
+    parser.add_argument("--no-peers", action="store_true", help="the engine alone")
+    arguments = parser.parse_args()
+    scales, rounds = ([10], 1) if arguments.small else (arguments.scales, arguments.rounds)
+    backend = backend_named(arguments.backend)
+    peers = arguments.backend == "cpu" and not arguments.no_peers
+    figures = [row for scale in scales for row in rows(backend, scale, rounds, peers)]
+    print(harness.record("programs", arguments.backend, figures, arguments.results))
+
+
+if __name__ == "__main__":
+    main()

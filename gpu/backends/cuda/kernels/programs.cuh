@@ -1,0 +1,83 @@
+// Vertex programs (gpu.operations.programs). The functions of the program, `Value`, `Parameters` and its options come before
+// this (gpu.backends.cuda.program_source), so that each program has a translation unit of its own.
+//
+// What follows does many supersteps in one launch: run_active.cuh where vertices are active if something changed, run_all.cuh
+// where all of them are.
+
+#include <cooperative_groups.h>
+
+// Positions in the counts of a run; some have three, used in turn.
+enum ProgramCount {
+    ACTIVE_COUNT = 0, ITEM_COUNT = 3, RECEIVED_COUNT = 6, MESSAGES = 9, SUPERSTEPS = 10, CHANGED = 11, FINAL = 14,
+    ACTIVE_EDGES = 15
+};
+
+__device__ __forceinline__ int64 thread_of_grid() { return (int64)blockIdx.x * BLOCK + threadIdx.x; }
+__device__ __forceinline__ int64 threads_of_grid() { return (int64)gridDim.x * BLOCK; }
+
+struct Lists {
+    const int64* starts;
+    const int* lengths;
+    const int* entries;
+    const float* weights;
+
+    __device__ __forceinline__ double weight(int64 slot) const {
+        if constexpr (WEIGHTED) return weights[slot];
+        else return 1.0;
+    }
+};
+
+// What functions may know of a vertex.
+struct Vertices {
+    const int* ids;
+    const Degree* degree;
+    const int* in_lengths;
+};
+
+// Another thread may write it: never from a cache that is not coherent.
+template <typename T> __device__ __forceinline__ T newest(const T* address) { return *(const volatile T*)address; }
+
+template <typename T> struct Bits { using Type = int; };
+template <> struct Bits<long long> { using Type = uint64; };
+template <> struct Bits<double> { using Type = uint64; };
+
+// Stores `value` if the element is `expected`.
+__device__ __forceinline__ bool compare_and_swap(Value* address, Value expected, Value value) {
+    using Word = typename Bits<Value>::Type;
+    Word before, after;
+    memcpy(&before, &expected, sizeof(Value));
+    memcpy(&after, &value, sizeof(Value));
+    return atomicCAS(reinterpret_cast<Word*>(address), before, after) == before;
+}
+
+__device__ __forceinline__ uint64 warp_total(uint64 value) {
+#pragma unroll
+    for (int step = WARP / 2; step > 0; step /= 2) value += __shfl_xor_sync(FULL, value, step);
+    return value;
+}
+
+// Sets the values of positions first … count - 1 and lists those that are active.
+__global__ void __launch_bounds__(BLOCK) initialise(
+    int64 first, int64 count, const int* __restrict__ ids, const Degree* __restrict__ degree,
+    const int* __restrict__ in_lengths, const uint8* __restrict__ absent, Parameters parameters, Value* __restrict__ values,
+    int* __restrict__ active, uint64* found) {
+    for (int64 v = first + thread_of_grid(); v < count; v += threads_of_grid()) {
+        Value value = IDENTITY;
+        if (!absent[v]) value = program_initial(ids[v], degree[v], in_lengths[v], parameters);
+        values[v] = value;
+        if (program_scatter(IDENTITY, value, parameters)) active[append(found)] = (int)v;
+    }
+}
+
+// Whether along any of these edges comes the value that its target has. found: int, zero before.
+__global__ void __launch_bounds__(BLOCK) supports_any(
+    const int* __restrict__ sources, const int* __restrict__ targets, const float* __restrict__ weights, int64 count,
+    Parameters parameters, const Value* __restrict__ values, int* found) {
+    for (int64 at = thread_of_grid(); at < count; at += threads_of_grid()) {
+        const Value source = values[sources[at]], target = values[targets[at]];
+        const double weight = WEIGHTED ? weights[at] : 1.0;
+        bool supports = target != IDENTITY && program_gather(source, weight, 0.0, parameters) == target;
+        if constexpr (BOTH) supports |= source != IDENTITY && program_gather(target, weight, 0.0, parameters) == source;
+        if (supports) *found = 1;
+    }
+}

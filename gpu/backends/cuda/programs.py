@@ -1,0 +1,250 @@
+"""Vertex programs on ``cuda``, and counting of triangles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.backends.cuda.device import NULL, Kernel
+from gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK
+from gpu.backends.cuda.launcher import Launcher, blocks_for, pointers
+from gpu.backends.cuda.program_source import (
+    ACTIVE_BLOCKS,
+    ALL_BLOCKS,
+    program_kernels,
+    program_source,
+)
+from gpu.operations.csr import Csr
+from gpu.operations.device import Array
+from gpu.operations.programs import (
+    Mode,
+    ProgramGraph,
+    ProgramOperations,
+    ProgramState,
+    VertexProgram,
+    parameter_record,
+)
+
+ACTIVE_COUNT, MESSAGES, SUPERSTEPS, FINAL, COUNTS = 0, 9, 10, 14, 18
+"""Positions in the counts of programs.cuh, and how many there are."""
+
+_ROWS = np.dtype([("first", np.int64, len(BIN_LANES) + 1)])
+"""Rows of programs.cuh."""
+
+_VERTICES_OF_A_BLOCK = 64
+"""Vertices of a graph for each block of a launch, at least."""
+
+_NEVER = 2**62
+"""Edges of a graph in which no vertex looks for active in-neighbours."""
+
+_TRIANGLE_LANES = 8
+
+
+class CudaPrograms(ProgramOperations):
+    """See ProgramOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+        self._compiled: dict[tuple[str, bool], dict[str, Kernel]] = {}
+
+    def _kernel(self, program: VertexProgram, weighted: bool, name: str) -> Kernel:
+        key = (program.digest, weighted)
+        if key not in self._compiled:
+            expressions = program_kernels(program)
+            text, unit = program_source(program, weighted), f"program-{program.digest}"
+            load = self._launch.device.compile(unit, text, expressions)
+            self._compiled[key] = {each: load(each) for each in expressions}
+        return self._compiled[key][name]
+
+    def initialise(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        graph: ProgramGraph,
+        first: int,
+        state: ProgramState,
+    ) -> None:
+        view, count = graph.view, len(state.values)
+        found = self._launch.device.to_device(np.array([state.count], np.uint64))
+        self._kernel(program, view.weighted, "initialise")(
+            (self._launch.resident_blocks(count - first),),
+            (BLOCK,),
+            (
+                np.int64(first),
+                np.int64(count),
+                graph.ids,
+                view.degree,
+                view.incoming.row_lengths,
+                graph.absent,
+                _given(parameters, graph.vertices),
+                state.values,
+                state.active,
+                found,
+            ),
+        )
+        state.count = int(self._launch.device.to_host(found)[0])
+
+    def run(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        graph: ProgramGraph,
+        mode: Mode,
+        supersteps: int,
+        state: ProgramState,
+    ) -> None:
+        given = _given(parameters, graph.vertices)
+        run = self._run_all if program.every_vertex else self._run_active
+        run(program, given, graph, mode, supersteps, state)
+
+    def _blocks(self, vertices: int, resident: int) -> int:
+        """Blocks that synchronise: few for small graphs, since that takes longer the more there
+        are.
+        """
+        most = self._launch.device.multiprocessors * resident
+        return blocks_for(vertices, _VERTICES_OF_A_BLOCK, most)
+
+    def _run_active(
+        self,
+        program: VertexProgram,
+        given: NDArray[np.void],
+        graph: ProgramGraph,
+        mode: Mode,
+        supersteps: int,
+        state: ProgramState,
+    ) -> None:
+        xp, view = self._launch.xp, graph.view
+        vertices, in_place = view.vertices, mode == "asynchronous"
+        accumulated = None if in_place else xp.full(vertices, program.identity, program.dtype)
+        received = None if in_place else xp.empty(vertices, np.int32)
+        following = xp.empty(vertices, np.int32)
+        directions = 2 if graph.both else 1
+        slots = sum(
+            len(lists.column_indices) for lists in (view.outgoing, view.incoming)[:directions]
+        )
+        items = xp.empty(directions * vertices + slots // EDGE_CHUNK + 1, np.int64)
+        start = np.zeros(COUNTS, np.int64)
+        start[ACTIVE_COUNT] = state.count
+        counts = self._launch.device.to_device(start)
+        name = f"run_active<{str(in_place).lower()}>"
+        self._kernel(program, view.weighted, name)(
+            (self._blocks(vertices, ACTIVE_BLOCKS),),
+            (BLOCK,),
+            (
+                *pointers(*view.outgoing),
+                *pointers(*view.incoming),
+                view.degree,
+                graph.ids,
+                given,
+                state.values,
+                *pointers(accumulated),
+                xp.zeros(vertices, np.int32),
+                state.active,
+                following,
+                *pointers(received),
+                items,
+                np.int64(vertices),
+                np.int64(view.edges if state.fresh else _NEVER),
+                np.int64(state.supersteps),
+                np.int64(supersteps),
+                counts,
+            ),
+        )
+        seen = self._launch.device.to_host(counts)
+        if seen[SUPERSTEPS] % 2:
+            state.active = following
+        state.count = int(seen[FINAL])
+        state.supersteps += int(seen[SUPERSTEPS])
+        state.edges += int(seen[MESSAGES])
+
+    def _run_all(
+        self,
+        program: VertexProgram,
+        given: NDArray[np.void],
+        graph: ProgramGraph,
+        mode: Mode,
+        supersteps: int,
+        state: ProgramState,
+    ) -> None:
+        xp, view, rows = self._launch.xp, graph.view, graph.in_rows
+        assert rows is not None
+        new_values = state.values if mode == "asynchronous" else state.values.copy()
+        groups = np.zeros((), _ROWS)
+        groups["first"] = rows.groups
+        blocks = self._blocks(view.vertices, ALL_BLOCKS)
+        counts, aggregate = xp.zeros(COUNTS, np.int64), xp.empty(1)
+        self._kernel(program, view.weighted, "run_all")(
+            (blocks,),
+            (BLOCK,),
+            (
+                *pointers(*view.incoming),
+                view.loop,
+                view.degree,
+                graph.ids,
+                graph.absent,
+                rows.order,
+                groups.view(f"V{groups.nbytes}"),
+                np.int64(view.vertices),
+                given,
+                state.values,
+                new_values,
+                xp.empty(3 * blocks),
+                np.int64(state.supersteps),
+                np.int64(supersteps),
+                counts,
+                aggregate,
+            ),
+        )
+        seen = self._launch.device.to_host(counts)
+        if seen[SUPERSTEPS] % 2:
+            state.values = new_values
+        state.count = graph.vertices if seen[FINAL] else 0
+        state.supersteps += int(seen[SUPERSTEPS])
+        state.edges += int(seen[SUPERSTEPS]) * view.edges
+        state.aggregate = float(self._launch.device.to_host(aggregate)[0])
+
+    def supports_any(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        values: Array,
+        edges: tuple[Array, Array, Array | None],
+    ) -> bool:
+        sources, targets, weights = edges
+        found = self._launch.xp.zeros(1, np.int32)
+        self._kernel(program, weights is not None, "supports_any")(
+            (self._launch.resident_blocks(len(sources)),),
+            (BLOCK,),
+            (
+                sources,
+                targets,
+                NULL if weights is None else weights,
+                np.int64(len(sources)),
+                _given(parameters, len(values)),
+                values,
+                found,
+            ),
+        )
+        return bool(self._launch.device.to_host(found)[0])
+
+    def count_triangles(self, oriented: Csr, sources: Array) -> Array:
+        triangles = self._launch.xp.zeros(len(sources), np.int32)
+        self._launch(
+            "triangles",
+            "count_triangles",
+            self._launch.resident_blocks(len(sources) * _TRIANGLE_LANES, 16),
+            *oriented[:3],
+            sources,
+            np.int64(len(sources)),
+            triangles,
+        )
+        return triangles
+
+
+def _given(parameters: Mapping[str, float], vertices: int) -> Any:
+    """The number of vertices and the parameters as a struct."""
+    record = parameter_record(parameters, vertices)
+    return record.view(f"V{record.nbytes}")

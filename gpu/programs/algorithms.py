@@ -1,0 +1,281 @@
+"""Algorithms that are no vertex program by themselves: they run one several times, or have their
+own kernels. All but label propagation ignore direction and loops; all ignore weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpu.errors import InvalidValue
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.csr import Csr, GraphView
+from gpu.operations.device import Array
+from gpu.operations.programs import ProgramGraph, ProgramState, kind_of
+from gpu.programs.builtin import PEEL
+from gpu.programs.views import absent_positions, distinct, ids_by_position
+
+
+class Computed(NamedTuple):
+    """What an algorithm found.
+
+    values      by position
+    supersteps  passes over the graph
+    edges       edges read
+    summary     see Answer
+    """
+
+    values: Array
+    supersteps: int
+    edges: int
+    summary: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Algorithm:
+    """An algorithm that comes along.
+
+    name        in messages
+    compute     (graph, **parameters) → Computed
+    parameters  with their default values
+    """
+
+    name: str
+    compute: Callable[..., Computed]
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+    def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
+        """See VertexProgram."""
+        for name, value in given.items():
+            if name not in self.parameters or kind_of(name, value) != kind_of(
+                name, self.parameters[name]
+            ):
+                known = ", ".join(f"{each}={value}" for each, value in self.parameters.items())
+                raise InvalidValue(f"{self.name}({name})", value, known or "left out")
+        return {**self.parameters, **given}
+
+
+class _Undirected(NamedTuple):
+    """The edges of a graph without direction and loops, each once: from the end of fewer edges to
+    that of more, so that no row is long. Ends are named by rank in this order.
+
+    rank            int64[n], of each position
+    keys            int64[m], ascending: lower rank << 32 | higher rank
+    degree          int64[n], number of neighbours, by rank
+    """
+
+    rank: Array
+    keys: Array
+    degree: Array
+
+    @classmethod
+    def of(cls, graph: DynamicGraph) -> _Undirected:
+        xp, vertices = graph.backend.xp, graph.vertices
+        rows, neighbours, _ = graph.backend.rebuild.entries(graph.outgoing.csr)
+        lengths = graph.outgoing.csr.row_lengths + graph.incoming.csr.row_lengths
+        rank = xp.empty(vertices, np.int64)
+        rank[xp.argsort(lengths, kind="stable")] = xp.arange(vertices)
+        first, second = rank[rows], rank[neighbours]
+        keys = xp.minimum(first, second) << 32 | xp.maximum(first, second)
+        keys = distinct(xp, keys) if graph.directed else xp.sort(keys[first < second])
+        ends = (keys >> 32, keys & 0xFFFFFFFF)
+        degree = sum(xp.bincount(each, minlength=vertices) for each in ends)
+        return cls(rank, keys, degree)
+
+    def lists(self, xp: Any, keys: Array) -> Csr:
+        """Packed rows of ascending keys."""
+        vertices = len(self.rank)
+        starts = xp.searchsorted(keys, xp.arange(vertices + 1) << 32)
+        lengths = (starts[1:] - starts[:-1]).astype(np.int32)
+        return Csr(starts[:-1].astype(np.int64), lengths, (keys & 0xFFFFFFFF).astype(np.int32))
+
+
+def _triangles(graph: DynamicGraph) -> tuple[_Undirected, Array]:
+    """int64[n], the triangles of each vertex, by rank."""
+    edges, xp = _Undirected.of(graph), graph.backend.xp
+    if len(edges.keys) == 0:
+        return edges, xp.zeros(graph.vertices, np.int64)
+    oriented = edges.lists(xp, edges.keys)
+    sources = (edges.keys >> 32).astype(np.int32)
+    found = graph.backend.programs.count_triangles(oriented, sources)
+    # each triangle is found at two entries of its first vertex
+    first, others = (
+        xp.bincount(ends, weights=found, minlength=graph.vertices)
+        for ends in (sources, oriented.column_indices)
+    )
+    return edges, (first / 2.0 + others).astype(np.int64)
+
+
+def _count(graph: DynamicGraph) -> Computed:
+    edges, triangles = _triangles(graph)
+    total = float(triangles.sum()) / 3.0
+    return Computed(triangles[edges.rank], 1, len(edges.keys), {"triangles": total})
+
+
+def _clustering(graph: DynamicGraph) -> Computed:
+    edges, triangles = _triangles(graph)
+    pairs = edges.degree * (edges.degree - 1) / 2.0
+    coefficients = triangles / graph.backend.xp.maximum(pairs, 1.0)
+    average = float(coefficients.sum()) / max(1, graph.ids.count)
+    total, wedges = float(triangles.sum()), float(pairs.sum())
+    summary = {
+        "average": average,
+        "transitivity": total / wedges if wedges else 0.0,
+        "triangles": total / 3.0,
+    }
+    return Computed(coefficients[edges.rank], 1, len(edges.keys), summary)
+
+
+class _Peeling:
+    """Removes vertices of low degree; degrees of the others follow.
+
+    present  bool[n], by position
+    """
+
+    def __init__(self, graph: DynamicGraph) -> None:
+        self._backend = backend = graph.backend
+        xp, vertices = backend.xp, graph.vertices
+        if graph.directed:
+            edges = _Undirected.of(graph)
+            position = xp.empty_like(edges.rank)
+            position[edges.rank] = xp.arange(vertices)
+            ends = position[edges.keys >> 32], position[edges.keys & 0xFFFFFFFF]
+            both = xp.concatenate([ends[0] << 32 | ends[1], ends[1] << 32 | ends[0]])
+            csr = edges.lists(xp, xp.sort(both))
+        else:
+            csr = graph.outgoing.csr._replace(weights=None)
+        absent = absent_positions(graph)
+        lengths = csr.row_lengths
+        view = GraphView(
+            vertices, 0, csr, csr, xp.zeros(vertices, np.uint8), lengths, graph.outgoing.longest
+        )
+        self._graph = ProgramGraph(
+            view, None, ids_by_position(graph), absent, graph.ids.count, both=False
+        )
+        self.present = absent == 0
+        self._state = ProgramState(lengths.copy(), xp.empty(vertices, np.int32))
+
+    @property
+    def degrees(self) -> Array:
+        """int32[…], of the vertices that are present."""
+        return self._state.values[self.present]
+
+    @property
+    def work(self) -> tuple[int, int]:
+        """Supersteps and edges."""
+        return self._state.supersteps, self._state.edges
+
+    def remove_below(self, k: int, supersteps: int) -> Array:
+        """Removes all vertices of a degree below k, and after each superstep but the last those
+        whose degree has become so. Returns bool[n], which.
+        """
+        xp, state = self._backend.xp, self._state
+        low = xp.flatnonzero(self.present & (state.values < k)).astype(np.int32)
+        first = self.present & (state.values < k)
+        state.active[: len(low)] = low
+        state.count = len(low)
+        parameters = PEEL.parameter_values({"k": k})
+        end = state.supersteps + supersteps
+        while state.count and state.supersteps < end:
+            left = min(1024, end - state.supersteps)
+            self._backend.programs.run(PEEL, parameters, self._graph, "synchronous", left, state)
+        gone = first if supersteps == 1 else self.present & (state.values < k)
+        self.present = self.present & ~gone
+        return gone
+
+
+def _cores(graph: DynamicGraph) -> Computed:
+    """Matula and Beck's peeling, all vertices of a level at once."""
+    peeling, k = _Peeling(graph), 0
+    cores = graph.backend.xp.zeros(graph.vertices, np.int32)
+    while len(degrees := peeling.degrees):
+        k = max(k, int(degrees.min()))
+        cores[peeling.remove_below(k + 1, 1 << 40)] = k
+    return Computed(cores, *peeling.work, {"largest": float(k)})
+
+
+def _densest(graph: DynamicGraph, epsilon: float) -> Computed:
+    """Bahmani, Kumar and Vassilvitskii, "Densest subgraph in streaming and MapReduce" (VLDB 2012),
+    algorithm 1: each pass removes all vertices of at most 2(1+ε) times the density.
+    """
+    if not 0.0 <= epsilon < np.inf:
+        raise InvalidValue("epsilon", epsilon, "a number from 0 on")
+    peeling = _Peeling(graph)
+    best, densest = 0.0, peeling.present
+    while len(degrees := peeling.degrees):
+        density = float(graph.backend.device.sum(degrees)) / 2.0 / len(degrees)
+        if density > best:
+            best, densest = density, peeling.present
+        peeling.remove_below(int(2.0 * (1.0 + epsilon) * density) + 1, 1)
+    summary = {"density": best, "vertices": float(graph.backend.device.sum(densest))}
+    return Computed(densest.astype(np.int32), *peeling.work, summary)
+
+
+def _labels(graph: DynamicGraph, iterations: int) -> Computed:
+    """Community detection by label propagation, as LDBC Graphalytics defines it ("CDLP"): all
+    vertices take the most frequent label of their neighbours, the lowest of several, at once. An
+    edge in each direction counts twice.
+    """
+    if iterations < 1:
+        raise InvalidValue("iterations", iterations, "at least 1")
+    xp = graph.backend.xp
+    entries = graph.backend.rebuild.entries
+    rows, neighbours, _ = entries(graph.outgoing.csr)
+    if graph.directed:
+        others = entries(graph.incoming.csr)
+        rows = xp.concatenate([rows, others[0]])
+        neighbours = xp.concatenate([neighbours, others[1]])
+    rows = rows.astype(np.int64) << 32
+    labels = ids_by_position(graph)
+    done = 0
+    for done in range(1, iterations + 1):  # noqa: B007
+        found = _most_frequent(xp, rows | labels[neighbours], labels)
+        same = bool((found == labels).all())
+        labels = found
+        if same:
+            break
+    communities = len(distinct(xp, labels[absent_positions(graph) == 0]))
+    return Computed(labels, done, done * len(rows), {"communities": float(communities)})
+
+
+def _most_frequent(xp: Any, keys: Array, labels: Array) -> Array:
+    """int32[n]: the most frequent label of each row.
+
+    keys    int64[m], row << 32 | label
+    labels  int32[n], for rows without entries
+    """
+    found = labels.copy()
+    if len(keys) == 0:
+        return found
+    keys = xp.sort(keys)
+    begins = xp.flatnonzero(xp.concatenate([xp.ones(1, bool), keys[1:] != keys[:-1]]))
+    counts = xp.diff(xp.concatenate([begins, xp.full(1, len(keys), begins.dtype)]))
+    runs = keys[begins]
+    # the largest count of a row first; stable, so that of equal ones the lowest label is first
+    order = xp.argsort((runs >> 32 << 32) + (len(keys) - counts), kind="stable")
+    runs = runs[order]
+    rows = runs >> 32
+    first = xp.concatenate([xp.ones(1, bool), rows[1:] != rows[:-1]])
+    found[rows[first]] = (runs[first] & 0xFFFFFFFF).astype(np.int32)
+    return found
+
+
+TRIANGLES = Algorithm("triangles", _count)
+"""The number of triangles that each vertex is part of, int64."""
+
+CLUSTERING = Algorithm("clustering", _clustering)
+"""The local clustering coefficient, float64: triangles over pairs of neighbours."""
+
+CORES = Algorithm("cores", _cores)
+"""The core number, int32: the largest k so that the vertex is in a subgraph of degrees ≥ k."""
+
+DENSEST = Algorithm("densest", _densest, {"epsilon": 0.1})
+"""1 for the vertices of a subgraph whose density, edges over vertices, is at least that of the
+densest one divided by 2(1+ε); 0 for others.
+"""
+
+LABELS = Algorithm("labels", _labels, {"iterations": 10})
+"""The community of each vertex, int32: the id that its members agreed on."""

@@ -1,0 +1,136 @@
+"""The answer of a program, and what batches have done to the graph since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.graph.permutation import VertexPermutation
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.operations.programs import Mode, VertexProgram
+from gpu.operations.update import EdgeChanges, GraphUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What one run did.
+
+    program     its name
+    mode        ``synchronous`` or ``asynchronous``
+    supersteps  done by this run
+    edges       edges read: messages sent, or entries compared
+    seconds     of this run
+    continued   whether it continued from an earlier answer; False if it started again
+    finished    False if the program was still active after its last superstep
+    """
+
+    program: str
+    mode: Mode
+    supersteps: int
+    edges: int
+    seconds: float
+    continued: bool
+    finished: bool
+
+
+@dataclass(slots=True)
+class Since:
+    """What batches did since an answer.
+
+    sources     int32[…] each, positions whose messages may be new
+    everything  all vertices have to send
+    stale       the answer is of no use: edges are gone on which it may depend
+    """
+
+    sources: list[Array] = field(default_factory=list)
+    everything: bool = False
+    stale: bool = False
+
+
+class Answer:
+    """What a program computed, of the graph as it was then.
+
+    parameters  all of the program's
+    receipt     see Receipt
+    summary     numbers about the whole graph, by name: ``aggregate`` of a vertex program that has
+                one, and what algorithms add
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        permutation: VertexPermutation,
+        values: Array,
+        program: object,
+        parameters: Mapping[str, float],
+        receipt: Receipt,
+        summary: Mapping[str, float],
+    ) -> None:
+        self.program = program
+        self.parameters = dict(parameters)
+        self.receipt = receipt
+        self.summary = dict(summary)
+        self.permutation = permutation
+        self.by_position = values
+        self.since = Since()
+        self._backend = backend
+        self._values: NDArray[Any] | None = None
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """dtype[id_limit] on the host: the value of each vertex, by id. Free ids have the identity
+        of a vertex program, or 0.
+        """
+        if self._values is None:
+            by_id = self.permutation.by_id(self.by_position)
+            self._values = self._backend.device.to_host(by_id)
+        return self._values
+
+    def follow(self, update: GraphUpdate) -> None:
+        """Notes what a batch did, if a later run may continue from this answer."""
+        since, program = self.since, self.program
+        if since.stale or not isinstance(program, VertexProgram) or not program.continues:
+            return
+        counts, changes = update.counts, update.changes
+        if len(update.removed) or len(update.returned) or counts.expired:
+            since.stale = True
+        elif changes is None:
+            reweighted = counts.reweighted > 0 and program.reads_weights
+            since.stale = counts.deleted > 0 or reweighted
+            since.everything = True
+        else:
+            try:
+                since.stale = self._depends_on_any(program, changes)
+            except MemoryError:  # the batch stands
+                since.stale = True
+            since.sources.append(changes.sources)
+            if program.direction == "both":
+                since.sources.append(changes.added_targets)
+        if since.stale:
+            since.sources.clear()
+
+    def _depends_on_any(self, program: VertexProgram, changes: EdgeChanges) -> bool:
+        """Whether a value may have come along an edge that is gone."""
+        known = len(self.by_position)
+        sources, targets = changes.removed_sources, changes.removed_targets
+        gone = (sources < known) & (targets < known)  # others came after the answer
+        weights = changes.removed_weights
+        if weights is not None and not program.reads_weights:
+            # an edge whose weight has changed is among the removed and the added ones
+            added = _keys(changes.added_sources, changes.added_targets)
+            gone &= ~self._backend.xp.isin(_keys(sources, targets), added)
+            weights = None
+        edges = (sources[gone], targets[gone], None if weights is None else weights[gone])
+        if len(edges[0]) == 0:
+            return False
+        operations = self._backend.programs
+        return operations.supports_any(program, self.parameters, self.by_position, edges)
+
+
+def _keys(sources: Array, targets: Array) -> Array:
+    return sources.astype(np.int64) << 32 | targets

@@ -1,0 +1,93 @@
+"""What NetworkX says about a graph, by id."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu import Engine
+from gpu.programs.builtin import UNREACHED
+from tests.gpu.graphs import arc_weights_of, arcs_of
+
+
+def graph_of(engine: Engine) -> nx.DiGraph:
+    """The arcs of an engine, with weights."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(np.setdiff1d(np.arange(engine.id_limit), engine.free_ids()).tolist())
+    sources, targets = arcs_of(engine)
+    weights = arc_weights_of(engine).astype(np.float64)
+    graph.add_weighted_edges_from(
+        zip(sources.tolist(), targets.tolist(), weights.tolist(), strict=True)
+    )
+    return graph
+
+
+def undirected(graph: nx.DiGraph) -> nx.Graph:
+    """Without direction, loops and weights."""
+    simple = nx.Graph()
+    simple.add_nodes_from(graph)
+    simple.add_edges_from((u, v) for u, v in graph.edges() if u != v)
+    return simple
+
+
+def levels(graph: nx.DiGraph, source: int) -> dict[int, float]:
+    found = nx.single_source_shortest_path_length(graph, source)
+    return {v: found.get(v, UNREACHED) for v in graph}
+
+
+def distances(graph: nx.DiGraph, source: int) -> dict[int, float]:
+    found = nx.single_source_dijkstra_path_length(graph, source)
+    return {v: found.get(v, np.inf) for v in graph}
+
+
+def components(graph: nx.DiGraph) -> dict[int, float]:
+    return {v: min(part) for part in nx.weakly_connected_components(graph) for v in part}
+
+
+def labels(graph: nx.DiGraph, iterations: int, directed: bool) -> dict[int, float]:
+    """CDLP of LDBC Graphalytics, one vertex at a time."""
+    found = {v: v for v in graph}
+    for _ in range(iterations):
+        following = dict(found)
+        for v in graph:
+            votes = Counter(found[w] for w in graph.successors(v) if w != v)
+            if directed:
+                votes.update(found[w] for w in graph.predecessors(v) if w != v)
+            if votes:
+                most = max(votes.values())
+                following[v] = min(label for label, count in votes.items() if count == most)
+        found = following
+    return found
+
+
+def densest(graph: nx.Graph) -> float:
+    """The density of the densest subgraph: Goldberg's minimum cuts, by bisection."""
+    edges, vertices = graph.number_of_edges(), len(graph)
+    if edges == 0:
+        return 0.0
+    low, high = edges / vertices, float(edges)
+    while high - low > 1.0 / (vertices * (vertices + 1)):
+        guess = (low + high) / 2.0
+        network = nx.DiGraph()
+        for v, degree in graph.degree():
+            network.add_edge("s", v, capacity=edges)
+            network.add_edge(v, "t", capacity=edges + 2.0 * guess - degree)
+        for u, v in graph.edges():
+            network.add_edge(u, v, capacity=1.0)
+            network.add_edge(v, u, capacity=1.0)
+        _, (side, _) = nx.minimum_cut(network, "s", "t")
+        if len(side) > 1:
+            low = max(guess, graph.subgraph(side - {"s"}).number_of_edges() / (len(side) - 1))
+        else:
+            high = guess
+    return float(low)
+
+
+def by_id(found: dict[int, float], values: NDArray[np.generic]) -> NDArray[np.generic]:
+    """The values that an answer must have where vertices are, in its type; its own elsewhere."""
+    expected = values.copy()
+    expected[list(found)] = list(found.values())
+    return expected
