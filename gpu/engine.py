@@ -322,9 +322,7 @@ class Engine:
             self._queries.watched.keep(registration)
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
-        """Changes what a watched query is among, at the next refresh.
-
-        among  int64[…], ids, at least one
+        """Changes what a watched query is among, at the next refresh: int64[…], ids, at least one.
         Raises KeyError, InvalidValue.
         """
         self._queries.restrict(name, among)

@@ -233,7 +233,7 @@ def _labels(graph: DynamicGraph, iterations: int) -> Computed:
     done = 0
     for done in range(1, iterations + 1):  # noqa: B007
         found = _most_frequent(xp, rows | labels[neighbours], labels)
-        same = bool((found == labels).all())
+        same = not graph.backend.device.sum(found != labels)
         labels = found
         if same:
             break
