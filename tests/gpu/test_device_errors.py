@@ -135,7 +135,7 @@ def run(engine: Engine) -> None:
 
 @pytest.mark.parametrize(
     ("options", "first"),
-    [(Options(), 0), (Options(weighted=True), 20), (Options(half_life=1.0, directed=False), 40)],
+    [(Options(), 0), (Options(weighted=True), 33), (Options(half_life=1.0, directed=False), 67)],
     ids=["unweighted", "weighted", "decaying, undirected"],
 )
 def test_every_error_of_the_device_is_told_as_such(options: Options, first: int) -> None:
@@ -149,7 +149,7 @@ def test_every_error_of_the_device_is_told_as_such(options: Options, first: int)
         ends.append(device.calls)
     assert ends[-1] > 300
     # every call in turn would take long; these are spread over all steps
-    for at in sorted({*range(first, ends[-1], 61), *(end - 1 for end in ends)}):
+    for at in sorted({*range(first, ends[-1], 101), *(end - 1 for end in ends)}):
         device.at, device.calls = None, -1_000_000
         engine = Engine(options, backend)
         device.at, device.calls = at, 0

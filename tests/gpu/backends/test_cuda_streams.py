@@ -55,6 +55,7 @@ def null_stream(monkeypatch: pytest.MonkeyPatch) -> FakeStream:
     FakeStream.entered = [null]
     cupy: Any = FakeCupy("cupy")
     cupy.asnumpy = np.asarray
+    cupy._core = SimpleNamespace(set_reduction_accelerators=lambda _: None)
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 0)
     cupy.RawModule = lambda **_: SimpleNamespace(get_function=lambda _: None)
     cupy.cuda = SimpleNamespace(

@@ -70,7 +70,9 @@ def test_ranks_are_those_of_networkx_and_igraph(
 def test_ranks_of_random_graphs_are_those_of_networkx(
     dangling: Dangling, directed: bool, backend: Backend
 ) -> None:
-    for seed in range(200):
+    # a quarter of them where threads are emulated
+    is_emulated = backend.name == "cuda" and backend.xp is np
+    for seed in range(0, 200, 4 if is_emulated else 1):
         pairs = random_graph(seed)
         ranks = _tightly_solved(pairs, dangling, backend, directed).publish().to_numpy()
         error = np.abs(ranks - networkx_ranks(pairs, dangling, directed=directed)).sum()

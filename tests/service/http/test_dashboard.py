@@ -259,7 +259,8 @@ def test_an_interruption_is_shown_and_continued_from_the_last_event(
 
 def test_a_graph_that_is_dropped_gives_way_to_another(browser: Browser, server: Server) -> None:
     graph = new_graph(server, ("a", "b"))
-    with opened(browser, server, graph) as found:
+    # the page may ask for the graph before it reads that there is none
+    with opened(browser, server, graph, expected=("404 (Not Found)",)) as found:
         expect(found.page.locator("#top tbody tr")).to_have_count(2)
         server.http.delete(f"/graphs/{graph}")
         expect(found.page.locator(CURRENT)).not_to_have_text(graph)
