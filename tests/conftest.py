@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 MANY_CASES = 12
-"""A test of the engine with more cases on ``emulated`` and ``shuffled`` is run with a quarter of
+"""A test of the engine with more cases on ``emulated`` and ``shuffled`` is run with an eighth of
 them: they take most of the suite's time. All of them run on ``cpu``, and on a CUDA device.
 """
 
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {
         item
         for item in slow
-        if cases[item.nodeid.split("[")[0]] > MANY_CASES and crc32(item.nodeid.encode()) % 4
+        if cases[item.nodeid.split("[")[0]] > MANY_CASES and crc32(item.nodeid.encode()) % 8
     }
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
+
 from benchmarks import sanitize
 from gpu.backends import backend_named
 from tests.cuda_emulator.emulated import emulated_backend
@@ -17,7 +19,9 @@ FOR_DEVICE_COLUMNS = {
 """Kernels for 64-bit ids that are on a device; emulated, all arrays are on the host."""
 
 
-def test_the_stream_launches_every_kernel_of_either_kind() -> None:
+def test_the_stream_launches_every_kernel_of_either_kind(request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("--all"):
+        pytest.skip("takes minutes: run with --all, as with every new kernel")
     # the smallest graph with a row for several warps
     with patch.object(sanitize, "SCALE", 12), patch("gpu.backends.cuda.select._SORTED", 0):
         left = sanitize.run(emulated_backend(), backend_named("cpu"))
