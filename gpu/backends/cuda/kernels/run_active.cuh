@@ -100,15 +100,15 @@ __device__ __forceinline__ int64 find_marked(bool open, int64 v, const Lists& li
     return found;
 }
 
-// Supersteps of a program whose vertices are active where something changed. items: position in the list << 32 | chunk; the
-// chunks of out-lists, then those of in-lists. counts: zero but for the number of active vertices; each kind has three, used in
+// Supersteps of a program whose vertices are active where something changed. directions: 2 if messages go along in-lists too.
+// items: position in the list << 32 | chunk; the chunks of out-lists, then those of in-lists. counts: zero but for the number of active vertices; each kind has three, used in
 // turn.
 template <bool IN_PLACE>
 __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
     const int64* out_starts, const int* out_lengths, const int* out_entries, const float* out_weights, const int64* in_starts,
     const int* in_lengths, const int* in_entries, const float* in_weights, const Degree* degree, const int* ids,
     Parameters parameters, Value* values, Value* accumulated, int* marks, int* first_active, int* second_active, int* received,
-    int64* items, int64 vertices, int64 edges, int64 superstep, int64 supersteps, int64* counts) {
+    int64* items, int directions, int64 vertices, int64 edges, int64 superstep, int64 supersteps, int64* counts) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const Lists outgoing = {out_starts, out_lengths, out_entries, out_weights};
     const Lists incoming = {in_starts, in_lengths, in_entries, in_weights};
@@ -170,8 +170,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
             int chunks = 0;
             if (at < count) {
                 const int u = active[at];
-#pragma unroll
-                for (int against = 0; against < (BOTH ? 2 : 1); ++against) {
+                for (int against = 0; against < (BOTH ? directions : 1); ++against) {
                     const Lists& lists = against ? incoming : outgoing;
                     const int length = lists.lengths[u];
                     messages += length;
