@@ -26,7 +26,8 @@ from gpu.backends import backend_named
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 
-MODES = ("synchronous", "asynchronous")
+MODES = ("synchronous", "asynchronous", "edge-parallel")
+"""``edge-parallel`` is synchronous, by edges; the others are vertex-parallel."""
 
 Columns = tuple[Array, Array]
 Peer = Callable[[], Any]
@@ -68,15 +69,17 @@ def networkit_peers(
     def run(algorithm: Any) -> Any:
         return algorithm.run()
 
+    def by_edge() -> Any:
+        return np.asarray(run(networkit.sparsification.TriangleEdgeScore(simple)).scores())
+
     return {
         "levels": lambda: np.asarray(run(networkit.distance.BFS(graph, source)).getDistances()),
         "distances": lambda: np.asarray(
             run(networkit.distance.Dijkstra(lengths, source)).getDistances()
         ),
         "components": lambda: run(networkit.components.WeaklyConnectedComponents(graph)),
-        "triangles": lambda: np.asarray(
-            run(networkit.sparsification.TriangleEdgeScore(simple)).scores()
-        ),
+        "triangles": by_edge,
+        "support": by_edge,
         "cores": lambda: np.asarray(run(networkit.centrality.CoreDecomposition(simple)).scores()),
     }
 
@@ -121,6 +124,8 @@ def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dic
     degree = backend.device.to_host(xp.bincount(columns[0], minlength=vertices))
 
     def run(engine: Engine, name: str, mode: str, **parameters: Any) -> Callable[[], Answer]:
+        if mode == "edge-parallel":
+            return lambda: engine.run(name, schedule="edges", **parameters)
         return lambda: engine.run(name, mode=mode, **parameters)
 
     runs: dict[str, Callable[[], Any]] = {}
@@ -129,7 +134,7 @@ def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dic
         runs[f"distances {mode}"] = run(weighted, "distances", mode, source=source)
         runs[f"components {mode}"] = run(directed, "components", mode)
         runs[f"pagerank {mode}"] = run(directed, "pagerank", mode, tolerance=1e-6)
-    for name in ("triangles", "cores", "densest", "labels"):
+    for name in ("triangles", "support", "cores", "densest", "labels"):
         runs[f"{name} synchronous"] = run(undirected, name, "synchronous")
     if peers:
         hosted = tuple(backend.device.to_host(each).astype(np.int64) for each in columns)

@@ -70,12 +70,11 @@ class Engine:
         kind = (options.vertex_order, options.weighted, options.directed, options.half_life)
         self._graph = DynamicGraph(self._backend, options.dangling, *kind)
         self.edge_reader = EdgeReader(self._graph)
-        self._iterate = GlobalIterate(self._graph, self.options)
-        pool = WorkspacePool(self._graph)
-        self._queries = Queries(QueryContext(pool, self.options, self._iterate.deflation))
+        self._iterate = GlobalIterate(self._graph, options)
+        context = QueryContext(WorkspacePool(self._graph), options, self._iterate.deflation)
+        self._queries = Queries(context)
         self._programs = Programs(self._graph)
-        self._touched = TouchedVertices()
-        self._timer = StageTimer(self._backend.device)
+        self._touched, self._timer = TouchedVertices(), StageTimer(self._backend.device)
         self._record_ranked(0.0)
 
     @property
@@ -348,11 +347,12 @@ class Engine:
         *,
         after: Answer | None = None,
         mode: str = "synchronous",
+        schedule: str = "vertices",
         **parameters: float,
     ) -> Answer:
         """Runs a program on the graph as it is now: see gpu.programs.run.Programs."""
         with self._device():
-            return self._programs.run(program, after, mode, parameters)
+            return self._programs.run(program, after, mode, schedule, parameters)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host."""

@@ -56,6 +56,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "stream": figures_and_values,
     "sweep-kinds": engine.sweep_kinds,
     "temporal": engine.temporal,
+    "trusses": papers.trusses,
     "vertex-keys": service.vertex_keys,
     "wang": wang.wang,
     "weights": figures_and_values,

@@ -108,3 +108,25 @@ def kim(document: Record) -> str:
             f" | {errors:.1e} |"
         )
     return "\n".join(["Milliseconds of ten iterations, in brackets with transfers.", "", *lines])
+
+
+def trusses(document: Record) -> str:
+    """A row for each part of the work, variant, number of iterations and of partitions."""
+    rows: list[Row] = document["figures"]
+    base = rows[0]
+    lines = [
+        f"{base['graph']} without directions: {base['vertices']:,} vertices, {base['edges']:,}"
+        f" edges, {base['triangles']:,} triangles, whose lists have {base['list_bytes']:,} bytes.",
+        "",
+    ]
+    lines += heading("| | iterations | partitions | edges examined | bounds final | ms |")
+    for row in rows:
+        if "iterations" in row:
+            counts = (
+                f"{row['iterations']} | {row['partitions']} | {row['examined']:,}"
+                f" | {row['final']:.2%}"
+            )
+        else:
+            counts = " | | |"
+        lines.append(f"| {row['kind']} | {counts} | {row['milliseconds']:,.1f} |")
+    return "\n".join(lines)

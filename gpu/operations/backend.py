@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gpu.operations.cores import CoreOperations
 from gpu.operations.device import DeviceOperations
 from gpu.operations.forward_push import ForwardPushOperations
 from gpu.operations.frontier import FrontierOperations
@@ -23,6 +24,7 @@ from gpu.operations.rebuild import RebuildOperations
 from gpu.operations.residual import ResidualOperations
 from gpu.operations.select import SelectOperations
 from gpu.operations.sweeps import SweepOperations
+from gpu.operations.triangles import TriangleOperations
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Backend:
     select: SelectOperations
     generate: GenerateOperations
     programs: ProgramOperations
+    triangles: TriangleOperations
+    cores: CoreOperations
 
     @property
     def xp(self) -> Any:

@@ -1,4 +1,4 @@
-"""Contract: vertex programs, and counting of triangles.
+"""Contract: vertex programs.
 
 A vertex program has a value for each vertex, and six functions (gpu.device_functions says what
 they may contain). An *active* vertex u sends ``gather(value[u], weight)`` along each of its edges.
@@ -23,11 +23,13 @@ from numpy.typing import NDArray
 
 from gpu.device_functions import DeviceFunction, Kind, device_function
 from gpu.errors import InvalidValue
-from gpu.operations.csr import Csr, GraphView, Rows
+from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
+from gpu.operations.rebuild import Entries
 
 ValueType = Literal["int32", "int64", "float32", "float64"]
 Mode = Literal["synchronous", "asynchronous"]
+Schedule = Literal["vertices", "edges"]
 Merge = Literal["min", "max", "sum"]
 
 KINDS: dict[str, Kind] = {"int32": "int", "int64": "int", "float32": "float", "float64": "float"}
@@ -281,6 +283,9 @@ class ProgramGraph(NamedTuple):
     absent    uint8[n], 1 where a position is that of no vertex
     vertices  number of vertices
     both      whether messages go along `outgoing` and `incoming`
+    entries   the edges of `outgoing`, if each superstep passes over all edges and leaves out those
+              of which no end is active (edge-parallel); None if it passes over the lists of the
+              active vertices (vertex-parallel)
     """
 
     view: GraphView
@@ -289,6 +294,7 @@ class ProgramGraph(NamedTuple):
     absent: Array
     vertices: int
     both: bool
+    entries: Entries | None = None
 
 
 @dataclass(slots=True)
@@ -358,15 +364,6 @@ class ProgramOperations(ABC):
 
         values  dtype[n] of a finished monotone program
         edges   sources and targets, int32[m], and their weights, float32[m] or None
-        """
-
-    @abstractmethod
-    def count_triangles(self, oriented: Csr, sources: Array) -> Array:
-        """int32[m]: for each entry u → v, the triangles of u and v with a third vertex behind u.
-
-        oriented  each edge once, from its lower to its higher end; rows ascend, and lie one after
-                  the other from 0 on
-        sources   int32[m], the row of each entry
         """
 
 

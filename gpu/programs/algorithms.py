@@ -12,26 +12,31 @@ import numpy as np
 
 from gpu.errors import InvalidValue
 from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.csr import Csr, GraphView
+from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
 from gpu.operations.programs import ProgramGraph, ProgramState, parameter_values
 from gpu.programs.builtin import PEEL
+from gpu.programs.undirected import Undirected, neighbour_lists
 from gpu.programs.views import absent_positions, distinct, ids_by_position
 
 
 class Computed(NamedTuple):
     """What an algorithm found.
 
-    values      by position
+    values      by position, or those of `ends`
     supersteps  passes over the graph
     edges       edges read
     summary     see Answer
+    finished    see Receipt
+    ends        see Answer.edges, on the device
     """
 
     values: Array
     supersteps: int
     edges: int
     summary: dict[str, float]
+    finished: bool = True
+    ends: tuple[Array, Array] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,49 +57,13 @@ class Algorithm:
         return parameter_values(self.name, self.parameters, given)
 
 
-class _Undirected(NamedTuple):
-    """The edges of a graph without direction and loops, each once: from the end of fewer edges to
-    that of more, so that no row is long. Ends are named by rank in this order.
-
-    rank            int64[n], of each position
-    keys            int64[m], ascending: lower rank << 32 | higher rank
-    degree          int64[n], number of neighbours, by rank
-    """
-
-    rank: Array
-    keys: Array
-    degree: Array
-
-    @classmethod
-    def of(cls, graph: DynamicGraph) -> _Undirected:
-        xp, vertices = graph.backend.xp, graph.vertices
-        rows, neighbours, _ = graph.backend.rebuild.entries(graph.outgoing.csr)
-        lengths = graph.outgoing.csr.row_lengths + graph.incoming.csr.row_lengths
-        rank = xp.empty(vertices, np.int64)
-        rank[xp.argsort(lengths, kind="stable")] = xp.arange(vertices)
-        first, second = rank[rows], rank[neighbours]
-        keys = xp.minimum(first, second) << 32 | xp.maximum(first, second)
-        keys = distinct(xp, keys) if graph.directed else xp.sort(keys[first < second])
-        ends = (keys >> 32, keys & 0xFFFFFFFF)
-        degree = sum(xp.bincount(each, minlength=vertices) for each in ends)
-        return cls(rank, keys, degree)
-
-    def lists(self, xp: Any, keys: Array) -> Csr:
-        """Packed rows of ascending keys."""
-        vertices = len(self.rank)
-        starts = xp.searchsorted(keys, xp.arange(vertices + 1) << 32)
-        lengths = (starts[1:] - starts[:-1]).astype(np.int32)
-        return Csr(starts[:-1].astype(np.int64), lengths, (keys & 0xFFFFFFFF).astype(np.int32))
-
-
-def _triangles(graph: DynamicGraph) -> tuple[_Undirected, Array]:
+def _triangles(graph: DynamicGraph) -> tuple[Undirected, Array]:
     """int64[n], the triangles of each vertex, by rank."""
-    edges, xp = _Undirected.of(graph), graph.backend.xp
+    edges, xp = Undirected.of(graph), graph.backend.xp
     if len(edges.keys) == 0:
         return edges, xp.zeros(graph.vertices, np.int64)
-    oriented = edges.lists(xp, edges.keys)
-    sources = (edges.keys >> 32).astype(np.int32)
-    found = graph.backend.programs.count_triangles(oriented, sources)
+    oriented, sources = edges.lists(xp, edges.keys), edges.sources
+    found = graph.backend.triangles.count_triangles(oriented, sources, every_edge=False)
     # each triangle is found at two entries of its first vertex
     first, others = (
         xp.bincount(ends, weights=found, minlength=graph.vertices)
@@ -132,20 +101,11 @@ class _Peeling:
     def __init__(self, graph: DynamicGraph) -> None:
         self._backend = backend = graph.backend
         xp, vertices = backend.xp, graph.vertices
-        if graph.directed:
-            edges = _Undirected.of(graph)
-            position = xp.empty_like(edges.rank)
-            position[edges.rank] = xp.arange(vertices)
-            ends = position[edges.keys >> 32], position[edges.keys & 0xFFFFFFFF]
-            both = xp.concatenate([ends[0] << 32 | ends[1], ends[1] << 32 | ends[0]])
-            csr = edges.lists(xp, xp.sort(both))
-        else:
-            csr = graph.outgoing.csr._replace(weights=None)
+        csr = neighbour_lists(graph)
         absent = absent_positions(graph)
         lengths = csr.row_lengths
-        view = GraphView(
-            vertices, 0, csr, csr, xp.zeros(vertices, np.uint8), lengths, graph.outgoing.longest
-        )
+        longest = int(lengths.max()) if vertices else 0
+        view = GraphView(vertices, 0, csr, csr, xp.zeros(vertices, np.uint8), lengths, longest)
         self._graph = ProgramGraph(
             view, None, ids_by_position(graph), absent, graph.ids.count, both=False
         )
@@ -162,33 +122,25 @@ class _Peeling:
         """Supersteps and edges."""
         return self._state.supersteps, self._state.edges
 
-    def remove_below(self, k: int, supersteps: int) -> Array:
-        """Removes all vertices of a degree below k, and after each superstep but the last those
-        whose degree has become so. Returns bool[n], which.
-        """
+    def remove_below(self, k: int) -> None:
+        """Removes all vertices of a degree below k, at once."""
         xp, state = self._backend.xp, self._state
-        first = self.present & (state.values < k)
-        low = xp.flatnonzero(first).astype(np.int32)
-        state.active[: len(low)] = low
-        state.count = len(low)
+        low = self.present & (state.values < k)
+        active = xp.flatnonzero(low).astype(np.int32)
+        state.active[: len(active)] = active
+        state.count = len(active)
         parameters = PEEL.parameter_values({"k": k})
-        end = state.supersteps + supersteps
-        while state.count and state.supersteps < end:
-            left = min(1024, end - state.supersteps)
-            self._backend.programs.run(PEEL, parameters, self._graph, "synchronous", left, state)
-        gone = first if supersteps == 1 else self.present & (state.values < k)
-        self.present = self.present & ~gone
-        return gone
+        self._backend.programs.run(PEEL, parameters, self._graph, "synchronous", 1, state)
+        self.present = self.present & ~low
 
 
 def _cores(graph: DynamicGraph) -> Computed:
-    """Matula and Beck's peeling, all vertices of a level at once."""
-    peeling, k = _Peeling(graph), 0
-    cores = graph.backend.xp.zeros(graph.vertices, np.int32)
-    while len(degrees := peeling.degrees):
-        k = max(k, int(degrees.min()))
-        cores[peeling.remove_below(k + 1, 1 << 40)] = k
-    return Computed(cores, *peeling.work, {"largest": float(k)})
+    """Peeling: Matula and Beck, "Smallest-last ordering" (JACM 1983)."""
+    lists = neighbour_lists(graph)
+    cores = graph.backend.cores.core_numbers(lists)
+    largest = float(cores.max()) if graph.vertices else 0.0
+    edges = int(graph.backend.device.sum(lists.row_lengths))
+    return Computed(cores, 1, edges, {"largest": largest})
 
 
 def _densest(graph: DynamicGraph, epsilon: float) -> Computed:
@@ -204,7 +156,7 @@ def _densest(graph: DynamicGraph, epsilon: float) -> Computed:
         density = float(graph.backend.device.sum(degrees)) / 2.0 / len(degrees)
         if density > best:
             best, densest = density, peeling.present
-        peeling.remove_below(min(int(factor * density), graph.vertices) + 1, 1)
+        peeling.remove_below(min(int(factor * density), graph.vertices) + 1)
     summary = {"density": best, "vertices": float(graph.backend.device.sum(densest))}
     return Computed(densest.astype(np.int32), *peeling.work, summary)
 

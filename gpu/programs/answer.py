@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gpu.graph.permutation import VertexPermutation
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
-from gpu.operations.programs import Mode, VertexProgram
+from gpu.operations.programs import Mode, Schedule, VertexProgram
 from gpu.operations.update import EdgeChanges, GraphUpdate
 from gpu.programs.views import distinct
 
@@ -31,6 +31,7 @@ class Receipt:
     seconds     of this run
     continued   whether it continued from an earlier answer; False if it started again
     finished    False if the program was still active after its last superstep
+    schedule    ``vertices`` or ``edges``
     """
 
     program: str
@@ -40,6 +41,7 @@ class Receipt:
     seconds: float
     continued: bool
     finished: bool
+    schedule: Schedule = "vertices"
 
 
 @dataclass(slots=True)
@@ -74,6 +76,7 @@ class Answer:
         parameters: Mapping[str, float],
         receipt: Receipt,
         summary: Mapping[str, float],
+        ends: tuple[Array, Array] | None = None,
     ) -> None:
         self.program = program
         self.parameters = dict(parameters)
@@ -83,17 +86,35 @@ class Answer:
         self.by_position = values
         self.since = Since()
         self._backend = backend
+        self._ends = ends
         self._values: NDArray[Any] | None = None
 
     @property
     def values(self) -> NDArray[Any]:
         """dtype[id_limit] on the host: the value of each vertex, by id. Free ids have the identity
-        of a vertex program, or 0.
+        of a vertex program, or 0. If values are of edges, dtype[m], in the order of `edges`.
+        Raises DeviceLost.
         """
         if self._values is None:
-            by_id = self.permutation.by_id(self.by_position)
-            self._values = self._backend.device.to_host(by_id)
+            device, values = self._backend.device, self.by_position
+            with device.detecting_loss():
+                if self._ends is None:
+                    values = self.permutation.by_id(values)
+                self._values = device.to_host(values)
         return self._values
+
+    @property
+    def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """The edges that `values` belong to, int64[m] each on the host: the lower id, the higher
+        one, in ascending order, each edge once and without loops. None if values are of vertices.
+        Raises DeviceLost.
+        """
+        if self._ends is None:
+            return None
+        device = self._backend.device
+        with device.detecting_loss():
+            sources, targets = map(device.to_host, self._ends)
+        return sources, targets
 
     def follow(self, update: GraphUpdate) -> None:
         """Notes what a batch did, if a later run may continue from this answer."""

@@ -11,7 +11,7 @@ import numpy as np
 from gpu.errors import InvalidValue, UnknownVertex
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.device import Array
-from gpu.operations.programs import Mode, ProgramGraph, ProgramState, VertexProgram
+from gpu.operations.programs import Mode, ProgramGraph, ProgramState, Schedule, VertexProgram
 from gpu.operations.update import GraphUpdate
 from gpu.programs.algorithms import (
     CLUSTERING,
@@ -24,6 +24,7 @@ from gpu.programs.algorithms import (
 )
 from gpu.programs.answer import Answer, Receipt
 from gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS, PAGERANK
+from gpu.programs.truss import SUPPORT, TRUSSNESS
 from gpu.programs.views import distinct, program_graph
 from gpu.stage_timer import StageTimer
 
@@ -33,7 +34,7 @@ PROGRAMS: dict[str, VertexProgram | Algorithm] = {
     each.name: each
     for each in (
         *(PAGERANK, LEVELS, DISTANCES, COMPONENTS),
-        *(LABELS, CORES, DENSEST, TRIANGLES, CLUSTERING),
+        *(LABELS, CORES, DENSEST, TRIANGLES, CLUSTERING, SUPPORT, TRUSSNESS),
     )
 }
 """The built-in programs, by name."""
@@ -65,6 +66,7 @@ class Programs:
         program: AnyProgram,
         after: Answer | None,
         mode: str,
+        schedule: str,
         given: Mapping[str, float],
     ) -> Answer:
         """Runs a program.
@@ -76,6 +78,9 @@ class Programs:
                  if vertices were removed, or if edges expired. The receipt says which
         mode     ``asynchronous``: values change in place within a superstep, for monotone programs
                  and those with every vertex active; the receipt's counts may vary from run to run
+        schedule ``vertices``: a superstep passes over the edges of active vertices, or gathers by
+                 vertex; ``edges``: it passes over all edges, and leaves out those of others. Of a
+                 sum of floats the rounding then varies from run to run
         given    parameters in place of their defaults; ``source`` is the id of a vertex
 
         Raises InvalidValue, UnknownVertex for the source, OutOfMemory.
@@ -86,26 +91,29 @@ class Programs:
             program = PROGRAMS[program]
         parameters = program.parameter_values(given)
         order = self._checked(program, mode, parameters)
+        by = self._schedule(program, schedule)
         backend, vertices = self._graph.backend, self._graph.vertices
         edges = self._graph.arcs if isinstance(program, Algorithm) else 0
         needed = _VERTEX_BYTES * vertices + _EDGE_BYTES * edges
         backend.device.require("a program", needed)
         self._timer.begin()
-        continued, finished = False, True
+        continued = False
         if isinstance(program, Algorithm):
             computed = program.compute(self._graph, **parameters)
         else:
-            view = program_graph(self._graph, program)
+            view = program_graph(self._graph, program, by)
             state, continued = self._state(program, parameters, view, after)
             finished = self._finish(program, parameters, view, order, state)
             summary = {"aggregate": state.aggregate} if program.every_vertex else {}
-            computed = Computed(state.values, state.supersteps, state.edges, summary)
+            computed = Computed(state.values, state.supersteps, state.edges, summary, finished)
         self._timer.end("run")
-        values, supersteps, edges, summary = computed
+        values, supersteps, edges, summary, finished, ends = computed
         seconds = self._timer.seconds()["run"]
-        receipt = Receipt(program.name, order, supersteps, edges, seconds, continued, finished)
+        work = (supersteps, edges, seconds)
+        receipt = Receipt(program.name, order, *work, continued, finished, by)
         permutation = self._graph.permutation
-        answer = Answer(backend, permutation, values, program, parameters, receipt, summary)
+        known = (program, parameters, receipt, summary, ends)
+        answer = Answer(backend, permutation, values, *known)
         if finished:
             self._answers.add(answer)
         else:
@@ -128,6 +136,14 @@ class Programs:
         if source is not None and len(self._graph.ids.vertices_among(np.array([source]))) == 0:
             raise UnknownVertex("source", source, "the id of a vertex")
         return "asynchronous" if mode == "asynchronous" else "synchronous"
+
+    def _schedule(self, program: VertexProgram | Algorithm, schedule: str) -> Schedule:
+        """The schedule. Raises InvalidValue for what cannot be run."""
+        if schedule not in get_args(Schedule):
+            raise InvalidValue("schedule", schedule, "'vertices' or 'edges'")
+        if schedule == "edges" and isinstance(program, Algorithm):
+            raise InvalidValue("schedule", schedule, f"'vertices' for {program.name}")
+        return "edges" if schedule == "edges" else "vertices"
 
     def _state(
         self,

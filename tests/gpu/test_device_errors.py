@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu import DeviceLost, EdgeBatch, Engine, Options, PersonalizedQuery, RankReference, Snapshot
+from gpu import (
+    Answer,
+    DeviceLost,
+    EdgeBatch,
+    Engine,
+    Options,
+    PersonalizedQuery,
+    RankReference,
+    Snapshot,
+)
 from gpu.backends.cuda import make_backend
 from gpu.graph.reading import CapturedEdges
 from gpu.operations.backend import Backend
@@ -128,8 +137,27 @@ def steps(engine: Engine) -> list[Callable[[], Any]]:
     ]
 
 
-def run(engine: Engine) -> None:
-    for step in steps(engine):
+def program_steps(engine: Engine) -> list[Callable[[], Any]]:
+    """Runs of programs, one after the other: each kind, in each mode and schedule."""
+    options = engine.options
+    answers: list[Answer] = []
+    return [
+        lambda: engine.apply(batch(options, [(v, w) for v in range(9) for w in (v // 2, 8 - v)])),
+        lambda: answers.append(engine.run("components")),
+        lambda: engine.apply(batch(options, [(1, 3), (3, 2)])),
+        lambda: engine.run("components", after=answers[0], mode="asynchronous"),
+        lambda: engine.run("pagerank", schedule="edges"),
+        lambda: engine.run("cores"),
+        lambda: engine.run("densest"),
+        lambda: engine.run("clustering"),
+        lambda: answers.append(engine.run("trussness", partitions=2)),
+        lambda: answers[0].values,
+        lambda: answers[1].edges,
+    ]
+
+
+def run(engine: Engine, all_steps: Callable[[Engine], list[Callable[[], Any]]] = steps) -> None:
+    for step in all_steps(engine):
         step()
 
 
@@ -156,3 +184,18 @@ def test_every_error_of_the_device_is_told_as_such(options: Options, first: int)
         with pytest.raises(DeviceLost, match="illegal memory access"):
             run(engine)
         device.at = None
+
+
+def test_an_error_at_any_call_of_a_program_is_told_as_such() -> None:
+    device = FailingDevice()
+    backend = device.backend()
+    device.calls = 0
+    run(Engine(Options(), backend), program_steps)
+    calls = device.calls
+    assert calls > 50
+    for at in range(calls):
+        device.at, device.calls = None, -1_000_000
+        engine = Engine(Options(), backend)
+        device.at, device.calls = at, 0
+        with pytest.raises(DeviceLost, match="illegal memory access"):
+            run(engine, program_steps)

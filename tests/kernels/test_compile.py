@@ -97,9 +97,10 @@ def test_the_kernels_of_the_benchmarks_compile(nvrtc: Nvrtc, architecture: str) 
     assert nvrtc.usage(kim.SOURCE.read_text("utf-8"), "kim", kim.NAMES, architecture)
 
 
+@pytest.mark.parametrize("by_edges", [False, True], ids=["by vertices", "by edges"])
 @pytest.mark.parametrize("program", [COMPONENTS, PAGERANK], ids=lambda program: program.name)
-def test_programs_compile(nvrtc: Nvrtc, program: VertexProgram) -> None:
-    source, kernels = program_source(program, weighted=True), program_kernels(program)
+def test_programs_compile(nvrtc: Nvrtc, program: VertexProgram, by_edges: bool) -> None:
+    source, kernels = program_source(program, True, by_edges), program_kernels(program)
     for usage in nvrtc.usage(source, program.name, kernels, "sm_90").values():
         assert usage.stack == usage.spill_stores == usage.spill_loads == 0
 

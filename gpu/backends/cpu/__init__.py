@@ -6,6 +6,7 @@ and so are the sums of the chunks added: results do not depend on the number of 
 
 from __future__ import annotations
 
+from gpu.backends.cpu.cores import CpuCores
 from gpu.backends.cpu.device import CpuDevice
 from gpu.backends.cpu.forward_push import CpuForwardPush
 from gpu.backends.cpu.frontier import CpuFrontier
@@ -18,6 +19,7 @@ from gpu.backends.cpu.rebuild import CpuRebuild
 from gpu.backends.cpu.residual import CpuResidual
 from gpu.backends.cpu.select import CpuSelect
 from gpu.backends.cpu.sweeps import CpuSweeps
+from gpu.backends.cpu.triangles import CpuTriangles
 from gpu.operations.backend import Backend, Costs
 
 
@@ -39,5 +41,7 @@ def cpu_backend() -> Backend:
         multivector=CpuMultivector(),
         select=CpuSelect(),
         generate=CpuGenerate(device),
-        programs=CpuPrograms(device),
+        programs=CpuPrograms(),
+        cores=CpuCores(),
+        triangles=CpuTriangles(device),
     )

@@ -1,18 +1,14 @@
-"""Vertex programs on ``cpu``, and counting of triangles."""
+"""Vertex programs on ``cpu``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
-from gpu.backends.cpu.device import CpuDevice
 from gpu.backends.cpu.program_loops import LEAST_MESSAGES, NEXT, RECEIVED, ProgramLoops
-from gpu.backends.cpu.rows import chunk_rows
-from gpu.jit.compile import kernel, unsigned
-from gpu.operations.csr import Csr
+from gpu.backends.cpu.rows import CHUNK_WORK, chunk_rows
 from gpu.operations.device import Array
 from gpu.operations.programs import (
     AGGREGATE_IDENTITY,
@@ -26,43 +22,17 @@ from gpu.operations.programs import (
 )
 
 
-@kernel(1)
-def _count_triangles(first, last, groups, oriented, places, triangles):  # type: ignore[no-untyped-def]
-    """places: int32[parts, n], zero before and after: 1 + the place of an entry in the row."""
-    row_starts, row_lengths, column_indices, _ = oriented
-    for part in range(first, last):
-        place_of = places[part]
-        for u in range(groups[part], groups[part + 1]):
-            begin = row_starts[u]
-            end = begin + row_lengths[u]
-            for entry in range(unsigned(begin), unsigned(end)):
-                place_of[unsigned(column_indices[entry])] = 1 + entry - begin
-            for entry in range(unsigned(begin), unsigned(end)):
-                v = unsigned(column_indices[entry])
-                found = 0
-                other = row_starts[v]
-                for slot in range(unsigned(other), unsigned(other + row_lengths[v])):
-                    place = place_of[unsigned(column_indices[slot])]
-                    if place:
-                        found += 1
-                        triangles[unsigned(begin + place - 1)] += 1
-                triangles[entry] += found
-            for entry in range(unsigned(begin), unsigned(end)):
-                place_of[unsigned(column_indices[entry])] = 0
-
-
 class CpuPrograms(ProgramOperations):
     """See ProgramOperations."""
 
-    def __init__(self, device: CpuDevice) -> None:
-        self._device = device
-        self._compiled: dict[str, ProgramLoops] = {}
+    def __init__(self) -> None:
+        self._compiled: dict[tuple[str, bool], ProgramLoops] = {}
 
-    def _loops(self, program: VertexProgram) -> ProgramLoops:
-        digest = program.digest
-        if digest not in self._compiled:
-            self._compiled[digest] = ProgramLoops(program)
-        return self._compiled[digest]
+    def _loops(self, program: VertexProgram, by_edges: bool = False) -> ProgramLoops:
+        key = (program.digest, by_edges)
+        if key not in self._compiled:
+            self._compiled[key] = ProgramLoops(program, by_edges)
+        return self._compiled[key]
 
     def initialise(
         self,
@@ -94,7 +64,8 @@ class CpuPrograms(ProgramOperations):
         supersteps: int,
         state: ProgramState,
     ) -> None:
-        loops, given = self._loops(program), _given(parameters, graph.vertices)
+        loops = self._loops(program, graph.entries is not None)
+        given = _given(parameters, graph.vertices)
         run = _run_all if program.every_vertex else _run_active
         run(program, loops, given, graph, mode, supersteps, state)
 
@@ -109,19 +80,6 @@ class CpuPrograms(ProgramOperations):
         given = _given(parameters, len(values))
         self._loops(program).supports(len(edges[0]), *edges, given, values, found)
         return bool(found[0])
-
-    def count_triangles(self, oriented: Csr, sources: Array) -> Array:
-        vertices, parts = len(oriented.row_lengths), get_num_threads()
-        lengths = oriented.row_lengths[oriented.column_indices]
-        work = np.cumsum(np.bincount(sources, lengths, vertices))  # of the rows up to each
-        limits = np.searchsorted(work, work[-1] / parts * np.arange(1, parts))
-        groups = np.concatenate([[0], limits, [vertices]])
-        places = self._device.allocate("triangles", parts * vertices, np.int32)
-        places.fill(0)
-        triangles = np.zeros(len(sources), np.int32)
-        shaped = places.reshape(parts, vertices)
-        _count_triangles(parts, groups, tuple(oriented), shaped, triangles)
-        return triangles
 
 
 def _given(parameters: Mapping[str, float], vertices: int) -> tuple[float, ...]:
@@ -157,8 +115,9 @@ def _run_active(
     received, following = np.empty((2, view.vertices), np.int32)
     vertex, active = _vertex(program, graph), state.active
     degree = view.degree if "share" in program.named else None
-    directions = [tuple(view.outgoing), tuple(view.incoming)][: 2 if graph.both else 1]
-    looks = program.first_wins and state.fresh and not in_place
+    directions, by_edges = _directions(graph), graph.entries is not None
+    flags = np.zeros(view.vertices if by_edges else 0, np.int32)
+    looks = program.first_wins and state.fresh and not in_place and not by_edges
     for _ in range(supersteps):
         if state.count == 0:
             break
@@ -175,10 +134,17 @@ def _run_active(
             marks[sending] = 0  # whoever improves their values from here on lists them again
         arrays = (state.values, accumulated, marks)
         listed = following if in_place else received
-        for lists in directions:
+        if by_edges:
+            flags[sending] = 1
+        for sources, lists in directions:
             groups, messages = _groups(lists[1][sending], sending)
             state.edges += messages
-            send(len(groups) - 1, groups, sending, lists, degree, given, *arrays, listed, counts)
+            if by_edges:
+                groups = _edge_groups(sources)
+            chosen = (groups, flags if by_edges else sending, sources, lists)
+            send(len(groups) - 1, *chosen, degree, given, *arrays, listed, counts)
+        if by_edges:
+            flags[sending] = 0
         if not in_place:
             loops.receive(
                 int(counts[RECEIVED]),
@@ -194,6 +160,27 @@ def _run_active(
         state.count = int(counts[NEXT])
         state.supersteps += 1
     state.active = active
+
+
+def _directions(graph: ProgramGraph) -> list[tuple[Array, tuple[Array, ...]]]:
+    """The lists along which messages go. By edges, the entries take the place of the slots, and
+    their sources come before them.
+    """
+    view, entries = graph.view, graph.entries
+    lists = (view.outgoing, view.incoming)[: 2 if graph.both else 1]
+    if entries is None:
+        return [(np.empty(0, np.int32), tuple(each)) for each in lists]
+    ends = (entries.rows, entries.neighbours)
+    both = ((ends[0], ends[1]), (ends[1], ends[0]))
+    return [
+        (sources, (each.row_starts, each.row_lengths, targets, entries.weights))
+        for each, (sources, targets) in zip(lists, both, strict=False)
+    ]
+
+
+def _edge_groups(sources: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Parts of all edges."""
+    return np.append(np.arange(0, len(sources), CHUNK_WORK), len(sources))
 
 
 def _many(graph: ProgramGraph, active: NDArray[np.int32]) -> bool:
@@ -263,12 +250,23 @@ def _run_all(
             total = float(combine(total, each))
         return total
 
+    by_edges = graph.entries is not None
+    accumulated = np.full(view.vertices if by_edges else 0, program.identity, program.dtype)
+    everywhere, listed = np.ones((2, view.vertices if by_edges else 0), np.int32)
+    degree = view.degree if "share" in program.named else None
     state.aggregate, state.count = aggregated(), graph.vertices
     for _ in range(supersteps):
+        if by_edges:
+            ((sources, lists),) = _directions(graph)
+            parts = _edge_groups(sources)
+            # all are marked, so that nobody is listed
+            merged = (values, accumulated, everywhere, listed, np.zeros(2, np.int64))
+            loops.send(len(parts) - 1, parts, everywhere, sources, lists, degree, given, *merged)
         changed = np.zeros(count, np.uint8)
         numbers = (state.supersteps, state.aggregate, given)
         arrays = (incoming, loop, vertex, graph.absent)
-        loops.gather(count, *chunks, *arrays, *numbers, values, new_values, changed)
+        both = (values, new_values, accumulated)
+        loops.gather(count, *chunks, *arrays, *numbers, *both, changed)
         values, new_values = new_values, values
         state.supersteps += 1
         state.edges += view.edges

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from gpu.backends.cuda.cores import CudaCores
 from gpu.backends.cuda.device import CudaDevice, Device, Kernel
 from gpu.backends.cuda.forward_push import CudaForwardPush
 from gpu.backends.cuda.frontier import CudaFrontier
@@ -23,6 +24,7 @@ from gpu.backends.cuda.rebuild import CudaRebuild
 from gpu.backends.cuda.residual import CudaResidual
 from gpu.backends.cuda.select import CudaSelect
 from gpu.backends.cuda.sweeps import CudaSweeps
+from gpu.backends.cuda.triangles import CudaTriangles
 from gpu.errors import BackendUnavailable
 from gpu.operations.backend import Backend, Costs
 
@@ -47,6 +49,8 @@ def make_backend(device: Device) -> Backend:
         select=CudaSelect(launcher),
         generate=CudaGenerate(launcher),
         programs=CudaPrograms(launcher),
+        cores=CudaCores(launcher),
+        triangles=CudaTriangles(launcher),
     )
 
 

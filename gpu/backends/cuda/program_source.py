@@ -42,8 +42,11 @@ def program_kernels(program: VertexProgram) -> tuple[str, ...]:
     return (*KERNELS, *(ACTIVE_KERNELS if program.monotone else ACTIVE_KERNELS[:1]))
 
 
-def program_source(program: VertexProgram, weighted: bool) -> str:
-    """The whole text."""
+def program_source(program: VertexProgram, weighted: bool, by_edges: bool = False) -> str:
+    """The whole text.
+
+    by_edges  whether its kernels are those of the edge-parallel schedule
+    """
     value = _VALUES[program.dtype]
     kinds = {"vertices": "int"} | {
         name: kind_of(name, default) for name, default in program.parameters.items()
@@ -55,7 +58,8 @@ def program_source(program: VertexProgram, weighted: bool) -> str:
         "MONOTONE": program.monotone,
         "BOTH": program.direction == "both",
         "LOOPS": program.loops,
-        "FIRST_WINS": program.first_wins,
+        "FIRST_WINS": program.first_wins and not by_edges,
+        "BY_EDGES": by_edges,
     }
     lines = [
         _HELPERS,

@@ -1,4 +1,4 @@
-"""Vertex programs on ``cuda``, and counting of triangles."""
+"""Vertex programs on ``cuda``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from gpu.backends.cuda.program_source import (
     program_kernels,
     program_source,
 )
-from gpu.operations.csr import Csr
 from gpu.operations.device import Array
 from gpu.operations.programs import (
     Mode,
@@ -40,21 +39,21 @@ _VERTICES_OF_A_BLOCK = 64
 _NEVER = 2**62
 """Edges of a graph in which no vertex looks for active in-neighbours."""
 
-_TRIANGLE_LANES = 8
-
 
 class CudaPrograms(ProgramOperations):
     """See ProgramOperations."""
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
-        self._compiled: dict[tuple[str, bool], dict[str, Kernel]] = {}
+        self._compiled: dict[tuple[str, bool, bool], dict[str, Kernel]] = {}
 
-    def _kernel(self, program: VertexProgram, weighted: bool, name: str) -> Kernel:
-        key = (program.digest, weighted)
+    def _kernel(
+        self, program: VertexProgram, weighted: bool, name: str, by_edges: bool = False
+    ) -> Kernel:
+        key = (program.digest, weighted, by_edges)
         if key not in self._compiled:
             expressions = program_kernels(program)
-            text, unit = program_source(program, weighted), f"program-{program.digest}"
+            text, unit = program_source(program, weighted, by_edges), f"program-{program.digest}"
             load = self._launch.device.compile(unit, text, expressions)
             self._compiled[key] = {each: load(each) for each in expressions}
         return self._compiled[key][name]
@@ -129,13 +128,16 @@ class CudaPrograms(ProgramOperations):
         start = np.zeros(COUNTS, np.int64)
         start[ACTIVE_COUNT] = state.count
         counts = self._launch.device.to_device(start)
+        by_edges, columns = _columns(graph)
         name = f"run_active<{str(in_place).lower()}>"
-        self._kernel(program, view.weighted, name)(
+        self._kernel(program, view.weighted, name, by_edges)(
             (self._blocks(vertices, ACTIVE_BLOCKS),),
             (BLOCK,),
             (
                 *pointers(*view.outgoing),
                 *pointers(*view.incoming),
+                *columns,
+                xp.zeros(vertices if by_edges else 0, np.int32),
                 view.degree,
                 graph.ids,
                 given,
@@ -177,11 +179,15 @@ class CudaPrograms(ProgramOperations):
         groups["first"] = rows.groups
         blocks = self._blocks(view.vertices, ALL_BLOCKS)
         counts, aggregate = xp.zeros(COUNTS, np.int64), xp.empty(1)
-        self._kernel(program, view.weighted, "run_all")(
+        by_edges, columns = _columns(graph)
+        accumulated = xp.full(view.vertices if by_edges else 0, program.identity, program.dtype)
+        self._kernel(program, view.weighted, "run_all", by_edges)(
             (blocks,),
             (BLOCK,),
             (
                 *pointers(*view.incoming),
+                *columns,
+                accumulated,
                 view.loop,
                 view.degree,
                 graph.ids,
@@ -231,18 +237,13 @@ class CudaPrograms(ProgramOperations):
         )
         return bool(self._launch.device.to_host(found)[0])
 
-    def count_triangles(self, oriented: Csr, sources: Array) -> Array:
-        triangles = self._launch.xp.zeros(len(sources), np.int32)
-        self._launch(
-            "triangles",
-            "count_triangles",
-            self._launch.resident_blocks(len(sources) * _TRIANGLE_LANES, 16),
-            *oriented[:3],
-            sources,
-            np.int64(len(sources)),
-            triangles,
-        )
-        return triangles
+
+def _columns(graph: ProgramGraph) -> tuple[bool, tuple[Any, ...]]:
+    """Whether the schedule is edge-parallel, and Columns of programs.cuh."""
+    entries = graph.entries
+    if entries is None:
+        return False, (NULL, NULL, NULL, np.int64(0))
+    return True, (*pointers(*entries), np.int64(len(entries.rows)))
 
 
 def _given(parameters: Mapping[str, float], vertices: int) -> Any:

@@ -86,6 +86,23 @@ def densest(graph: nx.Graph) -> float:
     return float(low)
 
 
+def support(graph: nx.Graph) -> dict[tuple[int, int], int]:
+    """The common neighbours of the ends of each edge, the lower end first."""
+    return {
+        (min(u, v), max(u, v)): len(list(nx.common_neighbors(graph, u, v))) for u, v in graph.edges
+    }
+
+
+def trussness(graph: nx.Graph) -> dict[tuple[int, int], int]:
+    """The largest k so that the edge is in the k-truss."""
+    found: dict[tuple[int, int], int] = {}
+    k = 2
+    while (truss := nx.k_truss(graph, k)).number_of_edges():
+        found |= {(min(u, v), max(u, v)): k for u, v in truss.edges}
+        k += 1
+    return found
+
+
 def by_id(found: dict[int, float], values: NDArray[np.generic]) -> NDArray[np.generic]:
     """The values that an answer must have where vertices are, in its type; its own elsewhere."""
     expected = values.copy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -116,7 +118,7 @@ def test_programs_continue_where_edges_are_only_inserted_and_are_right_after_del
             "components": oracle.components(graph),
         }
         for name, after in answers.items():
-            source = {} if name == "components" else {"source": 1}
+            source: dict[str, Any] = {} if name == "components" else {"source": 1}
             mode: Mode = "asynchronous" if step % 2 else "synchronous"
             answer = engine.run(name, after=after, mode=mode, **source)
             assert (answer.values == oracle.by_id(expected[name], answer.values)).all()
@@ -143,6 +145,8 @@ def test_programs_run_on_graphs_without_edges_and_without_vertices(
         "components": [0, 1, 2],
         "labels": [0, 1, 2],
         "densest": [1, 1, 1],
+        "support": [],
+        "trussness": [],
     }
     assert engine.run(name).values.tolist() == pytest.approx(expected.get(name, [0, 0, 0]))
 

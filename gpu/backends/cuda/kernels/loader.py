@@ -114,6 +114,9 @@ LISTED_COUNTS = {"SHORT": 5, "MIDDLE": 6, "PARTS": 7, "ITEMS": 8, "SIZE": 9}
 list's short and middle rows, parts of long rows, and chunks of out-lists.
 """
 
+CORE_COUNTS = {"REMAINING": 0, "QUEUED": 3, "LEAST": 6, "SIZE": 9}
+"""Positions in the counts of cores.cu, three for each kind."""
+
 LONG_ROW = 2048
 """A longer row of listed.cu is divided into parts of this many entries."""
 
@@ -171,7 +174,11 @@ _FILES: dict[str, tuple[str, ...]] = {
     ),
     "forward_push": ("take", *(f"push<{flag}>" for flag in _FLAGS), "unlock", "pull", "detect"),
     "frontier": ("expand_forward", "expand_backward"),
-    "triangles": ("count_triangles",),
+    "cores": ("core_numbers",),
+    "triangles": (
+        *(f"{name}<{flag}>" for name in ("count_triangles", "lower_bounds") for flag in _FLAGS),
+        "list_triangles",
+    ),
     "published": (
         *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),
         "send",
@@ -228,7 +235,7 @@ _ONLY_UNWEIGHTED: dict[str, frozenset[str]] = {
     "select": frozenset(_FILES["select"]) - {"highest_bound"},
     "resolve_update": frozenset(_FILES["resolve_update"]) - {"sort_small", "decide"},
     "generate": frozenset(_FILES["generate"]),
-    "triangles": frozenset(_FILES["triangles"]),
+    **{file: frozenset(_FILES[file]) for file in ("cores", "triangles")},
     "rebuild": frozenset(
         (
             *(f"count_buckets<{ids}>" for ids in _IDS),
@@ -256,7 +263,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
     **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
-    **dict.fromkeys(("select", "frontier", "generate", "triangles"), ("common.cuh",)),
+    **dict.fromkeys(("select", "frontier", "generate", "triangles", "cores"), ("common.cuh",)),
     **dict.fromkeys(
         ("resolve_update", "apply_update", "rebuild", "weights"),
         ("common.cuh", "scan.cuh", "permutation.cuh"),
@@ -264,7 +271,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
 }
 """The headers in front of each file, after the constants."""
 
-COOPERATIVE = frozenset({"push", "listed"})
+COOPERATIVE = frozenset({"push", "listed", "cores"})
 """Files whose kernels are launched with all blocks resident, so that they can synchronise."""
 
 
@@ -362,6 +369,7 @@ def _constants(weighted: bool) -> str:
                     ("PushEnd", ends),
                     ("PublishedCount", published),
                     ("ListedCount", LISTED_COUNTS),
+                    ("CoreCount", CORE_COUNTS),
                 )
             ),
             f"#define LANES_OF_GROUPS {str(BIN_LANES[::-1])[1:-1]}",

@@ -27,6 +27,19 @@ struct Lists {
     }
 };
 
+// All edges, for the edge-parallel schedule.
+struct Columns {
+    const int* sources;
+    const int* targets;
+    const float* weights;
+    int64 count;
+
+    __device__ __forceinline__ double weight(int64 edge) const {
+        if constexpr (WEIGHTED) return weights[edge];
+        else return 1.0;
+    }
+};
+
 // What functions may know of a vertex.
 struct Vertices {
     const int* ids;
@@ -48,6 +61,18 @@ __device__ __forceinline__ bool compare_and_swap(Value* address, Value expected,
     memcpy(&before, &expected, sizeof(Value));
     memcpy(&after, &value, sizeof(Value));
     return atomicCAS(reinterpret_cast<Word*>(address), before, after) == before;
+}
+
+__device__ __forceinline__ void merge_into(Value* address, Value message, const Parameters& parameters) {
+    if constexpr (MERGE == MERGE_SUM) {
+        if constexpr (INTEGER && sizeof(Value) == 8) atomicAdd(reinterpret_cast<uint64*>(address), (uint64)message);
+        else atomicAdd(reinterpret_cast<typename Either<INTEGER, int, Value>::Type*>(address), message);
+    } else {
+        for (;;) {
+            const Value old_value = newest(address), merged = program_merge(old_value, message, parameters);
+            if (merged == old_value || compare_and_swap(address, old_value, merged)) return;
+        }
+    }
 }
 
 // Sets the values of positions first … count - 1 and lists those that are active.

@@ -2,7 +2,7 @@
 //
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise after each superstep.
 // Traffic: per edge 4 bytes of neighbour id (and 4 of weight), streamed, and a random access to a value, and to a degree if the
-// program names shares.
+// program names shares. BY_EDGES: the same per edge, and an atomic operation.
 
 template <int LANES>
 __device__ __forceinline__ Value merged_group(Value value, const Parameters& parameters) {
@@ -59,6 +59,24 @@ struct Gathering {
     double aggregate;
 };
 
+// Gives v its new value, after what it gathered from others. Adds to `total` its aggregate. Returns whether it changed.
+__device__ __forceinline__ bool finish(
+    const Gathering& all, int64 v, Value gathered, const Parameters& parameters, double& total) {
+    if (all.absent[v]) return false;
+    const double degree = (double)all.vertices.degree[v];
+    const Value old_value = all.values[v];
+    if (LOOPS && all.loop[v] != 0) {
+        const double weight = (double)all.loop[v];
+        gathered = program_merge(gathered, program_gather(old_value, weight, weight / degree, parameters), parameters);
+    }
+    const int id = all.vertices.ids[v], in_degree = all.vertices.in_lengths[v];
+    const Value new_value = program_apply(
+        old_value, gathered, id, degree, in_degree, all.superstep, all.aggregate, parameters);
+    all.new_values[v] = new_value;
+    total = combined(total, program_aggregate(new_value, id, degree, in_degree, parameters));
+    return program_scatter(old_value, new_value, parameters);
+}
+
 // The rows of the groups with LANES threads for each row. Adds to `total` the aggregate of the new values. Returns whether any
 // changed.
 template <int LANES>
@@ -86,30 +104,20 @@ __device__ __forceinline__ bool gather_rows(
                 }
             }
             gathered = merged_group<LANES>(gathered, parameters);
-            if (v < 0 || threadIdx.x % LANES != 0 || all.absent[v]) continue;
-            const double degree = (double)all.vertices.degree[v];
-            const Value old_value = all.values[v];
-            if (LOOPS && all.loop[v] != 0) {
-                const double weight = (double)all.loop[v];
-                gathered = program_merge(gathered, program_gather(old_value, weight, weight / degree, parameters), parameters);
-            }
-            const int id = all.vertices.ids[v], in_degree = all.vertices.in_lengths[v];
-            const Value new_value = program_apply(
-                old_value, gathered, id, degree, in_degree, all.superstep, all.aggregate, parameters);
-            all.new_values[v] = new_value;
-            changed |= program_scatter(old_value, new_value, parameters);
-            total = combined(total, program_aggregate(new_value, id, degree, in_degree, parameters));
+            if (v >= 0 && threadIdx.x % LANES == 0) changed |= finish(all, v, gathered, parameters, total);
         }
     }
     return changed;
 }
 
 // Supersteps of a program whose vertices are all active. partial: double[3, blocks]. The result is in `values` after an even
-// number of supersteps, else in `new_values`.
+// number of supersteps, else in `new_values`. accumulated: by edges, the identity before and after.
 __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) run_all(
-    const int64* starts, const int* lengths, const int* entries, const float* weights, const Loop* loop, const Degree* degree,
-    const int* ids, const uint8* absent, const int* order, Rows rows, int64 count, Parameters parameters, Value* values,
-    Value* new_values, double* partial, int64 superstep, int64 supersteps, int64* counts, double* aggregate) {
+    const int64* starts, const int* lengths, const int* entries, const float* weights, const int* edge_sources,
+    const int* edge_targets, const float* edge_weights, int64 edge_count, Value* accumulated, const Loop* loop,
+    const Degree* degree, const int* ids, const uint8* absent, const int* order, Rows rows, int64 count,
+    Parameters parameters, Value* values, Value* new_values, double* partial, int64 superstep, int64 supersteps,
+    int64* counts, double* aggregate) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     volatile int64* const numbers = counts;
     Gathering all = {
@@ -142,11 +150,28 @@ __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) run_all(
         all.new_values = step % 2 ? values : new_values;
         all.superstep = superstep + step;
         total = AGGREGATE_IDENTITY;
-        bool changed = gather_rows<BLOCK>(all, rows, parameters, total);
-        changed |= gather_rows<32>(all, rows, parameters, total);
-        changed |= gather_rows<8>(all, rows, parameters, total);
-        changed |= gather_rows<2>(all, rows, parameters, total);
-        changed |= gather_rows<1>(all, rows, parameters, total);
+        bool changed = false;
+        if constexpr (BY_EDGES) {
+            const Columns columns = {edge_sources, edge_targets, edge_weights, edge_count};
+            for (int64 edge = thread_of_grid(); edge < edge_count; edge += threads_of_grid()) {
+                const int u = edge_sources[edge];
+                const double weight = columns.weight(edge);
+                const Value message = program_gather(all.values[u], weight, weight / (double)degree[u], parameters);
+                merge_into(accumulated + edge_targets[edge], message, parameters);
+            }
+            grid.sync();
+            for (int64 v = thread_of_grid(); v < count; v += threads_of_grid()) {
+                const Value gathered = newest(accumulated + v);
+                accumulated[v] = IDENTITY;
+                changed |= finish(all, v, gathered, parameters, total);
+            }
+        } else {
+            changed |= gather_rows<BLOCK>(all, rows, parameters, total);
+            changed |= gather_rows<32>(all, rows, parameters, total);
+            changed |= gather_rows<8>(all, rows, parameters, total);
+            changed |= gather_rows<2>(all, rows, parameters, total);
+            changed |= gather_rows<1>(all, rows, parameters, total);
+        }
         if (__syncthreads_or(changed) && threadIdx.x == 0) numbers[CHANGED + (step + 1) % 3] = 1;
     }
     if (thread_of_grid() == 0) {

@@ -1,0 +1,40 @@
+"""Core numbers on ``cuda``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu.backends.cuda.kernels.loader import CORE_COUNTS
+from gpu.backends.cuda.launcher import Launcher, blocks_for
+from gpu.operations.cores import CoreOperations
+from gpu.operations.csr import Csr
+from gpu.operations.device import Array
+
+_VERTICES_OF_A_BLOCK = 64
+"""Vertices of a graph for each block of a launch, at least: few blocks synchronise faster."""
+
+
+class CudaCores(CoreOperations):
+    """See CoreOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+
+    def core_numbers(self, lists: Csr) -> Array:
+        xp, vertices = self._launch.xp, len(lists.row_lengths)
+        degree = lists.row_lengths.copy()
+        start = np.zeros(CORE_COUNTS["SIZE"], np.int64)
+        start[CORE_COUNTS["REMAINING"]] = vertices
+        remaining = xp.arange(vertices, dtype=np.int32)
+        self._launch(
+            "cores",
+            "core_numbers",
+            blocks_for(vertices, _VERTICES_OF_A_BLOCK, self._launch.resident),
+            *lists[:3],
+            degree,
+            remaining,
+            xp.empty_like(remaining),
+            xp.empty_like(remaining),
+            self._launch.device.to_device(start),
+        )
+        return degree

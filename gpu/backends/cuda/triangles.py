@@ -1,0 +1,71 @@
+"""Triangles on ``cuda``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu.backends.cuda.launcher import Launcher
+from gpu.operations.csr import Csr
+from gpu.operations.device import Array
+from gpu.operations.triangles import Interval, TriangleLists, TriangleOperations
+
+_LANES, _WAVES = 8, 16
+"""Threads of an edge whose triangles are looked for, and blocks of such a launch over those that
+are resident: edges differ in work.
+"""
+
+
+class CudaTriangles(TriangleOperations):
+    """See TriangleOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+
+    def count_triangles(self, oriented: Csr, sources: Array, every_edge: bool) -> Array:
+        triangles = self._launch.xp.zeros(len(sources), np.int32)
+        name = f"count_triangles<{str(every_edge).lower()}>"
+        self._over_edges(name, oriented, sources, triangles)
+        return triangles
+
+    def list_triangles(
+        self, oriented: Csr, sources: Array, interval: Interval, lists: TriangleLists
+    ) -> None:
+        self._over_edges(
+            "list_triangles",
+            oriented,
+            sources,
+            np.int32(interval.first_row),
+            np.int32(interval.end_row),
+            np.int64(interval.first_edge),
+            lists.starts[:-1].copy().view(np.uint64),
+            lists.others,
+        )
+
+    def lower_bounds(
+        self,
+        interval: Interval,
+        lists: TriangleLists,
+        by_bisection: bool,
+        bounds: Array,
+        marks: Array,
+    ) -> tuple[int, int]:
+        edges, counts = interval.end_edge - interval.first_edge, self._launch.xp.zeros(2, np.uint64)
+        self._launch(
+            "triangles",
+            f"lower_bounds<{str(by_bisection).lower()}>",
+            self._launch.resident_blocks(edges, _WAVES),
+            np.int64(interval.first_edge),
+            np.int64(edges),
+            *lists,
+            bounds,
+            marks,
+            counts,
+        )
+        examined, fallen = self._launch.device.to_host(counts).tolist()
+        return examined, fallen
+
+    def _over_edges(self, name: str, oriented: Csr, sources: Array, *arguments: object) -> None:
+        edges = len(sources)
+        blocks = self._launch.resident_blocks(edges * _LANES, _WAVES)
+        graph = (*oriented[:3], sources, np.int64(edges))
+        self._launch("triangles", name, blocks, *graph, *arguments)
