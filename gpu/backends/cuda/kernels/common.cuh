@@ -82,8 +82,8 @@ __device__ __forceinline__ int64 append(uint64* count) {
     return (int64)base + __popc(callers & ((1u << lane) - 1));
 }
 
-// Lists the chunks of the row at each lane's position of a work-list: position << 32 | chunk. The warp lists those of a long row
-// together. Every lane takes part.
+// Lists the chunks of the row at each lane's position of a work-list: position << 32 | chunk. The warp lists those of a long
+// row together. Every lane takes part.
 __device__ __forceinline__ void list_chunks(int chunks, int64 position, int64* items, uint64* count) {
     const int lane = threadIdx.x % WARP, through = inclusive_sum(chunks);
     uint64 place = 0;
