@@ -20,10 +20,9 @@ from zlib import crc32
 import pytest
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Numba's cache is not safe against processes that compile one function at the same time
-    os.environ["NUMBA_CACHE_DIR"] = str(
-        Path(__file__).parents[1] / ".pytest_cache" / "numba" / os.environ["PYTEST_XDIST_WORKER"]
-    )
+    from tests.numba_cache import use_worker_cache
+
+    use_worker_cache(os.environ["PYTEST_XDIST_WORKER"])
 
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend
