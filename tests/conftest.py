@@ -4,10 +4,10 @@
                            backend with NumPy arrays and its kernels compiled for the CPU
                            (``shuffled``: its threads and blocks in a random order)
 ``pytest --backend cuda``  runs the same on a CUDA device
-``pytest --all``           runs every case of the engine's tests, with long streams of batches.
-                           Otherwise, and without ``--backend``, ``emulated`` and ``shuffled`` run a
-                           part of the cases of a test, the same in each run; the others are counted
-                           as deselected
+``pytest --all``           runs every case of the engine's tests, with long streams of batches,
+                           as ``--backend`` does. Otherwise ``emulated`` and ``shuffled`` run a part
+                           of the cases of a test, the same in each run; the others are counted as
+                           deselected
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ All cases run on ``cpu``, and on a CUDA device.
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--all") or config.getoption("--backend"):
+    if _runs_everything(config):
         return
     cases = defaultdict[str, list[pytest.Function]](list)
     for item in items:
@@ -70,6 +70,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {item for each in cases.values() for item in each if item not in _sample(each)}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def _runs_everything(config: pytest.Config) -> bool:
+    return bool(config.getoption("--all") or config.getoption("--backend"))
 
 
 def _sample(cases: list[pytest.Function]) -> list[pytest.Function]:
@@ -108,8 +112,8 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture(scope="session")
 def long(request: pytest.FixtureRequest) -> bool:
-    """Whether streams are as long as what they prove over time needs: with ``--all``."""
-    return bool(request.config.getoption("--all"))
+    """Whether streams are as long as what they prove over time needs."""
+    return _runs_everything(request.config)
 
 
 @pytest.fixture(scope="session")

@@ -98,10 +98,10 @@ def test_weighted_ranks_are_those_of_networkx_and_igraph(
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_weighted_ranks_of_random_graphs_are_those_of_networkx(
-    dangling: Dangling, directed: bool, backend: Backend
+    dangling: Dangling, directed: bool, backend: Backend, long: bool
 ) -> None:
     options = Options(dangling=dangling, target_error=1e-10, weighted=True, directed=directed)
-    for seed in range(40 if backend.name == "cpu" else 4):
+    for seed in range(40 if backend.name == "cpu" else (10 if long else 4)):
         pairs = random_graph(seed)
         engine, weights = _loaded(pairs, options, backend, seed)
         engine.update()
