@@ -4,15 +4,16 @@
                            backend with NumPy arrays and its kernels compiled for the CPU
                            (``shuffled``: its threads and blocks in a random order)
 ``pytest --backend cuda``  runs the same on a CUDA device
-``pytest --all``           runs every case of the engine's tests. Otherwise, and without
-                           ``--backend``, of a test with many cases a part is run on ``emulated``,
-                           the same in each run; the others are counted as deselected
+``pytest --all``           runs every case of the engine's tests, with long streams of batches,
+                           as ``--backend`` does. Otherwise ``emulated`` and ``shuffled`` run a part
+                           of the cases of a test, the same in each run; the others are counted as
+                           deselected
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from zlib import crc32
@@ -20,10 +21,9 @@ from zlib import crc32
 import pytest
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Numba's cache is not safe against processes that compile one function at the same time
-    os.environ["NUMBA_CACHE_DIR"] = str(
-        Path(__file__).parents[1] / ".pytest_cache" / "numba" / os.environ["PYTEST_XDIST_WORKER"]
-    )
+    from tests.numba_cache import use_worker_cache
+
+    use_worker_cache(os.environ["PYTEST_XDIST_WORKER"])
 
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend
@@ -50,27 +50,44 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="backend to test, repeatable; cpu and emulated (and shuffled for some) unless given",
     )
 
-    parser.addoption("--all", action="store_true", help="every case of the engine's tests")
+    parser.addoption("--all", action="store_true", help="every case, and long streams")
 
 
 MANY_CASES = 12
-"""A test of the engine with more cases on ``emulated`` and ``shuffled`` is run with an eighth of
-them: they take most of the suite's time. All of them run on ``cpu``, and on a CUDA device.
+"""Of a test of the engine with more cases on ``emulated`` and ``shuffled`` an eighth is run; of the
+others enough cases for each value of each parameter. These backends take most of the suite's time.
+All cases run on ``cpu``, and on a CUDA device.
 """
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--all") or config.getoption("--backend"):
+    if _runs_everything(config):
         return
-    slow = [item for item in items if _is_slow(item)]
-    cases = Counter(item.nodeid.split("[")[0] for item in slow)
-    left_out = {
-        item
-        for item in slow
-        if cases[item.nodeid.split("[")[0]] > MANY_CASES and crc32(item.nodeid.encode()) % 8
-    }
+    cases = defaultdict[str, list[pytest.Function]](list)
+    for item in items:
+        if _is_slow(item) and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            cases[item.nodeid.split("[")[0]].append(item)
+    left_out = {item for each in cases.values() for item in each if item not in _sample(each)}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def _runs_everything(config: pytest.Config) -> bool:
+    return bool(config.getoption("--all") or config.getoption("--backend"))
+
+
+def _sample(cases: list[pytest.Function]) -> list[pytest.Function]:
+    """The cases of one test that are run."""
+    if len(cases) > MANY_CASES:
+        return [case for case in cases if crc32(case.nodeid.encode()) % 8 == 0]
+    rest = sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
+    values = {
+        case: {(name, repr(value)) for name, value in case.callspec.params.items()} for case in rest
+    }
+    chosen: list[pytest.Function] = []
+    while uncovered := set().union(*values.values()).difference(*(values[case] for case in chosen)):
+        chosen.append(max(rest, key=lambda case: len(values[case] & uncovered)))
+    return chosen
 
 
 def _is_slow(item: pytest.Item) -> bool:
@@ -91,6 +108,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def backend(request: pytest.FixtureRequest) -> Backend:
     return _backend(request.param)
+
+
+@pytest.fixture(scope="session")
+def long(request: pytest.FixtureRequest) -> bool:
+    """Whether streams are as long as what they prove over time needs."""
+    return _runs_everything(request.config)
 
 
 @pytest.fixture(scope="session")

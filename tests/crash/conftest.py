@@ -4,14 +4,22 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.crash.nursery import Nursery
 from tests.crash.recorded_disk import Event, read_events
 
 Record = Callable[[str, Path], list[Event]]
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    started = Nursery(tmp_path_factory.mktemp("log") / "servers.log")
+    yield started
+    started.close()
 
 
 @pytest.fixture(scope="session")

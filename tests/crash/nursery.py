@@ -1,9 +1,9 @@
-"""Real servers that start fast: forked from a process that has already imported everything.
+"""Real servers and programs that start fast: forked from a process that has imported everything.
 
     python -m tests.crash.nursery      one request a line on stdin, one answer a line on stdout
 
-A server is a process with its own port and its own Numba threads, and is killed by a real SIGKILL.
-Threads do not survive a fork: the importing process starts none.
+Each is a process with its own Numba threads, a server with its own port, and is killed by a real
+SIGKILL. Threads do not survive a fork: the importing process starts none.
 """
 
 from __future__ import annotations
@@ -17,24 +17,40 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 
 READY_SECONDS = 180.0
 """The first server on a machine compiles its kernels."""
 
+RUN_SECONDS = 180.0
+OUTPUTS = ("stdout", "stderr")
+
 IMPORTED = (
     "service.app",
     "tests.crash.points",
+    "tests.service.graphs",
     "service.http.server",
     "uvicorn.loops.uvloop",
     "uvicorn.lifespan.on",
 )
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether the condition is met within that time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 @dataclass
@@ -68,12 +84,7 @@ class Server:
 
     def dies(self, seconds: float = 5.0) -> bool:
         """Whether it ends within that time; its connections close a moment earlier."""
-        deadline = time.monotonic() + seconds
-        while self.alive():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.005)
-        return True
+        return wait_until(lambda: not self.alive(), seconds)
 
     def kill(self) -> None:
         """Sends SIGKILL unless it has ended."""
@@ -123,6 +134,19 @@ class Nursery:
         }
         return Server(self, self.ask(request), port)
 
+    def run(self, program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Runs a program to its end, as ``python -c`` does."""
+        with tempfile.TemporaryDirectory() as folder:
+            request = {"ask": "run", "program": program, "arguments": [*map(str, arguments)]}
+            pid = self.ask(request | {"folder": folder})
+            ended = wait_until(lambda: not self.ask({"ask": "alive", "pid": pid}), RUN_SECONDS)
+            if not ended:
+                os.kill(pid, signal.SIGKILL)
+            status = self.ask({"ask": "wait", "pid": pid})
+            printed = [Path(folder, name).read_text() for name in OUTPUTS]
+        assert ended, f"the program did not end in {RUN_SECONDS} s: {printed}"
+        return subprocess.CompletedProcess([], status, *printed)
+
     def _free_port(self) -> int:
         for port in self._ports:
             with socket.socket() as probe, suppress(OSError):
@@ -140,16 +164,30 @@ class Nursery:
         self._log.close()
 
 
-def _serve(request: dict[str, Any]) -> None:
+def _start_threads() -> None:
+    """As the import of gpu.jit.threads does."""
     import numba
 
+    numba.get_num_threads()
+
+
+def _run(request: dict[str, Any]) -> NoReturn:
+    for number, name in enumerate(OUTPUTS, 1):
+        os.dup2(os.open(Path(request["folder"], name), os.O_CREAT | os.O_WRONLY), number)
+    _start_threads()
+    sys.argv = ["-c", *request["arguments"]]
+    exec(compile(request["program"], "a program", "exec"), {"__name__": "__main__"})
+    sys.exit()
+
+
+def _serve(request: dict[str, Any]) -> None:
     from gpu import Engine
     from service.app import create_app
     from service.http.server import server_of
     from service.settings import Settings
     from tests.crash.points import arm
 
-    numba.get_num_threads()  # starts them, as the import of gpu.jit.threads does
+    _start_threads()
     # kernels are loaded from Numba's cache when needed
     Engine.warm_up = lambda _self: None  # type: ignore[assignment,method-assign]
     Engine.warm_up_others = Engine.warm_up  # type: ignore[method-assign]
@@ -187,10 +225,12 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         answer: Any
-        if request["ask"] == "start":
+        if request["ask"] in ("start", "run"):
             answer = os.fork()
             if answer == 0:
                 os.close(out)
+                if request["ask"] == "run":
+                    _run(request)
                 try:
                     _serve(request)
                 finally:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from service.pipeline.device_loss import EXIT_DEVICE_LOST
 from service.storage.journal import Journal
+from tests.crash.nursery import Nursery
 from tests.service.graphs import batch, send, working
 
 PROGRAM = """
@@ -47,21 +46,13 @@ print(pipeline.view.version, pipeline.view.edges)
 """
 
 
-def run(directory: Path, function: str, what: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(directory), function, what],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=Path(__file__).parents[2],
-    )
-
-
 @pytest.mark.parametrize("function", ["apply", "update"])
-def test_a_batch_that_ended_the_process_twice_is_rejected(tmp_path: Path, function: str) -> None:
+def test_a_batch_that_ended_the_process_twice_is_rejected(
+    nursery: Nursery, tmp_path: Path, function: str
+) -> None:
     with working(tmp_path) as pipeline:
         send(pipeline, batch([("a", "b")]))
-    ended = run(tmp_path, function, "send")
+    ended = nursery.run(PROGRAM, tmp_path, function, "send")
     deaths = 0
     while ended.returncode == EXIT_DEVICE_LOST:
         last = ended.stderr.splitlines()[-1]
@@ -71,7 +62,7 @@ def test_a_batch_that_ended_the_process_twice_is_rejected(tmp_path: Path, functi
         )
         deaths += 1
         assert deaths <= 3
-        ended = run(tmp_path, function, "recover")
+        ended = nursery.run(PROGRAM, tmp_path, function, "recover")
     assert ended.returncode == 0, ended.stderr
     # if several batches shared a solve, the first loss of the device only makes each a suspect
     assert deaths in (2, 3)
@@ -116,15 +107,11 @@ request.answer.result(60)
 
 
 @pytest.mark.parametrize("what", ["query", "watch"])
-def test_a_query_that_loses_the_device_ends_the_process(tmp_path: Path, what: str) -> None:
+def test_a_query_that_loses_the_device_ends_the_process(
+    nursery: Nursery, tmp_path: Path, what: str
+) -> None:
     Journal.create(tmp_path / "journal.db")
-    ended = subprocess.run(
-        [sys.executable, "-c", ASKING, str(tmp_path), what],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=Path(__file__).parents[2],
-    )
+    ended = nursery.run(ASKING, tmp_path, what)
     assert ended.returncode == EXIT_DEVICE_LOST, ended.stderr
     assert ended.stderr.splitlines()[-1] == (
         "liverank: the device is lost: cudaErrorIllegalAddress: an illegal memory access was "
@@ -167,14 +154,10 @@ with running(Path(sys.argv[1])) as server:
 
 
 @pytest.mark.parametrize("what", ["rank", "checkpoint", "changes", "export"])
-def test_a_reader_that_loses_the_device_ends_the_process(tmp_path: Path, what: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", READING, str(tmp_path), what],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=Path(__file__).parents[2],
-    )
+def test_a_reader_that_loses_the_device_ends_the_process(
+    nursery: Nursery, tmp_path: Path, what: str
+) -> None:
+    ended = nursery.run(READING, tmp_path, what)
     assert ended.returncode == EXIT_DEVICE_LOST, ended.stderr
     assert "illegal memory access" in ended.stderr.splitlines()[-1]
     if what == "rank":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,13 +16,6 @@ from tests.service.server import wait_for
 
 SECONDS = 60.0
 """Timeout for reaching the point; the server is then killed anyway, and the test fails."""
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    started = Nursery(tmp_path_factory.mktemp("log") / "servers.log")
-    yield started
-    started.close()
 
 
 def test_nothing_is_lost_or_done_twice_at_any_point_of_writing(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from service.errors import StorageFailed
 from service.storage.journal import Journal
+from tests.crash.nursery import Nursery
 from tests.service.graphs import batch, opened, send, working
 
 PROGRAM = """
@@ -46,28 +45,20 @@ print(pipeline.view.version, pipeline.view.edges)
 """
 
 
-def run(directory: Path, room: int, where: str, what: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(directory), str(room), where, what],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=Path(__file__).parents[2],
-    )
-
-
 TIGHT, AMPLE = 90 << 20, 1 << 40
 """The batch is estimated to need 30 to 70 MB."""
 
 
 @pytest.mark.parametrize("where", ["apply", "update"])
-def test_a_batch_over_which_two_replays_were_killed_is_rejected(tmp_path: Path, where: str) -> None:
+def test_a_batch_over_which_two_replays_were_killed_is_rejected(
+    nursery: Nursery, tmp_path: Path, where: str
+) -> None:
     with working(tmp_path) as pipeline:
         send(pipeline, batch([("a", "b")]))
-    assert run(tmp_path, TIGHT, where, "send").returncode == -signal.SIGKILL
+    assert nursery.run(PROGRAM, tmp_path, TIGHT, where, "send").returncode == -signal.SIGKILL
     for _ in range(2):
-        assert run(tmp_path, TIGHT, where, "recover").returncode == -signal.SIGKILL
-    ended = run(tmp_path, TIGHT, where, "recover")
+        assert nursery.run(PROGRAM, tmp_path, TIGHT, where, "recover").returncode == -signal.SIGKILL
+    ended = nursery.run(PROGRAM, tmp_path, TIGHT, where, "recover")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == ["2", "1"]
     journal = Journal(tmp_path / "journal.db")
@@ -83,28 +74,36 @@ def test_a_batch_over_which_two_replays_were_killed_is_rejected(tmp_path: Path, 
         assert send(again, batch([("g", "h")]))["version"] == 3
 
 
-def test_a_batch_is_not_rejected_for_kills_where_memory_is_ample(tmp_path: Path) -> None:
+def test_a_batch_is_not_rejected_for_kills_where_memory_is_ample(
+    nursery: Nursery, tmp_path: Path
+) -> None:
     Journal.create(tmp_path / "journal.db")
     for what in ("send", "recover", "recover", "recover"):
-        assert run(tmp_path, AMPLE, "apply", what).returncode == -signal.SIGKILL
+        assert nursery.run(PROGRAM, tmp_path, AMPLE, "apply", what).returncode == -signal.SIGKILL
     with working(tmp_path) as again:
         assert (again.view.version, again.view.edges) == (1, 100_000)
 
 
-def test_more_memory_rescues_a_batch_that_killed_two_replays(tmp_path: Path) -> None:
+def test_more_memory_rescues_a_batch_that_killed_two_replays(
+    nursery: Nursery, tmp_path: Path
+) -> None:
     Journal.create(tmp_path / "journal.db")
     for what in ("send", "recover", "recover"):
-        assert run(tmp_path, TIGHT, "apply", what).returncode == -signal.SIGKILL
+        assert nursery.run(PROGRAM, tmp_path, TIGHT, "apply", what).returncode == -signal.SIGKILL
     with working(tmp_path) as again:
         assert (again.view.version, again.view.edges) == (1, 100_000)
 
 
-def test_an_answered_batch_that_kills_replays_is_not_rejected_but_named(tmp_path: Path) -> None:
+def test_an_answered_batch_that_kills_replays_is_not_rejected_but_named(
+    nursery: Nursery, tmp_path: Path
+) -> None:
     Journal.create(tmp_path / "journal.db")
-    assert run(tmp_path, TIGHT, "nowhere", "send").returncode == 0
+    assert nursery.run(PROGRAM, tmp_path, TIGHT, "nowhere", "send").returncode == 0
     for _ in range(2):
-        assert run(tmp_path, TIGHT, "apply", "recover").returncode == -signal.SIGKILL
-    ended = run(tmp_path, TIGHT, "apply", "recover")
+        assert (
+            nursery.run(PROGRAM, tmp_path, TIGHT, "apply", "recover").returncode == -signal.SIGKILL
+        )
+    ended = nursery.run(PROGRAM, tmp_path, TIGHT, "apply", "recover")
     assert ended.returncode == 1
     assert "batch 1 was applied before, but not now: a batch of 100,000 edges" in ended.stderr
     with pytest.MonkeyPatch.context() as patch:

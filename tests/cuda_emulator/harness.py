@@ -21,6 +21,7 @@ for the launch), ``extern __shared__`` outside of a function.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import itertools
@@ -372,8 +373,12 @@ def _built(cache: Path, name: str, inputs: list[str], build: Callable[[Path], Pa
     path = cache / f"{name}-{digest.hexdigest()[:24]}.so"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            os.replace(build(Path(folder)), path)
+        # of several processes one compiles it, and the others wait
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                with tempfile.TemporaryDirectory(dir=cache) as folder:
+                    os.replace(build(Path(folder)), path)
     return path
 
 

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gpu import Change, EdgeBatch, Engine, verify
+from gpu.operations.backend import Backend
 from gpu.types import Dangling
 
 Pairs = tuple[int, NDArray[np.int64]]
@@ -292,6 +293,11 @@ def weighted_batch(
         batch.remove,
         batch.add,
     )
+
+
+def is_emulated(backend: Backend) -> bool:
+    """Whether kernels run on the CPU, some 20 times slower than the ``cpu`` backend."""
+    return backend.name == "cuda" and backend.xp is np
 
 
 def random_batch(

@@ -18,7 +18,7 @@ from gpu.operations.rebuild import Slots
 from gpu.operations.update import UpdateCounts
 from gpu.types import Dangling
 from tests.gpu.graph.model import COUNTS, apply, tiny_pools
-from tests.gpu.graphs import Model, random_batch
+from tests.gpu.graphs import Model, is_emulated, random_batch
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -54,37 +54,42 @@ def _any_batch(generator: np.random.Generator, model: Model, removes: bool = Fal
 
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
-@given(seed=st.integers(0, 2**32 - 1), tiny=st.booleans(), removes=st.booleans())
-@settings(max_examples=100, deadline=None, database=None, derandomize=True)
 def test_any_stream_of_batches_leaves_the_graph_that_a_set_of_edges_does(
-    dangling: Dangling, directed: bool, backend: Backend, seed: int, tiny: bool, removes: bool
+    dangling: Dangling, directed: bool, backend: Backend, long: bool
 ) -> None:
-    generator = np.random.default_rng(seed)
-    graph = DynamicGraph(backend, dangling, directed=directed)
-    model = Model(dangling, directed)
-    is_emulated = backend.name == "cuda" and backend.xp is np  # 20 times slower than cpu
-    for _ in range(8 if is_emulated else 25):
-        batch = _any_batch(generator, model, removes)
-        if tiny:
-            with tiny_pools():
+    examples = 100 if long else 25 if is_emulated(backend) else 50
+
+    @given(seed=st.integers(0, 2**32 - 1), tiny=st.booleans(), removes=st.booleans())
+    @settings(max_examples=examples, deadline=None, database=None, derandomize=True)
+    def stream(seed: int, tiny: bool, removes: bool) -> None:
+        generator = np.random.default_rng(seed)
+        graph = DynamicGraph(backend, dangling, directed=directed)
+        model = Model(dangling, directed)
+        for _ in range(8 if is_emulated(backend) else 25):
+            batch = _any_batch(generator, model, removes)
+            if tiny:
+                with tiny_pools():
+                    apply(graph, model, batch)
+            else:
                 apply(graph, model, batch)
-        else:
-            apply(graph, model, batch)
-        check_invariants(graph, model)
-        if generator.random() < 0.3:
-            assert graph.outgoing.partition().count == graph.in_rows().count == graph.vertices
+            check_invariants(graph, model)
+            if generator.random() < 0.3:
+                assert graph.outgoing.partition().count == graph.in_rows().count == graph.vertices
+
+    stream()
 
 
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_a_load_sorts_a_range_of_rows_at_a_time(dangling: Dangling, backend: Backend) -> None:
     generator = np.random.default_rng(2)
-    edges = (5_000 * generator.random((2, 9_000)) ** 3).astype(np.int64)
-    edges = np.concatenate([edges, edges[:, :500]], axis=1)
+    size = 200 if is_emulated(backend) else 1_000
+    edges = (5 * size * generator.random((2, 9 * size)) ** 3).astype(np.int64)
+    edges = np.concatenate([edges, edges[:, : size // 2]], axis=1)
     model = Model(dangling)
-    batch = EdgeBatch(edges[0], edges[1], vertices=6_000)
+    batch = EdgeBatch(edges[0], edges[1], vertices=6 * size)
     model.apply(batch)
     pools = []
-    for at_once in (1 << 27, 1_000, 1):
+    for at_once in (1 << 27, size, 1):
         with patch("gpu.graph.packed_csr.LOADED_AT_ONCE", at_once):
             graph = DynamicGraph(backend, dangling)
             apply(graph, Model(dangling), batch)
@@ -237,7 +242,7 @@ def test_rows_change_their_group_only_when_they_stray_far(backend: Backend) -> N
 
 def test_slots_beyond_the_thirty_second_bit_work(backend: Backend) -> None:
     """The rows of a graph of more than 2³² entries begin where 32 bits end."""
-    if backend.name == "cuda" and backend.xp is np:
+    if is_emulated(backend):
         pytest.skip("the emulated device copies its arrays, 17 GB here, at every launch")
     if backend.device.memory_available() < 20 << 30:
         pytest.skip("needs 20 GB of memory, most of it never touched")

@@ -139,11 +139,12 @@ def test_too_many_out_edges_are_refused(backend: Backend) -> None:
 
 def test_a_copy_that_does_not_fit_is_refused(backend: Backend) -> None:
     engine = Engine(Options(), backend)
-    sources = np.repeat(np.arange(1 << 20), 8)
-    engine.apply(EdgeBatch(sources, np.arange(len(sources)) % (1 << 20)))
+    sources = np.repeat(np.arange(1 << 14), 8)
+    engine.apply(EdgeBatch(sources, np.arange(len(sources)) % (1 << 14)))
     device = type(engine.internals.backend.device)
     with (
-        patch.object(device, "memory_available", lambda _: 1 << 20),
+        patch("gpu.operations.device._SMALL_BYTES", 1 << 14),
+        patch.object(device, "memory_available", lambda _: 1 << 14),
         pytest.raises(OutOfMemory, match="a copy of the edges"),
     ):
         engine.edge_reader.buffer()

@@ -19,6 +19,7 @@ from tests.gpu.graphs import (
     Pairs,
     exact_ranks,
     igraph_ranks,
+    is_emulated,
     networkx_ranks,
     random_batch,
     random_graph,
@@ -68,11 +69,9 @@ def test_ranks_are_those_of_networkx_and_igraph(
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_ranks_of_random_graphs_are_those_of_networkx(
-    dangling: Dangling, directed: bool, backend: Backend
+    dangling: Dangling, directed: bool, backend: Backend, long: bool
 ) -> None:
-    # a quarter of them where threads are emulated
-    is_emulated = backend.name == "cuda" and backend.xp is np
-    for seed in range(0, 200, 4 if is_emulated else 1):
+    for seed in range(0, 200, (4 if long else 16) if is_emulated(backend) else 1):
         pairs = random_graph(seed)
         ranks = _tightly_solved(pairs, dangling, backend, directed).publish().to_numpy()
         error = np.abs(ranks - networkx_ranks(pairs, dangling, directed=directed)).sum()

@@ -98,10 +98,10 @@ def test_weighted_ranks_are_those_of_networkx_and_igraph(
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_weighted_ranks_of_random_graphs_are_those_of_networkx(
-    dangling: Dangling, directed: bool, backend: Backend
+    dangling: Dangling, directed: bool, backend: Backend, long: bool
 ) -> None:
     options = Options(dangling=dangling, target_error=1e-10, weighted=True, directed=directed)
-    for seed in range(40 if backend.name == "cpu" else 10):
+    for seed in range(40 if backend.name == "cpu" else (10 if long else 4)):
         pairs = random_graph(seed)
         engine, weights = _loaded(pairs, options, backend, seed)
         engine.update()
@@ -143,12 +143,12 @@ def test_every_strategy_keeps_its_certificate_through_a_weighted_stream(
 @pytest.mark.parametrize(("directed", "removes"), KINDS)
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_a_stream_of_all_strategies_and_two_restarts_keeps_its_certificate(
-    dangling: Dangling, directed: bool, removes: bool, backend: Backend
+    dangling: Dangling, directed: bool, removes: bool, backend: Backend, long: bool
 ) -> None:
     generator = np.random.default_rng(17)
     options = Options(dangling=dangling, weighted=True, directed=directed, vertex_order="degree")
     engine, model = Engine(options, backend), WeightedModel(dangling, directed)
-    steps = 600 if backend.name == "cpu" else 30
+    steps = (600 if long else 150) if backend.name == "cpu" else 30
     for step in range(steps):
         batch = weighted_batch(generator, model, 40 if step == 0 else 6, removes=removes)
         model.apply(batch)

@@ -4,6 +4,7 @@ bound stay true, and that they do without where deflation does not pay.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import get_args
 
 import numpy as np
@@ -20,6 +21,7 @@ from gpu.personalized.deflation_trial import DeflationHistory, DeflationTrial
 from gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate
 from gpu.personalized.seeds import Seeds
 from gpu.types import Dangling, Ranking, Storage
+from tests.gpu.graphs import is_emulated
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
@@ -57,13 +59,18 @@ def _query(seed: int, method: str = "pull", **asked: object) -> PersonalizedQuer
     return PersonalizedQuery(np.array([seed]), None, method=method, **options)  # type: ignore[arg-type]
 
 
-def _assert_certified(engine: Engine, seed: int, answer: Personalized) -> None:
-    sources, targets = engine.edge_list()
-    restarts = np.zeros(engine.vertices)
+@cache
+def _exact(edges: bytes, vertices: int, dangling: Dangling, seed: int) -> tuple[Ranking, float]:
+    """The ranks of a query, and how far they may be off."""
+    sources, targets = np.frombuffer(edges, np.int64).reshape(2, -1)
+    restarts = np.zeros(vertices)
     restarts[seed] = 1.0
-    exact, bound = verify.pagerank(
-        sources, targets, engine.vertices, 0.85, engine.options.dangling, restarts
-    )
+    return verify.pagerank(sources, targets, vertices, 0.85, dangling, restarts)
+
+
+def _assert_certified(engine: Engine, seed: int, answer: Personalized) -> None:
+    edges = np.stack(engine.edge_list())
+    exact, bound = _exact(edges.tobytes(), engine.vertices, engine.options.dangling, seed)
     found = np.zeros(engine.vertices)
     found[answer.vertices] = answer.ranks
     assert np.abs(found - exact).sum() <= answer.error_bound + bound
@@ -77,16 +84,17 @@ def test_deflation_saves_sweeps_alone_and_in_a_block(dangling: Dangling, backend
     without = Engine(options, backend)
     without.apply(batch)
     seeds = _seeds(batch, max(8, backend.multivector.min_columns))
+    most = 2 if is_emulated(backend) else len(seeds)
     for target, saved in ((1e-4, 1), (1e-7, 2)):
         asked = [_query(seed, target_error=target) for seed in seeds]
         for alone in (True, False):
             answers, others = (
-                [engine.personalized_many([query])[0] for query in asked]
+                [engine.personalized_many([query])[0] for query in asked[:most]]
                 if alone
                 else engine.personalized_many(asked)
                 for engine in (ranked, without)
             )
-            for seed, answer, other in zip(seeds, answers, others, strict=True):
+            for seed, answer, other in zip(seeds, answers, others, strict=not alone):
                 assert answer.error_bound <= target
                 assert answer.iterations <= other.iterations - saved
                 _assert_certified(ranked, seed, answer)
@@ -209,10 +217,10 @@ def test_ranks_that_are_wrong_where_the_edges_are_are_not_used(backend: Backend)
                 _assert_certified(engine, 1, answer)
 
 
-def test_where_few_sweeps_are_left_what_was_gained_is_kept(backend: Backend) -> None:
+def test_where_few_sweeps_are_left_what_was_gained_is_kept(backend: Backend, long: bool) -> None:
     batch = _apart()
     seeds = _seeds(batch, max(8, backend.multivector.min_columns))
-    for most in range(1, 14):
+    for most in range(1, 14, 4 if is_emulated(backend) and not long else 1):
         options = Options(max_iterations=most)
         engine = _engine(batch, backend, options)
         for count in (1, len(seeds)):
@@ -245,7 +253,7 @@ def test_a_watched_query_goes_on_where_it_is_after_a_batch(backend: Backend) -> 
     engine.watch("one", _query(seed, target_error=1e-6))
     first = engine.watched("one").iterations
     sweeps: list[int] = []
-    for _ in range(20):
+    for _ in range(8 if is_emulated(backend) else 20):
         # a few edges at first: what they change is less than any sweep of the first solve left
         new = generator.integers(0, 512, (2, 1 + len(sweeps)))
         engine.apply(EdgeBatch(new[0], new[1]))

@@ -75,8 +75,9 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_python_client_is_generated_without_a_warning(document: Path) -> None:
     folder = document.parent
-    run(sys.executable, "-m", "venv", "generator", cwd=folder)
-    installed(run("generator/bin/pip", "install", "--quiet", GENERATOR, cwd=folder))
+    run(sys.executable, "-m", "venv", "--without-pip", "generator", cwd=folder)
+    pip = [sys.executable, "-m", "pip", "--python", "generator/bin/python"]
+    installed(run(*pip, "install", "--quiet", "--no-compile", GENERATOR, cwd=folder))
     overrides = dict.fromkeys(EXPORTED, "application/octet-stream")
     config = folder / "config.json"
     config.write_text(json.dumps({"post_hooks": [], "content_type_overrides": overrides}))
