@@ -33,7 +33,7 @@ ENGINE_ORDER = [
     {"operations", "verify"},
     {"graph", "backends", "stage_timer"},
     {"pagerank", "generate", "programs"},
-    {"personalized"},
+    {"personalized", "out_of_core"},
     {"snapshot", "internals"},
     {"engine"},
     {""},

@@ -37,6 +37,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "load": service.load,
     "long-stream": figures_and_values,
     "mutation": service.mutation,
+    "out-of-core": engine.out_of_core,
     "overload": service.overload,
     "peers": engine.peers,
     "personalized": engine.personalized,

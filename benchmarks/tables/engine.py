@@ -175,6 +175,34 @@ def programs(document: Record) -> str:
     return "\n".join(lines)
 
 
+def out_of_core(document: Record) -> str:
+    """A row for each budget and state of the kernel's cache."""
+    figures = document["figures"]
+    graph = (
+        f"R-MAT {figures['scale']}: {figures['vertices']:,} vertices, {figures['edges']:,} edges"
+    )
+    rate = f"{figures['bytes_per_second'] / 1e9:.2f} GB/s"
+    lines = [
+        f"{graph}, sorted in {figures['pack_seconds']:.0f} s. The rate that edges come at: {rate}.",
+        "",
+        *heading(
+            "| budget | edges | windows | passes | loaded | s | M edges/s | of the rate"
+            " | with what passes found loaded | error bound |"
+        ),
+    ]
+    for budget in figures["budgets"]:
+        for name, row in budget.items():
+            if name != "memory":
+                loaded = f"{row['bytes_loaded'] / 1e9:.2f} GB"
+                lines.append(
+                    f"| {budget['memory'] / (1 << 20):,.0f} MiB | {name} | {row['windows']}"
+                    f" | {row['passes']} | {loaded} | {row['seconds']:.2f}"
+                    f" | {row['edges_per_second'] / 1e6:,.0f} | {row['share']:.0%}"
+                    f" | {row['share_of_passes']:.0%} | {row['error_bound']:.1e} |"
+                )
+    return "\n".join(lines) + "\n"
+
+
 def personalized(document: Record) -> str:
     """Single queries, a row for each kind and method; then many at once, and watched ones."""
     figures = document["figures"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
@@ -43,6 +43,19 @@ class DeviceOperations(ABC):
     @abstractmethod
     def to_host(self, values: Array) -> NDArray[Any]:
         """A copy of a device array on the host."""
+
+    @abstractmethod
+    def page_locked(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
+        """An uninitialised host array from which copies to the device are fast and run beside other
+        work. Raises OutOfMemory.
+        """
+
+    @abstractmethod
+    def start_copy(self, source: NDArray[Any], target: Array) -> Callable[[], None]:
+        """Starts to copy a host array to a device array that no work uses any more, beside other
+        work; any thread may call it. Returns what makes the work that is issued next wait for the
+        copy. `source` may change when that work is done.
+        """
 
     @abstractmethod
     def sum(self, values: Array) -> Array:

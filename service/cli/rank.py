@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from gpu import BackendName, EdgeBatch, Engine, Options, Solve, Trace
+from gpu import BackendName, EdgeBatch, Engine, Options, OutOfCoreRanking, Solve, Trace
 from liverank.client import RankedVertex
 from liverank.tables import Tabular
 from service.cli.ingest import final_graph, unused_columns
 from service.formats.edge_list import EdgeList
-from service.vertex_keys import KeyTable
+from service.formats.edge_pieces import NotIntegers, read_edge_pieces
+from service.vertex_keys import KeyKind, KeyTable
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """How the edges of a file were ranked within a memory budget.
+
+    memory        the budget, in bytes
+    windows       number of parts in which a sweep read the edges
+    passes        passes over all edges
+    bytes_loaded  bytes of edges that all passes together loaded
+    """
+
+    memory: int
+    windows: int
+    passes: int
+    bytes_loaded: int
+
+    def __str__(self) -> str:
+        loaded = f"{self.bytes_loaded / (1 << 20):,.1f} MiB"
+        return f"{loaded} in {self.passes:,} passes, windows: {self.windows:,}"
 
 
 @dataclass(frozen=True)
@@ -27,6 +49,7 @@ class Ranking(Tabular):
     build_seconds   time for keys and graph
     solve_seconds   time of the solve, with compiled kernels; the certificate is part of it, or in
                     the published form timed as certify_seconds
+    streaming       how edges were streamed; None if all of them were in memory
     """
 
     table: pa.Table
@@ -44,6 +67,7 @@ class Ranking(Tabular):
     certify_seconds: float
     form: str
     trace: Trace | None
+    streaming: Streaming | None = None
 
     def to_arrow(self) -> pa.Table:
         return self.table
@@ -99,3 +123,66 @@ def rank_edges(
         form=result.form,
         trace=result.trace,
     )
+
+
+def rank_file(
+    path: Path,
+    memory: int,
+    scratch: Path | None,
+    options: Options,
+    solve: Solve,
+    backend: BackendName,
+    top: int | None,
+) -> Ranking:
+    """Ranks the graph of an edge file whose edges are not held in memory.
+
+    memory   bytes for the arrays of the graph: keys, values of vertices, and buffers of edges
+    scratch  folder for files; None for the system's folder of temporary files
+    top      how many places to return; None: all
+
+    Raises EngineError, EdgeListError, OSError.
+    """
+    try:
+        return _rank_pieces(path, memory, scratch, options, solve, backend, top, "integer")
+    except NotIntegers:
+        return _rank_pieces(path, memory, scratch, options, solve, backend, top, "string")
+
+
+def _rank_pieces(
+    path: Path,
+    memory: int,
+    scratch: Path | None,
+    options: Options,
+    solve: Solve,
+    backend: BackendName,
+    top: int | None,
+    kind: KeyKind,
+) -> Ranking:
+    keys, unread = KeyTable(kind), tuple[str, ...]()
+    with OutOfCoreRanking(memory, options, backend, scratch) as graph:
+        started = time.perf_counter()
+        for piece in read_edge_pieces(path, kind == "integer"):
+            graph.add(keys.assign(piece.sources), keys.assign(piece.targets))
+            unread = piece.unread
+        read_seconds = time.perf_counter() - started
+        ranked = graph.rank(len(keys), solve, keys.nbytes())
+        ids, ranks = ranked.ranks.top(len(keys) if top is None else top)
+        result = ranked.result
+        return Ranking(
+            table=pa.table({"vertex": keys.keys(ids), "rank": ranks}),
+            vertices=len(keys),
+            edges=ranked.edges,
+            duplicates=graph.added - ranked.edges,
+            superseded=0,
+            unused_columns=unread,
+            strategy=result.strategy,
+            iterations=result.iterations,
+            error_bound=result.error_bound,
+            backend=graph.backend.name,
+            build_seconds=read_seconds + ranked.pack_seconds,
+            solve_seconds=result.solve_seconds,
+            certify_seconds=0.0,
+            form=result.form,
+            trace=result.trace,
+            streaming=Streaming(memory, ranked.windows, ranked.passes, ranked.bytes_loaded),
+        )

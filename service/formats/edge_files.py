@@ -28,8 +28,10 @@ from __future__ import annotations
 import io
 import lzma
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -71,7 +73,7 @@ def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeLis
 
     Raises EdgeListError for a file that is missing, damaged, empty or in another format.
     """
-    content = _uncompressed(path)
+    content = _whole(path)
     if not content or content.isspace():
         raise EdgeListError(path, None, f"the file is empty; {ACCEPTED}")
     name = path.name.lower()
@@ -94,22 +96,33 @@ def _opened(path: Path) -> BinaryIO:
     return path.open("rb") if path != STDIN else io.BytesIO(sys.stdin.buffer.read())
 
 
-def _uncompressed(path: Path) -> bytes:
+def uncompressed(file: BinaryIO) -> Any:
+    """What reads the content of a file, which is at its start."""
+    head = file.read(6)
+    file.seek(0)
+    if head.startswith(_XZ):
+        return lzma.open(file)
+    for magic, codec in _CODECS.items():
+        if head.startswith(magic):
+            return pa.CompressedInputStream(file, codec)
+    return file
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raises EdgeListError for a file that is missing or damaged."""
     try:
-        with _opened(path) as file:
-            head = file.read(6)
-            file.seek(0)
-            if head.startswith(_XZ):
-                return lzma.decompress(file.read())
-            for magic, codec in _CODECS.items():
-                if head.startswith(magic):
-                    content: bytes = pa.CompressedInputStream(file, codec).read()
-                    return content
-            return file.read()
+        yield
     except FileNotFoundError as error:
         raise EdgeListError(path, None, "the file does not exist") from error
     except (OSError, lzma.LZMAError, EOFError) as error:
         raise EdgeListError(path, None, f"cannot be read: {error}") from error
+
+
+def _whole(path: Path) -> bytes:
+    with reading(path), _opened(path) as file:
+        content: bytes = uncompressed(file).read()
+    return content
 
 
 def _read_table(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
@@ -131,16 +144,10 @@ def _read_table(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
     header = [name.lower() for name in names]
     ends = end_columns(header)
     integers = all(pa.types.is_integer(table.column(number).type) for number in ends)
-    keys = []
-    for number in ends:
-        column = table.column(number).combine_chunks()
-        try:
-            keys.append(column.cast(pa.int64() if integers else pa.string()))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            message = f"column {names[number]!r} does not hold keys: {error}"
-            raise EdgeListError(path, None, message) from error
-        if column.null_count or has_empty(keys[-1]):
-            raise EdgeListError(path, None, f"column {names[number]!r} has a row without a key")
+    keys = [
+        key_column(path, names[number], table.column(number).combine_chunks(), integers)
+        for number in ends
+    ]
     time, weight = wanted.places(path, header, len(names))
     times = weights = None
     if time is not None:
@@ -152,6 +159,18 @@ def _read_table(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
         weights = _weights(path, table.column(weight), names[weight])
     unread = unread_columns(names, *ends, time, weight)
     return EdgeList(keys[0], keys[1], times, unread=unread, weights=weights)
+
+
+def key_column(path: Path, name: str, column: pa.Array, integers: bool) -> pa.Array:
+    """A column of a table as keys. Raises EdgeListError."""
+    try:
+        keys = column.cast(pa.int64() if integers else pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        message = f"column {name!r} does not hold keys: {error}"
+        raise EdgeListError(path, None, message) from error
+    if column.null_count or has_empty(keys):
+        raise EdgeListError(path, None, f"column {name!r} has a row without a key")
+    return keys
 
 
 def _weights(path: Path, column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:

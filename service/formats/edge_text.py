@@ -35,13 +35,14 @@ _COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*\n?")
 
 
 @dataclass(frozen=True)
-class _Rows:
+class TextRows:
     """The part of a text file that holds edges.
 
-    content    the whole file
+    content    the whole file, or a piece of it in whole lines
     start      position of the first row
     separator  of columns; a blank means any run of blanks and tabs
     columns    number of columns in each row
+    line       number of the first line of the content, from 1
     """
 
     path: Path
@@ -49,6 +50,7 @@ class _Rows:
     start: int
     separator: str
     columns: int
+    line: int = 1
 
     def read(self, types: dict[int, pa.DataType]) -> list[pa.Array]:
         """The columns with these numbers, as strings unless all values have the type."""
@@ -104,7 +106,7 @@ class _Rows:
 
     def numbered(self) -> Iterator[tuple[int, bytes]]:
         """Line number and line of every row. Slow: only for the position of an error."""
-        first = self.content.count(b"\n", 0, self.start) + 1
+        first = self.content.count(b"\n", 0, self.start) + self.line
         for number, line in enumerate(self.content[self.start :].split(b"\n"), first):
             if line.strip() and not line.lstrip().startswith((b"#", b"%")):
                 yield number, line
@@ -132,12 +134,32 @@ class _Rows:
         return EdgeListError(self.path, None, f"cannot be read: {error}; {ACCEPTED}")
 
 
-def read_text(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
-    start = _first_row(content, 0)
+@dataclass(frozen=True)
+class TextLayout:
+    """How a text file is laid out, as its first rows say.
+
+    rows    from the first edge on
+    header  names of the columns, in lower case; None if there are none
+    events  whether rows are `snapshot +|- source target`
+    """
+
+    rows: TextRows
+    header: list[str] | None
+    events: bool
+
+    @property
+    def names(self) -> list[str]:
+        """A name for each column."""
+        return self.header or [f"column {number}" for number in range(1, self.rows.columns + 1)]
+
+
+def layout_of(path: Path, content: bytes) -> TextLayout:
+    """The layout of a text file, or of one that begins with this. Raises EdgeListError."""
+    start = first_row(content, 0)
     first, _, rest = content[start:].partition(b"\n")
     if not first.strip():
         raise EdgeListError(path, None, f"the file has comments but no edges; {ACCEPTED}")
-    rows = _Rows(path, content, start, _separator(first), 0)
+    rows = TextRows(path, content, start, _separator(first), 0)
     cells = rows.split(first)
     rows = replace(rows, columns=len(cells))
     if len(cells) < 2:
@@ -145,37 +167,43 @@ def read_text(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
         message = f"expected a source and a target, got one column: {_shown(cells[0])}"
         raise EdgeListError(path, line, f"{message}; {ACCEPTED}")
     if len(cells) == 4 and cells[1] in ("+", "-"):
-        wanted.refuse_weight(path, "a list of events")
-        return _read_events(rows)
-
+        return TextLayout(rows, None, events=True)
     header = None
-    second = rest[_first_row(rest, 0) :].partition(b"\n")[0]
+    second = rest[first_row(rest, 0) :].partition(b"\n")[0]
     if _is_header(cells, rows.split(second) if second.strip() else []):
         header = [cell.strip().lower() for cell in cells]
         rows = replace(rows, start=start + len(first) + 1)
         if not second.strip():
             raise EdgeListError(path, None, f"the file has a header but no edges; {ACCEPTED}")
+    return TextLayout(rows, header, events=False)
+
+
+def read_text(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
+    layout = layout_of(path, content)
+    rows, header = layout.rows, layout.header
+    if layout.events:
+        wanted.refuse_weight(path, "a list of events")
+        return _read_events(rows)
     ends = end_columns(header)
-    time, weight = wanted.places(path, header, len(cells))
-    guessed = time is None and header is None and len(cells) >= 3 and weight != len(cells) - 1
+    time, weight = wanted.places(path, header, rows.columns)
+    guessed = time is None and header is None and rows.columns >= 3 and weight != rows.columns - 1
     if guessed:
-        time = len(cells) - 1
+        time = rows.columns - 1
     types = dict.fromkeys(ends, pa.int64())
     types |= {place: pa.float64() for place in (time, weight) if place is not None}
     columns = dict(zip(types, rows.read(types), strict=True))
-    sources, targets = _keys(rows, ends, *(columns[end] for end in ends))
-    names = header or [f"column {number}" for number in range(1, len(cells) + 1)]
+    sources, targets = keys_of(rows, ends, *(columns[end] for end in ends))
     weights = None if weight is None else _weights(rows, weight, columns[weight])
     times = None if time is None else numbers_of(columns[time])
     if guessed and not _look_like_times(times):
         time = times = None
     if time is not None and times is None:
         raise rows.bad_cell(time, "a number, the time,", _is_number)
-    unread = unread_columns(names, *ends, time, weight)
+    unread = unread_columns(layout.names, *ends, time, weight)
     return EdgeList(sources, targets, times, unread=unread, weights=weights)
 
 
-def _weights(rows: _Rows, place: int, column: pa.Array) -> NDArray[np.float64]:
+def _weights(rows: TextRows, place: int, column: pa.Array) -> NDArray[np.float64]:
     weights = numbers_of(column)
     if weights is None or not is_weight(weights).all():
         raise rows.bad_cell(
@@ -186,10 +214,10 @@ def _weights(rows: _Rows, place: int, column: pa.Array) -> NDArray[np.float64]:
     return weights
 
 
-def _read_events(rows: _Rows) -> EdgeList:
+def _read_events(rows: TextRows) -> EdgeList:
     types = {2: pa.int64(), 3: pa.int64(), 0: pa.float64(), 1: pa.string()}
     sources, targets, snapshots, signs = rows.read(types)
-    sources, targets = _keys(rows, (2, 3), sources, targets)
+    sources, targets = keys_of(rows, (2, 3), sources, targets)
     times = numbers_of(snapshots)
     if times is None:
         raise rows.bad_cell(0, "a number, the snapshot,", _is_number)
@@ -210,7 +238,7 @@ def read_matrix_market(path: Path, content: bytes, wanted: WantedColumns) -> Edg
     ):
         expected = "a matrix `coordinate pattern|real|integer general|symmetric`"
         raise EdgeListError(path, 1, f"expected {expected}, got {_shown(' '.join(words))}")
-    start = _first_row(content, len(banner) + 1)
+    start = first_row(content, len(banner) + 1)
     size_line = content[start:].partition(b"\n")[0]
     sizes = [int(cell) for cell in size_line.split() if cell.isdigit()]
     if len(sizes) != 3 or len(size_line.split()) != 3 or sizes[0] != sizes[1]:
@@ -224,10 +252,10 @@ def read_matrix_market(path: Path, content: bytes, wanted: WantedColumns) -> Edg
     count, _, entries = sizes
     vertices = pa.array(np.arange(1, count + 1))
     start += len(size_line) + 1
-    if not content[_first_row(content, start) :].strip():
+    if not content[first_row(content, start) :].strip():
         sources = targets = vertices.slice(0, 0)
     else:
-        rows = _Rows(path, content, start, " ", len(header))
+        rows = TextRows(path, content, start, " ", len(header))
         types = {0: pa.int64(), 1: pa.int64()}
         if weight == 2:
             types[2] = pa.float64()
@@ -256,7 +284,7 @@ def read_matrix_market(path: Path, content: bytes, wanted: WantedColumns) -> Edg
     return EdgeList(sources, targets, vertices=vertices, unread=unread, weights=weights)
 
 
-def _first_row(content: bytes, position: int) -> int:
+def first_row(content: bytes, position: int) -> int:
     """The position of the first line from `position` on that is neither blank nor a comment."""
     match = _PREAMBLE.match(content, position)
     return match.end() if match else position
@@ -294,8 +322,8 @@ def _look_like_times(times: NDArray[np.float64] | None) -> bool:
     return bool(times[0] >= 0 and times[0] < times[-1] and (np.diff(times) >= 0).all())
 
 
-def _keys(
-    rows: _Rows, ends: tuple[int, int], sources: pa.Array, targets: pa.Array
+def keys_of(
+    rows: TextRows, ends: tuple[int, int], sources: pa.Array, targets: pa.Array
 ) -> tuple[pa.Array, pa.Array]:
     """Both as integers or both as strings."""
     if sources.type == targets.type == pa.int64():

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.backends.cuda import make_backend
 from gpu.backends.cuda.device import Device, Kernel
 from gpu.operations.backend import Backend
+from gpu.operations.device import Array
 from tests.cuda_emulator.harness import CpuLoader, require_compiler
 
 MEMORY = 8 << 30
@@ -57,6 +59,11 @@ class StreamEvent:
         self.stream.waited = max(self.stream.waited, self.place)
 
 
+def _copy(source: NDArray[Any], target: Array) -> Callable[[], None]:
+    """A copy that arrives no earlier than it is waited for."""
+    return lambda: np.copyto(target, source)
+
+
 def emulated_backend(order: Literal["forward", "shuffled"] = "forward") -> Backend:
     """The ``cuda`` backend; its launches run in `order` (see CpuLoader)."""
     return make_backend(emulated_device(order))
@@ -79,5 +86,7 @@ def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device
         event=stream.event,
         milliseconds=stream.milliseconds,
         memory_available=lambda: MEMORY,
+        page_locked=lambda count: np.empty(count, np.uint8),
+        start_copy=_copy,
         reading=nullcontext,
     )

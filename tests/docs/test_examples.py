@@ -18,6 +18,7 @@ PAGES = [
         "how-to/backend.md",
         "how-to/retrieval.md",
         "programs.md",
+        "out-of-core.md",
     )
 ]
 

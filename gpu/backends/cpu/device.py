@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -34,6 +35,14 @@ class CpuDevice(DeviceOperations):
 
     def to_host(self, values: Array) -> NDArray[Any]:
         return np.array(values)
+
+    def page_locked(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
+        array: NDArray[Any] = self.allocate("host memory", count, dtype)
+        return array
+
+    def start_copy(self, source: NDArray[Any], target: Array) -> Callable[[], None]:
+        np.copyto(target, source)
+        return self.synchronize
 
     def sum(self, values: Array) -> Array:
         if values.dtype == np.bool_:

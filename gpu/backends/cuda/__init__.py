@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpu.backends.cuda.cores import CudaCores
 from gpu.backends.cuda.device import CudaDevice, Device, Kernel
@@ -27,6 +31,7 @@ from gpu.backends.cuda.sweeps import CudaSweeps
 from gpu.backends.cuda.triangles import CudaTriangles
 from gpu.errors import BackendUnavailable
 from gpu.operations.backend import Backend, Costs
+from gpu.operations.device import Array
 
 
 def make_backend(device: Device) -> Backend:
@@ -97,6 +102,22 @@ def cuda_backend() -> Backend:
 
     pool = cupy.get_default_memory_pool()
     stream = cupy.cuda.Stream(non_blocking=True)
+    copies = cupy.cuda.Stream(non_blocking=True)
+
+    def page_locked(count: int) -> NDArray[np.uint8]:
+        # not from CuPy's pool, which rounds up to a power of two
+        try:
+            memory = cupy.cuda.PinnedMemory(max(1, count))
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise MemoryError(str(error)) from error
+        return np.frombuffer(cupy.cuda.PinnedMemoryPointer(memory, 0), np.uint8)[:count]
+
+    def start_copy(source: NDArray[Any], target: Array) -> Callable[[], None]:
+        target.data.copy_from_host_async(source.ctypes.data, source.nbytes, copies)
+        copied = cupy.cuda.Event(disable_timing=True)
+        copied.record(copies)
+        return lambda: cupy.cuda.get_current_stream().wait_event(copied)
+
     return make_backend(
         Device(
             xp=cupy,
@@ -108,6 +129,8 @@ def cuda_backend() -> Backend:
             event=cupy.cuda.Event,
             milliseconds=cupy.cuda.get_elapsed_time,
             memory_available=lambda: int(cupy.cuda.Device().mem_info[0] + pool.free_bytes()),
+            page_locked=page_locked,
+            start_copy=start_copy,
             reading=lambda: stream,
             multiprocessors=int(cupy.cuda.Device().attributes["MultiProcessorCount"]),
         )

@@ -10,7 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.backends.cpu.host_memory import available_bytes
 from gpu.backends.cuda.kernels.loader import NAMES, is_weighted
+from gpu.errors import OutOfMemory
 from gpu.operations.device import Array, DeviceOperations, Event
 
 _STICKY = {214, 700, 702, 704, 709, 710, 714, 715, 716, 717, 718, 719}
@@ -45,6 +47,8 @@ class Device:
     event             a new event; `record` places it in the stream of the calling thread
     milliseconds      the time between two events that are reached
     memory_available  bytes that can be allocated
+    page_locked       bytes → a page-locked host array, uint8[bytes]
+    start_copy        see DeviceOperations
     reading           the context in which another thread may read published arrays
     multiprocessors   number of multiprocessors
     """
@@ -57,6 +61,8 @@ class Device:
     event: Callable[[], Event]
     milliseconds: Callable[[Any, Any], float]
     memory_available: Callable[[], int]
+    page_locked: Callable[[int], NDArray[np.uint8]]
+    start_copy: Callable[[NDArray[Any], Array], Callable[[], None]]
     reading: Callable[[], AbstractContextManager[Any]]
     multiprocessors: int = 1
 
@@ -97,6 +103,16 @@ class CudaDevice(DeviceOperations):
 
     def to_host(self, values: Array) -> NDArray[Any]:
         return self._device.to_host(values)
+
+    def page_locked(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
+        needed = count * np.dtype(dtype).itemsize
+        try:
+            return self._device.page_locked(needed).view(dtype)
+        except MemoryError as error:
+            raise OutOfMemory("page-locked memory", needed, available_bytes()) from error
+
+    def start_copy(self, source: NDArray[Any], target: Array) -> Callable[[], None]:
+        return self._device.start_copy(source, target)
 
     def sum(self, values: Array) -> Array:
         # CUB sums these types as it is compiled; a sum that changes the type runs as one block

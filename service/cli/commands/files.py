@@ -22,9 +22,11 @@ from service.cli.commands.options import (
     HalfLife,
     Json,
     MaxIterations,
+    Memory,
     Plot,
     PruneTolerance,
     RanksOut,
+    Scratch,
     Storage,
     TargetError,
     Time,
@@ -211,6 +213,8 @@ def rank(
     max_iterations: MaxIterations = None,
     undirected: Undirected = False,
     backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
+    memory: Memory = None,
+    scratch: Scratch = None,
     out: RanksOut = None,
     format: Format = None,  # noqa: A002
     plot: Plot = None,
@@ -225,19 +229,29 @@ def rank(
       liverank rank web-Google.txt.gz
       liverank rank edges.parquet --out ranks.parquet --plot ranks.svg
       zcat edges.gz | liverank rank - --out - | head
+      liverank rank crawl.parquet --memory 8GiB --scratch /mnt/fast --out ranks.parquet
     """
     from gpu import Options, Solve
     from service.cli import display
-    from service.cli.rank import rank_edges
+    from service.cli.rank import rank_edges, rank_file
 
     options = Options(**graph_options(locals()))
     if (time is None) != (half_life is None):
         raise CommandError("--time and --half-life need each other")
     check_ranks_out(out, format)
     check_plot_out(plot)
-    edges, solve = read_edges(file, time, weights), Solve(strategy, form, trace)
-    with display.working("ranking"):
-        ranking = rank_edges(edges, options, solve, backend, None if out or plot else top)
+    solve, places = Solve(strategy, form, trace), None if out or plot else top
+    if memory is None:
+        if scratch is not None:
+            raise CommandError("--scratch needs --memory")
+        edges = read_edges(file, time, weights)
+        with display.working("ranking"):
+            ranking = rank_edges(edges, options, solve, backend, places)
+    else:
+        if weights is not None or half_life is not None:
+            raise CommandError("--weights and --half-life cannot be used with --memory")
+        with display.working("ranking"):
+            ranking = rank_file(file, memory, scratch, options, solve, backend, places)
     left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
     display.notice_left_out(ranking.unused_columns, **left_out)
     if plot is not None:
@@ -264,6 +278,7 @@ def rank(
                 ("backend", ranking.backend),
                 ("build", f"{ranking.build_seconds:.3f} s"),
                 ("solve", f"{ranking.solve_seconds:.3f} s"),
+                *([("streamed", str(ranking.streaming))] if ranking.streaming else []),
             ]
         )
     )

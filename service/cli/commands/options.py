@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -102,6 +103,32 @@ Undirected = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 Data = Annotated[str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")]
+
+MEMORY_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def _memory(text: str) -> int:
+    found = re.fullmatch(r"([0-9]+(?:[.][0-9]+)?) ?([KMGT]iB)?", text)
+    if found is None:
+        expected = "bytes, or a number with KiB, MiB, GiB or TiB"
+        raise typer.BadParameter(f"expected {expected}, got {text!r}")
+    return int(float(found[1]) * MEMORY_UNITS.get(found[2], 1))
+
+
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        metavar="SIZE",
+        parser=_memory,
+        help="Read edges from files while ranking; keep arrays of the graph within SIZE (8GiB).",
+    ),
+]
+Scratch = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="With --memory: folder of those files, 16 bytes an edge at most."
+    ),
+]
 
 RANK_FILES = (".txt", ".csv", ".ndjson", ".parquet", ".arrow")
 RanksOut = Annotated[

@@ -1,0 +1,232 @@
+"""Ranks of R-MAT graphs whose edges are streamed, beside the rate of what they are streamed over.
+
+On ``cuda`` edges come from page-locked memory of the host, and the rate is that of a copy of them
+to the device in the same run; CuPy's memory pool refuses what exceeds the budget. On ``cpu`` they
+come from a file, and the rate is that of reading it from its start to its end. The kernel's cache
+of the file is dropped before that, before the solve, and in a second solve behind every window.
+``share`` is what was loaded, over the whole time of the solve and the rate; ``share_of_passes``
+counts what passes found in the buffers too. (1 GiB has room for all of 100M edges, so that they are
+loaded once; 512 MiB has not.)
+
+    python -m benchmarks.out_of_core
+    python -m benchmarks.out_of_core --backend cuda
+    python -m benchmarks.out_of_core --small
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import harness
+from benchmarks.inputs import EDGES_PER_VERTEX, rmat, shuffled_rmat
+from gpu import Options, OutOfCoreRanks, Solve
+from gpu.backends import backend_named
+from gpu.graph.rows import row_blocks
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.out_of_core.budget import SLOT_BYTES, Budget, vertex_bytes
+from gpu.out_of_core.ranking import rank_windowed
+from gpu.out_of_core.scratch_file import ScratchFile
+from gpu.out_of_core.spool import EdgeSpool, PackedEdges
+from gpu.out_of_core.windowed_graph import WindowedGraph
+
+OPTIONS = Options(target_error=1e-6)
+SOLVE = Solve("residual")
+
+_PIECE = 1 << 22
+"""Edges that are drawn at once on the host, and slots that are read at once for the rate."""
+
+_SORTED = 1 << 27
+"""Edges that are sorted at once on the device."""
+
+
+def host_pieces(scale: int, edges: int) -> Iterator[tuple[Array, Array]]:
+    """An R-MAT graph with shuffled labels, in pieces."""
+    generator = np.random.Generator(np.random.Philox(1))
+    labels = generator.permutation(1 << scale).astype(np.int32)
+    for first in range(0, edges, _PIECE):
+        sources, targets = rmat(np, generator, scale, min(_PIECE, edges - first))
+        yield labels[sources], labels[targets]
+
+
+def packed_on_host(scale: int, edges: int, memory: int, folder: Path | None) -> PackedEdges:
+    """Drawn and sorted on the host, within the budget."""
+    spool = EdgeSpool(folder)
+    for sources, targets in host_pieces(scale, edges):
+        spool.add(sources, targets)
+    return spool.pack(1 << scale, memory // 200, fixed_loops=False)
+
+
+def packed_on_device(backend: Backend, scale: int, edges: int, folder: Path | None) -> PackedEdges:
+    """Drawn and sorted on the device, which has room for all edges; without the vertices that have
+    none, as in a file.
+    """
+    xp = backend.xp
+    sources, targets = shuffled_rmat(backend, scale, edges)
+    present = xp.zeros(1 << scale, np.bool_)
+    for ends in (sources, targets):
+        present[ends] = True
+    labels = xp.cumsum(present, dtype=np.int32) - 1
+    vertices = int(labels[-1]) + 1
+    in_degree = xp.zeros(vertices, np.int32)
+    for first in range(0, edges, _SORTED):
+        piece = slice(first, first + _SORTED)
+        sources[piece], targets[piece] = labels[sources[piece]], labels[targets[piece]]
+        in_degree += xp.bincount(targets[piece], minlength=vertices).astype(np.int32)
+    packed = PackedEdges(vertices, directed=True, fixed_loops=False, folder=folder)
+    for rows in row_blocks(backend.device.to_host(in_degree), _SORTED):
+        chosen = xp.flatnonzero((targets >= rows.start) & (targets < rows.stop))
+        keys = targets[chosen].astype(np.int64) << 32 | sources[chosen]
+        keys.sort()
+        is_first = xp.ones(len(keys), np.bool_)
+        is_first[1:] = keys[1:] != keys[:-1]
+        packed.append(rows, backend.device.to_host(keys[is_first]))
+    return packed
+
+
+def copy_rate(backend: Backend, slots: int) -> float:
+    """Bytes a second of copies from page-locked memory to the device: the best of five."""
+    device = backend.device
+    source = device.page_locked(slots, np.int32)
+    source.fill(1)
+    target = device.allocate("measurement", slots, np.int32)
+    rates = []
+    for _ in range(5):
+        device.synchronize()
+        started = time.perf_counter()
+        device.start_copy(source, target)()
+        device.synchronize()
+        rates.append(source.nbytes / (time.perf_counter() - started))
+    return max(rates)
+
+
+def read_rate(file: ScratchFile, slots: int) -> float:
+    """Bytes a second of reading a file from its start to its end, none of it cached."""
+    file.drop_cache()
+    buffer: NDArray[np.int32] = np.empty(min(slots, 4 * _PIECE), np.int32)
+    started = time.perf_counter()
+    for first in range(0, slots, len(buffer)):
+        file.read(first, buffer[: slots - first])
+    return SLOT_BYTES * slots / (time.perf_counter() - started)
+
+
+def window_slots(backend: Backend, packed: PackedEdges, memory: int) -> int:
+    """Slots of one buffer within the budget."""
+    each = vertex_bytes(backend, OPTIONS.storage)
+    longest = int(packed.row_lengths.max())
+    return Budget.divide(memory, 0, len(packed.row_lengths), each, longest).window_slots
+
+
+def figures_of(found: OutOfCoreRanks, slots: int, rate: float) -> dict[str, Any]:
+    """What one solve did, and its share of a rate in bytes a second."""
+    seconds = found.result.solve_seconds
+    return {
+        "seconds": seconds,
+        "passes": found.passes,
+        "windows": found.windows,
+        "bytes_loaded": found.bytes_loaded,
+        "edges_per_second": found.edges * found.passes / seconds,
+        "share": found.bytes_loaded / seconds / rate,
+        "share_of_passes": SLOT_BYTES * slots * found.passes / seconds / rate,
+        "error_bound": found.result.error_bound,
+        "in_memory": found.in_memory,
+    }
+
+
+def measure_cpu(backend: Backend, arguments: argparse.Namespace) -> dict[str, Any]:
+    """From a file."""
+    started = time.perf_counter()
+    least = min(arguments.memory)
+    packed = packed_on_host(arguments.scale, arguments.edges, least, arguments.scratch)
+    pack_seconds = time.perf_counter() - started
+    read = ScratchFile.read
+
+    def read_and_forget(self: ScratchFile, place: int, into: NDArray[Any]) -> None:
+        read(self, place, into)
+        self.drop_cache()
+
+    def solved(memory: int) -> OutOfCoreRanks:
+        graph = WindowedGraph(backend, packed, window_slots(backend, packed, memory))
+        return rank_windowed(graph, OPTIONS, SOLVE)
+
+    with packed.file as file:
+        solved(least)  # compiles
+        rate = read_rate(file, packed.slots)
+        budgets = []
+        for memory in arguments.memory:
+            file.drop_cache()
+            once = figures_of(solved(memory), packed.slots, rate)
+            with patch.object(ScratchFile, "read", read_and_forget):
+                file.drop_cache()
+                always = figures_of(solved(memory), packed.slots, rate)
+            budgets.append({"memory": memory, "dropped first": once, "dropped always": always})
+    return {
+        "edges": packed.edges,
+        "vertices": len(packed.row_lengths),
+        "pack_seconds": pack_seconds,
+        "bytes_per_second": rate,
+        "budgets": budgets,
+    }
+
+
+def measure_cuda(backend: Backend, arguments: argparse.Namespace) -> dict[str, Any]:
+    """From page-locked memory."""
+    started = time.perf_counter()
+    packed = packed_on_device(backend, arguments.scale, arguments.edges, arguments.scratch)
+    pack_seconds = time.perf_counter() - started
+    (memory,) = arguments.memory
+    slots = window_slots(backend, packed, memory)
+    pool = None
+    if backend.xp is not np:
+        pool = backend.xp.get_default_memory_pool()
+        pool.free_all_blocks()
+        pool.set_limit(size=memory)
+    rate = copy_rate(backend, min(slots, packed.slots))
+    with packed.file:
+        found = rank_windowed(WindowedGraph(backend, packed, slots), OPTIONS, SOLVE)
+    if pool is not None:
+        pool.set_limit(size=0)
+    return {
+        "edges": packed.edges,
+        "vertices": len(packed.row_lengths),
+        "pack_seconds": pack_seconds,
+        "bytes_per_second": rate,
+        "budgets": [{"memory": memory, "page-locked": figures_of(found, packed.slots, rate)}],
+    }
+
+
+def main() -> None:
+    options = harness.parser(__doc__.splitlines()[0], backends=True)
+    options.add_argument("--scale", type=int, help="27 on cuda, 22 on cpu")
+    options.add_argument("--edges", type=int, help="drawn; 2^31 on cuda, 104 million on cpu")
+    options.add_argument("--memory", type=int, nargs="+", help="bytes; cpu: several")
+    options.add_argument("--scratch", type=Path, help="folder for the file of edges")
+    options.add_argument("--small", action="store_true", help="in seconds; records nothing")
+    arguments = options.parse_args()
+    on_device = arguments.backend == "cuda"
+    scale, edges, memory = 22, 104_000_000, [1 << 30, 512 << 20]
+    if on_device:
+        scale, edges, memory = 27, 1 << 31, [8 << 30]
+    if arguments.small:
+        scale, edges, memory = 14, EDGES_PER_VERTEX << 14, [3 << 20]
+    arguments.scale = arguments.scale or scale
+    arguments.edges = arguments.edges or edges
+    arguments.memory = arguments.memory or memory
+    backend = backend_named(arguments.backend)
+    figures = (measure_cuda if on_device else measure_cpu)(backend, arguments)
+    figures["scale"] = arguments.scale
+    print(figures)
+    if not arguments.small:
+        harness.record("out-of-core", arguments.backend, figures, arguments.results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""Ranks of edges that arrive in any order, within a memory budget."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.backends import backend_named
+from gpu.errors import InvalidValue
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.permutation import VertexPermutation
+from gpu.operations.backend import Backend
+from gpu.out_of_core.budget import SLOT_BYTES, Budget, vertex_bytes
+from gpu.out_of_core.spool import EdgeSpool
+from gpu.out_of_core.windowed_graph import WindowedGraph
+from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.ranks import Ranks
+from gpu.pagerank.schedule import SWEEP_KINDS
+from gpu.pagerank.strategies import TABLE, Solve, Solved
+from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
+from gpu.trace import Trace
+from gpu.types import BackendName, Options, Result
+
+_STRATEGIES = tuple(name for name, row in TABLE.items() if row.affected in ("all", "residual"))
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfCoreRanks:
+    """The ranks of a graph whose edges were streamed.
+
+    ranks         the ranks
+    result        what the solve did; its error bound is of a residual that was computed from the
+                  final ranks in float64, by a pass over all edges
+    edges         number of edges, without repeats
+    windows       number of intervals of vertices
+    passes        passes over all edges: the sweeps, one before them and one for the certificate
+    bytes_loaded  bytes of in-lists that were read from the file, or copied to the device
+    in_memory     whether the in-lists were in page-locked memory of the host
+    pack_seconds  time to sort the edges
+    """
+
+    ranks: Ranks
+    result: Result
+    edges: int
+    windows: int
+    passes: int
+    bytes_loaded: int
+    in_memory: bool
+    pack_seconds: float
+
+
+class OutOfCoreRanking:
+    """Gathers edges in a file, and ranks them within a budget.
+
+    The budget bounds the arrays of the graph, where the backend computes: values of vertices and
+    windows of in-lists, and the edges that are sorted on the host before. On ``cuda`` in-lists are
+    kept in page-locked memory of the host if it has room, beside the budget.
+
+    To be used in a ``with`` statement, or closed. Its files have no names: nothing remains of them.
+    """
+
+    def __init__(
+        self,
+        memory: int,
+        options: Options | None = None,
+        backend: BackendName | Backend = "auto",
+        scratch: Path | None = None,
+    ) -> None:
+        """memory   the budget, in bytes
+        options  without weights; a form other than ``accelerated`` is not run, and the order of
+                 vertices is always as given
+        backend  its name, or the backend itself
+        scratch  folder for files: 16 bytes an edge at most, twice that for an undirected graph;
+                 None for the system's folder of temporary files
+
+        Raises InvalidValue, BackendUnavailable, OSError.
+        """
+        self._options = options = options or Options()
+        if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+            raise InvalidValue("memory", memory, "a number of bytes, at least 1")
+        if options.weighted:
+            raise InvalidValue("weighted", True, "False for a graph that is ranked out of core")
+        self._memory = memory
+        self.backend = backend if isinstance(backend, Backend) else backend_named(backend)
+        self._spool = EdgeSpool(scratch, options.directed)
+
+    @property
+    def added(self) -> int:
+        """Number of edges that were added, repeats included."""
+        return self._spool.added
+
+    def add(self, sources: NDArray[np.integer[Any]], targets: NDArray[np.integer[Any]]) -> None:
+        """Adds edges: ids from 0 to 2³¹-2, integer[k] each. Repeats are one edge.
+
+        Raises InvalidValue, OSError.
+        """
+        self._spool.add(sources, targets)
+
+    def rank(
+        self, vertices: int = 0, solve: Solve | None = None, reserved: int = 0
+    ) -> OutOfCoreRanks:
+        """The ranks of all edges; to be called once.
+
+        vertices  number of vertices, raised to what the edges need
+        solve     the strategy is ``static`` or ``naive-dynamic`` (until no rank moves by more than
+                  the tolerance), ``residual`` or ``auto`` (until the bound meets the target)
+        reserved  bytes of the budget that the caller uses, for keys
+
+        Raises InvalidValue, which names the least budget that works if this one is too small;
+        OutOfMemory if there is less memory than the budget allows; DeviceLost, OSError.
+        """
+        solve = self._checked(solve or Solve())
+        options, spool = self._options, self._spool
+        vertices = max(vertices, spool.vertices)
+        if vertices == 0:
+            raise InvalidValue("vertices", vertices, "at least 1")
+        each = vertex_bytes(self.backend, options.storage)
+        budget = Budget.divide(self._memory, reserved, vertices, each, spool.longest)
+        started = time.perf_counter()
+        packed = spool.pack(vertices, budget.bucket_edges, options.dangling == "self-loop")
+        pack_seconds = time.perf_counter() - started
+        with packed.file, self.backend.device.detecting_loss():
+            room = min(budget.window_slots, packed.slots)
+            needed = vertices * each + 2 * SLOT_BYTES * room
+            self.backend.device.require(f"ranking {vertices:,} vertices out of core", needed)
+            graph = WindowedGraph(self.backend, packed, budget.window_slots)
+            del packed  # its arrays are on the device
+            return rank_windowed(graph, options, solve, pack_seconds)
+
+    def _checked(self, solve: Solve) -> Solve:
+        solve = solve.checked(self._options)
+        if solve.strategy not in _STRATEGIES:
+            requirement = "one of " + ", ".join(_STRATEGIES) + " for a graph out of core"
+            raise InvalidValue("strategy", solve.strategy, requirement)
+        if solve.form != "accelerated":
+            raise InvalidValue("form", solve.form, "'accelerated' for a graph out of core")
+        return solve
+
+    def close(self) -> None:
+        """Frees the files."""
+        self._spool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def rank_windowed(
+    graph: WindowedGraph, options: Options, solve: Solve, pack_seconds: float = 0.0
+) -> OutOfCoreRanks:
+    """The ranks of a graph, whose stream is closed.
+
+    solve  checked, of one of the strategies that OutOfCoreRanking.rank names
+
+    Raises OutOfMemory, OSError.
+    """
+    started = time.perf_counter()
+    stream = graph.stream
+    try:
+        # has what a solve over all vertices reads; nothing else of a graph is used
+        iterate = GlobalIterate(cast(DynamicGraph, graph), options)
+        iterate.trace = [] if solve.trace else None
+        iterate.workspace.extend(graph.vertices)
+        iterate.reset()
+        solved, passes = _solve(iterate, solve.strategy)
+    finally:
+        stream.close()
+    error_bound = min(iterate.error_bound, 2.0)
+    trace = None
+    if iterate.trace is not None:
+        trace = Trace.of(graph.vertices, solved.iterations, iterate.trace)
+    result = Result(
+        solve.strategy,
+        solved.iterations,
+        graph.vertices,
+        error_bound,
+        solved.converged,
+        mark_seconds=0.0,
+        solve_seconds=time.perf_counter() - started,
+        trace=trace,
+    )
+    mass = float(iterate.certificate.mass)
+    order = VertexPermutation(graph.backend)
+    return OutOfCoreRanks(
+        Ranks(graph.backend, order, iterate.values, mass, error_bound, graph.free),
+        result,
+        graph.edges,
+        stream.count,
+        passes,
+        stream.bytes_loaded,
+        stream.in_memory,
+        pack_seconds,
+    )
+
+
+def _solve(iterate: GlobalIterate, strategy: str) -> tuple[Solved, int]:
+    """Sweeps, and a residual that is computed from y: the certificate. Returns also the number of
+    passes over all edges, that of the start included.
+    """
+    options, vertices = iterate.options, iterate.graph.vertices
+    if TABLE[strategy].affected == "all":
+        swept = iterate_to_tolerance(iterate, options.max_iterations)
+        iterate.recompute_residual()
+        return Solved(swept.sweeps, vertices, swept.converged), swept.sweeps + 2
+    kinds = [kind for kind in SWEEP_KINDS if not kind.accelerated]
+    sweeps, passes = 0, 1
+    while True:
+        swept = sweep_to_target(iterate, options.max_iterations - sweeps, kinds)
+        iterate.recompute_residual()
+        sweeps, passes = sweeps + swept.sweeps, passes + swept.sweeps + 1
+        converged = iterate.error_bound <= options.target_error
+        if converged or not swept.converged or sweeps == options.max_iterations:
+            return Solved(sweeps, vertices, converged), passes

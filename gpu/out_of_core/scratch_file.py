@@ -1,0 +1,63 @@
+"""Files for intermediate data. They have no name, so none is left behind, however the process ends.
+
+What they hold is read and written by position, so any thread may use them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+
+class ScratchFile:
+    """A file without a name, in a folder with room for it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """folder  where the file is; None for the system's folder of temporary files
+
+        Raises OSError.
+        """
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+
+    def write(self, place: int, array: NDArray[Any]) -> None:
+        """Writes a contiguous array at `place`, in items of its dtype. Raises OSError."""
+        if array.size:
+            offset, rest = place * array.itemsize, array.data.cast("B")
+            while rest:
+                written = os.pwrite(self._file.fileno(), rest, offset)
+                offset, rest = offset + written, rest[written:]
+
+    def read(self, place: int, into: NDArray[Any]) -> None:
+        """Fills a contiguous array from `place` on, in items of its dtype. Raises OSError."""
+        if into.size:
+            offset, rest = place * into.itemsize, into.data.cast("B")
+            while rest:
+                count = os.preadv(self._file.fileno(), [rest], offset)
+                if count == 0:
+                    raise OSError(f"expected {len(rest):,} bytes more in a scratch file")
+                offset, rest = offset + count, rest[count:]
+
+    def drop_cache(self) -> None:
+        """Has the kernel forget what it has cached of the file: for measurements."""
+        os.fsync(self._file.fileno())
+        os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Frees the space on the disk."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

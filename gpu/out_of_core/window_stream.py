@@ -1,0 +1,161 @@
+"""In-lists through two buffers: while one is computed, a thread fills the other.
+
+A sweep goes through the windows in the order opposite to that of the last one, so that it begins
+with the two that are in the buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu.backends.cpu.host_memory import available_bytes
+from gpu.errors import OutOfMemory
+from gpu.graph.rows import row_blocks
+from gpu.operations.backend import Backend
+from gpu.operations.csr import Rows
+from gpu.operations.device import Array
+from gpu.out_of_core.budget import SLOT_BYTES
+from gpu.out_of_core.spool import PackedEdges, padded
+
+_PURPOSE = "windows of in-lists"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """The in-lists of an interval.
+
+    rows   its rows, grouped for the kernels
+    first  its first slot of all
+    slots  how many it has
+    """
+
+    rows: Rows
+    first: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The in-lists of a graph in windows.
+
+    row_starts   int64[n] on the device, slots from the begin of the window of each row
+    row_lengths  int32[n] on the device
+    """
+
+    windows: list[Window]
+    row_starts: Array
+    row_lengths: Array
+
+    @classmethod
+    def of(cls, backend: Backend, packed: PackedEdges, slots: int) -> Windows:
+        """Intervals with at most this many slots each, unless a single row has more."""
+        vertices, device = len(packed.row_lengths), backend.device
+        row_lengths = device.to_device(packed.row_lengths)
+        row_starts = device.allocate("vertices", vertices, np.int64)
+        order = device.allocate("vertices", vertices, np.int32)
+        windows, first = [], 0
+        for block in row_blocks(padded(packed.row_lengths), slots):
+            lengths = row_lengths[block]
+            bins = device.allocate("vertices", len(lengths), np.uint8)
+            groups = backend.rebuild.partition(lengths, order[block], bins)
+            order[block] += block.start
+            backend.rebuild.pack_rows(lengths, 0, row_starts[block], backend.xp.empty_like(lengths))
+            filled = int(padded(packed.row_lengths[block]).sum(dtype=np.int64))
+            windows.append(Window(Rows(order[block], groups), first, filled))
+            first += filled
+        return cls(windows, row_starts, row_lengths)
+
+
+class WindowStream:
+    """Windows of a file, as arrays of the backend.
+
+    count         number of windows
+    bytes_loaded  by all sweeps so far
+    in_memory     whether the file has been read into page-locked memory of the host
+    """
+
+    def __init__(self, backend: Backend, packed: PackedEdges, windows: list[Window]) -> None:
+        """Raises OutOfMemory, OSError."""
+        self._backend, self._file, self._order = backend, packed.file, list(windows)
+        room = max(window.slots for window in windows)
+        allocate, device = backend.device.allocate, backend.device
+        self._buffers = [allocate(_PURPOSE, room, np.int32) for _ in windows[:2]]
+        on_host = backend.name == "cpu"
+        self._host = None if on_host else _read_whole(backend, packed)
+        self.in_memory = self._host is not None
+        self._staging = self._buffers
+        if not on_host and self._host is None:
+            self._staging = [device.page_locked(room, np.int32) for _ in windows[:2]]
+        # what each buffer holds, and what makes the device wait for it
+        self._held: list[Window | None] = [None] * len(self._buffers)
+        self._ready: list[Future[Callable[[], None]] | None] = [None] * len(self._buffers)
+        self._reader = ThreadPoolExecutor(1, "liverank-windows")
+        self.count, self.bytes_loaded = len(windows), 0
+        # memory of the buffers may still be in use by work that was issued before
+        device.synchronize()
+
+    def __iter__(self) -> Iterator[tuple[Window, Array]]:
+        """Each window with its column indices, int32[slots]. Work on it has to be complete when the
+        next one is asked for. Raises OSError.
+        """
+        order = self._order
+        self._request(order[0], busy=None)
+        for place, window in enumerate(order):
+            buffer = self._held.index(window)
+            ready = self._ready[buffer]
+            if ready is not None:
+                ready.result()()
+                self._ready[buffer] = None
+            if place + 1 < len(order):
+                self._request(order[place + 1], busy=buffer)
+            yield window, self._buffers[buffer][: window.slots]
+        order.reverse()
+
+    def _request(self, window: Window, busy: int | None) -> None:
+        """Has the thread load a window into a buffer that is not busy, unless one holds it."""
+        if any(held is window for held in self._held):
+            return
+        buffer = 0 if busy is None else 1 - busy
+        self._held[buffer] = window
+        self._ready[buffer] = self._reader.submit(self._load, window, buffer)
+        self.bytes_loaded += SLOT_BYTES * window.slots
+
+    def _load(self, window: Window, buffer: int) -> Callable[[], None]:
+        target = self._buffers[buffer][: window.slots]
+        if self._host is not None:
+            source = self._host[window.first : window.first + window.slots]
+            return self._backend.device.start_copy(source, target)
+        staged = self._staging[buffer][: window.slots]
+        self._file.read(window.first, staged)
+        if staged.base is target.base:
+            return _nothing
+        return self._backend.device.start_copy(staged, target)
+
+    def close(self) -> None:
+        """Ends the thread, and frees the buffers, once no copy uses them any more."""
+        self._reader.shutdown()
+        for ready in self._ready:
+            if ready is not None and ready.exception() is None:
+                ready.result()()
+        self._backend.device.synchronize()
+        self._buffers, self._staging, self._host = [], [], None
+
+
+def _read_whole(backend: Backend, packed: PackedEdges) -> Array | None:
+    """int32[slots], page-locked: the whole file; None if the host has no room for it."""
+    if SLOT_BYTES * packed.slots > available_bytes():
+        return None
+    try:
+        host = backend.device.page_locked(packed.slots, np.int32)
+    except OutOfMemory:
+        return None
+    packed.file.read(0, host)
+    return host
+
+
+def _nothing() -> None:
+    """What is done to wait for a file that has been read."""

@@ -1,0 +1,66 @@
+"""A graph whose in-lists are streamed, as a solve reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpu.graph.vertex_ids import VertexIds
+from gpu.operations.backend import Backend
+from gpu.operations.csr import Csr, GraphView, Rows
+from gpu.operations.device import Array
+from gpu.out_of_core.spool import PackedEdges
+from gpu.out_of_core.window_stream import Windows, WindowStream
+from gpu.out_of_core.windowed_sweeps import WindowedSweeps
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedRows:
+    """One direction of a graph whose entries are streamed.
+
+    csr      row starts in the window of each row; no entries
+    longest  length of the longest row
+    """
+
+    csr: Csr
+    longest: int
+
+
+class WindowedGraph:
+    """What a solve over all vertices reads of a DynamicGraph. It does not change.
+
+    backend  the backend, with sweeps over windows
+    """
+
+    weighted = False
+
+    def __init__(self, backend: Backend, packed: PackedEdges, slots: int) -> None:
+        """slots  of one buffer. Raises OutOfMemory, OSError."""
+        device = backend.device
+        self.vertices = len(packed.row_lengths)
+        self.edges, self.arcs, self.fixed_loops = packed.edges, packed.arcs, packed.fixed_loops
+        self.loop = device.to_device(packed.loop)
+        self.degree = device.to_device(packed.degree)
+        windows = Windows.of(backend, packed, slots)
+        no_entries = device.allocate("windows of in-lists", 0, np.int32)
+        rows = Csr(windows.row_starts, windows.row_lengths, no_entries)
+        self.incoming = StreamedRows(rows, int(packed.row_lengths.max(initial=0)))
+        self.ids = VertexIds(self.vertices)
+        self.free: Array = device.allocate("vertices", 0, np.int32)
+        linked = (self.degree != self.loop) | (windows.row_lengths != 0)
+        self.connected = int(device.sum(linked))
+        self.stream = WindowStream(backend, packed, windows.windows)
+        self.backend = replace(backend, sweeps=WindowedSweeps(backend.sweeps, self.stream))
+
+    @property
+    def view(self) -> GraphView:
+        """The graph as kernels read it, but for the entries of rows; there are no out-lists."""
+        rows = self.incoming.csr
+        return GraphView(
+            self.vertices, self.arcs, rows, rows, self.loop, self.degree, self.incoming.longest
+        )
+
+    def in_rows(self) -> Rows:
+        """No rows: those of each window are kept with it."""
+        return Rows(self.free, np.zeros(1, np.int64))

@@ -1,0 +1,190 @@
+"""Files → edges, a piece at a time: for files that do not fit in memory.
+
+Text edge lists, Parquet, Arrow and .gr.bin files, as service.formats.edge_files reads them, all but
+Parquet compressed or not. Keys are 64-bit integers if all of them are: so a text file is read as
+integers, and again as strings if it turns out to have others. Times and weights are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from service.formats.edge_files import STDIN, key_column, reading, uncompressed
+from service.formats.edge_list import (
+    ACCEPTED,
+    EdgeListError,
+    end_columns,
+    has_empty,
+    unread_columns,
+)
+from service.formats.edge_text import TextLayout, first_row, layout_of
+
+PIECE_BYTES = 1 << 22
+"""Of text that is parsed at once."""
+
+PIECE_ROWS = 1 << 17
+"""Of a Parquet file, and pairs of a .gr.bin file."""
+
+_PIECEWISE = "expected a text edge list, Parquet, Arrow or .gr.bin file for a memory budget"
+
+
+class NotIntegers(Exception):
+    """A key that was to be read as an integer is none: the file has string keys."""
+
+
+class EdgePiece(NamedTuple):
+    """Edges of a file, in its order.
+
+    sources, targets  both pa.int64() or both pa.string(), without nulls
+    unread            names of the file's columns that are not in it
+    """
+
+    sources: pa.Array
+    targets: pa.Array
+    unread: tuple[str, ...] = ()
+
+
+def read_edge_pieces(path: Path, integers: bool) -> Iterator[EdgePiece]:
+    """The edges of a file, one piece after the other, each with at least one row.
+
+    integers  whether keys are to be read as integers
+
+    Raises NotIntegers; EdgeListError for stdin, for formats that are not read by pieces, and what
+    `read_edge_list` raises it for.
+    """
+    if path == STDIN:
+        raise EdgeListError(path, None, "stdin is not read by pieces: a memory budget needs a file")
+    with reading(path), ExitStack() as opened:
+        file = opened.enter_context(path.open("rb"))
+        source = opened.enter_context(uncompressed(file))
+        head = source.read(8)
+        if not head:
+            raise EdgeListError(path, None, f"the file is empty; {ACCEPTED}")
+        if ".gr.bin" in path.name.lower():
+            yield from _pairs(path, source, head)
+        elif ".links.bin" in path.name.lower() or head.startswith(b"%%Matrix"):
+            raise EdgeListError(path, None, _PIECEWISE)
+        elif head.startswith(b"PAR1"):
+            if source is not file:
+                raise EdgeListError(path, None, "a compressed Parquet file is not read by pieces")
+            yield from _parquet(path, integers)
+        elif head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+            is_file = head.startswith(b"ARROW1")
+            if is_file and source is not file:
+                raise EdgeListError(path, None, "a compressed Arrow file is not read by pieces")
+            file.seek(0)
+            yield from _arrow(path, uncompressed(file), is_file, integers)
+        else:
+            yield from _text(path, source, head, integers)
+
+
+def _pairs(path: Path, source: Any, head: bytes) -> Iterator[EdgePiece]:
+    rest = head
+    while content := rest + source.read(8 * PIECE_ROWS):
+        whole = len(content) // 8 * 8
+        if whole == 0:
+            message = f"expected pairs of int32, got {len(content)} bytes behind the last pair"
+            raise EdgeListError(path, None, message)
+        content, rest = content[:whole], content[whole:]
+        pairs = np.frombuffer(content, "<i4").reshape(-1, 2).astype(np.int64)
+        yield EdgePiece(pa.array(pairs[:, 0]), pa.array(pairs[:, 1]))
+
+
+def _parquet(path: Path, integers: bool) -> Iterator[EdgePiece]:
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield from _tables(path, file.schema_arrow, file.iter_batches(PIECE_ROWS), integers)
+    except (pa.ArrowException, ValueError) as error:
+        if isinstance(error, EdgeListError):
+            raise
+        raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
+
+
+def _arrow(path: Path, source: Any, is_file: bool, integers: bool) -> Iterator[EdgePiece]:
+    try:
+        if is_file:
+            with pa.ipc.open_file(source) as file:
+                batches = (file.get_batch(number) for number in range(file.num_record_batches))
+                yield from _tables(path, file.schema, batches, integers)
+        else:
+            with pa.ipc.open_stream(source) as stream:
+                yield from _tables(path, stream.schema, stream, integers)
+    except (pa.ArrowException, ValueError) as error:
+        if isinstance(error, EdgeListError):
+            raise
+        raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
+
+
+def _tables(path: Path, schema: pa.Schema, batches: Any, integers: bool) -> Iterator[EdgePiece]:
+    names = schema.names
+    if len(names) < 2:
+        raise EdgeListError(path, None, f"expected at least two columns, got {len(names)}")
+    ends = end_columns([name.lower() for name in names])
+    if integers and not all(pa.types.is_integer(schema.types[number]) for number in ends):
+        raise NotIntegers
+    unread = unread_columns(names, *ends)
+    is_empty = True
+    for batch in batches:
+        batch.validate(full=True)
+        for first in range(0, len(batch), PIECE_ROWS):
+            part = batch.slice(first, PIECE_ROWS)
+            sources, targets = (
+                key_column(path, names[at], part.column(at), integers) for at in ends
+            )
+            yield EdgePiece(sources, targets, unread)
+            is_empty = False
+    if is_empty:
+        raise EdgeListError(path, None, "expected at least one row, got none")
+
+
+def _text(path: Path, source: Any, head: bytes, integers: bool) -> Iterator[EdgePiece]:
+    content, ended = head, False
+    while not ended and not _has_two_rows(content):
+        if b"\0" in content:
+            raise EdgeListError(path, None, f"unknown binary format; {ACCEPTED}")
+        more = source.read(PIECE_BYTES)
+        content, ended = content + more, not more
+    layout = layout_of(path, content)
+    if layout.events:
+        message = "a list of events is not read by pieces: it may delete edges"
+        raise EdgeListError(path, None, message)
+    line, start = 1, layout.rows.start
+    while True:
+        end = len(content) if ended else content.rfind(b"\n") + 1
+        yield from _piece(layout, content[:end], start, line, integers)
+        if ended:
+            return
+        line, start = line + content.count(b"\n", 0, end), 0
+        more = source.read(PIECE_BYTES)
+        content, ended = content[end:] + more, not more
+
+
+def _has_two_rows(content: bytes) -> bool:
+    """Whether the content has two whole rows, which determine the layout."""
+    position = content.find(b"\n", first_row(content, 0)) + 1
+    return position > 0 and content.find(b"\n", first_row(content, position)) >= 0
+
+
+def _piece(
+    layout: TextLayout, content: bytes, start: int, line: int, integers: bool
+) -> Iterator[EdgePiece]:
+    if first_row(content, start) == len(content) or not content[start:].strip():
+        return
+    rows = replace(layout.rows, content=content, start=start, line=line)
+    ends = end_columns(layout.header)
+    wanted = pa.int64() if integers else pa.string()
+    sources, targets = rows.read(dict.fromkeys(ends, wanted))
+    if integers and not sources.type == targets.type == wanted:
+        raise NotIntegers
+    for number, keys in zip(ends, (sources, targets), strict=True):
+        if has_empty(keys):
+            raise rows.bad_cell(number, "a key", lambda cell: cell != "")
+    yield EdgePiece(sources, targets, unread_columns(layout.names, *ends))

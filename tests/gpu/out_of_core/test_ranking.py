@@ -1,0 +1,353 @@
+"""Ranks of edges that are streamed, against an independent oracle, within a budget of memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import (
+    Engine,
+    InvalidValue,
+    Options,
+    OutOfCoreRanking,
+    OutOfCoreRanks,
+    OutOfMemory,
+    Solve,
+    verify,
+)
+from gpu.generate import rmat
+from gpu.operations.backend import Backend
+from gpu.out_of_core import budget, window_stream
+from gpu.out_of_core.scratch_file import ScratchFile
+from gpu.types import Dangling, EdgeBatch, Storage
+from tests.gpu.graphs import FAMILIES, Pairs, random_graph
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+RESIDUAL = Solve("residual")
+
+
+def ranked(
+    pairs: Pairs,
+    options: Options,
+    backend: Backend,
+    memory: int | None = None,
+    solve: Solve = RESIDUAL,
+    scratch: Path | None = None,
+    piece: int = 1000,
+) -> OutOfCoreRanks:
+    """memory: None for the least budget that works"""
+    vertices, edges = pairs
+    if memory is None:
+        memory = least_memory(pairs, options, backend)
+    with OutOfCoreRanking(memory, options, backend, scratch) as graph:
+        for first in range(0, len(edges), piece):
+            graph.add(edges[first : first + piece, 0], edges[first : first + piece, 1])
+        return graph.rank(vertices, solve)
+
+
+def least_memory(pairs: Pairs, options: Options, backend: Backend) -> int:
+    """What the error of a budget of one byte names."""
+    with pytest.raises(InvalidValue, match="it must be at least") as raised:
+        ranked(pairs, options, backend, memory=1)
+    found = re.search(r"at least ([0-9,]+) bytes", str(raised.value))
+    assert found
+    return int(found[1].replace(",", ""))
+
+
+def arcs(pairs: Pairs, options: Options) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    sources, targets = pairs[1].T
+    if options.directed:
+        return sources, targets
+    return np.append(sources, targets), np.append(targets, sources)
+
+
+def exact(pairs: Pairs, options: Options) -> tuple[NDArray[np.float64], float]:
+    sources, targets = arcs(pairs, options)
+    return verify.pagerank(sources, targets, pairs[0], options.damping, options.dangling)
+
+
+def assert_right(found: OutOfCoreRanks, pairs: Pairs, options: Options) -> None:
+    truth, slack = exact(pairs, options)
+    error = float(np.abs(found.ranks.to_numpy() - truth).sum())
+    assert error <= found.result.error_bound + slack
+    assert found.result.error_bound <= options.target_error
+    assert found.result.converged
+    matrix = verify.GoogleMatrix(*arcs(pairs, options), pairs[0], options.damping, options.dangling)
+    assert matrix.error_bound(found.ranks.to_numpy()) <= 2.0 * options.target_error
+
+
+def skewed(scale: int = 11, edges: int = 16) -> Pairs:
+    return 2**scale, np.stack(rmat(scale, edges, seed=5), axis=1)
+
+
+@pytest.fixture
+def small_windows() -> Iterator[None]:
+    with patch.object(budget, "_LEAST_STREAM", 1 << 12):
+        yield
+
+
+def spread(vertices: int = 400, edges: int = 4000) -> Pairs:
+    """Degrees that are near each other, so that windows are small; half of the vertices dangle."""
+    generator = np.random.default_rng(3)
+    ends = generator.integers(0, vertices, (edges, 2))
+    ends[:, 0] //= 2
+    return vertices, ends
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_ranks_of_all_families_are_right(backend: Backend, family: str, dangling: Dangling) -> None:
+    pairs, options = FAMILIES[family](), Options(dangling=dangling, target_error=1e-9)
+    assert_right(ranked(pairs, options, backend), pairs, options)
+
+
+@pytest.mark.usefixtures("small_windows")
+@pytest.mark.parametrize(
+    ("damping", "dangling", "directed"),
+    [
+        (0.5, "uniform", True),
+        (0.5, "self-loop", False),
+        (0.99, "uniform", False),
+        (0.99, "self-loop", True),
+    ],
+)
+def test_many_windows_give_the_right_ranks(
+    backend: Backend, damping: float, dangling: Dangling, directed: bool
+) -> None:
+    pairs = spread()
+    options = Options(damping, dangling, 1e-8, directed=directed)
+    found = ranked(pairs, options, backend)
+    assert found.windows >= 5
+    assert_right(found, pairs, options)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_graphs_with_repeats_are_ranked(backend: Backend, seed: int) -> None:
+    vertices, edges = random_graph(seed)
+    pairs = vertices, np.concatenate([edges, edges[::3]])
+    options = Options(target_error=1e-9, dangling=POLICIES[seed % len(POLICIES)])
+    found = ranked(pairs, options, backend)
+    assert_right(found, pairs, options)
+    engine = Engine(options, backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+    assert found.edges == engine.edges
+
+
+@pytest.mark.parametrize("storage", get_args(Storage))
+def test_static_agrees_with_the_engine(backend: Backend, storage: Storage) -> None:
+    pairs, options = skewed(), Options(storage=storage, tolerance=1e-9, target_error=1e-5)
+    found = ranked(pairs, options, backend, solve=Solve("static", trace=True))
+    engine = Engine(options, backend)
+    engine.apply(EdgeBatch(pairs[1][:, 0], pairs[1][:, 1], vertices=pairs[0]))
+    engine.update("static")
+    difference = np.abs(found.ranks.to_numpy() - engine.publish().to_numpy()).sum()
+    assert difference <= found.result.error_bound + engine.publish().error_bound
+    assert (found.result.strategy, found.result.form) == ("static", "accelerated")
+    assert found.result.trace is not None
+    assert found.result.trace.sweeps == found.result.iterations == found.passes - 2
+
+
+def test_the_error_bound_is_of_a_residual_computed_last(backend: Backend) -> None:
+    """Whatever the sweeps have accumulated, the certificate comes from the final ranks."""
+    pairs, options = skewed(9), Options(target_error=0.5, max_iterations=1)
+    found = ranked(pairs, options, backend)
+    matrix = verify.GoogleMatrix(*arcs(pairs, options), pairs[0])
+    true = matrix.error_bound(found.ranks.to_numpy())
+    assert true <= found.result.error_bound * (1 + 1e-9)
+    assert found.passes >= found.result.iterations + 2
+
+
+def test_a_solve_that_runs_out_of_sweeps_says_so(backend: Backend) -> None:
+    pairs, options = skewed(9), Options(target_error=1e-9, max_iterations=2)
+    found = ranked(pairs, options, backend)
+    assert not found.result.converged
+    assert found.result.iterations == 2
+    truth, _ = exact(pairs, options)
+    assert np.abs(found.ranks.to_numpy() - truth).sum() <= found.result.error_bound
+
+
+# memory
+
+
+def test_a_budget_that_is_too_small_names_the_least_that_works(backend: Backend) -> None:
+    pairs, options = skewed(8), Options()
+    least = least_memory(pairs, options, backend)
+    assert ranked(pairs, options, backend, least).windows >= 1
+    with pytest.raises(InvalidValue, match=f"at least {least:,} bytes: .* for 256 vertices"):
+        ranked(pairs, options, backend, least - 1)
+
+
+def test_reserved_bytes_are_part_of_the_budget(backend: Backend) -> None:
+    pairs, options = skewed(8), Options()
+    least = least_memory(pairs, options, backend)
+    with OutOfCoreRanking(least, options, backend) as graph:
+        graph.add(*pairs[1].T)
+        with pytest.raises(InvalidValue, match=f"at least {least + 1000:,} bytes"):
+            graph.rank(pairs[0], reserved=1000)
+
+
+@pytest.mark.parametrize("storage", get_args(Storage))
+def test_arrays_stay_within_the_budget(backend: Backend, storage: Storage) -> None:
+    """Counted by the allocator: sorting, windows and values together."""
+    pairs = skewed(15 if backend.name == "cpu" else 12, 12)
+    options = Options(storage=storage, target_error=1e-4)
+    least, edges = least_memory(pairs, options, backend), pairs[1]
+    ranked(pairs, options, backend, least, piece=len(edges))  # compiles
+    streamed = least - pairs[0] * budget.vertex_bytes(backend, storage)
+    assert streamed < 4 * len(edges)
+    with (
+        patch.object(window_stream, "available_bytes", lambda: 0),
+        OutOfCoreRanking(least, options, backend) as graph,
+    ):
+        tracemalloc.start()
+        try:
+            for first in range(0, len(edges), 1024):
+                graph.add(*edges[first : first + 1024].T)
+            found = graph.rank(pairs[0], RESIDUAL)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert found.windows >= 2
+    # on a device, files are read into page-locked buffers of the host, as large as the windows
+    staged = 0 if backend.name == "cpu" else streamed
+    assert peak <= least + staged + (1 << 18)
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_windows_are_no_larger_than_their_part(backend: Backend) -> None:
+    pairs, options = spread(), Options()
+    rooms = []
+
+    class Observed(window_stream.WindowStream):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            rooms.append(sum(buffer.nbytes for buffer in self._buffers))
+
+    least = least_memory(pairs, options, backend)
+    streamed = least - pairs[0] * budget.vertex_bytes(backend, "float64")
+    with patch("gpu.out_of_core.windowed_graph.WindowStream", Observed):
+        few = ranked(pairs, options, backend, least)
+        many = ranked(pairs, options, backend, 1 << 30)
+    assert 0 < rooms[0] <= streamed
+    assert few.windows > many.windows == 1
+    # a window that holds all edges is loaded once
+    assert many.bytes_loaded == rooms[1]
+    assert few.bytes_loaded > 4 * rooms[1]
+
+
+def test_memory_that_there_is_not_is_refused_with_the_figures(backend: Backend) -> None:
+    vertices = 1 << 19
+    with (
+        patch.object(type(backend.device), "memory_available", lambda _: 1 << 20),
+        pytest.raises(OutOfMemory, match=r"ranking 524,288 vertices out of core .* 1,048,576"),
+    ):
+        ranked((vertices, np.array([[0, 1]])), Options(), backend, 1 << 30)
+
+
+# where edges are
+
+
+def test_edges_come_from_page_locked_memory_if_the_host_has_room(backend: Backend) -> None:
+    if backend.name == "cpu":
+        pytest.skip("on the host, edges come from the file")
+    pairs, options = skewed(), Options(target_error=1e-8)
+    inside = ranked(pairs, options, backend)
+    with patch.object(window_stream, "available_bytes", lambda: 0):
+        from_file = ranked(pairs, options, backend)
+    assert (inside.in_memory, from_file.in_memory) == (True, False)
+    assert np.array_equal(inside.ranks.to_numpy(), from_file.ranks.to_numpy())
+
+
+def test_memory_that_cannot_be_locked_is_done_without(backend: Backend) -> None:
+    if backend.name == "cpu":
+        pytest.skip("on the host, edges come from the file")
+    pairs, options, sizes = skewed(), Options(), []
+    lock = type(backend.device).page_locked
+
+    def page_locked(self: Any, count: int, dtype: Any) -> Any:
+        sizes.append(count)
+        if len(sizes) == 1:
+            raise OutOfMemory("page-locked memory", 4 * count, 0)
+        return lock(self, count, dtype)
+
+    with patch.object(type(backend.device), "page_locked", page_locked):
+        found = ranked(pairs, options, backend)
+    assert not found.in_memory
+    assert sizes[0] >= max(sizes[1:])
+    assert_right(found, pairs, options)
+
+
+def open_files(folder: Path) -> list[str]:
+    links = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        except FileNotFoundError:
+            continue
+    return [link for link in links if link.startswith(str(folder))]
+
+
+@pytest.mark.usefixtures("small_windows")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("at", ["write", "read"])
+def test_an_interruption_leaves_no_file_and_no_thread(
+    backend: Backend, tmp_path: Path, at: str, error: type[BaseException]
+) -> None:
+    operation, calls = getattr(ScratchFile, at), []
+    memory = least_memory(spread(), Options(), backend)
+
+    def interrupted(self: ScratchFile, *arguments: Any) -> None:
+        calls.append(at)
+        assert not list(tmp_path.iterdir())
+        assert open_files(tmp_path)
+        if len(calls) == 20:
+            raise error
+        operation(self, *arguments)
+
+    with patch.object(ScratchFile, at, interrupted), pytest.raises(error):
+        ranked(spread(), Options(), backend, memory, scratch=tmp_path, piece=2000)
+    assert len(calls) >= 20
+    assert not list(tmp_path.iterdir())
+    assert not open_files(tmp_path)
+    assert not [each for each in threading.enumerate() if each.name.startswith("liverank-windows")]
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "solve", "message"),
+    [
+        (Options(weighted=True), RESIDUAL, "weighted: True is not allowed"),
+        (Options(), Solve("dynamic-frontier"), "strategy: 'dynamic-frontier' .* out of core"),
+        (Options(), Solve("static", "published"), "form: 'published' .* out of core"),
+        (Options(form="published"), Solve("static"), "form: 'published' .* out of core"),
+        (Options(), Solve("other"), "strategy: 'other'"),
+    ],
+)
+def test_what_is_not_streamed_is_refused_by_name(
+    backend: Backend, options: Options, solve: Solve, message: str
+) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        ranked((2, np.array([[0, 1]])), options, backend, 1 << 20, solve)
+
+
+@pytest.mark.parametrize("memory", [0, -1, True, 1.5])
+def test_a_budget_is_a_number_of_bytes(memory: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"memory: .* a number of bytes"):
+        OutOfCoreRanking(memory)
+
+
+def test_a_graph_without_vertices_has_no_ranks(backend: Backend) -> None:
+    with pytest.raises(InvalidValue, match="vertices: 0"):
+        ranked((0, np.zeros((0, 2), np.int64)), Options(), backend, 1 << 20)

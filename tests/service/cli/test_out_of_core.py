@@ -1,0 +1,97 @@
+"""`liverank rank FILE --memory SIZE`: the edges of a file are not held in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu.generate import rmat
+from service.cli.commands.options import _memory
+
+
+@pytest.fixture
+def crawl(tmp_path: Path) -> Path:
+    """String keys, repeats, loops, and a column that is not read."""
+    sources, targets = rmat(9, 8, seed=2)
+    file = tmp_path / "crawl.csv"
+    rows = [f"p{u},p{v},1\n" for u, v in zip(sources.tolist(), targets.tolist(), strict=True)]
+    file.write_text("source,target,w\n" + "".join(rows))
+    return file
+
+
+@pytest.mark.parametrize("options", [(), ("--dangling", "self-loop"), ("--undirected",)])
+def test_ranks_are_those_of_the_whole_file(
+    run: Any, crawl: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    common = ("rank", crawl, "--json", "--backend", "cpu", "--top", 1000, *options)
+    whole = json.loads(run(*common)[1])
+    code, out, error = run(*common, "--memory", "0.5MiB", "--scratch", scratch)
+    assert code == 0, error
+    streamed = json.loads(out)
+    expected = {place["vertex"]: place["rank"] for place in whole["ranks"]}
+    found = {place["vertex"]: place["rank"] for place in streamed["ranks"]}
+    assert found.keys() == expected.keys()
+    error_bound = whole["error_bound"] + streamed["error_bound"]
+    assert sum(abs(found[key] - expected[key]) for key in found) <= error_bound < 1e-6
+    for name in ("vertices", "edges", "duplicates", "unused_columns", "strategy", "form"):
+        assert streamed[name] == whole[name], name
+    assert whole["streaming"] is None
+    streaming = streamed["streaming"]
+    assert streaming["memory"] == 1 << 19
+    assert streaming["passes"] == streamed["iterations"] + 2
+    assert not list(scratch.iterdir())
+
+
+def test_the_table_has_the_figures_of_the_stream(run: Any, crawl: Path) -> None:
+    code, out, error = run("rank", crawl, "--memory", "1 MiB", "--strategy", "auto")
+    assert code == 0, error
+    assert "passes, windows: 1" in out
+    assert "duplicates" in error + out
+
+
+def test_out_writes_all_ranks(run: Any, crawl: Path, tmp_path: Path) -> None:
+    out = tmp_path / "ranks.csv"
+    assert run("rank", crawl, "--memory", "1MiB", "--out", out)[0] == 0
+    ranks = [float(line.split(",")[1]) for line in out.read_text().splitlines()[1:]]
+    assert sum(ranks) == pytest.approx(1)
+    assert ranks == sorted(ranks, reverse=True)
+
+
+def test_too_little_memory_names_the_least(run: Any, crawl: Path) -> None:
+    code, out, error = run("rank", crawl, "--memory", 1000)
+    assert (code, out) == (1, "")
+    least = error.split("at least ")[1].split(" bytes")[0].replace(",", "")
+    assert "vertices and their keys" in error
+    assert run("rank", crawl, "--memory", least)[0] == 0
+    assert run("rank", crawl, "--memory", int(least) - 1)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--memory", "8GB"), 2, "expected bytes, or a number with KiB, MiB, GiB or TiB"),
+        (("--memory", "-1"), 2, "expected bytes"),
+        (("--memory", "0"), 1, "memory: 0 is not allowed"),
+        (("--scratch", "."), 1, "--scratch needs --memory"),
+        (("--memory", "1MiB", "--weights", "w"), 1, "cannot be used with --memory"),
+        (("--memory", "1MiB", "--scratch", "/nowhere"), 1, "/nowhere"),
+        (("--memory", "1MiB", "--strategy", "dynamic-frontier"), 1, "strategy: "),
+    ],
+)
+def test_wrong_options_are_named(
+    run: Any, crawl: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    got, _, error = run("rank", crawl, *arguments)
+    assert got == code
+    assert message in " ".join(error.replace("│", " ").split())
+
+
+def test_sizes_have_binary_units() -> None:
+    assert [_memory(text) for text in ("17", "2KiB", "1.5 MiB", "8GiB", "1TiB")] == [
+        *(17, 2 << 10, 3 << 19, 8 << 30, 1 << 40)
+    ]
