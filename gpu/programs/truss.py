@@ -82,17 +82,17 @@ class _Trusses:
         """Intervals whose lists have at most one part in `partitions` of all triangles and fit into
         half of the free memory, or are those of one row.
         """
-        xp, oriented = self._backend.xp, self._oriented
-        lengths = xp.cumsum(self.triangles, dtype=np.int64)
-        ends = oriented.row_starts + oriented.row_lengths
-        # entries of the lists of the rows up to each
-        through = xp.where(ends > 0, lengths[ends - 1], 0)
-        free = self._backend.device.memory_available() // (2 * _PAIR_BYTES)
+        device, oriented = self._backend.device, self._oriented
+        ends = device.to_host(oriented.row_starts + oriented.row_lengths)
+        # entries of the lists of the edges before each, and of the rows up to each
+        before = np.append(0, np.cumsum(device.to_host(self.triangles), dtype=np.int64))
+        through = before[ends]
+        free = device.memory_available() // (2 * _PAIR_BYTES)
         total, rows = int(through[-1]), len(ends)
         most = min(max(1, free), -(-total // partitions))
         first_row = first_edge = done = 0
         while done < total:
-            end_row = int(xp.searchsorted(through, np.int64(done + most), side="right"))
+            end_row = int(np.searchsorted(through, done + most, side="right"))
             end_row = min(max(end_row, first_row + 1), rows)
             end_edge = int(ends[end_row - 1])
             yield Interval(first_row, end_row, first_edge, end_edge)
