@@ -32,7 +32,7 @@ from gpu.types import EdgeBatch, Options
 _MESSAGE_SECONDS = 600.0
 """A shard waits for another so long: at most for a load, which is the longest step."""
 
-_WATCH_SECONDS = 0.5
+_WATCH_SECONDS = 1.0
 """How often the scheduler is asked which workers live."""
 
 _INTERRUPT_SECONDS = 30.0

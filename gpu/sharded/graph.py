@@ -248,9 +248,10 @@ class ShardGraph(DynamicGraph):
         loaded, directions = [], []
         for keys, weights, order in (out_keys, in_keys):
             inserts = xp.flatnonzero(keys & 1 == INSERT)
-            chosen = SortedKeys(
-                *(None if each is None else each[inserts] for each in (keys, weights, order))
-            )
+            chosen = SortedKeys(keys[inserts])
+            if weights is not None and order is not None:
+                places = order[inserts].astype(np.int64)
+                chosen = SortedKeys(chosen.keys, weights[inserts], places)
             direction = PackedCsr(self.backend, rows, self.weighted)
             ranges = [(0, rows, chosen)] if rows else []
             found = direction.load_keys(ranges, len(inserts), loop, adds)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.errors import Unsupported
+from gpu.graph.warm_up import sample_batches
 from gpu.operations.backend import Backend
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.schedule import SWEEP_KINDS
@@ -155,9 +156,10 @@ class Shard:
 
 def warm_up(options: Options, backend: Backend) -> None:
     """Compiles what shards run, so that processes which start together find it compiled."""
-    shard = Shard(SingleCommunicator(), options, backend)
-    for _ in range(2):  # a load, then a batch
-        shard.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)], delete=[(0, 1)]))
-        shard.update("static")
-        shard.update("residual")
-    shard.top(1)
+    for batches in sample_batches(options):
+        shard = Shard(SingleCommunicator(), options, backend)
+        for batch in batches:
+            shard.apply(batch)
+            shard.update("static")
+            shard.update("residual")
+        shard.top(1)
