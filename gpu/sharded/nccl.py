@@ -12,11 +12,11 @@ from gpu.operations.device import Array
 from gpu.sharded.communicator import Communicator
 
 
-def unique_id() -> tuple[int, ...]:
+def unique_id() -> Any:
     """What shard 0 creates and all shards start their communicator with."""
     from cupy.cuda import nccl
 
-    return tuple(nccl.get_unique_id())
+    return nccl.get_unique_id()
 
 
 class NcclCommunicator(Communicator):
@@ -25,7 +25,7 @@ class NcclCommunicator(Communicator):
     identity  of `unique_id`, the same on all shards. Returns when all shards have called
     """
 
-    def __init__(self, rank: int, size: int, identity: tuple[int, ...]) -> None:
+    def __init__(self, rank: int, size: int, identity: Any) -> None:
         import cupy
         from cupy.cuda import nccl
 
