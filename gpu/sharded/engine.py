@@ -76,6 +76,7 @@ class ShardedEngine:
 
         strategy  ``static``, ``naive-dynamic``, ``residual`` or ``auto``. Raises Unsupported for
                   another one, InvalidValue for an unknown one
+        If it raises any other error, there are no ranks until it succeeds.
         """
         sharded_strategy(strategy)
         result: Result = self._everywhere("update", strategy)[0]

@@ -77,24 +77,33 @@ class Shard:
         self.graph = ShardGraph(backend, communicator, options)
         self._iterate = GlobalIterate(self.graph, options)
         self._record_ranked()
+        self._interrupted = False
 
     def apply(self, batch: EdgeBatch) -> Change:
         """Deletes, then inserts the edges of the slices of all shards, and returns the counts of
         all; see ShardGraph.apply.
         """
         begun = perf_counter()
+        self._iterate.reserve(self.graph.numbering.rows(batch.vertices))
         update = self.graph.apply(batch)
         self._iterate.perturb(update)
         self.graph.backend.device.synchronize()
         return Change(**update.counts._asdict(), seconds=perf_counter() - begun)
 
     def update(self, strategy: str = "auto") -> Result:
-        """Brings the ranks up to date; see Engine.update. Raises InvalidValue, Unsupported."""
-        begun, count, row = perf_counter(), self.graph.ids.count, sharded_strategy(strategy)
+        """Brings the ranks up to date; see Engine.update. Raises InvalidValue, Unsupported. If it
+        raises, there are no ranks until it succeeds.
+        """
+        begun, row = perf_counter(), sharded_strategy(strategy)
+        self._ranked, interrupted, self._interrupted = 0, self._interrupted, True
         solved, error_bound = Solved(0, 0, True), 0.0
-        if count:
+        if self.graph.ids.count:
+            if interrupted:
+                # shards may have ended at different steps, with different right-hand sides
+                self._iterate.reset()
             solved = self._solve(row)
             error_bound = min(2.0, self._iterate.error_bound)
+        self._interrupted = False
         self._record_ranked()
         return Result(
             strategy=strategy,

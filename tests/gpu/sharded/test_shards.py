@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from gpu import (
 from gpu.backends import backend_named
 from gpu.errors import BackendUnavailable, DeviceLost, EngineError
 from gpu.operations.backend import Backend
+from gpu.operations.sweeps import SweepResult
 from gpu.sharded.communicator import SingleCommunicator
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.shard import SHARDED_STRATEGIES, Shard
@@ -154,6 +156,38 @@ def test_an_error_of_one_shard_leaves_the_graph_as_it_was(
         batch = EdgeBatch.of(insert=[(0, 3, 1.0)], delete=[(1, 2)])
         assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
         assert_ranks(engine, model, engine.update().error_bound)
+
+
+def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = np.random.default_rng(9)
+    options, model = Options(target_error=TARGET), Model("uniform")
+    workers = ThreadWorkers(options, 3, backend_named("cpu"))
+    with ShardedEngine(options, workers=workers) as engine:
+        batch = EdgeBatch(*generator.integers(0, 80, (2, 300)))
+        engine.apply(batch)
+        model.apply(batch)
+        engine.update()
+        sweeps, done = workers.shards[1].graph.backend.sweeps, 0
+        sweep = sweeps.sweep
+
+        def failing(*arguments: Any) -> SweepResult:
+            nonlocal done
+            done += 1
+            if done == 3:
+                raise MemoryError("the third sweep")
+            return sweep(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sweeps, "sweep", failing)
+            with pytest.raises(MemoryError, match="the third sweep"):
+                engine.update("static")
+        # as after an interruption in the middle of a step
+        workers.shards[2]._iterate.rhs_scale *= 1.5
+        assert len(engine.publish().to_numpy()) == len(engine.top(5)[0]) == 0
+        for strategy in ("naive-dynamic", "auto"):
+            assert_ranks(engine, model, engine.update(strategy).error_bound)
 
 
 def test_an_empty_graph_has_no_ranks(backend: Backend) -> None:
