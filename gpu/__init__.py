@@ -11,7 +11,9 @@ from gpu.errors import (
     EngineError,
     InvalidValue,
     OutOfMemory,
+    ShardLost,
     UnknownVertex,
+    Unsupported,
 )
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
@@ -26,6 +28,7 @@ from gpu.personalized.watched import Registration
 from gpu.programs.algorithms import Algorithm
 from gpu.programs.answer import Answer, Receipt
 from gpu.programs.run import PROGRAMS
+from gpu.sharded.engine import ShardedEngine
 from gpu.snapshot import Capture, Snapshot
 from gpu.trace import Trace, TraceStep
 from gpu.types import (
@@ -85,6 +88,8 @@ __all__ = [
     "Registration",
     "ResolvedQuery",
     "Result",
+    "ShardLost",
+    "ShardedEngine",
     "Snapshot",
     "Solve",
     "StagingBuffer",
@@ -92,6 +97,7 @@ __all__ = [
     "Trace",
     "TraceStep",
     "UnknownVertex",
+    "Unsupported",
     "VertexProgram",
     "proven_descents",
     "rank_error",

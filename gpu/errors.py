@@ -5,14 +5,28 @@ EngineError
 │   └── UnknownVertex     an id is not that of a vertex
 ├── DeviceLost            the device answers no more, and cannot in this process
 ├── OutOfMemory           the request does not fit; the graph is as it was
-└── BackendUnavailable    this machine cannot run the backend that was asked for
+├── BackendUnavailable    this machine cannot run the backend that was asked for
+├── Unsupported           a sharded graph cannot do this yet
+└── ShardLost             the process of a shard ended
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class EngineError(Exception):
     """Base of every error that the engine raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # an error of a shard is raised in another process, without calling its constructor again
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[EngineError], arguments: Any, fields: dict[str, Any]) -> EngineError:
+    error = EngineError.__new__(kind, *arguments)
+    error.__dict__.update(fields)
+    return error
 
 
 class InvalidValue(EngineError, ValueError):
@@ -53,3 +67,23 @@ class BackendUnavailable(EngineError):
         self.backend = backend
         self.reason = reason
         super().__init__(f"backend {backend!r} is not available: {reason}")
+
+
+class Unsupported(EngineError, ValueError):
+    """`field` holds `value`, which a graph with several shards does not have."""
+
+    def __init__(self, field: str, value: object, supported: str) -> None:
+        self.field = field
+        self.value = value
+        super().__init__(f"{field}: {value!r} does not work with shards; {supported} does")
+
+
+class ShardLost(EngineError):
+    """The process of shard `shard` ended, or cannot be reached; its part of the graph is gone."""
+
+    def __init__(self, shard: int, shards: int, address: str) -> None:
+        self.shard = shard
+        super().__init__(
+            f"shard {shard} of {shards} at {address} is lost: create the engine again and load the "
+            "graph"
+        )

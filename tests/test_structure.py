@@ -24,7 +24,7 @@ from gpu.backends.cuda.kernels import loader
 
 ROOT = Path(__file__).parents[1]
 
-ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "llvmlite", "cupy", "cuda"}
+ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "llvmlite", "cupy", "cuda", "dask", "distributed"}
 
 ENGINE_ORDER = [
     {"errors", "trace"},
@@ -33,7 +33,7 @@ ENGINE_ORDER = [
     {"operations", "verify"},
     {"graph", "backends", "stage_timer"},
     {"pagerank", "generate", "programs"},
-    {"personalized", "out_of_core"},
+    {"personalized", "out_of_core", "sharded"},
     {"snapshot", "internals"},
     {"engine"},
     {""},

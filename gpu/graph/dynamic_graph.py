@@ -57,6 +57,7 @@ class DynamicGraph:
 
     ids          which ids are vertices
     vertices     length of all arrays over vertices, VertexIds.limit; free ids have no edges
+    columns      length of contributions, to which the in-lists refer: `vertices`
     edges        number of edges; users' loops count, those of the ``self-loop`` policy do not
     arcs         the same of a directed graph; of an undirected one, edges other than loops twice
     directed, weighted  see gpu.types.Options; decay  the exponents of rows, or None
@@ -82,8 +83,7 @@ class DynamicGraph:
         self.permutation = VertexPermutation(backend)
         self._order_to_choose: VertexOrder | None = vertex_order
         self.ids = VertexIds()
-        self.vertices = 0
-        self.edges = self.arcs = 0
+        self.vertices = self.columns = self.edges = self.arcs = 0
         self.outgoing = PackedCsr(backend, weighted=weighted)
         self.incoming = PackedCsr(backend, weighted=weighted)
         self._loop = backend.device.allocate("vertices", 0, loop_dtype(weighted))
@@ -115,8 +115,12 @@ class DynamicGraph:
         """Vertices with an edge other than their own loop. After a batch a pass over n."""
         if self._connected is None:
             lengths = self.incoming.csr.row_lengths | self.outgoing.csr.row_lengths
-            self._connected = int(self.backend.device.sum(lengths != 0))
+            self._connected = int(self.total(lengths != 0))
         return self._connected
+
+    def total(self, values: Array) -> float:
+        """Σ over the vertices of an array over them."""
+        return float(self.backend.device.sum(values))
 
     @property
     def free(self) -> Array:
@@ -193,15 +197,9 @@ class DynamicGraph:
         if len(vertices) == 0:
             return None
         self.ids.reserve(max(self.vertices, batch.vertices))
-        return Removal.of(
-            self.backend,
-            vertices,
-            self.permutation,
-            self.outgoing.csr,
-            self.incoming.csr,
-            None if self.fixed_loops else self.loop,
-            self.directed,
-        )
+        lists = (self.outgoing.csr, self.incoming.csr)
+        loops = None if self.fixed_loops else self.loop
+        return Removal.of(self.backend, vertices, self.permutation, *lists, loops, self.directed)
 
     def scale_rows(self) -> None:
         """See Decay.scale; to be called when all have followed the last update."""
@@ -262,7 +260,7 @@ class DynamicGraph:
             self._extend(self.vertices)
 
     def _extend(self, vertices: int) -> None:
-        self.vertices, self._connected = vertices, None
+        self.vertices, self.columns, self._connected = vertices, vertices, None
         self.loop, self.degree = self._loop[:vertices], self._degree[:vertices]
 
     def _update(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:

@@ -9,12 +9,15 @@ of the device.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.operations.backend import Backend
 from gpu.operations.csr import ALIGNMENT, Csr, Rows, SlackCsr
 from gpu.operations.device import Array
+from gpu.operations.graph import SortedKeys
 from gpu.operations.rebuild import Deduplicated, Entries, Slots
 from gpu.operations.update import BatchPlan, Counts, EdgeChanges
 
@@ -139,17 +142,32 @@ class PackedCsr:
 
         One range of rows is sorted at a time, so the sort needs a fraction of the graph's memory.
         """
+        operations = self._backend.rebuild
+        ranges = operations.row_ranges(columns.rows, self.vertices, LOADED_AT_ONCE, positions)
+        keys = ((*each[:2], operations.keys_of_range(*columns, each, positions)) for each in ranges)
+        return self.load_keys(keys, len(columns.rows), loop, adds, kept)
+
+    def load_keys(
+        self,
+        ranges: Iterable[tuple[int, int, SortedKeys]],
+        entries: int,
+        loop: Array,
+        adds: bool = False,
+        kept: int = 0,
+    ) -> Deduplicated:
+        """The same from sorted insertions.
+
+        ranges   (first row, end of rows, keys of these rows): all rows, ascending
+        entries  number of all keys
+        """
         operations, allocate = self._backend.rebuild, self._backend.device.allocate
-        rows, neighbours, weights = columns
         edges = loops = reweighted = 0
         exceeded = -1
         # the number of repeats is not known yet
-        at_most = len(rows) + (ALIGNMENT - 1) * min(len(rows), self.vertices)
+        at_most = entries + (ALIGNMENT - 1) * min(entries, self.vertices)
         self._slots = self._zeroed_slots(at_most)
         self._update_views()
-        for chosen in operations.row_ranges(rows, self.vertices, LOADED_AT_ONCE, positions):
-            low, high, _ = chosen
-            batch = operations.keys_of_range(rows, neighbours, weights, chosen, positions)
+        for low, high, batch in ranges:
             distinct = operations.deduplicate(batch, loop, adds, kept)
             keys, found = batch.keys, distinct.edges
             first = allocate("scratch for a load", high - low, np.int64)

@@ -23,7 +23,7 @@ from gpu.operations.device import Array
 from gpu.operations.select import TopK
 from gpu.types import VertexOrder
 
-_LEAST = 1 << 16
+LEAST_PERMUTED = 1 << 16
 """Vertices and edges below which ``auto`` keeps the given order: all of y fits in cache."""
 
 _LINE = 16
@@ -138,14 +138,14 @@ def choose_permutation(
 
     sources, targets  integer[m], m ≥ 1, columns of GraphOperations.columns
     """
-    small = min(vertices, len(sources)) < _LEAST
+    small = min(vertices, len(sources)) < LEAST_PERMUTED
     identity = VertexPermutation(backend)
     if order == "given" or (order == "auto" and small):
         return identity
     xp = backend.xp
     in_degree = xp.bincount(targets, minlength=vertices)
     degree = xp.bincount(sources, minlength=vertices) + in_degree
-    by_degree = VertexPermutation(backend, _by_descending_degree(xp, degree))
+    by_degree = VertexPermutation(backend, by_descending_degree(xp, degree))
     if order == "degree":
         return by_degree
     before, after = (
@@ -162,7 +162,7 @@ def permutation_bytes(edges: int, vertices: int) -> int:
     return 64 * vertices + 2 * edges + 16 * min(edges, _CHUNK)
 
 
-def _by_descending_degree(xp: Any, degree: Array) -> Array:
+def by_descending_degree(xp: Any, degree: Array) -> Array:
     """int32[n]: all vertices, higher degrees first; degrees between the same two powers of two keep
     the given order.
 

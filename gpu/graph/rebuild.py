@@ -136,7 +136,7 @@ def rebuild(
         new_outgoing,
         new_incoming,
         new_loop,
-        _degrees(backend, new_outgoing, new_loop, weighted),
+        degrees_of(backend, new_outgoing, new_loop, weighted),
         loaded.edges + loops,
         EdgeCounts(
             (loaded.edges - kept) // arcs_of_edge + inserted_loops,
@@ -170,10 +170,10 @@ def restore_directions(
     identity = backend.device.allocate("vertex order", 0, np.int32)
     transposed = Entries(entries.neighbours, entries.rows, entries.weights)
     incoming.load(transposed, no_loops, identity)
-    return outgoing, incoming, _degrees(backend, outgoing, loop, weighted)
+    return outgoing, incoming, degrees_of(backend, outgoing, loop, weighted)
 
 
-def _degrees(backend: Backend, outgoing: PackedCsr, loop: Array, weighted: bool) -> Array:
+def degrees_of(backend: Backend, outgoing: PackedCsr, loop: Array, weighted: bool) -> Array:
     """GraphView.degree, in a new array."""
     degree = backend.device.allocate("vertices", outgoing.vertices, strength_dtype(weighted))
     if weighted:

@@ -183,7 +183,7 @@ class GlobalIterate(Iterate):
         free = self.graph.free
         if len(free):
             self.values[free] = 0.0
-        mass = self._summed_mass = float(self.graph.backend.device.sum(self.values))
+        mass = self._summed_mass = self.graph.total(self.values)
         if len(free):
             self.values[free] = self._isolated()[0]
         self._record_free(free)
@@ -276,8 +276,7 @@ class GlobalIterate(Iterate):
         if len(free):
             self.values[free], residuals[free] = self._isolated()
         self._record_free(free)
-        backend = self.graph.backend
-        residual_l1 = float(backend.device.sum(backend.xp.abs(residuals)))
+        residual_l1 = self.graph.total(self.graph.backend.xp.abs(residuals))
         residual_sum = self.certificate.residual_sum - amount * self._ranked
         self.certificate.after_pass(residual_l1, residual_sum)
         self.residual_id = object()
@@ -290,13 +289,13 @@ class GlobalIterate(Iterate):
         self.certificate.mass += len(self._free) * amount / self._isolated_diagonal
         self._record_free(self._free)
         # vertices without edges take it into y, rounded
-        error = 4.0 * UNIT_ROUNDOFF * abs(amount) * self.graph.vertices
+        error = 4.0 * UNIT_ROUNDOFF * abs(amount) * self.graph.ids.limit
         self.certificate.add_error(error)
 
     @property
     def _ranked(self) -> int:
         """Vertices whose ids were not free when the solve began."""
-        return self.graph.vertices - len(self._free)
+        return self.graph.ids.limit - len(self._free)
 
     def correct_mean(self) -> None:
         """Makes Σr = 0 by lowering β: a pass over n."""
@@ -312,7 +311,7 @@ class GlobalIterate(Iterate):
             return self.error_bound
         xp, residuals = self.graph.backend.xp, self.workspace.residual.values
         mean = certificate.residual_sum / self._ranked
-        corrected = float(xp.abs(xp.subtract(residuals, mean, dtype=np.float64)).sum())
+        corrected = self.graph.total(xp.abs(xp.subtract(residuals, mean, dtype=np.float64)))
         corrected = max(0.0, corrected - len(self._free) * abs(mean))
         return float((corrected + certificate.uncertainty) / scale)
 
@@ -343,22 +342,25 @@ class GlobalIterate(Iterate):
         """
         if self.dtype is np.float32:
             return None
-        contributions = self.scratch("contributions")
+        contributions = self.scratch("contributions", length=self.graph.columns)
         self.graph.backend.sweeps.compute_contributions(self.graph.view, self.values, contributions)
         return contributions
 
-    def scratch(self, purpose: str, dtype: type[np.generic] | None = None) -> Array:
-        """An array over the vertices, kept from solve to solve; zero when new. Of the dtype of y
-        unless another is given.
+    def scratch(
+        self, purpose: str, dtype: type[np.generic] | None = None, length: int | None = None
+    ) -> Array:
+        """An array over the vertices, kept from solve to solve; zero when new. Of the dtype of y,
+        and as long as y, unless others are given.
 
         purpose  one of SCRATCH_BYTES
         """
-        vertices = self.graph.vertices
+        length = self.graph.vertices if length is None else length
         array = self._scratch.get(purpose)
-        if array is None or len(array) < vertices:
-            array = self.graph.backend.xp.zeros(self.workspace.room, dtype or self.dtype)
+        if array is None or len(array) < length:
+            room = max(length, self.workspace.room)
+            array = self.graph.backend.xp.zeros(room, dtype or self.dtype)
             self._scratch[purpose] = array
-        return array[:vertices]
+        return array[:length]
 
     def bytes_needed(self, vertices: int) -> int:
         """Upper bound on the memory that `reserve` and the next solve take beside what is held.

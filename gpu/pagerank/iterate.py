@@ -140,7 +140,7 @@ class Iterate(ABC):
     def quantize(self, buffers: ContributionBuffers, shift: float = 0.0) -> None:
         """Fills the buffers with the contributions of r, after lowering β and r by `shift`."""
         shift = self._lower_rhs(shift) if shift != 0.0 else 0.0
-        current, _ = buffers.arrays(self.graph.vertices)
+        current, _ = buffers.arrays(self.graph.columns)
         result = self.graph.backend.sweeps.quantize_contributions(
             self.graph.view,
             self.workspace.values,
@@ -173,7 +173,7 @@ class Iterate(ABC):
             else:
                 error = deflation.rounding_error(coefficient, self.certificate)
                 self.certificate.add_error(error)
-        current, following = buffers.arrays(self.graph.vertices)
+        current, following = buffers.arrays(self.graph.columns)
         before = self.certificate.residual_l1
         result = self.graph.backend.sweeps.sweep(
             self.graph.view,

@@ -71,7 +71,7 @@ class Orthomin:
             mean = image_sum / max(1, graph.connected)
         floor = (1.0 - damping) * certificate.mass / graph.ids.count
         residual_l1, mass = certificate.residual_l1, certificate.mass
-        current, _ = buffers.arrays(graph.vertices)
+        current, _ = buffers.arrays(graph.columns)
         step, result = graph.backend.sweeps.orthomin_step(
             graph.view,
             graph.in_rows(),

@@ -17,7 +17,7 @@ from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
 from gpu.trace import Trace
 from gpu.types import Form
 
-_USELESS_BOUND = 0.5
+USELESS_BOUND = 0.5
 """An error bound above it means that the old ranks are no better than none."""
 
 
@@ -47,7 +47,7 @@ class AcceleratedSolver:
         if strategy.affected == "residual":
             return _solve_residual(iterate)
         if self._affected is None:
-            return _solve_all(iterate, strategy)
+            return solve_all(iterate, strategy)
         return frontier.solve(iterate, strategy, self._affected)
 
     def certify(self) -> float:
@@ -89,7 +89,7 @@ def _solve_residual(iterate: GlobalIterate) -> Solved:
         iterate.recompute_slice()
     iterate.workspace.residual.solve += 1
     rounds = vertices = 0
-    if iterate.error_bound > _USELESS_BOUND:
+    if iterate.error_bound > USELESS_BOUND:
         # pushing single vertices would give closed classes a part in the residual
         iterate.reset()
     else:
@@ -100,7 +100,7 @@ def _solve_residual(iterate: GlobalIterate) -> Solved:
     return Solved(rounds + swept.sweeps, vertices, swept.converged)
 
 
-def _solve_all(iterate: GlobalIterate, strategy: Strategy) -> Solved:
+def solve_all(iterate: GlobalIterate, strategy: Strategy) -> Solved:
     """Sweeps over every vertex; the residual that they leave is the certificate."""
     if strategy.start == "uniform":
         iterate.reset()

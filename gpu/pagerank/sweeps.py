@@ -140,8 +140,8 @@ class _DenseSweeps:
         if iterate.graph.weighted:
             dtype = sweeps.weighted_contribution_dtypes[storage]
         self._buffers = ContributionBuffers(
-            iterate.scratch("quantized contributions", dtype),
-            iterate.scratch("following contributions", dtype),
+            iterate.scratch("quantized contributions", dtype, iterate.graph.columns),
+            iterate.scratch("following contributions", dtype, iterate.graph.columns),
         )
         self._correction = iterate.mean_correction
         self._orthomin = Orthomin(iterate)

@@ -163,10 +163,10 @@ class ContributionBuffers:
         dtype = backend.sweeps.contribution_dtypes["float64"]
         return cls(*(backend.device.allocate("contributions", room, dtype) for _ in range(2)))
 
-    def arrays(self, vertices: int) -> tuple[Array, Array]:
-        """(current, following) over this many vertices."""
+    def arrays(self, length: int) -> tuple[Array, Array]:
+        """(current, following) of this length, DynamicGraph.columns."""
         current, following = self._arrays
-        return current[:vertices], following[:vertices]
+        return current[:length], following[:length]
 
     def holds(self, residual: object) -> bool:
         """Whether the current contributions are of this residual (see Iterate.residual_id)."""

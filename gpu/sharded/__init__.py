@@ -1,0 +1,1 @@
+"""One graph over several devices or processes: see docs/scale.md."""

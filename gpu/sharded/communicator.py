@@ -1,0 +1,79 @@
+"""How shards exchange data: three collective operations, and what follows from them.
+
+Every shard runs the same program and makes the same calls in the same order. Sums of scalars are
+gathered and added on each shard, so that all shards have the same bits and take the same decisions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import fsum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.operations.device import Array
+
+
+class Communicator(ABC):
+    """The view that one shard has of all.
+
+    rank  its number, from 0
+    size  the number of shards
+    """
+
+    rank: int
+    size: int
+
+    @abstractmethod
+    def gather(self, values: Sequence[float]) -> NDArray[np.float64]:
+        """float64[size, k] on the host: the k numbers of every shard. Integers below 2⁵³ are
+        exact.
+        """
+
+    @abstractmethod
+    def all_gather(self, own: Array, gathered: Array) -> None:
+        """Fills gathered[size·k] with the own[k] of every shard, in the order of their ranks. Both
+        are contiguous, of one dtype, on the device, and do not overlap.
+        """
+
+    @abstractmethod
+    def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
+        """Sends parts[k] to shard k. Returns what each shard sent here, by rank.
+
+        parts  one-dimensional, of one dtype on all shards, of any lengths, on the device
+        """
+
+    def sums(self, values: Sequence[float]) -> list[float]:
+        """The sum of each number over all shards, rounded once."""
+        return [fsum(column) for column in self.gather(values).T]
+
+
+class HostCommunicator(Communicator):
+    """Collective operations on NumPy arrays, from one: `exchange`."""
+
+    @abstractmethod
+    def exchange(self, parts: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+        """See `all_to_all`."""
+
+    def gather(self, values: Sequence[float]) -> NDArray[np.float64]:
+        own = np.array(values, np.float64)
+        return np.stack(self.exchange([own] * self.size)).astype(np.float64, copy=False)
+
+    def all_gather(self, own: Array, gathered: Array) -> None:
+        length = len(own)
+        for rank, part in enumerate(self.exchange([own] * self.size)):
+            gathered[rank * length : (rank + 1) * length] = part
+
+    def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
+        return list(self.exchange(parts))
+
+
+class SingleCommunicator(HostCommunicator):
+    """A graph in one shard, on any device."""
+
+    rank, size = 0, 1
+
+    def exchange(self, parts: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+        return list(parts)

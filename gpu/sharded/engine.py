@@ -1,0 +1,152 @@
+"""One graph and its ranks over several processes: what a caller sees.
+
+with ShardedEngine(Options(target_error=1e-8), shards=2) as engine:
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+    result = engine.update()
+    ids, ranks = engine.top(10)
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.backends import backend_named
+from gpu.errors import InvalidValue, Unsupported
+from gpu.graph.permutation import VertexPermutation
+from gpu.pagerank.ranks import Ranks
+from gpu.sharded.numbering import Numbering
+from gpu.sharded.shard import check_options, sharded_strategy
+from gpu.sharded.workers import Workers
+from gpu.types import Change, EdgeBatch, Options, Ranking, Result
+
+
+class ShardedEngine:
+    """A dynamic graph and its ranks in several shards. Not thread-safe: one owner at a time.
+
+    options  fixed for the life of the graph; storage, form and half_life are the default ones
+    shards   worker processes of a local Dask cluster, one a shard
+    backend  of the shards: ``cpu``. Shards on GPUs are started as gpu.sharded.shard shows
+    workers  those that run the shards, in place of a local cluster
+    vertices, edges  of the whole graph
+
+    Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``. ShardLost is
+    raised by the call during which a shard's process ends, and by every later one.
+    """
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        shards: int = 2,
+        backend: str = "cpu",
+        workers: Workers | None = None,
+    ) -> None:
+        self.options = options or Options()
+        check_options(self.options)
+        if backend != "cpu":
+            raise Unsupported("backend", backend, "'cpu'")
+        if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
+            raise InvalidValue("shards", shards, "an integer of at least 1")
+        if workers is None:
+            from gpu.sharded.cluster import local_workers
+
+            workers = local_workers(self.options, shards)
+        self._workers = workers
+        self._ids = np.empty(0, np.int64)
+        self._error_bound = 0.0
+        self.vertices = self.edges = 0
+
+    def apply(self, batch: EdgeBatch) -> Change:
+        """Deletes, then inserts. All or nothing. The ranks follow at `update`. Raises InvalidValue,
+        OutOfMemory, ShardLost; Unsupported for vertices to remove.
+        """
+        if len(batch.remove):
+            raise Unsupported("remove", f"{len(batch.remove)} vertices", "deleting their edges")
+        slices = _slices(batch, self._workers.size)
+        change: Change = self._workers.call("apply", [(each,) for each in slices])[0]
+        self.vertices += change.new_vertices
+        self.edges += change.inserted - change.deleted
+        return change
+
+    def update(self, strategy: str = "auto") -> Result:
+        """Brings the ranks up to date with everything applied since the last update.
+
+        strategy  ``static``, ``naive-dynamic``, ``residual`` or ``auto``. Raises Unsupported for
+                  another one, InvalidValue for an unknown one
+        If it raises any other error, there are no ranks until it succeeds.
+        """
+        sharded_strategy(strategy)
+        result: Result = self._everywhere("update", strategy)[0]
+        self._error_bound = result.error_bound
+        return result
+
+    def top(self, k: int = 10) -> tuple[NDArray[np.int64], Ranking]:
+        """Ids and ranks of the k highest of the last update; ties by id. Each shard sends k."""
+        if isinstance(k, bool) or not isinstance(k, int) or k < 0:
+            raise InvalidValue("k", k, "an integer of at least 0")
+        leading = self._everywhere("top", k)
+        ids = np.concatenate([each.ids for each in leading])
+        values = np.concatenate([each.values for each in leading])
+        highest = np.lexsort((ids, -values))[:k]
+        return ids[highest], values[highest] / (leading[0].mass or 1.0)
+
+    def publish(self) -> Ranks:
+        """The ranks of the last update, gathered into the memory of this process."""
+        parts = self._everywhere("values")
+        size, backend = self._workers.size, backend_named("cpu")
+        values = np.empty(sum(len(part) for part, _ in parts))
+        for rank, (part, _) in enumerate(parts):
+            rows = np.arange(len(part))
+            values[Numbering(rank, size).positions_of(rows)] = part
+        if len(self._ids) == 0:
+            # chosen once, when the first edges arrive
+            self._ids = self._everywhere("order")[0]
+        permutation = VertexPermutation(backend, self._ids[: len(values)].astype(np.int32))
+        nobody = np.empty(0, np.int32)
+        return Ranks(backend, permutation, values, parts[0][1], self._error_bound, nobody)
+
+    def close(self) -> None:
+        """Ends the shards."""
+        self._workers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _everywhere(self, method: str, *arguments: Any) -> list[Any]:
+        return self._workers.call(method, [arguments] * self._workers.size)
+
+
+def _slices(batch: EdgeBatch, count: int) -> list[EdgeBatch]:
+    """The batch in as many parts of consecutive operations, for the shards to route."""
+    inserted, deleted = (
+        np.linspace(0, len(column), count + 1).astype(np.int64)
+        for column in (batch.insert_sources, batch.delete_sources)
+    )
+    parts = []
+    for at in range(count):
+        insert = slice(*inserted[at : at + 2].tolist())
+        delete = slice(*deleted[at : at + 2].tolist())
+        parts.append(
+            EdgeBatch(
+                batch.insert_sources[insert],
+                batch.insert_targets[insert],
+                batch.delete_sources[delete],
+                batch.delete_targets[delete],
+                batch.vertices,
+                None if batch.weights is None else batch.weights[insert],
+                batch.on_conflict,
+                times=None if batch.times is None else batch.times[insert],
+            )
+        )
+    return parts

@@ -1,0 +1,316 @@
+"""The part of a dynamic graph that one shard holds: the in-lists and out-lists of own vertices.
+
+Every shard takes a slice of a batch. The operations on (u,v) go to the owner of u for its out-list
+and to that of v for its in-list, in the order of the slices, so that the two decide alike. Each
+shard then plans its part; the counts are gathered, and only then is anything written, so that all
+shards change or none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from gpu.columns import LARGEST_WEIGHT
+from gpu.errors import InvalidValue, Unsupported
+from gpu.graph.arcs import Arcs, require_times
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.estimate import batch_purpose
+from gpu.graph.packed_csr import PackedCsr
+from gpu.graph.permutation import LEAST_PERMUTED, VertexPermutation, by_descending_degree
+from gpu.graph.rebuild import degrees_of
+from gpu.graph.vertex_ids import NO_IDS
+from gpu.graph.workspace import Workspace, allocate_changes
+from gpu.operations.backend import Backend
+from gpu.operations.csr import loop_dtype
+from gpu.operations.device import Array
+from gpu.operations.graph import SortedKeys
+from gpu.operations.update import INSERT, Counts, EdgeChanges, GraphUpdate, UpdateCounts
+from gpu.sharded.communicator import Communicator
+from gpu.sharded.numbering import Numbering
+from gpu.sharded.sweeps import sharded
+from gpu.types import EdgeBatch, Options
+
+_NEIGHBOUR = 0x7FFFFFFF
+
+
+class _Direction(NamedTuple):
+    """What a batch does to the lists of one direction of one shard.
+
+    inserted, deleted, reweighted  see gpu.operations.update.Counts
+    growth    entries and loops that the lists have more after it
+    longest   upper bound on the length of a list after it
+    exceeded  1 if a sum of weights exceeds float32
+    """
+
+    inserted: int
+    deleted: int
+    reweighted: int
+    growth: int
+    longest: int
+    exceeded: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Both directions of a graph that had no edges, in new arrays."""
+
+    outgoing: PackedCsr
+    incoming: PackedCsr
+    loop: Array
+    degree: Array
+    directions: tuple[_Direction, _Direction]
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """A planned batch, and room for what it changes."""
+
+    workspace: Workspace
+    counts: tuple[Counts, Counts]
+    changes: EdgeChanges
+    directions: tuple[_Direction, _Direction]
+
+
+class ShardGraph(DynamicGraph):
+    """One shard of a graph. `backend` sweeps over all shards (gpu.sharded.sweeps), `vertices` and
+    arrays are those of own vertices, and `ids`, `edges`, `arcs`, `connected` and the lengths of the
+    longest lists are those of the whole graph.
+
+    numbering  who owns a vertex, and where its contribution is
+    """
+
+    def __init__(self, local: Backend, communicator: Communicator, options: Options) -> None:
+        order, weighted, directed = options.vertex_order, options.weighted, options.directed
+        super().__init__(local, options.dangling, order, weighted, directed)
+        self.backend = sharded(local, communicator)
+        self.numbering = Numbering(communicator.rank, communicator.size)
+        self._communicator = communicator
+
+    def total(self, values: Array) -> float:
+        (total,) = self._communicator.sums([super().total(values)])
+        return total
+
+    def apply(self, batch: EdgeBatch, rebuilds: bool = False) -> GraphUpdate:  # noqa: ARG002
+        """Deletes, then inserts; to be called on all shards, each with a slice of the batch. The
+        counts are those of all slices, and no single changes are told: a solve computes the
+        residual. An error on any shard leaves the whole graph unchanged, if the others are told.
+
+        Raises InvalidValue, OutOfMemory, Unsupported.
+        """
+        if len(batch.remove):
+            raise Unsupported("remove", f"{len(batch.remove)} vertices", "deleting their edges")
+        require_times(batch, False)
+        arcs = Arcs.of(self.backend, batch, None, self.directed, self.weighted)
+        sent = (len(batch.insert_sources), len(batch.delete_sources))
+        table = self._communicator.gather([batch.vertices, *sent])
+        limit = max(self.ids.limit, int(table[:, 0].max()))
+        insertions, deletions = (int(column.sum()) for column in table.T[1:])
+        permutation = self.permutation
+        if insertions and self._order_to_choose:
+            permutation = self._chosen_permutation(arcs, limit, insertions)
+        self._renumber(self.numbering.for_positions(limit))
+        rows = self.numbering.rows(limit)
+        out_keys, in_keys = self._routed(arcs, permutation)
+        operations = max(len(out_keys.keys), len(in_keys.keys))
+        needed = self.bytes_needed(operations, rows)
+        self.backend.device.require(batch_purpose(operations, rows), needed)
+        self._reserve(rows)
+        prepare = self._load if self.arcs == 0 else self._plan
+        prepared = prepare(out_keys, in_keys, arcs.adds, rows)
+        out, into = self._agreed(prepared.directions)
+        if out.exceeded or into.exceeded:
+            raise InvalidValue(
+                "weights",
+                "a sum",
+                f"such that those of one edge add up to at most {LARGEST_WEIGHT:.8g}",
+            )
+
+        # from here on nothing can fail, on any shard
+        if isinstance(prepared, _Load):
+            self._take(prepared, rows)
+        else:
+            self._write(prepared, rows)
+        self.outgoing.longest, self.incoming.longest = out.longest, into.longest
+        if insertions:
+            self.permutation, self._order_to_choose = permutation, None
+        # an undirected edge is two arcs, and one if it is a loop, which only out-lists count
+        inserted, deleted, reweighted = (
+            all_out if self.directed else all_out - all_in // 2
+            for all_out, all_in in zip(out[:3], into[:3], strict=True)
+        )
+        new_vertices = limit - self.ids.limit
+        self.ids.change(NO_IDS, NO_IDS, limit)
+        self.edges += inserted - deleted
+        self.arcs += out.growth
+        counts = UpdateCounts(
+            inserted,
+            insertions - inserted - reweighted,
+            deleted,
+            deletions - deleted,
+            new_vertices,
+            reweighted,
+        )
+        return GraphUpdate(counts, self.free, self.free, None, NO_IDS, NO_IDS)
+
+    def _extend(self, vertices: int) -> None:
+        super()._extend(vertices)
+        self.columns = self.numbering.columns
+
+    # ---- where edges go ----
+
+    def _chosen_permutation(self, arcs: Arcs, limit: int, edges: int) -> VertexPermutation:
+        """As `vertex_order` says; ``auto`` orders every large graph by degree, since the vertices
+        of a shard are not adjacent in any order.
+        """
+        backend, order = self.backend, self._order_to_choose
+        if order == "given" or (order == "auto" and min(limit, edges) < LEAST_PERMUTED):
+            return VertexPermutation(backend)
+        xp, size = backend.xp, self.numbering.size
+        sources, targets = map(xp.asarray, arcs.insert)
+        own = xp.bincount(sources, minlength=limit) + xp.bincount(targets, minlength=limit)
+        degrees = backend.device.allocate("vertex order", size * limit, np.int64)
+        self._communicator.all_gather(own.astype(np.int64, copy=False), degrees)
+        degree = degrees.reshape(size, limit).sum(axis=0)
+        return VertexPermutation(backend, by_descending_degree(xp, degree))
+
+    def _renumber(self, numbering: Numbering) -> None:
+        """Takes a numbering with other room: a pass over all lists, seldom."""
+        if numbering == self.numbering:
+            return
+        for direction in (self.outgoing, self.incoming):
+            columns = direction.csr.column_indices
+            columns[:] = self.numbering.renumbered(columns, numbering, self.backend.xp)
+        self.numbering, self.columns = numbering, numbering.columns
+
+    def _routed(self, arcs: Arcs, permutation: VertexPermutation) -> tuple[SortedKeys, SortedKeys]:
+        """The operations on own out-lists and on own in-lists, from all slices."""
+        xp, operations = self.backend.xp, self.backend.xp.zeros(len(arcs), np.int64)
+        operations[arcs.deletions :] = INSERT
+        sources, targets = (
+            xp.concatenate([xp.asarray(columns[end], np.int64) for _, *columns in arcs.columns])
+            for end in range(2)
+        )
+        # a deletion that names an id which the graph does not have finds nothing
+        lowest, highest = xp.minimum(sources, targets), xp.maximum(sources, targets)
+        known = (lowest >= 0) & (highest < self.ids.limit) | (operations == INSERT)
+        sources, targets = (
+            permutation.positions_of(xp.where(known, ids, 0)) for ids in (sources, targets)
+        )
+        weights = arcs.operation_weights(self.backend)
+        outgoing = self._sent(sources, targets, operations, weights, known)
+        # of a loop, the flag is with the out-list
+        known &= sources != targets
+        return outgoing, self._sent(targets, sources, operations, weights, known)
+
+    def _sent(
+        self, rows: Array, neighbours: Array, operations: Array, weights: Array | None, kept: Array
+    ) -> SortedKeys:
+        """Sends operations to the owners of the rows. Returns those on own rows."""
+        xp, numbering = self.backend.xp, self.numbering
+        owners, keys = numbering.owners(rows), rows << 32 | neighbours << 1 | operations
+        places = [xp.flatnonzero(kept & (owners == rank)) for rank in range(numbering.size)]
+        all_to_all = self._communicator.all_to_all
+        received = xp.concatenate(all_to_all([keys[chosen] for chosen in places]))
+        if weights is not None:
+            weights = xp.concatenate(all_to_all([weights[chosen] for chosen in places]))
+        columns = numbering.columns_of(received >> 1 & _NEIGHBOUR, xp)
+        received = numbering.rows_of(received >> 32) << 32 | columns << 1 | received & INSERT
+        return self.backend.graph.sort(received, weights)
+
+    def is_rebuilt_by(self, operations: int) -> bool:
+        return self.arcs == 0 and operations > 0
+
+    def _arcs_of(self, edges: int) -> int:
+        return edges  # what is routed here are arcs
+
+    def _agreed(self, directions: tuple[_Direction, _Direction]) -> tuple[_Direction, _Direction]:
+        """Both directions over all shards. Nothing has been written yet on any of them."""
+        width = len(_Direction._fields)
+        table = self._communicator.gather([*directions[0], *directions[1]]).astype(np.int64)
+        out, into = (
+            _Direction(*(int(column.sum()) for column in half.T))._replace(
+                longest=int(half[:, _Direction._fields.index("longest")].max())
+            )
+            for half in (table[:, :width], table[:, width:])
+        )
+        return out, into
+
+    # ---- the first edges ----
+
+    def _load(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool, rows: int) -> _Load:
+        """Both directions from insertions alone: there is nothing to delete."""
+        xp, allocate = self.backend.xp, self.backend.device.allocate
+        loop = allocate("vertices", rows, loop_dtype(self.weighted))
+        loop.fill(0)
+        loaded, directions = [], []
+        for keys, weights, order in (out_keys, in_keys):
+            inserts = xp.flatnonzero(keys & 1 == INSERT)
+            chosen = SortedKeys(keys[inserts])
+            if weights is not None and order is not None:
+                places = order[inserts].astype(np.int64)
+                chosen = SortedKeys(chosen.keys, weights[inserts], places)
+            direction = PackedCsr(self.backend, rows, self.weighted)
+            ranges = [(0, rows, chosen)] if rows else []
+            found = direction.load_keys(ranges, len(inserts), loop, adds)
+            loops = 0 if self.fixed_loops else found.loops
+            edges = found.edges + loops
+            exceeded = int(found.exceeded >= 0)
+            directions.append(_Direction(edges, 0, 0, edges, direction.longest, exceeded))
+            loaded.append(direction)
+        if self.fixed_loops:
+            loop.fill(1)
+        outgoing, incoming = loaded
+        degree = degrees_of(self.backend, outgoing, loop, self.weighted)
+        return _Load(outgoing, incoming, loop, degree, (directions[0], directions[1]))
+
+    def _take(self, load: _Load, rows: int) -> None:
+        self.outgoing, self.incoming = load.outgoing, load.incoming
+        self._loop, self._degree = load.loop, load.degree
+        self._extend(rows)
+
+    # ---- later batches ----
+
+    def _plan(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool, _: int) -> _Update:
+        """What a batch changes, and room for it. Writes nothing that changes the graph."""
+        graph, lists = self.backend.graph, (self.outgoing, self.incoming)
+        operations = max(len(out_keys.keys), len(in_keys.keys))
+        workspace = self._workspaces.take(operations)
+        plans = (workspace.outgoing, workspace.incoming)
+        for direction, keys, plan in zip(lists, (out_keys, in_keys), plans, strict=True):
+            fixed = (self.loop, self.fixed_loops)
+            graph.resolve_update(direction.slack, *fixed, keys, adds, True, plan)
+            graph.plan_rows(direction.slack, operations, plan)
+        both = workspace.counts()
+        for direction, plan, counts in zip(lists, plans, both, strict=True):
+            if direction.must_pack(counts):
+                direction.pack(counts)
+                workspace.clear_row_plan(plan)
+                graph.plan_rows(direction.slack, operations, plan)
+        both = workspace.counts()
+        out, into = (
+            _Direction(
+                counts.inserted,
+                counts.deleted,
+                counts.reweighted,
+                counts.added - counts.removed,
+                max(direction.longest, counts.longest),
+                int(counts.exceeded > 0),
+            )
+            for direction, counts in zip(lists, both, strict=True)
+        )
+        changes = allocate_changes(self.backend, both[0], self.weighted)
+        return _Update(workspace, both, changes, (out, into))
+
+    def _write(self, update: _Update, rows: int) -> None:
+        self.outgoing.extend(rows)
+        self.incoming.extend(rows)
+        self._extend(rows)
+        (out_counts, in_counts), workspace = update.counts, update.workspace
+        arrays = (self.loop, self.degree)
+        if out_counts.changed:
+            self.outgoing.apply(workspace.outgoing, out_counts, *arrays, update.changes)
+        if in_counts.changed:
+            self.incoming.apply(workspace.incoming, in_counts, *arrays, None)

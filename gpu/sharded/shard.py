@@ -1,0 +1,174 @@
+"""One shard: what every process of a sharded graph runs. All shards make the same calls.
+
+shard = Shard(NcclCommunicator(rank, 2, identity), Options(), backend_named("cuda"))
+shard.apply(slice_of_batch)
+result = shard.update("static")
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.errors import Unsupported
+from gpu.graph.warm_up import sample_batches
+from gpu.operations.backend import Backend
+from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.schedule import SWEEP_KINDS
+from gpu.pagerank.solver import USELESS_BOUND, solve_all
+from gpu.pagerank.strategies import TABLE, Solved, Strategy, strategy_named
+from gpu.pagerank.sweeps import sweep_to_target
+from gpu.sharded.communicator import Communicator, SingleCommunicator
+from gpu.sharded.graph import ShardGraph
+from gpu.types import Change, EdgeBatch, Options, Ranking, Result
+
+SHARDED_STRATEGIES: tuple[str, ...] = tuple(
+    name for name, strategy in TABLE.items() if strategy.affected in ("all", "residual")
+)
+
+_KINDS = [kind for kind in SWEEP_KINDS if not kind.accelerated]
+
+
+class Leading(NamedTuple):
+    """The highest ranks of one shard.
+
+    ids     int64[k]
+    values  float64[k], y: highest first, ties by id
+    mass    Σy over all shards
+    """
+
+    ids: NDArray[np.int64]
+    values: Ranking
+    mass: float
+
+
+def check_options(options: Options) -> None:
+    """Raises Unsupported, naming the option."""
+    for field, supported in (
+        ("storage", "float64"),
+        ("form", "accelerated"),
+        ("half_life", None),
+    ):
+        value = getattr(options, field)
+        if value != supported:
+            raise Unsupported(field, value, repr(supported))
+
+
+def sharded_strategy(name: str) -> Strategy:
+    """The row of this name. Raises InvalidValue, Unsupported."""
+    strategy = strategy_named(name)
+    if name not in SHARDED_STRATEGIES:
+        raise Unsupported("strategy", name, "one of " + ", ".join(SHARDED_STRATEGIES))
+    return strategy
+
+
+class Shard:
+    """A part of a graph and of its ranks, on one backend. Not thread-safe.
+
+    graph  the own rows
+    Raises Unsupported for options that do not work sharded.
+    """
+
+    def __init__(self, communicator: Communicator, options: Options, backend: Backend) -> None:
+        check_options(options)
+        self.graph = ShardGraph(backend, communicator, options)
+        self._iterate = GlobalIterate(self.graph, options)
+        self._record_ranked()
+        self._interrupted = False
+
+    def apply(self, batch: EdgeBatch) -> Change:
+        """Deletes, then inserts the edges of the slices of all shards, and returns the counts of
+        all; see ShardGraph.apply.
+        """
+        begun = perf_counter()
+        self._iterate.reserve(self.graph.numbering.rows(batch.vertices))
+        update = self.graph.apply(batch)
+        self._iterate.perturb(update)
+        self.graph.backend.device.synchronize()
+        return Change(**update.counts._asdict(), seconds=perf_counter() - begun)
+
+    def update(self, strategy: str = "auto") -> Result:
+        """Brings the ranks up to date; see Engine.update. Raises InvalidValue, Unsupported. If it
+        raises, there are no ranks until it succeeds.
+        """
+        begun, row = perf_counter(), sharded_strategy(strategy)
+        self._ranked, interrupted, self._interrupted = 0, self._interrupted, True
+        solved, error_bound = Solved(0, 0, True), 0.0
+        if self.graph.ids.count:
+            if interrupted:
+                # shards may have ended at different steps, with different right-hand sides
+                self._iterate.reset()
+            solved = self._solve(row)
+            error_bound = min(2.0, self._iterate.error_bound)
+        self._interrupted = False
+        self._record_ranked()
+        return Result(
+            strategy=strategy,
+            iterations=solved.iterations,
+            touched_vertices=solved.touched_vertices,
+            error_bound=error_bound,
+            converged=solved.converged,
+            mark_seconds=0.0,
+            solve_seconds=perf_counter() - begun,
+        )
+
+    def _record_ranked(self) -> None:
+        """What readers need, which the next batch may change."""
+        self._ranked, self._permutation = self.graph.vertices, self.graph.permutation
+        self._mass = float(self._iterate.certificate.mass)
+
+    def _solve(self, strategy: Strategy) -> Solved:
+        iterate = self._iterate
+        if strategy.affected == "all":
+            return solve_all(iterate, strategy)
+        if iterate.stale:
+            iterate.recompute_residual()
+        if iterate.error_bound > USELESS_BOUND:
+            iterate.reset()
+        swept = sweep_to_target(iterate, iterate.options.max_iterations, _KINDS)
+        touched = self.graph.ids.count if swept.sweeps else 0
+        return Solved(swept.sweeps, touched, swept.converged)
+
+    def order(self) -> NDArray[np.int64]:
+        """int64[m]: the id at each position below m at the last `update`; from m on, positions are
+        ids.
+        """
+        return self._permutation.ids_of(np.arange(len(self._permutation.ids)))
+
+    def values(self) -> tuple[Ranking, float]:
+        """y of own vertices after the last `update`, float64[rows] on the host, by row; and Σy over
+        all shards.
+        """
+        to_host = self.graph.backend.device.to_host
+        return to_host(self._iterate.values[: self._ranked]), self._mass
+
+    def top(self, k: int) -> Leading:
+        """The k own vertices with the highest ranks of the last `update`."""
+        graph, values = self.graph, self._iterate.values[: self._ranked]
+        k = min(k, self._ranked)
+        rows, highest = graph.backend.select.top_k(values, k)
+        if k:
+            # of those that tie for the last place, the ones with the lowest ids
+            above = rows[highest > highest[-1]]
+            ties = graph.backend.device.to_host(graph.backend.xp.flatnonzero(values == highest[-1]))
+            rows = np.concatenate([above, ties[np.argsort(self._ids_of(ties))[: k - len(above)]]])
+        ids = self._ids_of(rows)
+        order = np.lexsort((ids, -highest))
+        return Leading(ids[order], highest[order], self._mass)
+
+    def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._permutation.ids_of(self.graph.numbering.positions_of(rows))
+
+
+def warm_up(options: Options, backend: Backend) -> None:
+    """Compiles what shards run, so that processes which start together find it compiled."""
+    for batches in sample_batches(options):
+        shard = Shard(SingleCommunicator(), options, backend)
+        for batch in batches:
+            shard.apply(batch)
+            shard.update("static")
+            shard.update("residual")
+        shard.top(1)

@@ -1,0 +1,137 @@
+"""Dense sweeps over the rows of one shard, with the contributions of all of them.
+
+The kernels are those of an undivided graph. A shard's rows read contributions by column
+(gpu.sharded.numbering) and write those of its own rows, which are then gathered from all shards.
+Sums are added over the shards, rounded once: one more addition for every term.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, replace
+from math import fsum
+
+from gpu.errors import Unsupported
+from gpu.operations.backend import Backend
+from gpu.operations.csr import GraphView, Rows
+from gpu.operations.device import Array
+from gpu.operations.sweeps import (
+    DeflationVector,
+    OrthominState,
+    OrthominStep,
+    SweepOperations,
+    SweepResult,
+)
+from gpu.sharded.communicator import Communicator
+
+
+def sharded(local: Backend, communicator: Communicator) -> Backend:
+    """A backend whose sweeps are those of all shards; everything else is that of this shard."""
+    return replace(local, sweeps=ShardedSweeps(local.sweeps, communicator))
+
+
+class ShardedSweeps(SweepOperations):
+    """See SweepOperations. Vectors are over own vertices; sums are over all. Contributions have the
+    length Numbering.columns.
+    """
+
+    def __init__(self, local: SweepOperations, communicator: Communicator) -> None:
+        self._local = local
+        self._communicator = communicator
+        self.contribution_dtypes = local.contribution_dtypes  # type: ignore[misc]
+        self.weighted_contribution_dtypes = local.weighted_contribution_dtypes  # type: ignore[misc]
+
+    def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
+        self._local.compute_contributions(graph, values, contributions[: graph.vertices])
+        self._gather(contributions)
+
+    def compute_residual(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        contributions: Array | None,
+        rhs_scale: float,
+        damping: float,
+        residual: Array,
+    ) -> tuple[float, float]:
+        sums = self._local.compute_residual(
+            graph, rows, values, contributions, rhs_scale, damping, residual
+        )
+        residual_l1, residual_sum = self._communicator.sums(sums)
+        return residual_l1, residual_sum
+
+    def quantize_contributions(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        shift: float,
+    ) -> SweepResult:
+        result = self._local.quantize_contributions(
+            graph, values, residual, contributions, damping, shift
+        )
+        return self._completed(result, contributions)
+
+    def sweep(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        new_contributions: Array,
+        damping: float,
+        shift: float,
+        deflation: DeflationVector | None = None,
+        coefficient: float = 0.0,
+    ) -> SweepResult:
+        result = self._local.sweep(
+            graph,
+            rows,
+            values,
+            residual,
+            contributions,
+            new_contributions,
+            damping,
+            shift,
+            deflation,
+            coefficient,
+        )
+        return self._completed(result, new_contributions)
+
+    def orthomin_step(
+        self,
+        graph: GraphView,  # noqa: ARG002
+        rows: Rows,  # noqa: ARG002
+        values: Array,  # noqa: ARG002
+        residual: Array,  # noqa: ARG002
+        contributions: Array,  # noqa: ARG002
+        state: OrthominState,  # noqa: ARG002
+        damping: float,  # noqa: ARG002
+        mean: float,  # noqa: ARG002
+        floor: float,  # noqa: ARG002
+        has_previous: bool,  # noqa: ARG002
+    ) -> tuple[OrthominStep, SweepResult]:
+        raise Unsupported("sweeps", "accelerated", "a plain or mean-corrected sweep")
+
+    def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
+        self._local.subtract_at(residual, places, weights, amount)
+
+    def sum_depth(self, longest_row: int) -> int:
+        return self._local.sum_depth(longest_row)
+
+    def _gather(self, contributions: Array) -> None:
+        """Copies the contributions of every shard's own rows behind those of this one."""
+        room = len(contributions) // (self._communicator.size + 1)
+        self._communicator.all_gather(contributions[:room], contributions[room:])
+
+    def _completed(self, result: SweepResult, contributions: Array) -> SweepResult:
+        """The result over all shards, whose contributions are here then."""
+        self._gather(contributions)
+        table = self._communicator.gather(astuple(result))
+        *sums, largest_steps = table.T
+        residual_l1, residual_sum, mass, next_residual_sum = map(fsum, sums)
+        largest_step = float(largest_steps.max())
+        return SweepResult(residual_l1, residual_sum, mass, next_residual_sum, largest_step)

@@ -1,0 +1,27 @@
+"""What runs the shards of a ShardedEngine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+
+class Workers(ABC):
+    """Processes, or threads, that each hold one gpu.sharded.shard.Shard.
+
+    size  number of shards
+    """
+
+    size: int
+
+    @abstractmethod
+    def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Calls a method of all shards at once, each with its own arguments. Returns the results in
+        the order of the ranks. If a shard raises an error, the others are interrupted, and it is
+        raised here; ShardLost if its process ended.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends them."""

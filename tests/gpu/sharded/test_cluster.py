@@ -1,0 +1,123 @@
+"""Shards in worker processes of a local Dask cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from time import monotonic
+
+import httpx
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, InvalidValue, Options, ShardedEngine, ShardLost
+from gpu.backends import backend_named
+from gpu.sharded.cluster import DaskWorkers
+from gpu.sharded.shard import warm_up
+from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.sharded.test_shards import assert_ranks
+
+pytestmark = pytest.mark.filterwarnings("default")
+"""Dask's own warnings are not ours."""
+
+
+@pytest.fixture(scope="module")
+def first() -> Iterator[ShardedEngine]:
+    """An engine on a cluster of two workers, on which tests start engines of their own too. The
+    last test kills one.
+    """
+    with ShardedEngine(Options(target_error=1e-9)) as engine:
+        yield engine
+
+
+def workers_of(engine: ShardedEngine) -> DaskWorkers:
+    assert isinstance(engine._workers, DaskWorkers)
+    return engine._workers
+
+
+def another(first: ShardedEngine, options: Options) -> ShardedEngine:
+    """An engine on the same workers."""
+    warm_up(options, backend_named("cpu"))
+    workers = workers_of(first)
+    return ShardedEngine(options, workers=DaskWorkers(workers._client, workers.addresses, options))
+
+
+def update_for(engine: ShardedEngine, seconds: float) -> None:
+    begun = monotonic()
+    while monotonic() - begun < seconds:
+        engine.update("static")
+
+
+def test_peers_are_certified_and_there_is_no_dashboard(first: ShardedEngine) -> None:
+    workers = workers_of(first)
+    assert all(address.startswith("tls://127.0.0.1:") for address in workers.addresses)
+    cluster = workers._client.cluster
+    assert cluster.scheduler_address.startswith("tls://")
+    assert cluster.security.require_encryption
+    ports = workers._client.run(lambda dask_worker: dask_worker.http_server.port)
+    for port in (cluster.scheduler.http_server.port, *ports.values()):
+        for page in ("", "status", "info/main/workers.html", "metrics", "health", "json/counts"):
+            assert httpx.get(f"http://127.0.0.1:{port}/{page}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(target_error=1e-7),
+        Options(target_error=1e-7, directed=False),
+        Options(target_error=1e-7, weighted=True, vertex_order="degree"),
+    ],
+    ids=["directed", "undirected", "weighted"],
+)
+def test_streams_give_the_ranks_and_counts_of_the_model(
+    first: ShardedEngine, options: Options
+) -> None:
+    generator = np.random.default_rng(3)
+    kind = WeightedModel if options.weighted else Model
+    model = kind(options.dangling, options.directed)
+    engine = another(first, options)
+    for strategy in ("auto", "residual"):
+        if isinstance(model, WeightedModel):
+            batch = weighted_batch(generator, model, 150)
+        else:
+            batch = random_batch(generator, model, 150)
+        assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+        assert_ranks(engine, model, engine.update(strategy).error_bound)
+
+
+def test_a_large_batch_goes_to_the_workers_directly(first: ShardedEngine) -> None:
+    pairs = np.random.default_rng(1).integers(0, 5000, (2, 50_000))
+    model = Model("uniform")
+    batch = EdgeBatch(pairs[0], pairs[1])
+    engine = another(first, Options(target_error=1e-7))
+    assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+    assert engine.update().error_bound <= 1e-7
+
+
+def test_an_error_is_raised_here_and_the_engine_goes_on(first: ShardedEngine) -> None:
+    options = Options(weighted=True)
+    engine = another(first, options)
+    engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38)]))
+    with pytest.raises(InvalidValue, match="weights"):
+        engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38)], on_conflict="add"))
+    assert engine.apply(EdgeBatch.of(insert=[(1, 0, 1.0)])).inserted == 1
+
+
+def test_a_killed_worker_is_named_within_seconds(first: ShardedEngine) -> None:
+    pairs = np.random.default_rng(1).integers(0, 50, (2, 300))
+    first.apply(EdgeBatch(pairs[0], pairs[1]))
+    first.update("static")
+    workers = workers_of(first)
+    killed = workers._client.run(os.getpid)[workers.addresses[1]]
+    kill = threading.Timer(0.2, os.kill, (killed, signal.SIGKILL))
+    kill.start()
+    begun = monotonic()
+    with pytest.raises(ShardLost, match=r"shard 1 of 2 at tls://127\.0\.0\.1"):
+        update_for(first, 60.0)
+    assert monotonic() - begun < 30.0
+    kill.join()
+    with pytest.raises(ShardLost, match="shard 1 of 2"):
+        first.top(1)

@@ -1,0 +1,301 @@
+"""A graph in several shards against the same graph in one piece, and against gpu.verify: in threads
+that exchange arrays, with the kernels of each backend.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import (
+    STRATEGIES,
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    Options,
+    OutOfMemory,
+    ShardedEngine,
+    ShardLost,
+    UnknownVertex,
+    Unsupported,
+    verify,
+)
+from gpu.backends import backend_named
+from gpu.errors import BackendUnavailable, DeviceLost, EngineError
+from gpu.operations.backend import Backend
+from gpu.operations.sweeps import SweepResult
+from gpu.sharded.communicator import SingleCommunicator
+from gpu.sharded.numbering import Numbering
+from gpu.sharded.shard import SHARDED_STRATEGIES, Shard
+from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.sharded.threads import ThreadWorkers
+
+TARGET = 1e-9
+
+
+def sharded_engine(options: Options, shards: int, backend: Backend) -> ShardedEngine:
+    return ShardedEngine(options, workers=ThreadWorkers(options, shards, backend))
+
+
+def exact(model: Model, damping: float) -> NDArray[np.float64]:
+    """float64[vertices]: the ranks of the model's graph."""
+    weights = model.arc_weights() if isinstance(model, WeightedModel) else {}
+    arcs = sorted(model.arcs())
+    edges = np.array(arcs, np.int64).reshape(-1, 2)
+    ranks, bound = verify.pagerank(
+        edges[:, 0],
+        edges[:, 1],
+        model.vertices,
+        damping,
+        model.dangling,
+        weights=np.array([weights[arc] for arc in arcs]) if weights else None,
+    )
+    assert bound < 1e-11
+    return ranks
+
+
+def assert_ranks(engine: ShardedEngine, model: Model, error_bound: float) -> None:
+    ranks = engine.publish()
+    values = ranks.to_numpy()
+    error = np.abs(values - exact(model, engine.options.damping)).sum()
+    assert error <= error_bound + 1e-11
+    for k in (1, 7, model.vertices + 3):
+        ids, top = engine.top(k)
+        expected_ids, expected = ranks.top(k)
+        assert ids.tolist() == expected_ids.tolist()
+        assert top.tolist() == expected.tolist()
+
+
+def run_stream(seed: int, options: Options, shards: int, backend: Backend, batches: int) -> None:
+    """Random batches to a sharded graph, compared with the model after each."""
+    generator = np.random.default_rng(seed)
+    kind = WeightedModel if options.weighted else Model
+    model = kind(options.dangling, options.directed)
+    with sharded_engine(options, shards, backend) as engine:
+        for _ in range(batches):
+            size = int(generator.choice([2, 20, 120]))
+            if isinstance(model, WeightedModel):
+                batch = weighted_batch(generator, model, size)
+            else:
+                batch = random_batch(generator, model, size)
+            change = engine.apply(batch)
+            assert replace(change, seconds=0.0) == model.apply(batch)
+            assert (engine.vertices, engine.edges) == (model.vertices, len(model.edges))
+            strategy = str(generator.choice(SHARDED_STRATEGIES))
+            result = engine.update(strategy)
+            assert result.converged
+            if strategy in ("auto", "residual"):
+                assert result.error_bound <= options.target_error
+            assert_ranks(engine, model, result.error_bound)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_streams_give_the_ranks_and_counts_of_the_model(seed: int, backend: Backend) -> None:
+    generator = np.random.default_rng(seed)
+    options = Options(
+        target_error=TARGET,
+        dangling="self-loop" if seed % 5 == 4 else "uniform",
+        weighted=bool(seed % 2),
+        directed=bool(seed // 2 % 2),
+        vertex_order=str(generator.choice(["given", "degree"])),  # type: ignore[arg-type]
+    )
+    shards = [2, 3, 1, 5][seed // 4 % 4]
+    run_stream(seed + 100, options, shards, backend, batches=3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_static_ranks_are_those_of_one_piece(family: str) -> None:
+    vertices, edges = FAMILIES[family]()
+    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
+    options = Options(target_error=TARGET)
+    engine = Engine(options, "cpu")
+    with sharded_engine(options, 2, backend_named("cpu")) as shards:
+        for each in (engine, shards):
+            each.apply(batch)
+        ours, theirs = shards.update("static"), engine.update("static")
+        assert ours.iterations == theirs.iterations
+        assert ours.touched_vertices == theirs.touched_vertices
+        difference = shards.publish().to_numpy() - engine.publish().to_numpy()
+        assert np.abs(difference).sum() <= ours.error_bound + theirs.error_bound
+        assert shards.update("residual").error_bound <= TARGET
+
+
+def test_a_graph_that_outgrows_its_room_is_renumbered(backend: Backend) -> None:
+    generator = np.random.default_rng(5)
+    options, model = Options(target_error=TARGET), Model("uniform")
+    with sharded_engine(options, 3, backend) as engine:
+        for vertices in (3, 200, 190, 1000):
+            pairs = generator.integers(0, vertices, (2, 400))
+            batch = EdgeBatch(pairs[0], pairs[1])
+            assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+            assert_ranks(engine, model, engine.update().error_bound)
+
+
+def test_an_error_of_one_shard_leaves_the_graph_as_it_was(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(weighted=True, target_error=TARGET)
+    model = WeightedModel("uniform")
+    workers = ThreadWorkers(options, 2, backend)
+    with ShardedEngine(options, workers=workers) as engine:
+        batch = EdgeBatch.of(insert=[(0, 1, 2.0), (1, 2, 1.0), (2, 0, 3e38)])
+        model.apply(batch)
+        engine.apply(batch)
+        with pytest.raises(InvalidValue, match="weights"):
+            engine.apply(EdgeBatch.of(insert=[(0, 3, 1.0), (2, 0, 3e38)], on_conflict="add"))
+        with monkeypatch.context() as patch:
+            patch.setattr(workers.shards[1].graph, "bytes_needed", lambda *_: 1 << 60)
+            with pytest.raises(OutOfMemory):
+                engine.apply(EdgeBatch.of(insert=[(0, 300)]))
+        assert (engine.vertices, engine.edges) == (3, 3)
+        batch = EdgeBatch.of(insert=[(0, 3, 1.0)], delete=[(1, 2)])
+        assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+        assert_ranks(engine, model, engine.update().error_bound)
+
+
+def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = np.random.default_rng(9)
+    options, model = Options(target_error=TARGET), Model("uniform")
+    workers = ThreadWorkers(options, 3, backend_named("cpu"))
+    with ShardedEngine(options, workers=workers) as engine:
+        batch = EdgeBatch(*generator.integers(0, 80, (2, 300)))
+        engine.apply(batch)
+        model.apply(batch)
+        engine.update()
+        sweeps, done = workers.shards[1].graph.backend.sweeps, 0
+        sweep = sweeps.sweep
+
+        def failing(*arguments: Any) -> SweepResult:
+            nonlocal done
+            done += 1
+            if done == 3:
+                raise MemoryError("the third sweep")
+            return sweep(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sweeps, "sweep", failing)
+            with pytest.raises(MemoryError, match="the third sweep"):
+                engine.update("static")
+        # as after an interruption in the middle of a step
+        workers.shards[2]._iterate.rhs_scale *= 1.5
+        assert len(engine.publish().to_numpy()) == len(engine.top(5)[0]) == 0
+        for strategy in ("naive-dynamic", "auto"):
+            assert_ranks(engine, model, engine.update(strategy).error_bound)
+
+
+def test_an_empty_graph_has_no_ranks(backend: Backend) -> None:
+    with sharded_engine(Options(), 2, backend) as engine:
+        assert engine.update("static").error_bound == 0.0
+        assert len(engine.publish().to_numpy()) == len(engine.top(5)[0]) == 0
+        engine.apply(EdgeBatch(vertices=1))
+        assert engine.update().converged
+        assert engine.top(5)[1].tolist() == [1.0]
+
+
+def test_ranks_are_those_of_the_last_update(backend: Backend) -> None:
+    with sharded_engine(Options(vertex_order="degree"), 2, backend) as engine:
+        engine.apply(EdgeBatch(vertices=3))
+        engine.update()
+        engine.apply(EdgeBatch.of(insert=[(0, 4), (1, 4), (2, 4)]))
+        assert engine.publish().to_numpy().tolist() == [1 / 3] * 3
+        assert engine.top(9)[0].tolist() == [0, 1, 2]
+        engine.update()
+        assert engine.top(1)[0].tolist() == [4]
+        assert engine.publish().top(1)[0].tolist() == [4]
+
+
+def test_a_sweep_takes_two_exchanges(backend: Backend) -> None:
+    options = Options()
+    workers = ThreadWorkers(options, 2, backend)
+    with ShardedEngine(options, workers=workers) as engine:
+        pairs = np.random.default_rng(1).integers(0, 50, (2, 300))
+        engine.apply(EdgeBatch(pairs[0], pairs[1]))
+        before = workers.communicators[0].exchanges
+        result = engine.update("static")
+        assert workers.communicators[0].exchanges - before <= 2 * result.iterations + 12
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        (Options(storage="float32"), "storage"),
+        (Options(form="published"), "form"),
+        (Options(half_life=3.0), "half_life"),
+    ],
+)
+def test_options_that_do_not_work_sharded_are_refused(options: Options, field: str) -> None:
+    with pytest.raises(Unsupported, match=f"^{field}: .* does not work with shards"):
+        ShardedEngine(options)
+
+
+def test_what_else_does_not_work_sharded_is_refused(backend: Backend) -> None:
+    with pytest.raises(Unsupported, match="backend: 'cuda'"):
+        ShardedEngine(backend="cuda")
+    for shards in (0, -1, True, 2.0):
+        with pytest.raises(InvalidValue, match="shards"):
+            ShardedEngine(shards=shards)  # type: ignore[arg-type]
+    with sharded_engine(Options(), 2, backend) as engine:
+        for strategy in sorted(set(STRATEGIES) - set(SHARDED_STRATEGIES)):
+            with pytest.raises(Unsupported, match=f"strategy: '{strategy}'"):
+                engine.update(strategy)
+        with pytest.raises(InvalidValue, match="strategy"):
+            engine.update("fastest")
+        with pytest.raises(Unsupported, match="remove"):
+            engine.apply(EdgeBatch.of(remove=[1]))
+        with pytest.raises(InvalidValue, match="times"):
+            engine.apply(replace(EdgeBatch.of(insert=[(0, 1)]), times=np.zeros(1)))
+        with pytest.raises(InvalidValue, match="k: -1"):
+            engine.top(-1)
+    shard = Shard(SingleCommunicator(), Options(), backend)
+    with pytest.raises(Unsupported, match="remove"):
+        shard.apply(EdgeBatch.of(remove=[1]))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_every_position_has_one_owner_and_one_column(size: int) -> None:
+    for count in (0, 1, 5, 63, 64, 500, 100_000):
+        positions = np.arange(count)
+        shards = [Numbering(rank, size).for_positions(count) for rank in range(size)]
+        rows = [each.positions_of(np.arange(each.rows(count))) for each in shards]
+        assert np.array_equal(np.sort(np.concatenate(rows)), positions)
+        for each in shards:
+            columns = each.columns_of(positions, np)
+            assert len(np.unique(columns)) == count
+            assert (columns < each.columns).all()
+            own = each.owners(positions) == each.rank
+            assert np.array_equal(columns[own], each.rows_of(positions[own]))
+            later = each.for_positions(3 * count + 100)
+            renumbered = each.renumbered(columns, later, np)
+            assert np.array_equal(renumbered, later.columns_of(positions, np))
+            assert each.room * size <= 1.2 * count + 64 * size
+
+
+def test_too_many_vertices_for_the_columns_are_refused() -> None:
+    with pytest.raises(InvalidValue, match=r"vertices.*with 2 shards"):
+        Numbering(0, 2).for_positions(2**31 - 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidValue("k", -1, "at least 0"),
+        UnknownVertex("vertices[3]", 7, "an id below 5"),
+        DeviceLost("reset"),
+        OutOfMemory("a batch", 10, 5),
+        BackendUnavailable("cuda", "no device"),
+        Unsupported("storage", "float32", "'float64'"),
+        ShardLost(1, 2, "tls://127.0.0.1:5"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_are_the_same_in_another_process(error: EngineError) -> None:
+    other = pickle.loads(pickle.dumps(error))
+    assert type(other) is type(error)
+    assert (str(other), vars(other)) == (str(error), vars(error))

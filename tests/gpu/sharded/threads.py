@@ -1,0 +1,82 @@
+"""Shards in threads of this process, one of which runs at a time: for tests of many cases."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.operations.backend import Backend
+from gpu.sharded.communicator import HostCommunicator
+from gpu.sharded.shard import Shard
+from gpu.sharded.workers import Workers
+from gpu.types import Options
+
+
+class _Meeting:
+    """Where the threads exchange arrays. The one that holds `turn` computes."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size)
+        self.parts: list[Sequence[NDArray[np.generic]]] = [()] * size
+        self.turn = threading.Lock()
+
+
+class ThreadCommunicator(HostCommunicator):
+    """See Communicator; `exchanges` counts them."""
+
+    def __init__(self, rank: int, size: int, meeting: _Meeting) -> None:
+        self.rank, self.size = rank, size
+        self.exchanges = 0
+        self._meeting = meeting
+
+    def exchange(self, parts: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+        meeting = self._meeting
+        self.exchanges += 1
+        meeting.parts[self.rank] = parts
+        meeting.turn.release()
+        try:
+            meeting.barrier.wait()
+            received = [each[self.rank].copy() for each in meeting.parts]
+            meeting.barrier.wait()
+        finally:
+            meeting.turn.acquire()
+        return received
+
+
+class ThreadWorkers(Workers):
+    """See Workers."""
+
+    def __init__(self, options: Options, size: int, backend: Backend) -> None:
+        self.size = size
+        self._meeting = _Meeting(size)
+        self.communicators = [ThreadCommunicator(rank, size, self._meeting) for rank in range(size)]
+        self.shards = [Shard(each, options, backend) for each in self.communicators]
+        self._threads = ThreadPoolExecutor(size)
+
+    def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        calls = [
+            self._threads.submit(self._call, getattr(shard, method), each)
+            for shard, each in zip(self.shards, arguments, strict=True)
+        ]
+        errors = [error for call in calls if (error := call.exception()) is not None]
+        if errors:
+            self._meeting.barrier.reset()
+            own = [each for each in errors if not isinstance(each, threading.BrokenBarrierError)]
+            raise (own or errors)[0]
+        return [call.result() for call in calls]
+
+    def _call(self, method: Any, arguments: tuple[Any, ...]) -> Any:
+        with self._meeting.turn:
+            try:
+                return method(*arguments)
+            except BaseException:
+                self._meeting.barrier.abort()
+                raise
+
+    def close(self) -> None:
+        self._threads.shutdown()
