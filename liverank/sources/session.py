@@ -16,6 +16,7 @@ from liverank.errors import needs
 from liverank.sources.broker import Address, Broker
 from liverank.sources.consumer import CannotContinue, Consumer, Interrupted, Target
 from liverank.sources.messages import Message
+from liverank.sources.reports import StateReports
 
 log = logging.getLogger("liverank.consume")
 
@@ -34,10 +35,12 @@ class Sessions:
         broker: Broker,
         target: Target,
         dead_letters: bool,
+        reports: StateReports,
         idle_seconds: float | None = None,
     ) -> None:
         """idle_seconds: end after so long without a message; None: never."""
         self._client = client
+        self._reports = reports
         self._broker = broker
         self._target = target
         self._dead_letters = dead_letters
@@ -50,13 +53,23 @@ class Sessions:
         attempts = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception_type(Interrupted),
             wait=self._pause,
-            before_sleep=_say,
+            before_sleep=self._say,
         )
-        await attempts(self._session)
+        try:
+            await attempts(self._session)
+        except (CannotContinue, ClientError) as error:
+            await self._reports.stopped(error)
+            raise
 
     def _pause(self, _: tenacity.RetryCallState) -> float:
         self._failures += 1
         return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 20))
+
+    async def _say(self, state: tenacity.RetryCallState) -> None:
+        assert state.outcome is not None
+        error, pause = state.outcome.exception(), state.upcoming_sleep
+        log.warning("%s; connecting again in %.1f s", error, pause)
+        await self._reports.retrying(error, pause)
 
     async def _session(self) -> None:
         try:
@@ -99,6 +112,7 @@ class Sessions:
             where = ", ".join(f"{key or 'its position'} {at}" for key, at in positions.items())
             log.info("consuming %s from %s", self._target.source, where or "the beginning")
             while not ended.done():
+                await self._reports.consuming()
                 await asyncio.wait([ended], timeout=PING_SECONDS)
                 if self._idle_seconds is not None and activity.idle_seconds >= self._idle_seconds:
                     return
@@ -136,12 +150,6 @@ def _end(ended: asyncio.Future[None], error: Exception) -> None:
         ended.set_exception(error)
 
 
-def _say(state: tenacity.RetryCallState) -> None:
-    assert state.outcome is not None
-    pause = state.upcoming_sleep
-    log.warning("%s; connecting again in %.1f s", state.outcome.exception(), pause)
-
-
 def consume(
     url: str,
     broker: Literal["redis", "nats", "kafka", "rabbitmq"],
@@ -155,6 +163,7 @@ def consume(
 
     Raises CannotContinue, ClientError, and MissingPackage without the extra `sources`.
     """
+    name = f"{broker}:{address.place}" if target.source is None else target.source
     with needs("sources"):
         adapter = _adapter(broker, address, target)
         if not adapter.has_positions:
@@ -164,7 +173,8 @@ def consume(
     async def run() -> int:
         async with AsyncClient(url) as client:
             letters = address.dead_letter is not None
-            sessions = Sessions(client, adapter, target, letters, idle_seconds)
+            reports = StateReports(client, target.graph, name)
+            sessions = Sessions(client, adapter, target, letters, reports, idle_seconds)
             await sessions.run()
             return sessions.messages
 

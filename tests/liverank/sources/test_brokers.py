@@ -168,6 +168,37 @@ def test_what_redis_no_longer_has_stops_consumption(server: Server, redis_broker
     with pytest.raises(CannotContinue, match="no longer has"):
         run_here(server, path, "redis", redis_broker.port, stream)
     assert version(server, path) == before
+    (report,) = server.http.get(f"{path}/sources").json()["consumers"]
+    assert (report["source"], report["state"]) == ("redis:trimmed", "stopped")
+    assert "no longer has" in report["reason"]
+    with redis.Redis(port=redis_broker.port) as client:
+        client.delete(stream)
+    with pytest.raises(CannotContinue, match="does not exist, but was read to"):
+        run_here(server, path, "redis", redis_broker.port, stream)
+    add_entries(redis_broker, messages[:1], stream)
+    with pytest.raises(CannotContinue, match="no longer has"):
+        run_here(server, path, "redis", redis_broker.port, stream)
+    assert version(server, path) == before
+
+
+def test_a_stream_that_is_made_again_under_its_consumer_stops_it(
+    server: Server, redis_broker: Process
+) -> None:
+    path = server.new_graph(weighted=True)
+    messages, _ = changes(2)
+    add_entries(redis_broker, messages, "remade")
+    url = f"redis://127.0.0.1:{redis_broker.port}"
+    options = arguments(server, path, "redis", url)
+    options[1] = "remade"
+    with consumer(*options) as process:
+        wait_for(lambda: version(server, path) == 1)
+        with redis.Redis(port=redis_broker.port) as client:
+            client.delete("remade")
+        add_entries(redis_broker, messages, "remade")
+        _, logged = process.communicate(timeout=60)
+        assert process.returncode == 1
+    assert "no longer has" in logged
+    assert version(server, path) == 1
 
 
 def test_messages_that_cannot_be_used_are_passed_on_with_the_reason(
@@ -208,9 +239,24 @@ def test_a_broker_that_is_away_is_tried_again_after_growing_pauses(
             assert ["connecting again in" in line for line in waits] == [True] * 3
             pauses = [float(line.rsplit(" ", 2)[1]) for line in waits]
             assert pauses == [0.5, 1.0, 2.0]
+            graph = path.rsplit("/", 1)[1]
+
+            def away() -> list[dict[str, Any]]:
+                answer = server.http.get("/readyz")
+                assert answer.status_code == 200
+                listed = answer.json().get("consumers", [])
+                return [one for one in listed if one["graph"] == graph]
+
+            wait_for(lambda: bool(away()))
+            (report,) = away()
+            assert (report["source"], report["state"]) == ("redis:edges", "retrying")
+            assert str(started.port) in report["reason"]
             started.start()
             add_entries(started, [b'{"source": "a", "target": "b"}'])
             wait_for(lambda: version(server, path) == 1)
+            wait_for(lambda: not away())
+            (report,) = server.http.get(f"{path}/sources").json()["consumers"]
+            assert (report["state"], report["reason"]) == ("consuming", None)
     assert edges_of(server, path) == {("a", "b"): 1.0}
 
 
@@ -349,7 +395,9 @@ def test_rabbitmq_at_least_once(server: Server, rabbitmq_broker: Process) -> Non
     answer = server.http.get(f"{path}/edges", headers={"Accept": "application/x-ndjson"})
     rows = map(json.loads, answer.text.splitlines())
     assert {(row["source"], row["target"]) for row in rows} == set(sent)
-    assert server.http.get(f"{path}/sources").json() == {"sources": []}
+    listed = server.http.get(f"{path}/sources").json()
+    assert listed["sources"] == []
+    assert {one["source"] for one in listed["consumers"]} == {"rabbitmq:edges"}
 
 
 PAGE = Path("docs/sources.md").read_text("utf-8")
