@@ -14,7 +14,15 @@ import tenacity
 from liverank.client import AsyncClient
 from liverank.client.responses import GraphOptions
 from liverank.sources import consumer as consuming
-from liverank.sources.consumer import CannotContinue, Consumer, Interrupted, Letter, Target
+from liverank.sources.consumer import (
+    LETTER_BYTES,
+    CannotContinue,
+    Consumer,
+    Interrupted,
+    Letter,
+    Target,
+    encoded,
+)
 from liverank.sources.messages import Form, Message
 
 OPTIONS = GraphOptions(0.85, "uniform", "auto", 1e-6, "float64", "string")
@@ -119,6 +127,20 @@ def test_a_refused_group_is_split_until_the_message_is_found() -> None:
     with pytest.raises(CannotContinue, match=r"message '10'.*poison.*--dead-letter"):
         take(server, [message(10, "poison")])
     assert server.position == "9"
+
+
+def test_a_large_message_is_cut_in_its_letter_and_consumption_goes_on() -> None:
+    server, letters = FakeServer(), list[Letter]()
+    size = 100 * 1000 * 1000
+    large = b'{"source": "' + b"a" * (size - 29) + b'", "target": "b"}'
+    take(server, [message(1), Message("2", large, 0.0), message(3)], letters)
+    assert targets(server) == ["b1", "b3"]
+    (letter,) = letters
+    assert letter["reason"] == "message of 100,000,000 bytes exceeds the 16 MiB limit"
+    assert letter["bytes"] == size
+    assert letter["body"] == large[:LETTER_BYTES].decode()
+    # in JSON, at worst, a letter fits what NATS and Kafka accept by default
+    assert len(encoded({**letter, "body": "\x00" * LETTER_BYTES, "reason": "\x00" * 1000})) < 2**20
 
 
 def test_a_batch_that_was_rejected_after_its_commit_is_passed_on_and_skipped() -> None:
