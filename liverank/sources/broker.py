@@ -153,7 +153,10 @@ class Connection(ABC):
         """Stores a dead letter. Raises Interrupted and CannotContinue."""
 
     async def close(self) -> None:
-        await self.broker.stop()
+        try:
+            await self.broker.stop()
+        except Exception:  # such as that the connection is lost, which has its own error
+            broker_log.debug("the connection was not closed", exc_info=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from faststream.nats import JStream, NatsBroker, PullSub
 from nats import errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from nats.js.errors import NoStreamResponseError, NotFoundError
+from nats.js.errors import NoStreamResponseError, NotFoundError, ServiceUnavailableError
 
 from liverank.sources.broker import CONNECT_SECONDS, Address, Connection, ReadAhead, Take
 from liverank.sources.consumer import CannotContinue, Interrupted, Letter, encoded
@@ -117,8 +118,10 @@ def _repair(subscription: Any) -> None:
     """Mends the client's `fetch`.
 
     It may raise the TimeoutError of asyncio, while FastStream catches the client's own alone, and
-    would drop the messages that it had collected. And it waits for each message in a task of its
-    own, also for those that have arrived, which takes longer than all the rest.
+    would drop the messages that it had collected. Without a connection it fails before it waits for
+    anything, and FastStream repeats it at once, so that nothing else would run. And it waits for
+    each message in a task of its own, also for those that have arrived, which takes longer than
+    all the rest.
     """
     fetch, received = subscription.fetch, subscription._sub
     wait, queue = received.next_msg, received._pending_queue
@@ -126,6 +129,9 @@ def _repair(subscription: Any) -> None:
     async def repaired(**options: Any) -> Any:
         try:
             return await fetch(**options)
+        except (errors.ConnectionClosedError, ServiceUnavailableError):
+            await asyncio.sleep(CONNECT_SECONDS)
+            raise
         except TimeoutError as error:
             raise errors.TimeoutError from error
 

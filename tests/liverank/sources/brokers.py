@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -12,7 +13,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,12 @@ MESSAGES = 2_000
 
 
 def free_port() -> int:
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """Below the ports that connections get: none takes it while the broker is down."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with closing(socket.socket()) as found, suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def answers(port: int) -> bool:
