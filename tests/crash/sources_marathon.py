@@ -93,7 +93,7 @@ def run_all(
     while (done := sum(leg["kills"] for leg in legs)) < kills:
         folder = Path(tempfile.mkdtemp(prefix=f"leg-{len(legs)}-", dir=directory))
         with Leg(folder, seed + len(legs), brokers) as leg:
-            legs.append(leg.run(min(LEG_KILLS, kills - done)))
+            legs.append(leg.run(leg.victims(min(LEG_KILLS, kills - done))))
         finished.write_text(json.dumps(legs))
     return summed(legs)
 
@@ -155,8 +155,22 @@ class Leg:
         self._choose = random.Random(seed)
         self._brokers = brokers
         self._stack = ExitStack()
+        self._weights = {"server": CONSUMER_WEIGHT * len(brokers)}
+        self._weights |= {f"consumer of {one}": CONSUMER_WEIGHT for one in brokers}
+        self._weights |= {one: BROKER_WEIGHTS[one] for one in brokers if BROKER_WEIGHTS[one]}
 
     def __enter__(self) -> Leg:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
         port = free_port()
         modules = (
             "liverank.sources.session",
@@ -171,17 +185,14 @@ class Leg:
         for stream in self._streams:
             asyncio.run(MAKE_PLACE[stream.broker](stream.process.port, PLACE))
         answers = [
-            httpx.put(f"{self._server.url}/graphs/{one}", json={"weighted": True})
+            # the first graph may compile its kernels
+            httpx.put(f"{self._server.url}/graphs/{one}", json={"weighted": True}, timeout=PATIENCE)
             for one in self._brokers
         ]
         assert all(answer.status_code == 201 for answer in answers)
         for stream in self._streams:
             stream.consumer = self._start_consumer(stream)
         self._stack.callback(self._kill_consumers)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     def _start_server(self) -> Server:
         server = self._nursery.start(self._directory / "data")
@@ -210,38 +221,33 @@ class Leg:
             assert stream.consumer is not None
             stream.consumer.kill()
 
-    def run(self, kills: int) -> dict[str, Any]:
-        """Kills that many processes; returns the figures."""
+    def victims(self, kills: int) -> list[str]:
+        """That many processes, chosen at random."""
+        return self._choose.choices(list(self._weights), list(self._weights.values()), k=kills)
+
+    def run(self, victims: Sequence[str]) -> dict[str, Any]:
+        """Kills the processes one after the other; returns the figures."""
         begin = time.monotonic()
-        killed: Counter[str] = Counter()
-        weights = self._weights()
-        for number in range(1, kills + 1):
+        for number, victim in enumerate(victims, 1):
             if self._choose.random() < 0.8:
                 asyncio.run(self._publish())
                 time.sleep(self._choose.uniform(0.0, 0.5))
-            (victim,) = self._choose.choices(list(weights), list(weights.values()))
             self._kill(victim)
-            killed[victim] += 1
             self._check_consumers()
-            if number % COMPARED_EVERY == 0 or number == kills:
+            if number % COMPARED_EVERY == 0 or number == len(victims):
                 again = self._compare()
-                sums = f"{sum(killed.values())} kills, {self._sent():,} messages"
+                sums = f"{number} kills, {self._sent():,} messages"
                 print(f"leg {self._seed}: {sums}, delivered again {again}", flush=True)
+        kills = Counter(victims)
         return {
-            "kills": kills,
-            "kills by process": {victim: killed[victim] for victim in weights},
+            "kills": len(victims),
+            "kills by process": {victim: kills[victim] for victim in self._weights},
             "messages": self._sent(),
             "lost": 0,
             "counted twice": 0,
             "delivered again by RabbitMQ": again,
             "seconds": round(time.monotonic() - begin, 1),
         }
-
-    def _weights(self) -> dict[str, float]:
-        """What can be killed, and how often it is."""
-        weights = {"server": CONSUMER_WEIGHT * len(self._brokers)}
-        weights |= {f"consumer of {one}": CONSUMER_WEIGHT for one in self._brokers}
-        return weights | {one: BROKER_WEIGHTS[one] for one in self._brokers if BROKER_WEIGHTS[one]}
 
     def _sent(self) -> int:
         return sum(stream.published.total() for stream in self._streams)

@@ -159,7 +159,9 @@ def test_rabbitmq_at_least_once(server: Server, rabbitmq_broker: Process) -> Non
         rabbitmq_broker.start()
         wait_for(lambda: version(server, path) >= behind + 3)
     assert int(server.http.get(path).json()["edges"]) < MESSAGES
-    assert "messages count at least once" in finish(options)
+    logged = finish(options)
+    assert "messages count at least once" in logged
+    assert "consuming rabbitmq from the beginning" in logged
     answer = server.http.get(f"{path}/edges", headers={"Accept": "application/x-ndjson"})
     rows = map(json.loads, answer.text.splitlines())
     assert {(row["source"], row["target"]) for row in rows} == set(sent)
