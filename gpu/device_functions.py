@@ -22,6 +22,7 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import CellType, FunctionType
 from typing import Any, Literal
 
 from gpu.errors import InvalidValue
@@ -94,7 +95,11 @@ def device_function(
     body = translator.function(definition)
     parameters = ", ".join(f"{CPP[known[each]]} {each}_" for each in names)
     header = f"__device__ __forceinline__ {CPP[result]} {name}({parameters})"
-    return DeviceFunction(function, names, f"{header} {{\n{body}}}\n")
+    cells = tuple(CellType(each.cell_contents) for each in function.__closure__ or ())
+    # Numba reads global numbers when it compiles, which may be after they have changed
+    module = dict(function.__globals__)
+    as_now = FunctionType(function.__code__, module, function.__name__, None, cells)
+    return DeviceFunction(as_now, names, f"{header} {{\n{body}}}\n")
 
 
 class _Translator:

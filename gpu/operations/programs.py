@@ -12,6 +12,7 @@ The words are those of PowerGraph (Gonzalez et al., OSDI 2012) and of Zhang's th
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -160,6 +161,7 @@ class VertexProgram:
             raise InvalidValue("loops", True, "False unless every_vertex is True")
         if self.supersteps < 1:
             raise InvalidValue("supersteps", self.supersteps, "at least 1")
+        object.__setattr__(self, "identity", _identity(self.identity, self.dtype))
         given: dict[str, Kind] = {"vertices": "int"}
         for name, value in self.parameters.items():
             if name in _RESERVED or not name.isidentifier():
@@ -221,17 +223,37 @@ class VertexProgram:
         return _VALUES[function]
 
     def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
-        """All parameters, the given ones in place of their defaults. Raises InvalidValue for others
-        and for another kind of number.
-        """
-        for name in given:
-            if name not in self.parameters:
-                known = ", ".join(self.parameters) or "no parameter"
-                raise InvalidValue(f"{self.name}({name})", given[name], f"one of: {known}")
-        return {
-            name: _as_kind(name, given.get(name, default), kind_of(name, default))
-            for name, default in self.parameters.items()
-        }
+        """See the function of this name."""
+        return parameter_values(self.name, self.parameters, given)
+
+
+def parameter_values(
+    program: str, defaults: Mapping[str, float], given: Mapping[str, float]
+) -> dict[str, float]:
+    """All parameters, the given ones in place of their defaults. Raises InvalidValue for others and
+    for another kind of number.
+    """
+    for name in given:
+        if name not in defaults:
+            known = ", ".join(defaults) or "no parameter"
+            raise InvalidValue(f"{program}({name})", given[name], f"one of: {known}")
+    return {
+        name: _as_kind(name, given.get(name, default), kind_of(name, default))
+        for name, default in defaults.items()
+    }
+
+
+def _identity(value: float, dtype: ValueType) -> float:
+    """The identity as Python's own number. Raises InvalidValue if the type has no such value."""
+    kind_of("identity", value)
+    if KINDS[dtype] == "float":
+        if math.isnan(value):
+            raise InvalidValue("identity", value, "a number")
+        return float(value)
+    limits = np.iinfo(dtype)
+    if not (limits.min <= value <= limits.max and value == int(value)):
+        raise InvalidValue("identity", value, f"an {dtype}")
+    return int(value)
 
 
 def kind_of(name: str, value: object) -> Kind:

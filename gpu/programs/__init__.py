@@ -1,1 +1,1 @@
-"""Programs on the live graph: those that users write, and those that come along."""
+"""Programs on the live graph: those that users write, and the built-in ones."""

@@ -1,4 +1,4 @@
-"""Algorithms that are no vertex program by themselves: they run one several times, or have their
+"""Algorithms that are not vertex programs themselves: they run one several times, or have their
 own kernels. All but label propagation ignore direction and loops; all ignore weights.
 """
 
@@ -14,7 +14,7 @@ from gpu.errors import InvalidValue
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.csr import Csr, GraphView
 from gpu.operations.device import Array
-from gpu.operations.programs import ProgramGraph, ProgramState, kind_of
+from gpu.operations.programs import ProgramGraph, ProgramState, parameter_values
 from gpu.programs.builtin import PEEL
 from gpu.programs.views import absent_positions, distinct, ids_by_position
 
@@ -36,7 +36,7 @@ class Computed(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Algorithm:
-    """An algorithm that comes along.
+    """A built-in algorithm.
 
     name        in messages
     compute     (graph, **parameters) → Computed
@@ -49,13 +49,7 @@ class Algorithm:
 
     def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
         """See VertexProgram."""
-        for name, value in given.items():
-            if name not in self.parameters or kind_of(name, value) != kind_of(
-                name, self.parameters[name]
-            ):
-                known = ", ".join(f"{each}={value}" for each, value in self.parameters.items())
-                raise InvalidValue(f"{self.name}({name})", value, known or "left out")
-        return {**self.parameters, **given}
+        return parameter_values(self.name, self.parameters, given)
 
 
 class _Undirected(NamedTuple):
@@ -173,8 +167,8 @@ class _Peeling:
         whose degree has become so. Returns bool[n], which.
         """
         xp, state = self._backend.xp, self._state
-        low = xp.flatnonzero(self.present & (state.values < k)).astype(np.int32)
         first = self.present & (state.values < k)
+        low = xp.flatnonzero(first).astype(np.int32)
         state.active[: len(low)] = low
         state.count = len(low)
         parameters = PEEL.parameter_values({"k": k})
@@ -205,11 +199,12 @@ def _densest(graph: DynamicGraph, epsilon: float) -> Computed:
         raise InvalidValue("epsilon", epsilon, "a number from 0 on")
     peeling = _Peeling(graph)
     best, densest = 0.0, peeling.present
+    factor = min(2.0 * (1.0 + epsilon), float(graph.vertices))  # no degree is higher
     while len(degrees := peeling.degrees):
         density = float(graph.backend.device.sum(degrees)) / 2.0 / len(degrees)
         if density > best:
             best, densest = density, peeling.present
-        peeling.remove_below(int(2.0 * (1.0 + epsilon) * density) + 1, 1)
+        peeling.remove_below(min(int(factor * density), graph.vertices) + 1, 1)
     summary = {"density": best, "vertices": float(graph.backend.device.sum(densest))}
     return Computed(densest.astype(np.int32), *peeling.work, summary)
 

@@ -14,6 +14,10 @@ from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.operations.programs import Mode, VertexProgram
 from gpu.operations.update import EdgeChanges, GraphUpdate
+from gpu.programs.views import distinct
+
+_SOURCES_APART = 64
+"""Arrays of sources that are kept before they are merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +110,22 @@ class Answer:
         else:
             try:
                 since.stale = self._depends_on_any(program, changes)
+                self._note_sources(program, changes)
             except MemoryError:  # the batch stands
                 since.stale = True
-            since.sources.append(changes.sources)
-            if program.direction == "both":
-                since.sources.append(changes.added_targets)
-        if since.stale:
+        if since.stale or since.everything:
             since.sources.clear()
+
+    def _note_sources(self, program: VertexProgram, changes: EdgeChanges) -> None:
+        since, xp = self.since, self._backend.xp
+        if since.everything:
+            return
+        # copies: the arrays of a batch share one block of memory
+        since.sources.append(changes.sources.copy())
+        if program.direction == "both":
+            since.sources.append(changes.added_targets.copy())
+        if len(since.sources) > _SOURCES_APART:
+            since.sources = [distinct(xp, xp.concatenate(since.sources))]
 
     def _depends_on_any(self, program: VertexProgram, changes: EdgeChanges) -> bool:
         """Whether a value may have come along an edge that is gone."""

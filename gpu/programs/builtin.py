@@ -1,4 +1,4 @@
-"""Vertex programs that come along."""
+"""Built-in vertex programs."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 from gpu.errors import InvalidValue, UnknownVertex
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.device import Array
-from gpu.operations.programs import Mode, ProgramState, VertexProgram
+from gpu.operations.programs import Mode, ProgramGraph, ProgramState, VertexProgram
 from gpu.operations.update import GraphUpdate
 from gpu.programs.algorithms import (
     CLUSTERING,
@@ -36,13 +36,15 @@ PROGRAMS: dict[str, VertexProgram | Algorithm] = {
         *(LABELS, CORES, DENSEST, TRIANGLES, CLUSTERING),
     )
 }
-"""The programs that come along, by name."""
+"""The built-in programs, by name."""
 
 SUPERSTEPS_AT_ONCE = 1024
 """Supersteps that a backend runs before it reports."""
 
-_VERTEX_BYTES = 48
-"""Bytes of a vertex in a run, at most: two values, lists, marks."""
+_VERTEX_BYTES, _EDGE_BYTES = 64, 48
+"""Bytes of a vertex in a run, at most: two values, lists, marks; and of an edge in an algorithm:
+keys, sorted keys, their order.
+"""
 
 
 class Programs:
@@ -67,7 +69,7 @@ class Programs:
     ) -> Answer:
         """Runs a program.
 
-        program  a VertexProgram, one that comes along, or its name in PROGRAMS
+        program  a VertexProgram, a built-in one, or its name in PROGRAMS
         after    an answer of the same program and parameters. If the program is monotone and its
                  values depend on edges alone, the run continues from there, with what insertions
                  changed; it starts again if an edge was deleted along which a value may have come,
@@ -85,14 +87,17 @@ class Programs:
         parameters = program.parameter_values(given)
         order = self._checked(program, mode, parameters)
         backend, vertices = self._graph.backend, self._graph.vertices
-        backend.device.require("a program", _VERTEX_BYTES * vertices)
+        edges = self._graph.arcs if isinstance(program, Algorithm) else 0
+        needed = _VERTEX_BYTES * vertices + _EDGE_BYTES * edges
+        backend.device.require("a program", needed)
         self._timer.begin()
         continued, finished = False, True
         if isinstance(program, Algorithm):
             computed = program.compute(self._graph, **parameters)
         else:
-            state, continued = self._state(program, parameters, after)
-            finished = self._finish(program, parameters, order, state)
+            view = program_graph(self._graph, program)
+            state, continued = self._state(program, parameters, view, after)
+            finished = self._finish(program, parameters, view, order, state)
             summary = {"aggregate": state.aggregate} if program.every_vertex else {}
             computed = Computed(state.values, state.supersteps, state.edges, summary)
         self._timer.end("run")
@@ -125,7 +130,11 @@ class Programs:
         return "asynchronous" if mode == "asynchronous" else "synchronous"
 
     def _state(
-        self, program: VertexProgram, parameters: Mapping[str, float], after: Answer | None
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        view: ProgramGraph,
+        after: Answer | None,
     ) -> tuple[ProgramState, bool]:
         """Values and active vertices to start from, and whether they continue an answer."""
         graph, xp = self._graph, self._graph.backend.xp
@@ -140,8 +149,7 @@ class Programs:
             state.active[: len(active)] = active
             state.count = len(active)
         if known < graph.vertices:
-            programs, view = graph.backend.programs, program_graph(graph, program)
-            programs.initialise(program, parameters, view, known, state)
+            graph.backend.programs.initialise(program, parameters, view, known, state)
         return state, continued
 
     def _continues(
@@ -167,13 +175,13 @@ class Programs:
         self,
         program: VertexProgram,
         parameters: Mapping[str, float],
+        view: ProgramGraph,
         mode: Mode,
         state: ProgramState,
     ) -> bool:
         """Runs until no vertex is active, or to the last superstep. Returns which."""
         if self._graph.vertices == 0:
             return True
-        view = program_graph(self._graph, program)
         state.count = self._graph.vertices if program.every_vertex else state.count
         while state.count and state.supersteps < program.supersteps:
             left = min(SUPERSTEPS_AT_ONCE, program.supersteps - state.supersteps)

@@ -69,8 +69,9 @@ class PendingBatch:
     context    of the request
     followers  repeats of it, which get the same results
 
-    The futures can fail with StorageFailed, OutOfMemory or IdempotencyConflict, `ranked` also with
-    BatchRejected or RankingFailed; None if nobody waits.
+    The futures can fail with StorageFailed, OutOfMemory, IdempotencyConflict,
+    SourcePositionConflict or InvalidField, `ranked` also with BatchRejected or RankingFailed; None
+    if nobody waits.
     """
 
     batch: Batch

@@ -79,7 +79,8 @@ class Committer:
         self._commits = commits
 
     def commit(self, batches: Sequence[PendingBatch]) -> list[CommittedGroup]:
-        """Commits the batches that are new and fit into memory, and answers all the others.
+        """Commits the batches that are new, fit into memory and continue their sources, and
+        answers all the others.
 
         The batches must be applied and ranked in the order of the groups.
         """

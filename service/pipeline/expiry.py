@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from time import monotonic
 
-from gpu import OutOfMemory, Solve
+from gpu import Solve
 from service.errors import BatchRejected, BodyTooLarge, OutcomeDelayed, StorageFailed
 from service.formats.columns import EdgeColumns
 from service.pipeline.batch import Batch
@@ -31,15 +31,15 @@ MAX_EDGES = 1_000_000
 _FAILURES = (
     BatchRejected,
     BodyTooLarge,
+    MemoryError,
     OutcomeDelayed,
-    OutOfMemory,
     OverflowError,
     StorageFailed,
 )
 """Of an expiry; it is tried again."""
 
 RETRY_SECONDS = 10.0
-"""Delay after a failure, by the wall clock."""
+"""Delay after a failure."""
 
 _LEAST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 """Seconds between two looks at the wall clock."""
@@ -77,7 +77,7 @@ class Expiry:
 
     def run(self) -> None:
         """Expires what is too old by the wall clock, if it is time for it. By the event clock it
-        only completes what failed, or what a process before this one did not come to.
+        only completes an expiry that failed, or that an earlier process did not finish.
         """
         window = self._window
         if window is None or monotonic() < self._not_before:
@@ -89,7 +89,8 @@ class Expiry:
 
     def follow(self, batch: Batch) -> None:
         """Expires what a client's batch makes too old by the event clock."""
-        self._try(batch.solve, batch.rank_later)
+        if not self._incomplete or monotonic() >= self._not_before:
+            self._try(batch.solve, batch.rank_later)
 
     def _try(self, solve: Solve, rank_later: bool) -> None:
         try:
@@ -138,7 +139,8 @@ class Expiry:
         that, or if they are many.
 
         columns_of  of some of the items
-        Raises BatchRejected, OutOfMemory, StorageFailed.
+        Raises BatchRejected, BodyTooLarge, MemoryError, OutcomeDelayed, OverflowError,
+        StorageFailed.
         """
         firsts = range(0, count, MAX_EDGES)
         parts = [slice(first, min(first + MAX_EDGES, count)) for first in firsts]
@@ -150,7 +152,7 @@ class Expiry:
                 if error is not None:
                     raise error
                 batch = Batch.of(columns, b"", solve, rank_later=rank_later)
-            except (BodyTooLarge, OutOfMemory, OverflowError):
+            except (BodyTooLarge, MemoryError, OverflowError):
                 middle = (part.start + part.stop) // 2
                 if middle == part.start:
                     raise

@@ -127,8 +127,8 @@ class KeyedGraph:
     def apply(self, columns: EdgeColumns) -> tuple[Change, float]:
         """Assigns ids to the keys and applies the batch; also returns the seconds for the keys.
 
-        An error leaves keys and graph unchanged, but IncompletelyApplied: then the graph has the
-        batch and cannot be used any more.
+        An error leaves keys and graph unchanged, but DeviceLost and IncompletelyApplied: after
+        these the graph may have the batch, and cannot be used any more.
         """
         started = perf_counter()
         before = self._keys.mark()
@@ -146,6 +146,8 @@ class KeyedGraph:
         self.sets.members = members
         try:
             self._follow(batch, columns)
+        except DeviceLost:
+            raise
         except Exception as error:
             raise IncompletelyApplied(self._graph, error) from error
         with suppress(MemoryError, OverflowError):  # the next batch may have enough

@@ -26,7 +26,7 @@ class WindowOptions:
     seconds          the age, above 0
     clock            ``wall``, or ``event``: the largest time that was sent
     forget_vertices  whether vertices leave that have lost all edges by it
-    solve            how to rank what the wall clock expires
+    solve            how to rank an expiry that no batch of a client caused
     """
 
     seconds: float
@@ -70,8 +70,9 @@ class Window:
             self.times.insert(batch.insert_sources, batch.insert_targets, times)
         if not self.options.forget_vertices:
             return
-        for gone in (removed, batch.insert_sources, batch.insert_targets):
-            self.isolated = np.setdiff1d(self.isolated, gone)
+        if len(self.isolated):
+            for gone in (removed, batch.insert_sources, batch.insert_targets):
+                self.isolated = np.setdiff1d(self.isolated, gone)
         if columns.expiry:
             ends = np.union1d(batch.delete_sources, batch.delete_targets)
             ends = ends[ends >= 0]

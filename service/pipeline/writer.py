@@ -138,7 +138,7 @@ class Writer:
             self.ranking.rank_group()
 
     def _commit_expiry(self, batch: Batch) -> None:
-        """Raises BatchRejected, OutOfMemory, StorageFailed."""
+        """Raises BatchRejected, OutcomeDelayed, OutOfMemory, StorageFailed."""
         durable: Future[int] = Future()
         ranked: Future[bytes] = Future()
         self._commit([PendingBatch(batch, durable, ranked, lambda: None)])

@@ -146,6 +146,7 @@ class CudaPrograms(ProgramOperations):
                 following,
                 *pointers(received),
                 items,
+                np.int32(directions),
                 np.int64(vertices),
                 np.int64(view.edges if state.fresh else _NEVER),
                 np.int64(state.supersteps),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from liverank.choices import Form as FormName
+from liverank.choices import Method
 from service.cli.commands.options import (
     DEFAULT_URL,
     Format,
@@ -125,11 +127,11 @@ def ppr(
     ],
     k: Count = 10,
     method: Annotated[
-        Literal["hybrid", "push", "pushopt", "pull"],
+        Method,
         typer.Option(help="How to solve; pushopt: with --form published."),
     ] = "hybrid",
     form: Annotated[
-        Literal["accelerated", "published"],
+        FormName,
         typer.Option(help="published: by published algorithms, to compare with."),
     ] = "accelerated",
     target_error: Annotated[

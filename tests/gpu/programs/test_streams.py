@@ -1,4 +1,4 @@
-"""Every program that comes along, held against NetworkX after each batch of a random stream."""
+"""Every built-in program, held against NetworkX after each batch of a random stream."""
 
 from __future__ import annotations
 
@@ -169,3 +169,13 @@ def test_long_rows_long_paths_and_hubs(backend: Backend) -> None:
     triangles = engine.run("triangles")
     found = nx.triangles(oracle.undirected(graph))
     assert (triangles.values == oracle.by_id(found, triangles.values)).all()
+
+
+def test_an_undirected_graph_sends_along_each_list_once(backend: Backend) -> None:
+    u, v = np.triu_indices(64, 1)
+    near = v - u <= 10
+    engine = Engine(Options(directed=False), backend)
+    engine.apply(EdgeBatch(u[near], v[near]))
+    answer = engine.run("components")
+    assert not answer.values.any()
+    assert answer.receipt.edges >= 2 * near.sum()

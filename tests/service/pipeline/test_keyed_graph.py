@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import Engine, Options, OutOfMemory
+from gpu import DeviceLost, Engine, Options, OutOfMemory
 from service.formats.columns import EdgeColumns
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.vertex_sets import VertexSets
+from service.pipeline.window import Window, WindowOptions
 from service.vertex_keys import ARROW_TYPES, KeyKind, VertexTable
 
 
@@ -63,3 +64,19 @@ def test_batches_that_may_have_been_applied_are_not_applied_again(
     else:
         with pytest.raises(RuntimeError, match="a fault"):
             keyed.apply_coalesced(batches)
+
+
+def test_a_device_that_is_lost_after_the_graph_changed_is_said_as_such(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process has to end; an error of the graph alone would leave it running."""
+    engine = Engine(Options(), "cpu")
+    window = Window(WindowOptions(10.0, "event"), engine)
+    keyed = KeyedGraph("g", engine, VertexTable("string"), VertexSets("g", {}), window)
+
+    def lose(*_: object) -> None:
+        raise DeviceLost("launch failure")
+
+    monkeypatch.setattr(window, "applied", lose)
+    with pytest.raises(DeviceLost):
+        keyed.apply(_insertions([("a", "b")]))

@@ -16,17 +16,6 @@ __device__ __forceinline__ void merge_into(Value* address, Value message, const 
     }
 }
 
-// The inclusive sum over the lanes of a warp.
-__device__ __forceinline__ int inclusive_sum(int value) {
-    const int lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int step = 1; step < WARP; step *= 2) {
-        const int other = __shfl_up_sync(FULL, value, step);
-        if (lane >= step) value += other;
-    }
-    return value;
-}
-
 struct Delivery {
     Value* values;
     Value* accumulated;
@@ -100,15 +89,15 @@ __device__ __forceinline__ int64 find_marked(bool open, int64 v, const Lists& li
     return found;
 }
 
-// Supersteps of a program whose vertices are active where something changed. items: position in the list << 32 | chunk; the
-// chunks of out-lists, then those of in-lists. counts: zero but for the number of active vertices; each kind has three, used in
+// Supersteps of a program whose vertices are active where something changed. directions: 2 if messages go along in-lists too.
+// items: position in the list << 32 | chunk; the chunks of out-lists, then those of in-lists. counts: zero but for the number of active vertices; each kind has three, used in
 // turn.
 template <bool IN_PLACE>
 __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
     const int64* out_starts, const int* out_lengths, const int* out_entries, const float* out_weights, const int64* in_starts,
     const int* in_lengths, const int* in_entries, const float* in_weights, const Degree* degree, const int* ids,
     Parameters parameters, Value* values, Value* accumulated, int* marks, int* first_active, int* second_active, int* received,
-    int64* items, int64 vertices, int64 edges, int64 superstep, int64 supersteps, int64* counts) {
+    int64* items, int directions, int64 vertices, int64 edges, int64 superstep, int64 supersteps, int64* counts) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const Lists outgoing = {out_starts, out_lengths, out_entries, out_weights};
     const Lists incoming = {in_starts, in_lengths, in_entries, in_weights};
@@ -148,7 +137,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                     next_active[append(counters + ACTIVE_COUNT + next)] = (int)v;
                     following += out_lengths[v];
                 }
-                following = (int64)warp_total((uint64)following);
+                following = (int64)warp_sum((uint64)following);
                 if (lane == 0 && following > 0) atomicAdd(counters + ACTIVE_EDGES + next, (uint64)following);
                 grid.sync();
                 for (int64 at = thread_of_grid(); at < count; at += threads_of_grid()) marks[active[at]] = 0;
@@ -172,6 +161,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                 const int u = active[at];
 #pragma unroll
                 for (int against = 0; against < (BOTH ? 2 : 1); ++against) {
+                    if (BOTH && against == directions) break;
                     const Lists& lists = against ? incoming : outgoing;
                     const int length = lists.lengths[u];
                     messages += length;
@@ -180,19 +170,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                 }
             }
             __syncwarp();
-            const int through = inclusive_sum(chunks);
-            uint64 place = 0;
-            if (lane == WARP - 1 && through > 0) place = atomicAdd(counters + ITEM_COUNT + now, (uint64)through);
-            place = __shfl_sync(FULL, place, WARP - 1) + through - chunks;
-            if (chunks == 1) items[place] = at << 32;
-            unsigned long_lists = __ballot_sync(FULL, chunks > 1);
-            while (long_lists) {
-                const int from = __ffs((int)long_lists) - 1;
-                long_lists &= long_lists - 1;
-                const int64 first_item = __shfl_sync(FULL, (int64)place, from), position = __shfl_sync(FULL, at, from);
-                const int some = __shfl_sync(FULL, chunks, from);
-                for (int chunk = lane; chunk < some; chunk += WARP) items[first_item + chunk] = position << 32 | chunk;
-            }
+            list_chunks(chunks, at, items, counters + ITEM_COUNT + now);
         }
         grid.sync();
         const int64 item_count = numbers[ITEM_COUNT + now];
@@ -225,13 +203,13 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                 if constexpr (FIRST_WINS) following += out_lengths[v];
             }
             if constexpr (FIRST_WINS) {
-                following = (int64)warp_total((uint64)following);
+                following = (int64)warp_sum((uint64)following);
                 if (lane == 0 && following > 0) atomicAdd(counters + ACTIVE_EDGES + next, (uint64)following);
             }
             grid.sync();
         }
     }
-    const uint64 sent = warp_total((uint64)messages);
+    const uint64 sent = warp_sum((uint64)messages);
     if (lane == 0 && sent > 0) atomicAdd(counters + MESSAGES, sent);
     if (thread_of_grid() == 0) {
         numbers[SUPERSTEPS] = step;
