@@ -7,13 +7,13 @@ import logging
 import time
 from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Literal
 
 import tenacity
 
+from liverank.choices import BrokerName
 from liverank.client import AsyncClient, ClientError, ServerError, ServerUnreachable
 from liverank.errors import needs
-from liverank.sources.broker import Address, Broker
+from liverank.sources.broker import Address, Broker, Connection
 from liverank.sources.consumer import CannotContinue, Consumer, Interrupted, Target
 from liverank.sources.messages import Message
 from liverank.sources.reports import StateReports
@@ -110,14 +110,15 @@ class Sessions:
             with activity:
                 await connection.subscribe(positions, take)
             where = ", ".join(f"{key or 'its position'} {at}" for key, at in positions.items())
-            log.info("consuming %s from %s", self._target.source, where or "the beginning")
+            source = self._target.source or self._broker.kind.name
+            log.info("consuming %s from %s", source, where or "the beginning")
             while not ended.done():
                 await self._reports.consuming()
                 await asyncio.wait([ended], timeout=PING_SECONDS)
                 if self._idle_seconds is not None and activity.idle_seconds >= self._idle_seconds:
                     return
                 if not ended.done() and not await connection.ping():
-                    raise Interrupted(f"{self._broker.name} does not answer")
+                    raise Interrupted(f"{self._broker.kind.name} does not answer")
             ended.result()
 
 
@@ -152,7 +153,7 @@ def _end(ended: asyncio.Future[None], error: Exception) -> None:
 
 def consume(
     url: str,
-    broker: Literal["redis", "nats", "kafka", "rabbitmq"],
+    broker: BrokerName,
     address: Address,
     target: Target,
     idle_seconds: float | None = None,
@@ -165,35 +166,36 @@ def consume(
     """
     name = f"{broker}:{address.place}" if target.source is None else target.source
     with needs("sources"):
-        adapter = _adapter(broker, address, target)
-        if not adapter.has_positions:
-            log.warning("%s has no positions: messages count at least once", adapter.name)
+        consumers = f"liverank {target.graph} {target.source}"
+        place = Broker(_kind(broker), replace(address, consumers=consumers))
+        if not place.kind.has_positions:
+            log.warning("%s has no positions: messages count at least once", broker)
             target = replace(target, source=None)
 
     async def run() -> int:
         async with AsyncClient(url) as client:
             letters = address.dead_letter is not None
             reports = StateReports(client, target.graph, name)
-            sessions = Sessions(client, adapter, target, letters, reports, idle_seconds)
+            sessions = Sessions(client, place, target, letters, reports, idle_seconds)
             await sessions.run()
             return sessions.messages
 
     return asyncio.run(run())
 
 
-def _adapter(broker: str, address: Address, target: Target) -> Broker:
+def _kind(broker: BrokerName) -> type[Connection]:
     if broker == "redis":
-        from liverank.sources.redis import RedisStreams
+        from liverank.sources.redis import RedisStream
 
-        return RedisStreams(address)
+        return RedisStream
     if broker == "nats":
-        from liverank.sources.nats import NatsJetStream
+        from liverank.sources.nats import NatsSubject
 
-        return NatsJetStream(address)
+        return NatsSubject
     if broker == "kafka":
-        from liverank.sources.kafka import KafkaTopics
+        from liverank.sources.kafka import KafkaTopic
 
-        return KafkaTopics(address, f"liverank {target.graph} {target.source}")
-    from liverank.sources.rabbitmq import RabbitQueues
+        return KafkaTopic
+    from liverank.sources.rabbitmq import RabbitMQQueue
 
-    return RabbitQueues(address)
+    return RabbitMQQueue
