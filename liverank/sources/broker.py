@@ -183,11 +183,11 @@ class ReadAhead:
     def __init__(self) -> None:
         self._taking: asyncio.Task[bool] | None = None
 
-    async def take(self, group: Coroutine[Any, Any, bool]) -> None:
-        """Returns when the groups before are taken; `group`, a call of Take, continues."""
+    async def take(self, begin: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        """Returns when the groups before are taken; what `begin` calls, Take, continues."""
         if self._taking is not None:
             await self._taking
-        self._taking = asyncio.create_task(group)
+        self._taking = asyncio.create_task(begin())
 
     def cancel(self) -> None:
         """What was sent may be committed or not; only the stored position says."""

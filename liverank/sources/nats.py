@@ -62,7 +62,7 @@ class NatsSubject(Connection):
 
         async def handle(raw: Any) -> None:
             nonlocal read_to
-            await self._ahead.take(take("", messages(read_to, raw)))
+            await self._ahead.take(lambda: take("", messages(read_to, raw)))
             _, read_to, _ = _delivery(raw[-1].reply)
 
         subscriber = self.broker.subscriber(

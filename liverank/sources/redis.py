@@ -57,7 +57,7 @@ class RedisStream(Connection):
 
         async def handle(raw: Any) -> None:
             nonlocal position
-            await self._ahead.take(take("", messages(position, raw)))
+            await self._ahead.take(lambda: take("", messages(position, raw)))
             position = raw["message_ids"][-1].decode()
             if len(raw["message_ids"]) < self.address.size:
                 await asyncio.sleep(self.address.linger)  # meanwhile, more may come

@@ -182,15 +182,13 @@ def _consume(request: dict[str, Any]) -> None:
 
     import tenacity
 
-    from liverank.client import connection
     from liverank.sources import consumer, session
     from liverank.sources.broker import Address
 
     logging.basicConfig(format="%(process)d %(message)s")
     # a kill costs less
     session.FIRST_PAUSE, session.LONGEST_PAUSE, session.PING_SECONDS = 0.05, 0.5, 0.2
-    consumer.SERVER_PAUSES = tenacity.wait_fixed(0.05)
-    connection.RETRY_PAUSES = (0.05,)
+    consumer.SERVER_PAUSES = tenacity.wait_exponential(multiplier=0.05, max=0.2)
     address, target = Address(**request["address"]), consumer.Target(**request["target"])
     session.consume(request["url"], request["broker"], address, target)
 

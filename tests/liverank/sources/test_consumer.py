@@ -224,9 +224,9 @@ def test_a_group_is_read_while_the_one_before_is_taken() -> None:
             events.append(f"{name} ends")
             return True
 
-        await ahead.take(take("first"))
+        await ahead.take(lambda: take("first"))
         events.append("read")
-        second = asyncio.create_task(ahead.take(take("second")))
+        second = asyncio.create_task(ahead.take(lambda: take("second")))
         await asyncio.sleep(0.01)
         assert not second.done()
         gate.set()
