@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, get_args
@@ -27,6 +27,7 @@ from service.errors import (
 from service.graph_options import GraphOptions
 from service.pipeline.admission import QueueLimits
 from service.pipeline.checkpointer import CheckpointLimits
+from service.pipeline.consumers import Consumers
 from service.pipeline.edge_times import EdgeTimes
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
@@ -53,6 +54,7 @@ class Graph:
     name: str
     options: GraphOptions
     pipeline: Pipeline
+    consumers: Consumers = field(default_factory=Consumers)
 
 
 class Catalog:
@@ -218,10 +220,10 @@ class Catalog:
                     )
                     compiling.start()
                 return created, True
-        for field, value in given.items():
-            present = getattr(graph.options, field)
+        for option, value in given.items():
+            present = getattr(graph.options, option)
             if value != present:
-                raise GraphExists(name, field, value, present)
+                raise GraphExists(name, option, value, present)
         return graph, False
 
     def drop(self, name: str) -> None:

@@ -33,7 +33,7 @@
     ├── SlowClient               a body arrived too slowly
     │   └── SlowSubscriber       a subscriber read its events too slowly
     ├── IdempotencyConflict      an idempotency key was used with another body
-    ├── SourcePositionConflict   a batch does not begin where the graph has its source
+    ├── SourcePositionConflict   a batch does not begin at the stored position of its source
     ├── BatchRejected            a journalled batch could not be applied; its version stays assigned
     ├── BatchLost                a journalled batch could not be read back
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
@@ -43,7 +43,7 @@
     │   ├── FileDamaged          a file was read, and its content is wrong
     │   ├── GraphStopped         one graph cannot be opened; the others are served
     │   └── StorageFull          the disk is full
-    ├── NotPublishedInTime       a version was not published, or applied, within the timeout
+    ├── NotPublishedInTime       a version or a position was not published, or applied, in time
     ├── NotAnsweredInTime        a personalized query was not solved within the timeout
     └── WaitEnded                the client closed its side of the connection while it waited
 
@@ -377,11 +377,10 @@ class StorageFull(StorageFailed):
 
 
 class NotPublishedInTime(ServiceError):
-    def __init__(self, version: int, newest: int, timeout: float, state: str = "published") -> None:
-        self.field, self.value = "min_version", version
-        super().__init__(
-            f"version {version} was not {state} within {timeout:g} s; the newest is {newest}"
-        )
+    def __init__(self, field: str, value: object, newest: object, state: str, wait: float) -> None:
+        self.field, self.value = field, value  # min_version or min_position
+        what = f"{field.removeprefix('min_')} {value}"
+        super().__init__(f"{what} was not {state} within {wait:g} s; the newest is {newest}")
 
 
 class NotAnsweredInTime(ServiceError):

@@ -16,7 +16,7 @@ from liverank.client.responses import (
     RankedVertex,
     Receipt,
 )
-from liverank.client.sources import SourcePosition, SourceRange
+from liverank.client.sources import SourceConsumer, SourcePosition, SourceRange
 from liverank.errors import ClientError, ServerError, ServerUnreachable
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "ServerUnreachable",
     "SetChange",
     "Snapshot",
+    "SourceConsumer",
     "SourcePosition",
     "SourceRange",
     "Strategy",

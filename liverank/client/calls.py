@@ -33,7 +33,7 @@ from liverank.client.responses import (
     TopRanks,
     VertexRank,
 )
-from liverank.client.sources import SourceCalls
+from liverank.client.sources import Positions, SourceCalls, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,9 +43,11 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, SourceCalls, OperationCalls):
     """Every call raises ServerError if the server refuses, and ServerUnreachable if it does not
     respond. Reads, and batches, which have idempotency keys, are retried first.
 
-    min_version  every read: use this version or a later one. To read your own write, pass the
-                 `version` of its receipt
-    timeout      every read: seconds that the server may take for it, up to 300; None: 10
+    min_version   every read: use this version or a later one. To read your own write, pass the
+                  `version` of its receipt
+    min_position  every read: use a version that has the messages of external sources up to these
+                  positions, for example those that `sources` of another replica returned
+    timeout       every read: seconds that the server may take for it, up to 300; None: 10
     """
 
     # Graphs
@@ -127,11 +129,12 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, SourceCalls, OperationCalls):
         vertex: Key,
         *,
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[VertexRank]:
         """The rank of one vertex. Raises ServerError 404 for an unknown one."""
         path = path_of("graphs", graph, "ranks", vertex)
-        return read(path, decoder(VertexRank), min_version=min_version, timeout=timeout)
+        return read(path, decoder(VertexRank), **waiting(min_version, min_position, timeout))
 
     @operation
     def ranks(
@@ -140,6 +143,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, SourceCalls, OperationCalls):
         vertices: Iterable[Key],
         *,
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[RankList]:
         """The ranks of many vertices in their order, all of one version.
@@ -151,7 +155,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, SourceCalls, OperationCalls):
         return Call(
             method="POST",
             path=path_of("graphs", graph, "ranks"),
-            query=given(min_version=min_version, timeout=timeout),
+            query=waiting(min_version, min_position, timeout),
             body=json_body({"vertices": keys}),
             headers={"Content-Type": JSON},
             parse=lambda body: msgspec.structs.replace(found(body), vertices=keys),
@@ -167,12 +171,13 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, SourceCalls, OperationCalls):
         *,
         among: str | None = None,
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[TopRanks]:
         """Places offset … offset+k-1, best first; `among` the vertices of a named set, or all."""
         path = path_of("graphs", graph, "top")
         found = decoder(TopRanks)
-        query = {"k": k, "offset": offset, "min_version": min_version, "timeout": timeout}
+        query = {"k": k, "offset": offset, **waiting(min_version, min_position, timeout)}
         return read(path, found, among=among, **query)
 
     @events

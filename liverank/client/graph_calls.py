@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from liverank.choices import Direction, Key
 from liverank.client.batches import keys_of
-from liverank.client.call import Call, decoder, given, operation, path_of, read, write
+from liverank.client.call import Call, decoder, operation, path_of, read, write
 from liverank.client.exports import Format, export, export_call
 from liverank.client.responses import Neighbors, Subgraph
+from liverank.client.sources import Positions, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,11 +25,12 @@ class GraphCalls:
         *,
         format: Format = "arrow",  # noqa: A002
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[None]:
         """The ranks of all vertices, all of one revision, streamed: see Export."""
         path = path_of("graphs", graph, "ranks")
-        return export_call(path, format, min_version=min_version, timeout=timeout)
+        return export_call(path, format, **waiting(min_version, min_position, timeout))
 
     @export
     def export_edges(
@@ -37,11 +39,12 @@ class GraphCalls:
         *,
         format: Format = "arrow",  # noqa: A002
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[None]:
         """All edges of one version, streamed: see Export."""
         path = path_of("graphs", graph, "edges")
-        return export_call(path, format, min_version=min_version, timeout=timeout)
+        return export_call(path, format, **waiting(min_version, min_position, timeout))
 
     @operation
     def neighbors(
@@ -52,6 +55,7 @@ class GraphCalls:
         limit: int = 100,
         *,
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[Neighbors]:
         """Up to `limit` neighbours of a vertex, in no particular order. Raises ServerError 404 for
@@ -62,8 +66,7 @@ class GraphCalls:
             decoder(Neighbors),
             direction=direction,
             limit=limit,
-            min_version=min_version,
-            timeout=timeout,
+            **waiting(min_version, min_position, timeout),
         )
 
     @operation
@@ -73,6 +76,7 @@ class GraphCalls:
         vertices: Iterable[Key],
         *,
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[Subgraph]:
         """The edges among some vertices.
@@ -80,6 +84,6 @@ class GraphCalls:
         vertices  as for `ranks`
         """
         path = path_of("graphs", graph, "subgraph")
-        query = given(min_version=min_version, timeout=timeout)
+        query = waiting(min_version, min_position, timeout)
         body = {"vertices": keys_of(vertices)}
         return write("POST", path, body, Subgraph, query, repeatable=True)

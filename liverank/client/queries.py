@@ -23,6 +23,7 @@ from liverank.client.responses import (
     VertexSetMembers,
     WatchedRanks,
 )
+from liverank.client.sources import Positions, waiting
 
 
 class QueryCalls:
@@ -44,6 +45,7 @@ class QueryCalls:
         form: Form | None = None,
         trace: bool | None = None,
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[PersonalizedRanks]:
         """The k vertices of highest rank when every walk restarts at `vertex`; see
@@ -61,8 +63,7 @@ class QueryCalls:
             among=among,
             form=form,
             trace=trace,
-            min_version=min_version,
-            timeout=timeout,
+            **waiting(min_version, min_position, timeout),
         )
 
     @operation
@@ -72,11 +73,12 @@ class QueryCalls:
         queries: Sequence[PersonalizedQuery],
         *,
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[PersonalizedAnswers]:
         """Queries with weighted seeds, answered together: faster than one after the other."""
         path = path_of("graphs", graph, "personalized")
-        query = given(min_version=min_version, timeout=timeout)
+        query = waiting(min_version, min_position, timeout)
         body = {"queries": queries}
         return write("POST", path, body, PersonalizedAnswers, query, repeatable=True)
 
@@ -96,6 +98,7 @@ class QueryCalls:
         form: Form | None = None,
         trace: bool | None = None,
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[PersonalizedTable]:
         """`personalized_many` in columns, for many seeds: they are sent and answered as Arrow.
@@ -118,8 +121,7 @@ class QueryCalls:
                 among=among,
                 form=form,
                 trace=trace,
-                min_version=min_version,
-                timeout=timeout,
+                **waiting(min_version, min_position, timeout),
             ),
             body=seeds_stream(seeds),
             headers={"Content-Type": ARROW_STREAM, "Accept": ARROW_STREAM},
@@ -144,11 +146,12 @@ class QueryCalls:
         name: str,
         *,
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[WatchedRanks]:
         """The answer to a watched query for the newest version."""
         path = path_of("graphs", graph, "watched", name)
-        return read(path, decoder(WatchedRanks), min_version=min_version, timeout=timeout)
+        return read(path, decoder(WatchedRanks), **waiting(min_version, min_position, timeout))
 
     @operation
     def unwatch(self, graph: str, name: str) -> Call[None]:
@@ -164,11 +167,12 @@ class QueryCalls:
         vertex: Key,
         *,
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[VertexRank]:
         """The rank of one of the k vertices of a watched query; ServerError 404 for others."""
         path = path_of("graphs", graph, "watched", name, "ranks", vertex)
-        return read(path, decoder(VertexRank), min_version=min_version, timeout=timeout)
+        return read(path, decoder(VertexRank), **waiting(min_version, min_position, timeout))
 
     @operation
     def put_set(self, graph: str, name: str, vertices: Iterable[Key]) -> Call[VertexSet]:
@@ -183,11 +187,12 @@ class QueryCalls:
         name: str,
         *,
         min_version: int | None = None,
+        min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[VertexSetMembers]:
         """The vertices of a set."""
         path = path_of("graphs", graph, "sets", name)
-        return read(path, decoder(VertexSetMembers), min_version=min_version, timeout=timeout)
+        return read(path, decoder(VertexSetMembers), **waiting(min_version, min_position, timeout))
 
     @operation
     def drop_set(self, graph: str, name: str) -> Call[None]:

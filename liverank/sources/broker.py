@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from liverank.errors import InvalidInput
-from liverank.sources.consumer import Letter
+from liverank.sources.consumer import CannotContinue, Interrupted, Letter
 from liverank.sources.messages import Message
 
-Take = Callable[[str, Awaitable["list[Message]"]], Awaitable[bool]]
+Take = Callable[[str, Awaitable["list[Message]"]], Coroutine[Any, Any, bool]]
 """Called for each group of messages of a partition, in order. It does not raise, also not what the
 messages raise; False: the session ends, and nothing more is taken.
 """
@@ -24,6 +26,9 @@ broker_log = logging.getLogger("liverank.consume.broker")
 """What FastStream reports; each message only at the level DEBUG."""
 
 CREDENTIALS = "LIVERANK_SOURCE_CREDENTIALS"
+
+CONNECT_SECONDS = 5
+PING_SECONDS = 1.0
 
 _TLS = {"rediss", "tls", "amqps", "kafkas"}
 
@@ -36,6 +41,7 @@ class Address:
     credentials  user and password; None: none
     size         messages in a group
     linger       seconds until a smaller group is complete
+    consumers    the name that consumers share which share the partitions of a topic of Kafka
     """
 
     url: str
@@ -44,6 +50,7 @@ class Address:
     dead_letter: str | None = None
     size: int = 10_000
     linger: float = 0.05
+    consumers: str = "liverank"
 
     def __post_init__(self) -> None:
         """Raises InvalidInput."""
@@ -52,8 +59,20 @@ class Address:
             raise InvalidInput("url", expected)
 
     @property
-    def security(self) -> Any:
-        """For FastStream; None without credentials and TLS."""
+    def options(self) -> dict[str, Any]:
+        """The options that FastStream has for every broker."""
+        return {
+            "security": self._security,
+            "parser": _parsed,
+            "decoder": _decoded,
+            "apply_types": False,
+            "logger": broker_log,
+            "log_level": logging.DEBUG,
+        }
+
+    @property
+    def _security(self) -> Any:
+        """None without credentials and TLS."""
         import ssl
 
         from faststream.security import BaseSecurity, SASLPlaintext
@@ -80,19 +99,45 @@ def credentials_of(file: Path | None) -> tuple[str, str] | None:
     return user, password
 
 
-class Broker(Protocol):
-    """One broker, and one place of it."""
+class Connection(ABC):
+    """A connection to a broker, and one place of it. `open` is called first, and once.
 
-    name: str
-    """As in the names of sources."""
+    name           of the kind of broker, as in the names of sources
+    has_positions  whether consumption can resume at a position of the place
+    refusals       exceptions of the broker's client that another attempt cannot resolve
+    failures       those that it may
+    """
 
-    has_positions: bool
+    name: ClassVar[str]
+    has_positions: ClassVar[bool] = True
+    refusals: ClassVar[tuple[type[Exception], ...]]
+    failures: ClassVar[tuple[type[Exception], ...]]
 
-    def connected(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection. Raises Interrupted."""
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.broker: Any = self.create()
 
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raises Interrupted where another attempt may succeed, else CannotContinue."""
+        failures: tuple[type[Exception], ...] = (*self.failures, OSError, TimeoutError)
+        try:
+            yield
+        except self.refusals as error:
+            raise CannotContinue(f"{self.name}: {error}") from error
+        except failures as error:
+            raise Interrupted(f"{self.name}: {str(error) or repr(error)}") from error
 
-class Connection(Protocol):
+    @abstractmethod
+    def create(self) -> Any:
+        """FastStream's broker."""
+
+    async def open(self) -> None:
+        """Raises Interrupted and CannotContinue."""
+        with self.errors():
+            await self.broker.connect()
+
+    @abstractmethod
     async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:
         """Takes what follows the positions. Raises CannotContinue if the broker no longer has it.
 
@@ -101,18 +146,62 @@ class Connection(Protocol):
 
     async def ping(self) -> bool:
         """Whether the broker answers."""
+        return bool(await self.broker.ping(timeout=PING_SECONDS))
 
+    @abstractmethod
     async def keep(self, letter: Letter) -> None:
-        """Stores a dead letter. Raises Interrupted."""
+        """Stores a dead letter. Raises Interrupted and CannotContinue."""
+
+    async def close(self) -> None:
+        try:
+            await self.broker.stop()
+        except Exception:  # such as that the connection is lost, which has its own error
+            broker_log.debug("the connection was not closed", exc_info=True)
 
 
-async def parsed(raw: Any) -> Any:
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A kind of broker, and where one is."""
+
+    kind: type[Connection]
+    address: Address
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Connection]:
+        """Raises Interrupted and CannotContinue."""
+        connection = self.kind(self.address)
+        try:
+            await connection.open()
+            yield connection
+        finally:
+            await connection.close()
+
+
+class ReadAhead:
+    """Takes groups of messages one after the other, while the next one is read."""
+
+    def __init__(self) -> None:
+        self._taking: asyncio.Task[bool] | None = None
+
+    async def take(self, begin: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        """Returns when the groups before are taken; what `begin` calls, Take, continues."""
+        if self._taking is not None:
+            await self._taking
+        self._taking = asyncio.create_task(begin())
+
+    def cancel(self) -> None:
+        """What was sent may be committed or not; only the stored position says."""
+        if self._taking is not None:
+            self._taking.cancel()
+
+
+async def _parsed(raw: Any) -> Any:
     """FastStream's message without a body: its own parsers copy and decode each of a group."""
     from faststream.message import StreamMessage
 
     return StreamMessage(raw_message=raw, body=b"")
 
 
-async def decoded(message: Any) -> Any:
+async def _decoded(message: Any) -> Any:
     """What the handler gets."""
     return message.raw_message

@@ -20,7 +20,6 @@ from liverank.client.sources import range_query
 from liverank.errors import ClientError, LiverankError
 from liverank.sources.messages import (
     Columns,
-    EdgeChange,
     Form,
     InvalidMessage,
     Message,
@@ -32,13 +31,17 @@ log = logging.getLogger("liverank.consume")
 
 SERVER_PAUSES = tenacity.wait_exponential(multiplier=0.5, max=30)
 
+LETTER_BYTES = 128 * 1024
+"""Of a message in a dead letter; in JSON they fit the 1 MiB that NATS and Kafka accept."""
+
+_REASON_CHARACTERS = 1_000
 _ARROW_START = b"\xff\xff\xff\xff"
 _OF_THE_CONSUMER = {"source", "partition", "from", "to", "on_conflict"}
 """Parameters of a batch: a refusal of one says nothing about the messages."""
 
 
 class Interrupted(LiverankError):
-    """The broker or the server is away, or another consumer is at work: start again later."""
+    """The broker or the server is away, or another consumer is running: start again later."""
 
 
 class CannotContinue(LiverankError):
@@ -104,13 +107,7 @@ class Consumer:
             for message in messages:
                 await self._take_batch(partition, message)
         else:
-            read = []
-            for message in messages:
-                try:
-                    read.append((message, self._reader.read(message)))
-                except InvalidMessage as error:
-                    await self._keep(partition, message, str(error))
-            await self._take_edges(partition, read, messages[-1].position)
+            await self._take_edges(self._reader, partition, messages, messages[-1].position)
         self.messages += len(messages)
 
     async def _take_batch(self, partition: str, message: Message) -> None:
@@ -122,23 +119,37 @@ class Consumer:
             await self._send(partition, b"{}", JSON, message.position)
 
     async def _take_edges(
-        self, partition: str, read: list[tuple[Message, list[EdgeChange]]], end: str
+        self, reader: Reader, partition: str, messages: Sequence[Message], end: str
     ) -> None:
         """Moves the partition to `end`; splits what the server refuses until it is one message."""
-        changes = [change for _, changes in read for change in changes]
+        try:
+            changes = reader.read_all(messages)
+        except InvalidMessage:
+            valid = [each for each in messages if await self._is_valid(reader, partition, each)]
+            changes, messages = reader.read_all(valid), valid
         body = settled(changes, self._target.on_conflict, self._directed)
         try:
             await self._send(partition, body, JSON, end)
         except _Refused as refusal:
-            if len(read) > 1:
-                middle = len(read) // 2
-                await self._take_edges(partition, read[:middle], read[middle - 1][0].position)
-                await self._take_edges(partition, read[middle:], end)
+            if len(messages) > 1:
+                middle = len(messages) // 2
+                first, second = messages[:middle], messages[middle:]
+                await self._take_edges(reader, partition, first, first[-1].position)
+                await self._take_edges(reader, partition, second, end)
                 return
-            if not read:
+            if not messages:
                 raise CannotContinue(f"the server refuses an empty batch: {refusal}") from None
-            await self._keep(partition, read[0][0], str(refusal))
+            await self._keep(partition, messages[0], str(refusal))
             await self._send(partition, b"{}", JSON, end)
+
+    async def _is_valid(self, reader: Reader, partition: str, message: Message) -> bool:
+        """Passes on a message that is not."""
+        try:
+            reader.read(message)
+        except InvalidMessage as error:
+            await self._keep(partition, message, str(error))
+            return False
+        return True
 
     async def _send(self, partition: str, body: bytes, kind: str, end: str) -> None:
         """Raises _Refused, Interrupted and CannotContinue."""
@@ -174,20 +185,24 @@ class Consumer:
     async def _keep(self, partition: str, message: Message, reason: str) -> None:
         """Passes on a message that cannot be used. Raises CannotContinue without a place for it."""
         place = f"message {message.position!r}" + (f" of {partition!r}" if partition else "")
+        reason = reason[:_REASON_CHARACTERS]
         if self._dead_letter is None:
             raise CannotContinue(
                 f"{place}: {reason}; --dead-letter names a place for such messages"
             )
+        # without a position, the letter alone has the message
+        kept = message.body if self._target.source is None else message.body[:LETTER_BYTES]
         try:
-            body: Any = message.body.decode()
+            body: Any = kept.decode()
             encoding = "text"
         except UnicodeDecodeError:
-            body, encoding = base64.b64encode(message.body).decode(), "base64"
+            body, encoding = base64.b64encode(kept).decode(), "base64"
         letter = {
             "reason": reason,
             "source": self._target.source,
             "partition": partition,
             "position": message.position,
+            "bytes": len(message.body),
             "encoding": encoding,
             "body": body,
         }

@@ -2,61 +2,45 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlsplit
 
-from liverank.sources.broker import Address, Take, broker_log, decoded, parsed
-from liverank.sources.consumer import CannotContinue, Interrupted, Letter, encoded
+from aiokafka import ConsumerRebalanceListener, errors
+from faststream import AckPolicy
+from faststream.kafka import KafkaBroker
+
+from liverank.sources.broker import Address, Connection, Take
+from liverank.sources.consumer import CannotContinue, Letter, encoded
 from liverank.sources.messages import Message
 
 
-class KafkaTopics:
+class KafkaTopic(Connection):
     name = "kafka"
-    has_positions = True
+    refusals = (
+        errors.AuthenticationFailedError,
+        errors.ClusterAuthorizationFailedError,
+        errors.GroupAuthorizationFailedError,
+        errors.TopicAuthorizationFailedError,
+        errors.MessageSizeTooLargeError,
+        errors.SaslAuthenticationFailed,
+    )
+    failures = (errors.KafkaError,)
 
-    def __init__(self, address: Address, group: str) -> None:
-        """group: of consumers, which share the partitions."""
-        self._address = address
-        self._group = group
-
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[_Connection]:
-        from faststream.kafka import KafkaBroker
-
-        broker = KafkaBroker(
-            urlsplit(self._address.url).netloc.split(","),
-            security=self._address.security,
-            allow_auto_create_topics=False,
-            parser=parsed,
-            decoder=decoded,
-            apply_types=False,
-            logger=broker_log,
-            log_level=logging.DEBUG,
-        )
-        try:
-            async with _errors():
-                await broker.connect()
-            yield _Connection(self._address, self._group, broker)
-        finally:
-            await broker.stop()
-
-
-class _Connection:
-    def __init__(self, address: Address, group: str, broker: Any) -> None:
-        self._address = address
-        self._group = group
-        self._broker = broker
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
         self._subscriber: Any = None
         self._positions: Mapping[str, str] = {}
 
-    async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:
-        from aiokafka import ConsumerRebalanceListener
-        from faststream import AckPolicy
+    def create(self) -> KafkaBroker:
+        return KafkaBroker(
+            urlsplit(self.address.url).netloc.split(","),
+            allow_auto_create_topics=False,
+            **self.address.options,
+        )
 
+    async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:
         self._positions, connection = positions, self
 
         class Resume(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -79,19 +63,19 @@ class _Connection:
                 if not await take(str(partition), self._messages(records)):
                     return
 
-        self._subscriber = self._broker.subscriber(
-            self._address.place,
+        self._subscriber = self.broker.subscriber(
+            self.address.place,
             batch=True,
-            group_id=self._group,
+            group_id=self.address.consumers,
             listener=Resume(),
-            max_records=self._address.size,
-            batch_timeout_ms=max(1, round(1000 * self._address.linger)),
+            max_records=self.address.size,
+            batch_timeout_ms=max(1, round(1000 * self.address.linger)),
             auto_offset_reset="earliest",
             ack_policy=AckPolicy.MANUAL,
         )
         self._subscriber(handle)
-        async with _errors():
-            await self._broker.start()
+        with self.errors():
+            await self.broker.start()
 
     @property
     def consumer(self) -> Any:
@@ -114,7 +98,7 @@ class _Connection:
 
     async def ping(self) -> bool:
         """Raises CannotContinue if messages after a position are gone."""
-        async with _errors():
+        with self.errors():
             assigned = list(self.consumer.assignment())
             begins = await self.consumer.beginning_offsets(assigned) if assigned else {}
             ends = await self.consumer.end_offsets(assigned) if assigned else {}
@@ -136,22 +120,5 @@ class _Connection:
         return True
 
     async def keep(self, letter: Letter) -> None:
-        async with _errors():
-            await self._broker.publish(encoded(letter), topic=self._address.dead_letter)
-
-
-@asynccontextmanager
-async def _errors() -> AsyncIterator[None]:
-    """Raises Interrupted where another attempt may succeed, else CannotContinue."""
-    from aiokafka import errors
-
-    try:
-        yield
-    except (
-        errors.AuthenticationFailedError,
-        errors.AuthorizationError,
-        errors.MessageSizeTooLargeError,
-    ) as error:
-        raise CannotContinue(f"kafka: {error}") from error
-    except (errors.KafkaError, OSError, TimeoutError) as error:
-        raise Interrupted(f"kafka: {error}") from error
+        with self.errors():
+            await self.broker.publish(encoded(letter), topic=self.address.dead_letter)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -13,6 +13,13 @@ from liverank.client.responses import GraphOptions
 from liverank.errors import LiverankError
 
 Form = Literal["edge", "batch", "debezium"]
+Operation = Literal["insert", "delete"]
+
+MAX_EDGE_MIB = 16
+"""Of a message with a single edge, or a row: larger ones are not decoded."""
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError)
+"""What decoding raises for some message."""
 
 
 class Message(NamedTuple):
@@ -23,12 +30,12 @@ class Message(NamedTuple):
     time: float
 
 
-class EdgeChange(NamedTuple):
+class EdgeChange(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """One edge is inserted, or deleted. weight, time: of an insertion; None: none is given."""
 
     source: Key
     target: Key
-    deleted: bool = False
+    operation: Operation = "insert"
     weight: float | None = None
     time: float | None = None
 
@@ -47,14 +54,6 @@ class Columns:
     time: str | None = None
 
 
-class _Edge(msgspec.Struct, forbid_unknown_fields=True):
-    source: Key
-    target: Key
-    operation: Literal["insert", "delete"] = "insert"
-    weight: float | None = None
-    time: float | None = None
-
-
 class Reader:
     """Reads messages of single edges for a graph with these options."""
 
@@ -64,39 +63,79 @@ class Reader:
             "debezium": self._row,
         }
         self._read = forms[form]
-        self._decode = msgspec.json.Decoder(_Edge).decode
+        self._decode = msgspec.json.Decoder(EdgeChange).decode
         self._kind = int if options.keys == "integer" else str
         self._weighted = options.weighted
         self._timed = options.half_life is not None or options.window is not None
         self._columns = columns
+        self._decode_valid = None
+        if form == "edge":
+            valid = _valid_edge(self._kind, self._weighted, self._timed)
+            self._decode_valid = msgspec.json.Decoder(valid).decode_lines
+
+    def read_all(self, messages: Sequence[Message]) -> list[EdgeChange]:
+        """The changes, in order. Raises InvalidMessage for one that `read` refuses."""
+        changes = self._read_lines(messages)
+        if changes is None:
+            changes = [change for message in messages for change in self.read(message)]
+        return changes
+
+    def _read_lines(self, messages: Sequence[Message]) -> list[EdgeChange] | None:
+        """What read_all returns, decoded at once; None unless each message is a valid edge in one
+        line.
+        """
+        bodies = [message.body for message in messages]
+        if self._decode_valid is None or max(map(len, bodies), default=0) > MAX_EDGE_MIB << 20:
+            return None
+        lines = b"\n".join(bodies)
+        try:
+            edges = self._decode_valid(lines)
+        except _UNREADABLE:
+            return None
+        # a line without anything is skipped
+        if len(edges) != len(bodies) or lines.count(b"\n") != len(bodies) - 1:
+            return None
+        for edge, message in zip(edges, messages, strict=True):
+            if edge.operation == "delete":
+                if edge.weight is not None or edge.time is not None:
+                    return None
+            else:
+                self._complete(edge, message)
+        return edges
+
+    def _complete(self, edge: EdgeChange, message: Message) -> None:
+        """Gives an insertion what every one has in the graph."""
+        if self._weighted and edge.weight is None:
+            edge.weight = 1.0
+        if self._timed and edge.time is None:
+            edge.time = message.time
 
     def read(self, message: Message) -> list[EdgeChange]:
         """The changes, in order. Raises InvalidMessage."""
+        if len(message.body) > MAX_EDGE_MIB << 20:
+            raise InvalidMessage(
+                f"message of {len(message.body):,} bytes exceeds the {MAX_EDGE_MIB} MiB limit"
+            )
         try:
             changes = self._read(message)
-        except msgspec.DecodeError as error:
+        except _UNREADABLE as error:
             raise InvalidMessage(f"invalid message: {error}") from None
-        return [self._checked(change, message) for change in changes]
+        for change in changes:
+            self._check(change, message)
+        return changes
 
-    def _checked(self, change: EdgeChange, message: Message) -> EdgeChange:
-        """The change with a weight and a time if the graph has them. Raises InvalidMessage."""
-        source, target, deleted, weight, time = change
-        kind = self._kind
+    def _check(self, change: EdgeChange, message: Message) -> None:
+        """Completes the change. Raises InvalidMessage."""
+        source, target, kind = change.source, change.target, self._kind
         if type(source) is not kind or type(target) is not kind or source == "" or target == "":
             raise self._of_keys(source, target)
-        if deleted:
-            return change
-        if self._weighted:
-            weight = 1.0 if weight is None else weight
-        elif weight is not None:
-            raise InvalidMessage(f"weight: the graph has none, got {weight!r}")
-        if self._timed:
-            time = message.time if time is None else time
-        elif time is not None:
-            raise InvalidMessage(f"time: the graph has none, got {time!r}")
-        elif weight is None:
-            return change
-        return EdgeChange(source, target, False, weight, time)
+        if change.operation == "delete":
+            return
+        if not self._weighted and change.weight is not None:
+            raise InvalidMessage(f"weight: the graph has none, got {change.weight!r}")
+        if not self._timed and change.time is not None:
+            raise InvalidMessage(f"time: the graph has none, got {change.time!r}")
+        self._complete(change, message)
 
     def _of_keys(self, source: Any, target: Any) -> InvalidMessage:
         kind = self._kind
@@ -107,10 +146,9 @@ class Reader:
 
     def _edge(self, message: Message) -> list[EdgeChange]:
         edge = self._decode(message.body)
-        deleted = edge.operation == "delete"
-        if deleted and not (edge.weight is None and edge.time is None):
+        if edge.operation == "delete" and not (edge.weight is None and edge.time is None):
             raise InvalidMessage("a deletion has no weight and no time")
-        return [EdgeChange(edge.source, edge.target, deleted, edge.weight, edge.time)]
+        return [edge]
 
     def _row(self, message: Message) -> list[EdgeChange]:
         """A change of a row, as Debezium describes it, with or without its schema."""
@@ -127,7 +165,7 @@ class Reader:
         changes = []
         if operation in ("u", "d"):
             before = self._edge_of("before", document)
-            changes.append(EdgeChange(before.source, before.target, True))
+            changes.append(EdgeChange(before.source, before.target, "delete"))
         if operation != "d":
             changes.append(self._edge_of("after", document))
         return changes
@@ -147,4 +185,24 @@ class Reader:
             ):
                 raise InvalidMessage(f"{name}.{column}: expected a number, got {value!r}")
             numbers.append(None if value is None else float(value))
-        return EdgeChange(row[columns.source], row[columns.target], False, *numbers)
+        return EdgeChange(row[columns.source], row[columns.target], "insert", *numbers)
+
+
+def _valid_edge(kind: type, weighted: bool, timed: bool) -> type[EdgeChange]:
+    """An EdgeChange whose types say what a graph accepts."""
+    key = int if kind is int else Annotated[str, msgspec.Meta(min_length=1)]
+    number = float | None
+    valid = msgspec.defstruct(
+        "ValidEdge",
+        [
+            ("source", key),
+            ("target", key),
+            ("operation", Operation, "insert"),
+            ("weight", number if weighted else None, None),
+            ("time", number if timed else None, None),
+        ],
+        bases=(EdgeChange,),
+        forbid_unknown_fields=True,
+        gc=False,
+    )
+    return cast(type[EdgeChange], valid)

@@ -2,160 +2,157 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
-from liverank.sources.broker import Address, Take, broker_log, decoded, parsed
+from faststream.nats import JStream, NatsBroker, PullSub
+from nats import errors
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import NoStreamResponseError, NotFoundError, ServiceUnavailableError
+
+from liverank.sources.broker import CONNECT_SECONDS, Address, Connection, ReadAhead, Take
 from liverank.sources.consumer import CannotContinue, Interrupted, Letter, encoded
 from liverank.sources.messages import Message
 
-_CONNECT_SECONDS = 5
 
-
-class NatsJetStream:
+class NatsSubject(Connection):
     name = "nats"
-    has_positions = True
+    refusals = (errors.AuthorizationError, errors.MaxPayloadError, NoStreamResponseError)
+    failures = (errors.Error,)
 
     def __init__(self, address: Address) -> None:
-        self._address = address
+        super().__init__(address)
+        self._jetstream: Any = None
+        self._delivered = 0
+        self._ahead = ReadAhead()
 
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[_Connection]:
-        from faststream.nats import NatsBroker
-
-        broker = NatsBroker(
-            self._address.url,
-            security=self._address.security,
+    def create(self) -> NatsBroker:
+        return NatsBroker(
+            self.address.url,
             # a session ends with its connection, and the next one resumes at the stored position
             allow_reconnect=False,
-            connect_timeout=_CONNECT_SECONDS,
-            parser=parsed,
-            decoder=decoded,
-            apply_types=False,
-            logger=broker_log,
-            log_level=logging.DEBUG,
+            connect_timeout=CONNECT_SECONDS,
+            **self.address.options,
         )
-        try:
-            async with _errors():
-                client = await broker.connect()
-                yield _Connection(self._address, broker, client.jetstream())
-        finally:
-            await broker.stop()
 
-
-class _Connection:
-    def __init__(self, address: Address, broker: Any, jetstream: Any) -> None:
-        self._address = address
-        self._broker = broker
-        self._jetstream = jetstream
-        self._delivered = 0
+    async def open(self) -> None:
+        with self.errors():
+            self._jetstream = (await self.broker.connect()).jetstream()
 
     async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:
-        from faststream.nats import JStream, PullSub
-        from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-
-        subject, address = self._address.place, self._address
-        async with _errors():
+        read_to = int(positions.get("", "0"))
+        with self.errors():
             stream = await self._stream("" in positions)
-            await self._check(stream, positions.get(""))
-        config = ConsumerConfig(
-            ack_policy=AckPolicy.NONE,
-            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=int(positions.get("", "0")) + 1,
-        )
+            await self._check(stream, read_to)
+
+        async def messages(read_to: int, raw: Any) -> list[Message]:
+            deliveries = [_delivery(one.reply) for one in raw]
+            for number, _, _ in deliveries:
+                self._delivered += 1
+                if number != self._delivered:
+                    raise Interrupted("nats: messages were lost on their way")
+            # messages are removed from the oldest on
+            with self.errors():
+                await self._check(stream, read_to)
+            return [
+                Message(str(sequence), one.data, time)
+                for one, (_, sequence, time) in zip(raw, deliveries, strict=True)
+            ]
 
         async def handle(raw: Any) -> None:
-            async def messages() -> list[Message]:
-                for message in raw:
-                    self._delivered += 1
-                    if message.metadata.sequence.consumer != self._delivered:
-                        raise Interrupted("nats: messages were lost on their way")
-                # messages are removed from the oldest on
-                async with _errors():
-                    await self._check(stream, positions.get(""))
-                return [_message(one) for one in raw]
+            nonlocal read_to
+            await self._ahead.take(lambda: take("", messages(read_to, raw)))
+            _, read_to, _ = _delivery(raw[-1].reply)
 
-            await take("", messages())
-
-        subscriber = self._broker.subscriber(
-            subject,
+        subscriber = self.broker.subscriber(
+            self.address.place,
             stream=JStream(stream, declare=False),
-            config=config,
-            pull_sub=PullSub(batch_size=address.size, timeout=address.linger, batch=True),
+            config=ConsumerConfig(
+                ack_policy=AckPolicy.NONE,
+                deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+                opt_start_seq=read_to + 1,
+            ),
+            pull_sub=PullSub(batch_size=self.address.size, timeout=self.address.linger, batch=True),
         )
         subscriber(handle)
-        async with _errors():
-            await self._broker.start()
+        with self.errors():
+            await self.broker.start()
         _repair(subscriber.subscription)
 
     async def _stream(self, was_read: bool) -> str:
         """The name of the stream that has the subject."""
-        from nats.js.errors import NotFoundError
-
         try:
-            name: str = await self._jetstream.find_stream_name_by_subject(self._address.place)
+            name: str = await self._jetstream.find_stream_name_by_subject(self.address.place)
         except NotFoundError:
-            message = f"no stream has subject {self._address.place!r}"
+            message = f"no stream has subject {self.address.place!r}"
             raise (CannotContinue if was_read else Interrupted)(f"nats: {message}") from None
         return name
 
-    async def _check(self, stream: str, position: str | None) -> None:
-        """Raises CannotContinue if messages after the position are gone."""
-        if position is None:
+    async def _check(self, stream: str, position: int) -> None:
+        """Raises CannotContinue if messages after the position are gone. 0: it was not read."""
+        if position == 0:
             return
         state = (await self._jetstream.stream_info(stream)).state
-        if state.last_seq < int(position):
+        if state.last_seq < position:
             raise CannotContinue(
                 f"stream {stream!r} ends at {state.last_seq}, but was read to {position}"
             )
-        if state.first_seq > int(position) + 1:
+        if state.first_seq > position + 1:
             raise CannotContinue(
                 f"stream {stream!r} begins at {state.first_seq}, after {position}, from which to "
                 "continue: messages between them are lost"
             )
 
-    async def ping(self) -> bool:
-        return bool(await self._broker.ping(timeout=1.0))
-
     async def keep(self, letter: Letter) -> None:
         """In the stream that has the subject: without one, the letter would be lost."""
-        async with _errors():
-            await self._jetstream.publish(self._address.dead_letter, encoded(letter))
+        with self.errors():
+            await self._jetstream.publish(self.address.dead_letter, encoded(letter))
+
+    async def close(self) -> None:
+        self._ahead.cancel()
+        await super().close()
 
 
 def _repair(subscription: Any) -> None:
-    """FastStream catches the client's own TimeoutError alone, though `fetch` may raise that of
-    asyncio; it would drop the messages that it had collected.
-    """
-    from nats.errors import TimeoutError as ClientTimeout
+    """Mends the client's `fetch`.
 
-    fetch = subscription.fetch
+    It may raise the TimeoutError of asyncio, while FastStream catches the client's own alone, and
+    would drop the messages that it had collected. Without a connection it fails before it waits for
+    anything, and FastStream repeats it at once, so that nothing else would run. And it waits for
+    each message in a task of its own, also for those that have arrived, which takes longer than
+    all the rest.
+    """
+    fetch, received = subscription.fetch, subscription._sub
+    wait, queue = received.next_msg, received._pending_queue
 
     async def repaired(**options: Any) -> Any:
         try:
             return await fetch(**options)
+        except (errors.ConnectionClosedError, ServiceUnavailableError):
+            await asyncio.sleep(CONNECT_SECONDS)
+            raise
         except TimeoutError as error:
-            raise ClientTimeout from error
+            raise errors.TimeoutError from error
+
+    async def next_message(timeout: float | None = 1.0) -> Any:
+        if queue.empty():
+            return await wait(timeout)
+        message = queue.get_nowait()
+        received._pending_size -= len(message.data)
+        queue.task_done()
+        return message
 
     subscription.fetch = repaired
+    received.next_msg = next_message
 
 
-def _message(message: Any) -> Message:
-    metadata = message.metadata
-    return Message(str(metadata.sequence.stream), message.data, metadata.timestamp.timestamp())
+def _delivery(reply: str) -> tuple[int, int, float]:
+    """Which message of the consumer it is, its sequence in the stream, and its time.
 
-
-@asynccontextmanager
-async def _errors() -> AsyncIterator[None]:
-    """Raises Interrupted where another attempt may succeed, else CannotContinue."""
-    from nats import errors
-    from nats.js.errors import NoStreamResponseError
-
-    try:
-        yield
-    except (errors.AuthorizationError, errors.MaxPayloadError, NoStreamResponseError) as error:
-        raise CannotContinue(f"nats: {error}") from error
-    except (errors.Error, OSError, TimeoutError) as error:
-        raise Interrupted(f"nats: {error!r}") from error
+    The subject of a reply is `$JS.ACK.(domain.account.)?stream.consumer.deliveries.sequence in the
+    stream.sequence of the consumer.nanoseconds.pending`, and from version 2.2 on may have more.
+    """
+    fields = reply.split(".")
+    sequence, number, time = fields[5:8] if len(fields) == 9 else fields[7:10]
+    return int(number), int(sequence), int(time) / 1e9

@@ -5,80 +5,63 @@ disk, so it counts at least once, and again if a connection is lost before that.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 
-from liverank.sources.broker import Address, Take, broker_log, decoded, parsed
-from liverank.sources.consumer import CannotContinue, Interrupted, Letter, encoded
+from aio_pika import exceptions
+from faststream import AckPolicy
+from faststream.rabbit import Channel, RabbitBroker, RabbitQueue
+
+from liverank.sources.broker import CONNECT_SECONDS, Address, Connection, Take
+from liverank.sources.consumer import Letter, encoded
 from liverank.sources.messages import Message
 
-_CONNECT_SECONDS = 5.0
 _MAX_PREFETCH = 65_535
 
 
-class RabbitQueues:
+class RabbitMQQueue(Connection):
     name = "rabbitmq"
     has_positions = False
+    refusals = (
+        exceptions.AuthenticationError,
+        exceptions.ChannelNotFoundEntity,
+        exceptions.PublishError,
+    )
+    failures = (exceptions.AMQPError,)
 
     def __init__(self, address: Address) -> None:
-        self._address = address
-
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[_Connection]:
-        from faststream.rabbit import Channel, RabbitBroker
-
-        size = min(self._address.size, _MAX_PREFETCH)
-        broker = RabbitBroker(
-            self._address.url,
-            security=self._address.security,
-            timeout=_CONNECT_SECONDS,
-            default_channel=Channel(prefetch_count=size),
-            parser=parsed,
-            decoder=decoded,
-            apply_types=False,
-            logger=broker_log,
-            log_level=logging.DEBUG,
-        )
-        connection = _Connection(self._address, broker, size)
-        try:
-            async with _errors():
-                await broker.connect()
-            yield connection
-        finally:
-            connection.close()
-            await broker.stop()
-
-
-class _Connection:
-    def __init__(self, address: Address, broker: Any, size: int) -> None:
-        self._address = address
-        self._broker = broker
-        self._size = size
+        self._size = min(address.size, _MAX_PREFETCH)
+        super().__init__(address)
         self._waiting: asyncio.Queue[Any] = asyncio.Queue()
         self._grouping: asyncio.Task[None] | None = None
 
-    async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:  # noqa: ARG002
-        from faststream import AckPolicy
-        from faststream.rabbit import RabbitQueue
+    def create(self) -> RabbitBroker:
+        # otherwise a dead letter for a queue that does not exist would be lost
+        channel = Channel(prefetch_count=self._size, on_return_raises=True)
+        return RabbitBroker(
+            self.address.url,
+            timeout=CONNECT_SECONDS,
+            default_channel=channel,
+            **self.address.options,
+        )
 
-        queue = RabbitQueue(self._address.place, declare=False)
-        subscriber = self._broker.subscriber(queue, ack_policy=AckPolicy.MANUAL)
+    async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:  # noqa: ARG002
+        queue = RabbitQueue(self.address.place, declare=False)
+        subscriber = self.broker.subscriber(queue, ack_policy=AckPolicy.MANUAL)
 
         async def handle(raw: Any) -> None:
             await self._waiting.put(raw)
 
         subscriber(handle)
-        async with _errors():
-            await self._broker.start()
+        with self.errors():
+            await self.broker.start()
         self._grouping = asyncio.create_task(self._group(take))
 
     async def _group(self, take: Take) -> None:
         while True:
             group = [await self._waiting.get()]
-            deadline = asyncio.get_running_loop().time() + self._address.linger
+            deadline = asyncio.get_running_loop().time() + self.address.linger
             while len(group) < self._size:
                 try:
                     async with asyncio.timeout_at(deadline):
@@ -91,45 +74,29 @@ class _Connection:
 
             if not await take("", messages()):
                 return
-            async with _errors():
+            with self.errors():
                 await group[-1].ack(multiple=True)
 
     async def ping(self) -> bool:
         is_grouping = self._grouping is not None and not self._grouping.done()
-        return is_grouping and bool(await self._broker.ping(timeout=1.0))
+        return is_grouping and await super().ping()
 
     async def keep(self, letter: Letter) -> None:
-        async with _errors():
-            await self._broker.publish(
+        with self.errors():
+            await self.broker.publish(
                 encoded(letter),
-                queue=self._address.dead_letter,
+                queue=self.address.dead_letter,
                 mandatory=True,
                 persist=True,
                 content_type="application/json",
             )
 
-    def close(self) -> None:
+    async def close(self) -> None:
         if self._grouping is not None:
             self._grouping.cancel()
+        await super().close()
 
 
 def _message(message: Any) -> Message:
     sent = time.time() if message.timestamp is None else message.timestamp.timestamp()
     return Message(str(message.delivery_tag), message.body, sent)
-
-
-@asynccontextmanager
-async def _errors() -> AsyncIterator[None]:
-    """Raises Interrupted where another attempt may succeed, else CannotContinue."""
-    from aio_pika import exceptions
-
-    try:
-        yield
-    except (
-        exceptions.AuthenticationError,
-        exceptions.ChannelNotFoundEntity,
-        exceptions.PublishError,
-    ) as error:
-        raise CannotContinue(f"rabbitmq: {error}") from error
-    except (exceptions.AMQPError, OSError, TimeoutError) as error:
-        raise Interrupted(f"rabbitmq: {error!r}") from error

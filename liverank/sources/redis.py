@@ -3,96 +3,82 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from liverank.sources.broker import Address, Take, broker_log, decoded, parsed
-from liverank.sources.consumer import CannotContinue, Interrupted, Letter, encoded
+from faststream.redis import RedisBroker, StreamSub
+from redis import exceptions
+
+from liverank.sources.broker import PING_SECONDS, Address, Connection, ReadAhead, Take
+from liverank.sources.consumer import CannotContinue, Letter, encoded
 from liverank.sources.messages import Message
 
 _BLOCK_MS = 500
-_PING_SECONDS = 3.0
 
 
-class RedisStreams:
+class RedisStream(Connection):
     name = "redis"
-    has_positions = True
+    refusals = (
+        exceptions.AuthenticationError,
+        exceptions.DataError,
+        exceptions.InvalidResponse,
+        exceptions.ResponseError,
+    )
+    failures = (exceptions.RedisError,)
 
     def __init__(self, address: Address) -> None:
-        self._address = address
+        super().__init__(address)
+        self._client: Any = None
+        self._ahead = ReadAhead()
 
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[_Connection]:
-        from faststream.redis import RedisBroker
+    def create(self) -> RedisBroker:
+        return RedisBroker(self.address.url, **self.address.options)
 
-        broker = RedisBroker(
-            self._address.url,
-            security=self._address.security,
-            parser=parsed,
-            decoder=decoded,
-            apply_types=False,
-            logger=broker_log,
-            log_level=logging.DEBUG,
-        )
-        try:
-            async with _errors():
-                client = await broker.connect()
-                await client.ping()
-            yield _Connection(self._address, broker, client)
-        finally:
-            await broker.stop()
-
-
-class _Connection:
-    def __init__(self, address: Address, broker: Any, client: Any) -> None:
-        self._address = address
-        self._broker = broker
-        self._client = client
+    async def open(self) -> None:
+        with self.errors():
+            self._client = await self.broker.connect()
+            await self._client.ping()
 
     async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:
-        from faststream.redis import StreamSub
+        stream, position = self.address.place, positions.get("")
+        with self.errors():
+            # FastStream repeats at once, and for ever, a read that Redis refuses
+            await self._client.xread({stream: position or "0-0"}, count=1)
+            await self._check(position)
+            # without a dict for the fields of each entry
+            self._client.set_response_callback("XREAD", _entries)
 
-        stream, address = self._address.place, self._address
-        if "" in positions:
-            async with _errors():
-                await self._check(positions[""])
+        async def messages(read_to: str | None, raw: Any) -> list[Message]:
+            # trimming begins at the oldest entry: while the last one of the group before is
+            # there, so are those after it
+            with self.errors():
+                await self._check(read_to)
+            return list(map(_message, raw["message_ids"], raw["data"]))
 
         async def handle(raw: Any) -> None:
-            async def messages() -> list[Message]:
-                found = [
-                    _message(entry, fields)
-                    for entry, fields in zip(raw["message_ids"], raw["data"], strict=True)
-                ]
-                # trimming begins at the oldest entry: while the last one taken is there, so are
-                # those after it
-                async with _errors():
-                    if "" in positions:
-                        await self._check(positions[""])
-                return found
+            nonlocal position
+            await self._ahead.take(lambda: take("", messages(position, raw)))
+            position = raw["message_ids"][-1].decode()
+            if len(raw["message_ids"]) < self.address.size:
+                await asyncio.sleep(self.address.linger)  # meanwhile, more may come
 
-            await take("", messages())
-            if len(raw["message_ids"]) < address.size:
-                await asyncio.sleep(address.linger)  # meanwhile, more may come
-
-        subscriber = self._broker.subscriber(
+        subscriber = self.broker.subscriber(
             stream=StreamSub(
                 stream,
                 batch=True,
-                max_records=address.size,
+                max_records=self.address.size,
                 polling_interval=_BLOCK_MS,
-                last_id=positions.get("", "0-0"),
+                last_id=position or "0-0",
             )
         )
         subscriber(handle)
-        async with _errors():
-            await self._broker.start()
+        with self.errors():
+            await self.broker.start()
 
-    async def _check(self, position: str) -> None:
+    async def _check(self, position: str | None) -> None:
         """Raises CannotContinue if entries after the position may be gone."""
-        stream = self._address.place
-        if await self._client.xrange(stream, position, position, count=1):
+        stream = self.address.place
+        if position is None or await self._client.xrange(stream, position, position, count=1):
             return
         if not await self._client.exists(stream):
             raise CannotContinue(f"stream {stream!r} does not exist, but was read to {position}")
@@ -105,32 +91,29 @@ class _Connection:
 
     async def ping(self) -> bool:
         try:
-            return bool(await asyncio.wait_for(self._client.ping(), _PING_SECONDS))
+            return bool(await asyncio.wait_for(self._client.ping(), 3 * PING_SECONDS))
         except Exception:
             return False
 
     async def keep(self, letter: Letter) -> None:
-        async with _errors():
-            await self._client.xadd(self._address.dead_letter, {b"data": encoded(letter)})
+        with self.errors():
+            await self._client.xadd(self.address.dead_letter, {b"data": encoded(letter)})
+
+    async def close(self) -> None:
+        self._ahead.cancel()
+        await super().close()
 
 
-def _message(entry: bytes, fields: Mapping[bytes, bytes]) -> Message:
-    body = fields.get(b"data")
-    if body is None:
-        body = fields.get(b"value", b"")
+def _entries(response: Any, **_: Any) -> list[tuple[bytes, list[Any]]]:
+    """Each stream of a response with its entries: id, and names and values in turn."""
+    if isinstance(response, dict):
+        return list(response.items())
+    return response or []
+
+
+def _message(entry: bytes, fields: Sequence[bytes]) -> Message:
+    body = fields[1]
+    if fields[0] != b"data" or len(fields) > 2:
+        named = dict(zip(fields[::2], fields[1::2], strict=True))
+        body = named.get(b"data", named.get(b"value", b""))
     return Message(entry.decode(), body, int(entry[: entry.index(b"-")]) / 1000)
-
-
-@asynccontextmanager
-async def _errors() -> AsyncIterator[None]:
-    """Raises Interrupted where another attempt may succeed, else CannotContinue."""
-    from redis import exceptions
-
-    try:
-        yield
-    except exceptions.AuthenticationError as error:
-        raise CannotContinue(f"redis: {error}") from error
-    except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
-        raise Interrupted(f"redis: {error}") from error
-    except exceptions.RedisError as error:
-        raise CannotContinue(f"redis: {error}") from error

@@ -7,15 +7,16 @@ import logging
 import time
 from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Literal
 
 import tenacity
 
+from liverank.choices import BrokerName
 from liverank.client import AsyncClient, ClientError, ServerError, ServerUnreachable
 from liverank.errors import needs
-from liverank.sources.broker import Address, Broker
+from liverank.sources.broker import Address, Broker, Connection
 from liverank.sources.consumer import CannotContinue, Consumer, Interrupted, Target
 from liverank.sources.messages import Message
+from liverank.sources.reports import StateReports
 
 log = logging.getLogger("liverank.consume")
 
@@ -34,10 +35,12 @@ class Sessions:
         broker: Broker,
         target: Target,
         dead_letters: bool,
+        reports: StateReports,
         idle_seconds: float | None = None,
     ) -> None:
         """idle_seconds: end after so long without a message; None: never."""
         self._client = client
+        self._reports = reports
         self._broker = broker
         self._target = target
         self._dead_letters = dead_letters
@@ -50,13 +53,23 @@ class Sessions:
         attempts = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception_type(Interrupted),
             wait=self._pause,
-            before_sleep=_say,
+            before_sleep=self._say,
         )
-        await attempts(self._session)
+        try:
+            await attempts(self._session)
+        except (CannotContinue, ClientError) as error:
+            await self._reports.stopped(error)
+            raise
 
     def _pause(self, _: tenacity.RetryCallState) -> float:
         self._failures += 1
         return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 20))
+
+    async def _say(self, state: tenacity.RetryCallState) -> None:
+        assert state.outcome is not None
+        error, pause = state.outcome.exception(), state.upcoming_sleep
+        log.warning("%s; connecting again in %.1f s", error, pause)
+        await self._reports.retrying(error, pause)
 
     async def _session(self) -> None:
         try:
@@ -97,13 +110,15 @@ class Sessions:
             with activity:
                 await connection.subscribe(positions, take)
             where = ", ".join(f"{key or 'its position'} {at}" for key, at in positions.items())
-            log.info("consuming %s from %s", self._target.source, where or "the beginning")
+            source = self._target.source or self._broker.kind.name
+            log.info("consuming %s from %s", source, where or "the beginning")
             while not ended.done():
+                await self._reports.consuming()
                 await asyncio.wait([ended], timeout=PING_SECONDS)
                 if self._idle_seconds is not None and activity.idle_seconds >= self._idle_seconds:
                     return
                 if not ended.done() and not await connection.ping():
-                    raise Interrupted(f"{self._broker.name} does not answer")
+                    raise Interrupted(f"{self._broker.kind.name} does not answer")
             ended.result()
 
 
@@ -136,15 +151,9 @@ def _end(ended: asyncio.Future[None], error: Exception) -> None:
         ended.set_exception(error)
 
 
-def _say(state: tenacity.RetryCallState) -> None:
-    assert state.outcome is not None
-    pause = state.upcoming_sleep
-    log.warning("%s; connecting again in %.1f s", state.outcome.exception(), pause)
-
-
 def consume(
     url: str,
-    broker: Literal["redis", "nats", "kafka", "rabbitmq"],
+    broker: BrokerName,
     address: Address,
     target: Target,
     idle_seconds: float | None = None,
@@ -155,35 +164,38 @@ def consume(
 
     Raises CannotContinue, ClientError, and MissingPackage without the extra `sources`.
     """
+    name = f"{broker}:{address.place}" if target.source is None else target.source
     with needs("sources"):
-        adapter = _adapter(broker, address, target)
-        if not adapter.has_positions:
-            log.warning("%s has no positions: messages count at least once", adapter.name)
+        consumers = f"liverank {target.graph} {target.source}"
+        place = Broker(_kind(broker), replace(address, consumers=consumers))
+        if not place.kind.has_positions:
+            log.warning("%s has no positions: messages count at least once", broker)
             target = replace(target, source=None)
 
     async def run() -> int:
         async with AsyncClient(url) as client:
             letters = address.dead_letter is not None
-            sessions = Sessions(client, adapter, target, letters, idle_seconds)
+            reports = StateReports(client, target.graph, name)
+            sessions = Sessions(client, place, target, letters, reports, idle_seconds)
             await sessions.run()
             return sessions.messages
 
     return asyncio.run(run())
 
 
-def _adapter(broker: str, address: Address, target: Target) -> Broker:
+def _kind(broker: BrokerName) -> type[Connection]:
     if broker == "redis":
-        from liverank.sources.redis import RedisStreams
+        from liverank.sources.redis import RedisStream
 
-        return RedisStreams(address)
+        return RedisStream
     if broker == "nats":
-        from liverank.sources.nats import NatsJetStream
+        from liverank.sources.nats import NatsSubject
 
-        return NatsJetStream(address)
+        return NatsSubject
     if broker == "kafka":
-        from liverank.sources.kafka import KafkaTopics
+        from liverank.sources.kafka import KafkaTopic
 
-        return KafkaTopics(address, f"liverank {target.graph} {target.source}")
-    from liverank.sources.rabbitmq import RabbitQueues
+        return KafkaTopic
+    from liverank.sources.rabbitmq import RabbitMQQueue
 
-    return RabbitQueues(address)
+    return RabbitMQQueue

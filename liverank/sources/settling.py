@@ -7,42 +7,48 @@ an edge are all kept, since the server adds them up, but those before a deletion
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from liverank.choices import Key, OnConflict
+from liverank.choices import OnConflict
 from liverank.client.call import json_body
 from liverank.sources.messages import EdgeChange
 
 
-def settled(changes: Iterable[EdgeChange], on_conflict: OnConflict, directed: bool) -> bytes:
+def settled(changes: Sequence[EdgeChange], on_conflict: OnConflict, directed: bool) -> bytes:
     """The body of the batch, JSON; `{}` without changes."""
-    last: dict[tuple[Key, Key], tuple[bool, list[EdgeChange]]] = {}
-    adds = on_conflict == "add"
-    for change in changes:
-        source, target = change.source, change.target
+    edges = [(change.source, change.target) for change in changes]
+    if not directed:
         # both have the type of the graph's keys
-        edge = (source, target) if directed or source <= target else (target, source)  # type: ignore[operator]
-        if change.deleted:
-            last[edge] = True, []
-        elif adds and edge in last:
-            last[edge][1].append(change)
-        else:
-            last[edge] = False, [change]
-    insert = [change for _, inserted in last.values() for change in inserted]
-    delete = [edge for edge, (deleted, _) in last.items() if deleted]
-    document = {}
-    if insert:
-        document["insert"] = _columns(insert)
-    if delete:
-        document["delete"] = {
-            "source": [source for source, _ in delete],
-            "target": [target for _, target in delete],
+        edges = [edge if edge[0] <= edge[1] else edge[::-1] for edge in edges]  # type: ignore[operator]
+    last = dict(zip(edges, changes, strict=True))
+    deleted: list[tuple[Any, Any]] = []
+    inserted: Sequence[EdgeChange] = changes
+    if any(change.operation == "delete" for change in changes):
+        deletions = {
+            edge: number
+            for number, (edge, change) in enumerate(zip(edges, changes, strict=True))
+            if change.operation == "delete"
         }
+        adds = on_conflict == "add"
+        deleted = [edge for edge in deletions if adds or last[edge].operation == "delete"]
+        inserted = [
+            change
+            for number, (edge, change) in enumerate(zip(edges, changes, strict=True))
+            if number > deletions.get(edge, -1)
+        ]
+    if on_conflict == "replace" and len(last) < len(changes):
+        inserted = [change for change in last.values() if change.operation == "insert"]
+    document: dict[str, Any] = {}
+    if inserted:
+        document["insert"] = _columns(inserted)
+    if deleted:
+        sources, targets = zip(*deleted, strict=True)
+        document["delete"] = {"source": sources, "target": targets}
     return json_body(document)
 
 
-def _columns(insert: list[EdgeChange]) -> dict[str, Any]:
+def _columns(insert: Sequence[EdgeChange]) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "source": [change.source for change in insert],
         "target": [change.target for change in insert],

@@ -41,7 +41,7 @@ class EdgeColumns:
     sets         changes of sets of vertices by their names, after the insertions
     times        pa.float64(), Unix seconds, of the insertions; None for a graph without times
     expiry       whether the service made it, of edges that are too old
-    range        the part of an external source that the batch has
+    range        the range of an external source that the batch covers
     """
 
     insert_sources: pa.Array

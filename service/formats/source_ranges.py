@@ -1,4 +1,4 @@
-"""Which part of an external source, such as a stream of a broker, a batch has."""
+"""The range of an external source, such as a broker's stream, that a batch covers."""
 
 from __future__ import annotations
 

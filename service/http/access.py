@@ -51,6 +51,7 @@ REQUIRED_SCOPE: dict[str, Scope | None] = {
     "POST /graphs/{graph}/subgraph": "read",
     "GET /graphs/{graph}/changes": "read",
     "GET /graphs/{graph}/sources": "read",
+    "PUT /graphs/{graph}/consumers/{source}": "write",
     "GET /graphs/{graph}/personalized/{vertex}": "read",
     "POST /graphs/{graph}/personalized": "read",
     "PUT /graphs/{graph}/sets/{name}": "write",

@@ -15,13 +15,27 @@ from service.catalog import Catalog, Graph
 from service.errors import NotPublishedInTime, NotReady, WaitEnded
 from service.http.body import context_of, limit_of
 from service.queries.model import MAX_K
+from service.queries.positions import FIELD, MinPosition
 from service.queries.view import View
 
 Result = TypeVar("Result")
 
 K = Annotated[int, Query(ge=1, le=MAX_K, description="number of places; fewer in a smaller graph")]
 Timeout = Annotated[
-    float, Query(gt=0, le=300, description="seconds to wait for min_version, or for the answer")
+    float,
+    Query(
+        gt=0,
+        le=300,
+        description="seconds to wait for min_version and min_position, or for the answer",
+    ),
+]
+
+MinPositions = Annotated[
+    tuple[str, ...],
+    Query(
+        description="SOURCE:PARTITION:POSITION; wait until the messages of a source up to this "
+        "position are published; may be repeated, for several partitions",
+    ),
 ]
 
 
@@ -47,18 +61,29 @@ async def view_of(
     min_version: Annotated[
         int, Query(ge=0, description="wait until this version is published or rejected")
     ] = 0,
+    min_position: MinPositions = (),
     timeout: Timeout = 10.0,
 ) -> View:
-    """The newest view, or the first one with at least `min_version`."""
+    """The newest view, or the first one with at least `min_version` and each `min_position`."""
     pipeline = graph.pipeline
     view = pipeline.view
-    if view.version >= min_version:
+    if view.version >= min_version and not min_position:
         return view
+    positions = [MinPosition.parsed(text) for text in min_position]
+    for position in positions:
+        position.check(graph.name, view.positions)
     try:
         async with asyncio.timeout(timeout):
-            return await result_of(pipeline.published(min_version), graph, request)
+            return await result_of(pipeline.published(min_version, positions), graph, request)
     except TimeoutError:
-        raise NotPublishedInTime(min_version, pipeline.view.version, timeout) from None
+        view = pipeline.view
+        missing = [one for one in positions if not one.is_reached(view.positions)]
+        if not missing or view.version < min_version:
+            late: tuple[str, object, object] = "min_version", min_version, view.version
+        else:
+            stored = view.positions.get((missing[0].source, missing[0].partition), "none")
+            late = FIELD, str(missing[0]), stored
+        raise NotPublishedInTime(*late, "published", timeout) from None
 
 
 PublishedView = Annotated[View, Depends(view_of)]
@@ -70,9 +95,13 @@ async def wait_for_commit(
     min_version: Annotated[
         int, Query(ge=0, description="wait until this version is applied or rejected")
     ] = 0,
+    min_position: MinPositions = (),
     timeout: Timeout = 10.0,
 ) -> None:
-    """Returns once a read of edges has at least `min_version`."""
+    """Returns once a read of edges has at least `min_version` and each `min_position`."""
+    if min_position:
+        await view_of(request, graph, min_version, min_position, timeout)
+        return
     pipeline = graph.pipeline
     if pipeline.committed >= min_version:
         return
@@ -80,7 +109,9 @@ async def wait_for_commit(
         async with asyncio.timeout(timeout):
             await result_of(pipeline.commit_of(min_version), graph, request)
     except TimeoutError:
-        raise NotPublishedInTime(min_version, pipeline.committed, timeout, "applied") from None
+        raise NotPublishedInTime(
+            "min_version", min_version, pipeline.committed, "applied", timeout
+        ) from None
 
 
 Committed = Annotated[None, Depends(wait_for_commit)]

@@ -7,9 +7,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gpu import Dangling, Form, Storage
+from service.formats.source_ranges import MAX_LENGTH
 from service.formats.times import Clock
 from service.http.schema_base import Body, like
 from service.http.schemas import ONE_OF_STRATEGIES
+from service.pipeline.consumers import ConsumerState
 from service.queries.model import BELOW_ONE, L1_ERROR
 
 _ABOVE_ZERO: dict[str, Any] = {
@@ -118,8 +120,35 @@ class SourcePosition(Body):
     time: float = Field(description="of its commit, Unix seconds")
 
 
+class ConsumerRequest(Body):
+    """What a consumer of an external source reports of itself."""
+
+    model_config = like(
+        {"consumer": "host-1", "state": "retrying", "reason": "redis: refused", "seconds": 30}
+    )
+
+    consumer: str = Field(
+        description="one of those of the source", min_length=1, max_length=MAX_LENGTH
+    )
+    state: ConsumerState
+    reason: str | None = Field(None, description="why it does not consume", max_length=1000)
+    seconds: float = Field(
+        60, description="until the report is dropped, unless another one follows", gt=0, le=86_400
+    )
+
+
+class Consumer(Body):
+    source: str
+    consumer: str
+    state: ConsumerState
+    reason: str | None
+    since: float = Field(description="when this state began, Unix seconds")
+    expires: float = Field(description="when the report is dropped, Unix seconds")
+
+
 class SourceList(Body):
     sources: list[SourcePosition]
+    consumers: list[Consumer] = Field(description="that have reported lately")
 
 
 class CheckpointTaken(Body):
@@ -128,3 +157,14 @@ class CheckpointTaken(Body):
     bytes: int
     write_seconds: float = Field(description="from the request until the checkpoint was on disk")
     pause_seconds: float = Field(description="how long the graph's writer was blocked")
+
+
+class WaitingConsumer(Consumer):
+    graph: str
+
+
+class Ready(Body):
+    status: Literal["ready"]
+    consumers: list[WaitingConsumer] = Field(
+        [], description="those of external sources that do not consume; omitted if there are none"
+    )

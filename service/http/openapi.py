@@ -16,7 +16,7 @@ from pydantic.json_schema import models_json_schema
 
 from service.formats.media_types import CSV, EXPORTED, JSON, NDJSON
 from service.http.access import REQUIRED_SCOPE
-from service.http.graph_schemas import GraphRequest
+from service.http.graph_schemas import ConsumerRequest, GraphRequest
 from service.http.schemas import (
     ApiKeyRequest,
     BatchRequest,
@@ -31,6 +31,7 @@ _UNDECLARED: tuple[type[BaseModel], ...] = (
     BatchRequest,
     GraphRequest,
     ApiKeyRequest,
+    ConsumerRequest,
     PersonalizedRequest,
     Problem,
     VerticesRequest,

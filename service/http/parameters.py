@@ -2,7 +2,8 @@
 
 FastAPI reads the same signature for OpenAPI and /docs, but its own reading of a request takes
 longer than most calls of this service. Supported: the request, dependencies without `yield`, and
-parameters of path (required), query and header (with a default).
+parameters of path (required), query and header (with a default). A parameter of the query that is
+a tuple may be repeated.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ class _Parameter:
         if location != "path" and default is inspect.Parameter.empty:
             raise TypeError(f"parameter {name!r} of the {location} needs a default")
         self._default = default
+        self._is_repeated = get_origin(annotation) is tuple
         self._adapter: TypeAdapter[Any] | None = None
         if annotation is not str or constraints:
             self._adapter = TypeAdapter(
@@ -123,6 +125,8 @@ class _Parameter:
             value = request.path_params[self.alias]
         elif self.location == "header":
             value = request.headers.get(self.alias)
+        elif self._is_repeated:
+            value = request.query_params.getlist(self.alias) or None
         else:
             value = request.query_params.get(self.alias)
         if value is None:

@@ -320,5 +320,5 @@ class WatchedAnswer(_Answer):
     among: str | list[Key] | None = Field(description="of the query; null for all vertices")
 
 
-class Status(Body):
-    status: Literal["alive", "ready"]
+class Alive(Body):
+    status: Literal["alive"]

@@ -110,6 +110,9 @@ def view_of(checkpoint: Checkpoint, engine: Engine, keys: VertexKeys) -> View:
         keys=keys,
         watched=None,
         sets=_sets_of(checkpoint),
+        positions={
+            (one.source, one.partition): one.position for one in source_positions_of(checkpoint)
+        },
     )
 
 

@@ -21,7 +21,7 @@ from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer
 from service.pipeline.ranking import Ranking
 from service.pipeline.source_positions import SourcePositions
-from service.pipeline.version_waiters import VersionWaiters
+from service.pipeline.waiters import Waiters
 from service.storage.journal import Journal
 
 log = logging.getLogger("liverank.pipeline")
@@ -67,7 +67,7 @@ class Committer:
         ranking: Ranking,
         checkpointer: Checkpointer,
         observer: Observer,
-        commits: VersionWaiters[int],
+        commits: Waiters[int],
     ) -> None:
         self._graph = graph
         self._journal = journal
@@ -109,7 +109,7 @@ class Committer:
         for version, batch in zip(versions, new, strict=True):
             batch.set_durable(version, completions)
         completions.deliver()
-        self._commits.reach(versions[-1], versions[-1])
+        self._commits.reach(versions[-1])
         seconds = perf_counter() - began
         numbered = iter(zip(versions, new, strict=True))
         time = self._journal.committed_at
@@ -188,7 +188,9 @@ class Committer:
     def _continuing(
         self, batches: list[PendingBatch], completions: Completions
     ) -> list[PendingBatch]:
-        """The batches that begin where the graph has their sources; the others are refused."""
+        """The batches that begin at the stored positions of their sources; the others are
+        refused.
+        """
         errors = self._positions.conflicts([batch.batch.columns for batch in batches])
         return self._without_errors(batches, errors, completions)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -51,11 +51,12 @@ from service.pipeline.published import PublishedViews
 from service.pipeline.ranking import RECOVERY, Ranking
 from service.pipeline.recovery import MappedGraph, map_checkpoint, replayed, restored_journal
 from service.pipeline.source_positions import SourcePosition, SourcePositions
-from service.pipeline.version_waiters import VersionWaiters
 from service.pipeline.vertex_sets import VertexSets
+from service.pipeline.waiters import Waiters
 from service.pipeline.window import Window, WindowOptions
 from service.pipeline.work_queue import Task, WorkQueue
 from service.pipeline.writer import Writer
+from service.queries.positions import MinPosition
 from service.queries.requests import PendingQuery, QueryResponse
 from service.queries.scheduler import QueryScheduler, WatchRequest
 from service.queries.view import View
@@ -101,7 +102,7 @@ class Pipeline:
         self._observer = observer or Observer()
         self._queue = WorkQueue()
         self._views = PublishedViews(graph)
-        self._commits = VersionWaiters[int]()
+        self._commits = Waiters[int]()
         self.edges = EdgeReading(graph, self.call, self._writer_or_not_ready)
         self._may_recover = threading.Event()
         # name of the backend; whether the graph can be read
@@ -199,12 +200,13 @@ class Pipeline:
             raise
         return task.result
 
-    def published(self, version: int) -> Future[View]:
-        """The first view with at least that version; the future may be cancelled.
+    def published(self, version: int, positions: Collection[MinPosition] = ()) -> Future[View]:
+        """The first view with at least that version and these positions; the future may be
+        cancelled.
 
         Raises the reason given to `close`.
         """
-        return self._views.at_least(version)
+        return self._views.at_least(version, positions)
 
     def commit_of(self, version: int) -> Future[int]:
         """The newest version once it is at least that one; the future may be cancelled. Reads on
@@ -212,7 +214,7 @@ class Pipeline:
 
         Raises the reason given to `close`.
         """
-        return self._commits.at_least(version)
+        return self._commits.first(lambda newest: newest >= version)
 
     def outcome(self, version: int) -> Outcome | None:
         """The outcome of a batch; None while it is pending. Reads from disk.
@@ -229,7 +231,7 @@ class Pipeline:
         return outcome
 
     def source_positions(self) -> Future[list[SourcePosition]]:
-        """How far the graph has its sources, after the batches that are committed now.
+        """The positions of the sources, after all batches committed so far.
 
         Raises QueueFull.
         """
@@ -265,7 +267,7 @@ class Pipeline:
         try:
             writer = self._open()
             self._writer.set_result(writer)
-            self._commits.reach(writer.journal.version, writer.journal.version)
+            self._commits.reach(writer.journal.version)
             writer.run()
             assert self._queue.closed is not None
             reason = self._queue.closed

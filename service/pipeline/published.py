@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection
 from concurrent.futures import Future
 
 from service.errors import NotReady
 from service.pipeline.change_feed import ChangeFeed
-from service.pipeline.version_waiters import VersionWaiters
+from service.pipeline.waiters import Waiters
+from service.queries.positions import MinPosition, are_reached
 from service.queries.view import View
 
 
@@ -22,7 +24,7 @@ class PublishedViews:
     def __init__(self, graph: str) -> None:
         self._graph = graph
         self._newest: View | None = None
-        self._waiting = VersionWaiters[View]()
+        self._waiting = Waiters[View]()
         self.epoch = secrets.token_hex(8)
         self.changes = ChangeFeed(graph, self.epoch, lambda: self.newest)
 
@@ -35,14 +37,18 @@ class PublishedViews:
 
     def publish(self, view: View) -> None:
         self._newest = view
-        self._waiting.reach(view.version, view)
+        self._waiting.reach(view)
 
-    def at_least(self, version: int) -> Future[View]:
-        """The first view with at least that version; the future may be cancelled.
+    def at_least(self, version: int, positions: Collection[MinPosition] = ()) -> Future[View]:
+        """The first view with at least that version and these positions; the future may be
+        cancelled.
 
         Raises NotReady before the first publication, and the reason given to `close`.
         """
-        return self._waiting.at_least(max(version, self.newest.version))
+        wanted = max(version, self.newest.version)
+        return self._waiting.first(
+            lambda view: view.version >= wanted and are_reached(positions, view.positions)
+        )
 
     def close(self, reason: Exception) -> None:
         """Fails waiting readers, and later ones that would wait; ends the change feed."""

@@ -247,6 +247,7 @@ class Ranking:
             keys=self._keyed.keys,
             watched=self._watched.results,
             sets=self._keyed.sets.members,
+            positions=self._positions.reached,
         )
 
     def _fail_unranked(self, error: Exception) -> None:

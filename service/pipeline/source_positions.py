@@ -1,4 +1,4 @@
-"""How far a graph has each of its external sources."""
+"""The position that a graph has reached in each external source."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ class SourcePositions:
     def newest(self) -> list[SourcePosition]:
         """By source and partition."""
         return sorted(self._newest.values(), key=lambda one: (one.source, one.partition))
+
+    @property
+    def reached(self) -> dict[tuple[str, str], str]:
+        """The position by source and partition."""
+        return {key: one.position for key, one in self._newest.items()}
 
     def check(self, columns: EdgeColumns) -> None:
         """Raises SourcePositionConflict for a batch that does not begin at the position, and

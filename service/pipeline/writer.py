@@ -19,7 +19,7 @@ from service.pipeline.observer import Observer, StageSeconds
 from service.pipeline.ranking import Ranking
 from service.pipeline.receipts import AppliedBatch
 from service.pipeline.source_positions import SourcePositions
-from service.pipeline.version_waiters import VersionWaiters
+from service.pipeline.waiters import Waiters
 from service.pipeline.work_queue import Task, WorkQueue
 from service.problems import encode_problem, problem_of
 from service.queries.scheduler import QueryScheduler
@@ -50,7 +50,7 @@ class Writer:
         scheduler: QueryScheduler,
         checkpointer: Checkpointer,
         observer: Observer,
-        commits: VersionWaiters[int],
+        commits: Waiters[int],
     ) -> None:
         self.journal = journal
         self.ranking = ranking

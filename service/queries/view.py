@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gpu import Ranks
 from service.errors import UnknownSet
 from service.queries.places import Places
+from service.queries.positions import Positions
 from service.queries.watched import WatchedResult
 from service.vertex_keys import VertexKeys
 
@@ -74,6 +75,7 @@ class View:
     watched      results of the watched queries by name; None in the view of a checkpoint, which has
                  not solved them yet
     sets         ids of the vertices of each named set, ascending
+    positions    that its batches have reached in external sources
     """
 
     version: int
@@ -86,6 +88,7 @@ class View:
     keys: VertexKeys = field(repr=False)
     watched: Mapping[str, WatchedResult] | None = field(default_factory=dict, repr=False)
     sets: Mapping[str, NDArray[np.int64]] = field(default_factory=dict, repr=False)
+    positions: Positions = field(default_factory=dict, repr=False)
 
     @cached_property
     def state(self) -> str:

@@ -90,15 +90,15 @@ def run_all(
         figures = [each.result() for each in runs]
     return {
         "processes": len(figures),
-        **_sum(figures),
+        **summed(figures),
         "seconds": round(time.monotonic() - begin, 1),
     }
 
 
-def _sum(figures: list[dict[str, Any]]) -> dict[str, Any]:
+def summed(figures: list[dict[str, Any]]) -> dict[str, Any]:
     """The members of all documents, added up."""
     return {
-        name: _sum([each[name] for each in figures])
+        name: summed([each[name] for each in figures])
         if isinstance(value, dict)
         else sum(each[name] for each in figures)
         for name, value in figures[0].items()

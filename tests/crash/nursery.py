@@ -1,6 +1,7 @@
-"""Real servers and programs that start fast: forked from a process that has imported everything.
+"""Real servers, consumers and programs that start fast: forked from a process that has already
+imported everything.
 
-    python -m tests.crash.nursery      one request a line on stdin, one answer a line on stdout
+    python -m tests.crash.nursery [MODULE …]   one request a line on stdin, one answer on stdout
 
 Each is a process with its own Numba threads, a server with its own port, and is killed by a real
 SIGKILL. Threads do not survive a fork: the importing process starts none.
@@ -19,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,11 +56,28 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 @dataclass
-class Server:
-    """A server process. It has ended once `wait` has returned."""
+class Child:
+    """A process of the nursery. It has ended once `wait` has returned."""
 
     nursery: Nursery
     pid: int
+
+    def alive(self) -> bool:
+        return bool(self.nursery.ask({"ask": "alive", "pid": self.pid}))
+
+    def kill(self) -> None:
+        """Sends SIGKILL unless it has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        """Waits until the process has ended, which must be by SIGKILL."""
+        status = self.nursery.ask({"ask": "wait", "pid": self.pid})
+        assert status == -signal.SIGKILL, f"the process ended with {status}"
+
+
+@dataclass
+class Server(Child):
     port: int
 
     @property
@@ -79,33 +98,20 @@ class Server:
             time.sleep(0.01)
         raise AssertionError(f"the server is not ready after {READY_SECONDS} s")
 
-    def alive(self) -> bool:
-        return bool(self.nursery.ask({"ask": "alive", "pid": self.pid}))
-
     def dies(self, seconds: float = 5.0) -> bool:
         """Whether it ends within that time; its connections close a moment earlier."""
         return wait_until(lambda: not self.alive(), seconds)
 
-    def kill(self) -> None:
-        """Sends SIGKILL unless it has ended."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-
-    def wait(self) -> None:
-        """Waits until the process has ended, which must be by SIGKILL."""
-        status = self.nursery.ask({"ask": "wait", "pid": self.pid})
-        assert status == -signal.SIGKILL, f"the server ended with {status}"
-
 
 class Nursery:
-    """The process that servers are forked from."""
+    """The process that servers and consumers are forked from."""
 
-    def __init__(self, log: Path, ports: range | None = None) -> None:
-        """ports: of the servers; by default any free ones."""
+    def __init__(self, log: Path, ports: range | None = None, modules: Sequence[str] = ()) -> None:
+        """ports: of the servers; by default any free ones. modules: imported as well."""
         self._ports = itertools.cycle(ports) if ports else itertools.repeat(0)
         self._log = open(log, "ab")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.nursery"],
+            [sys.executable, "-m", "tests.crash.nursery", *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -146,6 +152,12 @@ class Nursery:
             printed = [Path(folder, name).read_text() for name in OUTPUTS]
         assert ended, f"the program did not end in {RUN_SECONDS} s: {printed}"
         return subprocess.CompletedProcess([], status, *printed)
+
+    def consume(self, **request: Any) -> Child:
+        """Starts a consumer: `url` of the server and `broker`, and the members of Address as
+        `address` and of Target as `target`.
+        """
+        return Child(self, self.ask({"ask": "consume", **request}))
 
     def _free_port(self) -> int:
         for port in self._ports:
@@ -202,12 +214,31 @@ def _serve(request: dict[str, Any]) -> None:
     server_of(create_app(settings), settings, log_level="error").run()
 
 
+def _consume(request: dict[str, Any]) -> None:
+    import logging
+
+    import tenacity
+
+    from liverank.sources import consumer, session
+    from liverank.sources.broker import Address
+
+    logging.basicConfig(format="%(process)d %(message)s")
+    # a kill costs less
+    session.FIRST_PAUSE, session.LONGEST_PAUSE, session.PING_SECONDS = 0.05, 0.5, 0.2
+    consumer.SERVER_PAUSES = tenacity.wait_exponential(multiplier=0.05, max=0.2)
+    address, target = Address(**request["address"]), consumer.Target(**request["target"])
+    session.consume(request["url"], request["broker"], address, target)
+
+
+CHILDREN = {"start": _serve, "consume": _consume}
+
+
 def _import_without_threads() -> None:
     import numba
 
     start_threads = numba.get_num_threads
     numba.get_num_threads = lambda: 1
-    for module in IMPORTED:
+    for module in (*IMPORTED, *sys.argv[1:]):
         importlib.import_module(module)
     numba.get_num_threads = start_threads
 
@@ -225,14 +256,16 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         answer: Any
-        if request["ask"] in ("start", "run"):
+        if request["ask"] == "run" or request["ask"] in CHILDREN:
             answer = os.fork()
             if answer == 0:
                 os.close(out)
                 if request["ask"] == "run":
                     _run(request)
                 try:
-                    _serve(request)
+                    CHILDREN[request["ask"]](request)
+                except BaseException:
+                    traceback.print_exc()
                 finally:
                     os._exit(1)
         else:

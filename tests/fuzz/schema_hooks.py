@@ -35,7 +35,7 @@ def map_path_parameters(context: Any, path_parameters: dict[str, Any]) -> dict[s
 
 
 def map_query(_context: Any, query: dict[str, Any]) -> dict[str, Any]:
-    if query and ("min_version" in query or "timeout" in query):
+    if query and not query.keys().isdisjoint(("min_version", "min_position", "timeout")):
         given = query.get("timeout", 1.0)
         if isinstance(given, int | float) and LONGEST_WAIT < given <= 300:
             query["timeout"] = LONGEST_WAIT

@@ -53,6 +53,7 @@ _QUERIES = (
     *("",) * 50,
     *("k=10", "k=0", "k=-1", "k=1e3", "k=100000", "k=9999999999999999999999", "k="),
     *("offset=3", "offset=-1", "offset=99999999999999999999", "min_version=0", "min_version=x"),
+    *("min_position=s::1", "min_position=s:1", "min_position=%ff::", "min_position="),
     *("timeout=0.01", "timeout=nan", "timeout=-1", "method=push", "method=x", "target_error=1e-3"),
     *("target_error=inf", "strategy=static", "strategy=auto", "strategy=x", "wait=durable"),
     *("rank=later", "rank=now", "rank=x", "on_conflict=add", "on_conflict=replace"),
@@ -253,7 +254,9 @@ def _request(maker: Maker, case: Case) -> tuple[str, str, bytes, tuple[str, ...]
     vertex = choose(_VERTICES)
     # the graphs with data are not dropped
     graph = choose(_NAMES[12:] if (method, path) == _DROP else _NAMES)
-    path = path.format(graph=graph, vertex=vertex, name=vertex, id=vertex, version=number)
+    path = path.format(
+        graph=graph, vertex=vertex, name=vertex, source=vertex, id=vertex, version=number
+    )
     query = "&".join(filter(None, (choose(_QUERIES), choose(_QUERIES))))
     body = case.body if maker.random.random() < 0.3 else choose(_BODIES)
     headers = tuple(choose(_HEADERS) for _ in range(choose((0, 0, 0, 1, 2))))

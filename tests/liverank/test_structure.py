@@ -32,8 +32,14 @@ LATER = {
 }
 """Packages of extras: imported inside functions only, and for type checkers."""
 
-OF_MCP = {"mcp", "mcp_types", "pydantic", "starlette", "uvicorn"}
-"""Packages of the extra `mcp`: imported at once, in modules that others import inside functions."""
+AT_ONCE = {
+    "liverank.mcp": {"mcp", "mcp_types", "pydantic", "starlette", "uvicorn"},
+    "liverank.sources.kafka": {"aiokafka", "faststream"},
+    "liverank.sources.nats": {"faststream", "nats"},
+    "liverank.sources.rabbitmq": {"aio_pika", "faststream"},
+    "liverank.sources.redis": {"faststream", "redis"},
+}
+"""Packages of extras that a module or package imports at once: others import it in functions."""
 
 ORDER = [
     {"errors", "choices"},
@@ -58,6 +64,11 @@ MODULES = {module_of(path) for path in FILES}
 def room_of(module: str) -> str:
     """The module or package directly below `liverank`; empty for itself."""
     return [*module.split("."), ""][1]
+
+
+def late_part_of(module: str) -> str | None:
+    """The part of AT_ONCE with the module, if any."""
+    return next((part for part in AT_ONCE if f"{module}.".startswith(f"{part}.")), None)
 
 
 def imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
@@ -85,12 +96,12 @@ def at_once(tree: ast.AST) -> Iterator[ast.AST]:
 def test_packages_of_extras_are_imported_late_and_the_service_never(path: Path) -> None:
     tree = ast.parse(path.read_text("utf-8"))
     standard = set(sys.stdlib_module_names) | {"liverank"}
-    core = CORE | OF_MCP if room_of(module_of(path)) == "mcp" else CORE
+    part = late_part_of(module_of(path))
+    core = CORE | AT_ONCE[part] if part else CORE
     everywhere = {module.split(".")[0] for module in imports(ast.walk(tree))} - standard
     assert everywhere <= core | LATER
     assert {module.split(".")[0] for module in imports(at_once(tree))} - standard <= core
-    if room_of(module_of(path)) != "mcp":
-        assert not {module for module in imports(at_once(tree)) if room_of(module) == "mcp"}
+    assert {late_part_of(module) for module in imports(at_once(tree))} <= {None, part}
     engine = {module for module in imports(ast.walk(tree)) if module.split(".")[0] == "gpu"}
     assert engine <= {"gpu"}
 

@@ -179,6 +179,8 @@ def test_the_place_of_the_keys_can_be_chosen(data: Path) -> None:
 # compose.yaml
 
 SERVERS = ("liverank", "liverank-cuda")
+REPLICAS = ("replica-1", "replica-2")
+CONSUMERS = ("consumer-1", "consumer-2")
 
 
 def started(*profiles: str) -> set[str]:
@@ -191,6 +193,7 @@ def test_the_profiles_start_what_their_names_say() -> None:
     assert started("cpu") == {"liverank"}
     assert started("cuda") == {"liverank-cuda"}
     assert started("observe") == {"prometheus", "grafana"}
+    assert started("replicas") == {*REPLICAS, *CONSUMERS, "redis", "proxy"}
 
 
 def test_the_two_servers_exclude_each_other_and_never_change_their_backend() -> None:
@@ -230,11 +233,41 @@ def test_every_service_is_limited_and_checked(name: str) -> None:
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["restart"] == "unless-stopped"
-    if name in SERVERS:
+    if name in CONSUMERS:  # no server, so the check of the image would fail
+        assert service["healthcheck"] == {"disable": True}
+    elif name in (*SERVERS, *REPLICAS):
         assert "HEALTHCHECK" in DOCKERFILE
         assert service["stop_grace_period"] == "60s"
     else:
         assert service["healthcheck"]["test"][0] == "CMD"
+
+
+def test_each_replica_has_its_own_data_and_consumer_and_the_stream_of_the_other() -> None:
+    services = COMPOSE["services"]
+    for replica, consumer in zip(REPLICAS, CONSUMERS, strict=True):
+        assert services[replica]["volumes"] == [f"{replica}:/data"]
+        assert replica in COMPOSE["volumes"]
+        environment = services[consumer]["environment"]
+        assert environment["LIVERANK_URL"] == f"http://{replica}:8080"
+        assert environment["LIVERANK_SOURCE_URL"] == "redis://redis:6379"
+        assert (
+            environment["LIVERANK_API_KEY"] == services[replica]["environment"]["LIVERANK_API_KEY"]
+        )
+        assert "sources" in services[consumer]["build"]["args"]["EXTRAS"]
+        assert services[consumer]["command"][:2] == ["consume", "redis"]
+    assert services["consumer-1"]["command"] == services["consumer-2"]["command"]
+    assert "always" in services["redis"]["command"]
+
+
+def test_the_proxy_has_both_replicas_at_the_port_of_a_single_server() -> None:
+    proxy = COMPOSE["services"]["proxy"]
+    assert proxy["ports"] == COMPOSE["services"]["liverank"]["ports"]
+    variables = set(
+        re.findall(r"\$\{(\w+)\}", (ROOT / "docker/haproxy/haproxy.cfg").read_text("utf-8"))
+    )
+    assert set(proxy["environment"]) == variables
+    addresses = {proxy["environment"][f"REPLICA_{number}"] for number in (1, 2)}
+    assert addresses == {f"{replica}:8080" for replica in REPLICAS}
 
 
 def test_grafana_has_no_default_password() -> None:

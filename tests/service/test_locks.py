@@ -45,8 +45,8 @@ GUARDS = [
         requires="_check",
     ),
     Guard(
-        "pipeline/version_waiters.py",
-        "VersionWaiters",
+        "pipeline/waiters.py",
+        "Waiters",
         "_changing",
         always="_newest _waiting _closed",
     ),

@@ -7,12 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from liverank.choices import OnConflict
-from service.cli.commands.options import Graph, Url
+from liverank.choices import BrokerName, OnConflict
+from service.cli.commands.options import DEFAULT_URL, Graph, Url
 
-app = typer.Typer()
-
-BrokerName = Literal["redis", "nats", "kafka", "rabbitmq"]
+app = typer.Typer(rich_markup_mode=None)
 
 DEFAULT_URLS: dict[BrokerName, str] = {
     "redis": "redis://127.0.0.1:6379",
@@ -26,7 +24,7 @@ DEFAULT_URLS: dict[BrokerName, str] = {
 def consume(
     broker: Annotated[BrokerName, typer.Argument(help="The kind of broker.")],
     place: Annotated[str, typer.Argument(help="Its stream, subject, topic or queue.")],
-    url: Url = "http://127.0.0.1:8080",
+    url: Url = DEFAULT_URL,
     graph: Graph = "default",
     broker_url: Annotated[
         str | None,
@@ -42,12 +40,15 @@ def consume(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="Has USER:PASSWORD of the broker. Default: LIVERANK_SOURCE_CREDENTIALS.",
+            help="File that contains USER:PASSWORD of the broker. Default: "
+            "LIVERANK_SOURCE_CREDENTIALS.",
         ),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(help="Under which name the server has its position. Default: BROKER:PLACE."),
+        typer.Option(
+            help="Name under which the server stores its position. Default: BROKER:PLACE."
+        ),
     ] = None,
     messages: Annotated[
         Literal["edge", "batch", "debezium"],
@@ -73,10 +74,11 @@ def consume(
     ] = 0.05,
     idle: Annotated[
         float | None,
-        typer.Option(min=0.1, help="End after so many seconds without a message."),
+        typer.Option(min=0.1, help="End after this many seconds without a message."),
     ] = None,
 ) -> None:
-    """Consumes a stream of a broker into a graph, each message once: it resumes where the graph is.
+    """Consumes a stream of a broker into a graph, each message once: it resumes at the
+    position that the graph stores.
 
     RabbitMQ has no positions: there, each message counts at least once.
     """

@@ -43,6 +43,13 @@ def export(
     min_version: Annotated[
         int | None, typer.Option(min=0, help="Wait until this version is ranked (edges: applied).")
     ] = None,
+    min_position: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SOURCE:PARTITION:POSITION",
+            help="Wait until the messages of a source up to this position are ranked. Repeatable.",
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +72,12 @@ def export(
     kind, compression = form_of(out, format)
     with client_of(url) as client:
         call = client.export_ranks if table == "ranks" else client.export_edges
-        wanted: Export = call(graph, format=kind[1:], min_version=min_version)  # type: ignore[arg-type]
+        wanted: Export = call(
+            graph,
+            format=kind[1:],  # type: ignore[arg-type]
+            min_version=min_version,
+            min_position=min_position,
+        )
         exported = _saved(wanted, out, compression)
     if out == STANDARD:
         return

@@ -10,12 +10,15 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Request, Response
 
+from gpu import InvalidValue
 from service.catalog import NAME, Catalog, Graph
+from service.formats.source_ranges import MAX_LENGTH
 from service.http.body import parse_body, read_body
 from service.http.conditional import response_by_content
 from service.http.dependencies import OpenCatalog, OpenGraph, result_of
 from service.http.graph_schemas import (
     CheckpointTaken,
+    ConsumerRequest,
     GraphInfo,
     GraphList,
     GraphRequest,
@@ -90,9 +93,34 @@ async def describe_graph(request: Request, graph: OpenGraph) -> Response:
 
 @router.get("/graphs/{graph}/sources", response_model=SourceList, responses=problems(404, 422, 429))
 async def list_sources(request: Request, graph: OpenGraph) -> Response:
-    """How far the committed batches have each partition of each external source."""
+    """The position that the committed batches have reached in each partition of each external
+    source, and what its consumers report.
+    """
     positions = await result_of(graph.pipeline.source_positions(), graph, request)
-    return json_response({"sources": [one.document() for one in positions]})
+    sources = [one.document() for one in positions]
+    consumers = [one.document() for one in graph.consumers.newest]
+    return json_response({"sources": sources, "consumers": consumers})
+
+
+@router.put(
+    "/graphs/{graph}/consumers/{source:key}",
+    status_code=204,
+    responses=problems(404, 408, 413, 415, 422),
+    openapi_extra=body_of(ConsumerRequest),
+)
+async def report_consumer(
+    request: Request,
+    graph: OpenGraph,
+    source: Annotated[str, Path(description="name of a source")],
+) -> Response:
+    """A consumer of an external source reports its state, for `GET /graphs/{graph}/sources` and
+    `/readyz`, until the report expires.
+    """
+    if not 1 <= len(source) <= MAX_LENGTH:
+        raise InvalidValue("source", source, f"a text of 1 to {MAX_LENGTH} characters")
+    given = parse_body(ConsumerRequest, await read_body(request))
+    graph.consumers.report(source, given.consumer, given.state, given.reason, given.seconds)
+    return Response(status_code=204)
 
 
 @router.post(

@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 
 from service.errors import NotReady
 from service.http.access import access_of
 from service.http.dependencies import OpenCatalog
+from service.http.graph_schemas import Ready
 from service.http.metrics import CONTENT_TYPE, Metrics
 from service.http.openapi import problems
 from service.http.responses import json_response
 from service.http.route import Route
-from service.http.schemas import Status
+from service.http.schemas import Alive
 
 router = APIRouter(tags=["operations"], route_class=Route)
 
 
-@router.get("/livez", response_model=Status)
+@router.get("/livez", response_model=Alive)
 async def alive() -> Response:
     """200 as soon as the process responds."""
     return json_response({"status": "alive"})
 
 
-@router.get("/readyz", response_model=Status, responses=problems())
+@router.get("/readyz", response_model=Ready, responses=problems())
 async def ready(request: Request, catalog: OpenCatalog) -> Response:
     """200 once kernels are compiled and graphs recovered; until then 503 with the reason.
 
-    With API keys in use, only requests with one get the reason, which names graphs and files.
+    Consumers of external sources that have reported that they do not consume are listed; the server
+    is ready nevertheless. With API keys in use, only requests with one get this list and the
+    reason, which name graphs and files.
     """
+    access = access_of(request)
+    trusted = access.trusts(request)
     if catalog.not_ready is not None:
-        trusted = access_of(request).trusts(request)
         raise NotReady(catalog.not_ready if trusted else "the reason is shown to API keys only")
-    return json_response({"status": "ready"})
+    document: dict[str, Any] = {"status": "ready"}
+    key = access.identify(request) if trusted and access.keys else None
+    waiting = [
+        {"graph": graph.name, **report.document()}
+        for graph in catalog.graphs()
+        if trusted and (key is None or key.allows(graph.name))
+        for report in graph.consumers.newest
+        if report.state != "consuming"
+    ]
+    if waiting:
+        document["consumers"] = waiting
+    return json_response(document)
 
 
 @router.get(

@@ -14,6 +14,7 @@ from liverank.client import (
     AsyncClient,
     Client,
     PersonalizedQuery,
+    SourceConsumer,
     SourcePosition,
     SourceRange,
     changes,
@@ -78,6 +79,7 @@ ARGUMENTS: dict[str, Any] = {
     "method": "push",
     "target": "error",
     "min_version": 4,
+    "min_position": ["s:p:4"],
     "timeout": 2.0,
     "key": "once",
     "top": 5,
@@ -91,6 +93,10 @@ ARGUMENTS: dict[str, Any] = {
     "format": "parquet",
     "direction": "in",
     "rank": "later",
+    "consumer": "c",
+    "state": "retrying",
+    "reason": "away",
+    "seconds": 30.0,
     "source_range": SourceRange("s", "2", "1", "p"),
 }
 """A value for every parameter of every method that is not its default."""
@@ -108,8 +114,9 @@ SHORTHANDS = {
     "delete": "send",
     "remove": "send",
     "personalized_table": "personalized_many",
+    "consumers": "sources",
 }
-"""Other ways to send a batch, or queries."""
+"""Other ways to send a batch, or queries, or to read a response."""
 
 OF_TABLES = {
     *("k", "method", "target_error", "target", "unknown", "damping", "among", "form", "trace"),
@@ -214,7 +221,7 @@ def test_responses_have_the_members_of_the_api_with_their_types(name: str) -> No
     _, endpoint = endpoint_of(call)
     returned = inspect.signature(getattr(Calls, name)).return_annotation
     names = vars(responses) | vars(changes) | {"Call": Call, "PersonalizedTable": PersonalizedTable}
-    names["SourcePosition"] = SourcePosition
+    names |= {"SourcePosition": SourcePosition, "SourceConsumer": SourceConsumer}
     (kind,) = get_args(eval(returned, names))
     content = [
         body["content"]["application/json"]["schema"]
@@ -238,16 +245,16 @@ def test_responses_have_the_members_of_the_api_with_their_types(name: str) -> No
         option
         for option in declared
         for own in kinds
-        if _same(own, _resolved(option), BESIDE.get(name, set()))
+        if _same(name, own, _resolved(option), BESIDE.get(name, set()))
     ]
     assert matched == declared, name
 
 
-def _same(kind: Any, schema: dict[str, Any], beside: set[str]) -> bool:
+def _same(name: str, kind: Any, schema: dict[str, Any], beside: set[str]) -> bool:
     """Whether the client's type has the members of the schema, and each of the same JSON types."""
     if get_args(kind):  # a member of a document, such as {"graphs": […]}
-        (member,) = schema["properties"].values()
-        return _same(get_args(kind)[0], _resolved(member["items"]), beside)
+        member = schema["properties"][name]
+        return _same(name, get_args(kind)[0], _resolved(member["items"]), beside)
     (own, *_), components = msgspec.json.schema_components([kind], ref_template="{name}")
     own = components[own["$ref"]]
     if set(own["properties"]) - beside != set(schema["properties"]):

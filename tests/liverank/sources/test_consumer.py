@@ -14,7 +14,16 @@ import tenacity
 from liverank.client import AsyncClient
 from liverank.client.responses import GraphOptions
 from liverank.sources import consumer as consuming
-from liverank.sources.consumer import CannotContinue, Consumer, Interrupted, Letter, Target
+from liverank.sources.broker import Address, Broker, Connection, ReadAhead
+from liverank.sources.consumer import (
+    LETTER_BYTES,
+    CannotContinue,
+    Consumer,
+    Interrupted,
+    Letter,
+    Target,
+    encoded,
+)
 from liverank.sources.messages import Form, Message
 
 OPTIONS = GraphOptions(0.85, "uniform", "auto", 1e-6, "float64", "string")
@@ -121,6 +130,20 @@ def test_a_refused_group_is_split_until_the_message_is_found() -> None:
     assert server.position == "9"
 
 
+def test_a_large_message_is_cut_in_its_letter_and_consumption_goes_on() -> None:
+    server, letters = FakeServer(), list[Letter]()
+    size = 100 * 1000 * 1000
+    large = b'{"source": "' + b"a" * (size - 29) + b'", "target": "b"}'
+    take(server, [message(1), Message("2", large, 0.0), message(3)], letters)
+    assert targets(server) == ["b1", "b3"]
+    (letter,) = letters
+    assert letter["reason"] == "message of 100,000,000 bytes exceeds the 16 MiB limit"
+    assert letter["bytes"] == size
+    assert letter["body"] == large[:LETTER_BYTES].decode()
+    # in JSON, at worst, a letter fits what NATS and Kafka accept by default
+    assert len(encoded({**letter, "body": "\x00" * LETTER_BYTES, "reason": "\x00" * 1000})) < 2**20
+
+
 def test_a_batch_that_was_rejected_after_its_commit_is_passed_on_and_skipped() -> None:
     def reject(request: httpx.Request) -> httpx.Response | None:
         if b"none" in request.content:
@@ -187,3 +210,78 @@ def test_weights_are_added_up_only_where_there_are_weights() -> None:
 
     with pytest.raises(CannotContinue, match="has no weights"):
         asyncio.run(make())
+
+
+def test_a_group_is_read_while_the_one_before_is_taken() -> None:
+    events: list[str] = []
+
+    async def run() -> None:
+        ahead, gate = ReadAhead(), asyncio.Event()
+
+        async def take(name: str) -> bool:
+            events.append(f"{name} begins")
+            await gate.wait()
+            events.append(f"{name} ends")
+            return True
+
+        await ahead.take(lambda: take("first"))
+        events.append("read")
+        second = asyncio.create_task(ahead.take(lambda: take("second")))
+        await asyncio.sleep(0.01)
+        assert not second.done()
+        gate.set()
+        await second
+        await asyncio.sleep(0.01)
+        ahead.cancel()
+
+    asyncio.run(run())
+    assert events == ["read", "first begins", "first ends", "second begins", "second ends"]
+
+
+class FakeConnection(Connection):
+    """Fails to open with `opening`, and to close."""
+
+    name = "fake"
+    refusals = (PermissionError,)
+    failures = ()
+    opening: Exception | None = None
+
+    def create(self) -> Any:
+        return None
+
+    async def open(self) -> None:
+        with self.errors():
+            if self.opening is not None:
+                raise self.opening
+
+    async def subscribe(self, positions: Any, take: Any) -> None:
+        raise NotImplementedError
+
+    async def keep(self, letter: Letter) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(PermissionError("no"), CannotContinue), (ConnectionRefusedError(), Interrupted)],
+)
+def test_errors_of_a_connection_say_whether_to_try_again(
+    error: Exception, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeConnection, "opening", error)
+
+    async def open_it() -> None:
+        async with Broker(FakeConnection, Address("fake://127.0.0.1", "edges")).connected():
+            raise AssertionError("unreachable")
+
+    with pytest.raises(expected, match=r"fake: (no|ConnectionRefusedError)"):
+        asyncio.run(open_it())
+
+
+def test_errors_of_a_session_are_not_those_of_its_connection() -> None:
+    async def fail() -> None:
+        async with Broker(FakeConnection, Address("fake://127.0.0.1", "edges")).connected():
+            raise OSError("of the session")
+
+    with pytest.raises(OSError, match="of the session"):
+        asyncio.run(fail())

@@ -14,7 +14,15 @@ from liverank.choices import OnConflict
 from liverank.client.responses import GraphOptions
 from liverank.errors import InvalidInput
 from liverank.sources.broker import Address, credentials_of
-from liverank.sources.messages import Columns, EdgeChange, Form, InvalidMessage, Message, Reader
+from liverank.sources.messages import (
+    MAX_EDGE_MIB,
+    Columns,
+    EdgeChange,
+    Form,
+    InvalidMessage,
+    Message,
+    Reader,
+)
 from liverank.sources.settling import settled
 
 OPTIONS = GraphOptions(0.85, "uniform", "auto", 1e-6, "float64", "string")
@@ -42,10 +50,10 @@ def apply(weights: Weights, changes: list[EdgeChange], on_conflict: str, directe
         return ends if directed else (min(ends), max(ends))
 
     for change in changes:
-        if change.deleted:
+        if change.operation == "delete":
             weights.pop(edge_of(change), None)
     for change in changes:
-        if not change.deleted:
+        if change.operation == "insert":
             edge, weight = edge_of(change), change.weight or 0.0
             weights[edge] = weight + (weights.get(edge, 0.0) if on_conflict == "add" else 0.0)
 
@@ -58,14 +66,15 @@ def rows(body: bytes) -> list[EdgeChange]:
     pairs = zip(delete["source"], delete["target"], strict=True)
     triples = zip(insert["source"], insert["target"], insert["weight"], strict=True)
     return [
-        *(EdgeChange(*pair, True) for pair in pairs),
-        *(EdgeChange(source, target, False, weight) for source, target, weight in triples),
+        *(EdgeChange(*pair, "delete") for pair in pairs),
+        *(EdgeChange(source, target, "insert", weight) for source, target, weight in triples),
     ]
 
 
 vertices = st.sampled_from("abc")
+operations = st.sampled_from(["insert", "delete"])
 some_changes = st.lists(
-    st.builds(EdgeChange, vertices, vertices, st.booleans(), st.integers(1, 9).map(float))
+    st.builds(EdgeChange, vertices, vertices, operations, st.integers(1, 9).map(float))
 )
 
 
@@ -93,11 +102,11 @@ def test_no_changes_are_an_empty_batch() -> None:
 def test_single_edges_get_what_the_graph_has() -> None:
     edge = {"source": "a", "target": "b"}
     assert read(edge) == [EdgeChange("a", "b")]
-    assert read({**edge, "operation": "delete"}) == [EdgeChange("a", "b", True)]
-    assert read(edge, weighted=True) == [EdgeChange("a", "b", False, 1.0)]
-    assert read({**edge, "weight": 3}, weighted=True) == [EdgeChange("a", "b", False, 3.0)]
-    assert read(edge, window=60.0) == [EdgeChange("a", "b", False, None, TIME)]
-    assert read({**edge, "time": 7}, window=60.0) == [EdgeChange("a", "b", False, None, 7.0)]
+    assert read({**edge, "operation": "delete"}) == [EdgeChange("a", "b", "delete")]
+    assert read(edge, weighted=True) == [EdgeChange("a", "b", "insert", 1.0)]
+    assert read({**edge, "weight": 3}, weighted=True) == [EdgeChange("a", "b", "insert", 3.0)]
+    assert read(edge, window=60.0) == [EdgeChange("a", "b", "insert", None, TIME)]
+    assert read({**edge, "time": 7}, window=60.0) == [EdgeChange("a", "b", "insert", None, 7.0)]
     assert read({"source": 1, "target": -2}, keys="integer") == [EdgeChange(1, -2)]
 
 
@@ -106,6 +115,13 @@ def test_single_edges_get_what_the_graph_has() -> None:
     [
         (b"", "invalid message"),
         (b"\xff", "invalid message"),
+        (b'{"source": "\xff", "target": "b"}', "invalid message"),
+        (b'{"source": "\\ud800", "target": "b"}', "invalid message"),
+        (b'{"source": ' + b"[" * 100_000, "invalid message"),
+        (
+            b" " * (MAX_EDGE_MIB << 20) + b"1",
+            "message of 16,777,217 bytes exceeds the 16 MiB limit",
+        ),
         ([1, 2], "Expected `object`, got `array`"),
         ({"source": "a"}, "missing required field `target`"),
         ({"source": "a", "target": "b", "wieght": 1}, "unknown field `wieght`"),
@@ -126,6 +142,52 @@ def test_what_cannot_be_an_edge_is_said(body: Any, reason: str) -> None:
     assert reason in str(caught.value)
 
 
+bodies = st.one_of(
+    st.builds(
+        lambda *members: json.dumps(dict(member for member in members if member)).encode(),
+        st.tuples(st.just("source"), st.sampled_from(["a", "\n", "", 1, None])),
+        st.tuples(st.just("target"), st.sampled_from(["b", "ü"])),
+        st.none() | st.tuples(st.just("operation"), st.sampled_from(["insert", "delete", "x"])),
+        st.none() | st.tuples(st.just("weight"), st.sampled_from([2, 0.5, None, "1"])),
+        st.none() | st.tuples(st.just("time"), st.sampled_from([5, None])),
+    ),
+    st.sampled_from(
+        [b"", b" ", b"\n", b"{}", b'{"source": "a",\n"target": "b"}', b"null", b"\xff"]
+    ),
+    st.just(b'{"source": "a", "target": "b"}\n{"source": "a", "target": "b"}'),
+    st.just(b'{"source": "a", "target": "b"}'),
+)
+
+
+@given(st.lists(bodies, max_size=6), st.booleans(), st.sampled_from([None, 60.0]))
+def test_messages_read_together_say_what_each_says(
+    contents: list[bytes], weighted: bool, window: float | None
+) -> None:
+    reader = Reader("edge", options(weighted=weighted, window=window), Columns())
+    messages = [Message(str(n), body, TIME + n) for n, body in enumerate(contents)]
+    try:
+        expected = [change for message in messages for change in reader.read(message)]
+    except InvalidMessage:
+        with pytest.raises(InvalidMessage):
+            reader.read_all(messages)
+    else:
+        found = reader.read_all(messages)
+        assert list(map(msgspec.structs.astuple, found)) == list(
+            map(msgspec.structs.astuple, expected)
+        )
+
+
+def test_valid_messages_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader("edge", options(weighted=True), Columns())
+    monkeypatch.setattr(Reader, "read", None)
+    edges = [{"source": "a", "target": "b"}, {"source": "a", "target": "c", "operation": "delete"}]
+    found = reader.read_all([Message("1", json.dumps(edge).encode(), TIME) for edge in edges])
+    assert [(edge.target, edge.operation, edge.weight) for edge in found] == [
+        ("b", "insert", 1.0),
+        ("c", "delete", None),
+    ]
+
+
 TABLE = Columns("follower", "followed", "strength", "since")
 
 
@@ -140,13 +202,13 @@ def row(operation: str, before: Any, after: Any) -> dict[str, Any]:
 def test_changed_rows_are_changes_of_edges() -> None:
     kept: dict[str, Any] = {"columns": TABLE, "weighted": True, "window": 9.0}
     first, second = ("a", "b", 2, 5), ("a", "c", None, None)
-    inserted = EdgeChange("a", "b", False, 2.0, 5.0)
+    inserted = EdgeChange("a", "b", "insert", 2.0, 5.0)
     assert read(row("c", None, first), "debezium", **kept) == [inserted]
     assert read({"payload": row("r", None, first)}, "debezium", **kept) == [inserted]
-    assert read(row("d", first, None), "debezium", **kept) == [EdgeChange("a", "b", True)]
+    assert read(row("d", first, None), "debezium", **kept) == [EdgeChange("a", "b", "delete")]
     assert read(row("u", first, second), "debezium", **kept) == [
-        EdgeChange("a", "b", True),
-        EdgeChange("a", "c", False, 1.0, TIME),
+        EdgeChange("a", "b", "delete"),
+        EdgeChange("a", "c", "insert", 1.0, TIME),
     ]
     for tombstone in (b"", b"null", b'{"schema": {}, "payload": null}'):
         assert read(tombstone, "debezium", **kept) == []
@@ -161,6 +223,7 @@ def test_changed_rows_are_changes_of_edges() -> None:
         ({"op": "c", "after": {"follower": "a"}}, "after: expected a column 'followed'"),
         (row("c", None, ("a", "b", "x", 1)), "after.strength: expected a number, got 'x'"),
         (row("c", None, (1, "b", 1, 1)), "source: expected a non-empty string, got 1"),
+        (row("c", None, ("a", "b", 10**400, 1)), "invalid message"),
     ],
 )
 def test_what_cannot_be_a_row_is_said(document: Any, reason: str) -> None:

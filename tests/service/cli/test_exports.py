@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from liverank import Client
+from liverank import Client, SourceRange
 from service.cli import plots
 from service.formats.edge_files import read_edge_list
 
@@ -70,6 +70,17 @@ def test_ranks_are_exported_with_their_version(run: Any, loaded: str, tmp_path: 
     table = pyarrow.parquet.read_table(out)
     with Client(loaded) as client:
         assert table["rank"].to_pylist() == client.ranks("triangle", table["vertex"]).ranks
+
+
+def test_an_export_waits_for_positions(run: Any, loaded: str, tmp_path: Path) -> None:
+    with Client(loaded) as client:
+        client.append("triangle", source_range=SourceRange("s", "7"))
+    options = ("--graph", "triangle", "--url", loaded, "--out", tmp_path / "ranks.csv")
+    code, *_ = run("export", "ranks", *options, "--min-position", "s::6", "--min-position", "s::7")
+    assert code == 0
+    code, _, error = run("export", "ranks", *options, "--min-position", "t::7")
+    assert code == 1
+    assert "graph 'triangle' has no source 't'" in " ".join(error.split())
 
 
 def test_exports_are_piped(loaded: str) -> None:

@@ -28,6 +28,7 @@ BODIES: dict[str, Any] = {
     "POST /graphs/{graph}/personalized": {"queries": [{"seeds": {"a": 1}}]},
     "PUT /graphs/{graph}/watched/{name}": {"seeds": {"a": 1}},
     "PUT /graphs/{graph}/sets/{name}": {"vertices": ["a"]},
+    "PUT /graphs/{graph}/consumers/{source}": {"consumer": "c", "state": "consuming"},
     "POST /graphs/{graph}/batches": {"insert": [["a", "b"]]},
     "POST /graphs/{graph}/ranks": {"vertices": ["a"]},
     "POST /graphs/{graph}/subgraph": {"vertices": ["a"]},
@@ -50,7 +51,7 @@ class Guarded:
         elif call == "DELETE /graphs/{graph}":
             graph = self.spare_graph(graph)
         name = self.existing(path, graph) if method in ("GET", "DELETE") else "new"
-        path = path.format(graph=graph, vertex="a", version=1, name=name)
+        path = path.format(graph=graph, vertex="a", version=1, name=name, source="s")
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         with self.server.http.stream(
             method, path, headers=headers, json=BODIES.get(call)

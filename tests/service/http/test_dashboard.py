@@ -211,6 +211,10 @@ def test_integer_keys_are_exact(browser: Browser, server: Server) -> None:
         rank = server.http.get(f"/graphs/{graph}/ranks/{LARGEST}").json()["rank"]
         expect(page.locator("#vertex dl").first).to_contain_text(f"{rank:.6f}")
         expect(page.locator("#vertex .graph-node")).to_have_count(2)
+        page.locator("#vertex-field").fill("003")
+        page.keyboard.press("Enter")
+        expect(page.locator(".vertex-name")).to_have_text("3")
+        expect(page.locator("#vertex .graph-node")).to_have_count(2)
         page.locator("#vertex-field").fill("three")
         page.keyboard.press("Enter")
         expect(page.locator("#vertex")).to_contain_text("No vertex of this graph has the key three")
@@ -264,6 +268,7 @@ def test_a_graph_that_is_dropped_gives_way_to_another(browser: Browser, server: 
         expect(found.page.locator("#top tbody tr")).to_have_count(2)
         server.http.delete(f"/graphs/{graph}")
         expect(found.page.locator(CURRENT)).not_to_have_text(graph)
+        expect(found.page.locator(CURRENT)).to_have_count(1)
 
 
 def test_sources_are_shown_where_the_server_has_them(browser: Browser, server: Server) -> None:
@@ -272,14 +277,24 @@ def test_sources_are_shown_where_the_server_has_them(browser: Browser, server: S
     document["paths"]["/graphs/{graph}/sources"] = {}
     source = {"source": "orders", "partition": "", "position": "17-3", "version": 1, "time": 1.8e9}
     sources = [{**source, "partition": str(number)} for number in range(25)]
+    report = {"source": "orders", "consumer": "c", "since": 1.8e9, "expires": 1.8e9}
+    consumers = [
+        report | {"state": "retrying", "reason": HOSTILE},
+        report | {"state": "consuming", "reason": None},
+    ]
+    answer = {"sources": sources, "consumers": consumers}
     with opened(browser, server, go=False) as found:
         page = found.page
         page.route("**/openapi.json", lambda route: route.fulfill(json=document))
-        page.route("**/sources", lambda route: route.fulfill(json={"sources": sources}))
+        page.route("**/sources", lambda route: route.fulfill(json=answer))
         page.goto(f"{server.url('')}#{graph}")
-        expect(page.locator("#sources dl > div")).to_have_count(20)
-        expect(page.locator("#sources dl > div").first).to_contain_text("orders / 0")
-        expect(page.locator("#sources dl > div").first).to_contain_text("17-3")
+        expect(page.locator("#positions > div")).to_have_count(20)
+        expect(page.locator("#positions > div").first).to_contain_text("orders / 0")
+        expect(page.locator("#positions > div").first).to_contain_text("17-3")
+        expect(page.locator("#consumers > div")).to_have_count(2)
+        expect(page.locator("#consumers > div").first).to_contain_text(f"retrying {HOSTILE}")
+        expect(page.locator("#consumers .health").first).to_have_attribute("data-state", "waiting")
+        expect(page.locator("#consumers > div").last).to_contain_text("consuming")
         expect(page.locator("#sources")).to_contain_text("and 5 more")
 
 

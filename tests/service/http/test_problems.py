@@ -243,5 +243,5 @@ def test_a_query_parameter_that_a_call_does_not_have_is_refused(server: Server) 
     assert (document["field"], document["value"]) == ("min_versoin", "3")
     assert document["detail"] == (
         "min_versoin: '3' is not allowed; it must be absent: "
-        "this call takes k, offset, among, min_version, timeout"
+        "this call takes k, offset, among, min_version, min_position, timeout"
     )

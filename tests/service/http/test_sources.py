@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from liverank import AsyncClient, Client, ServerError, SourceRange
 from service.formats.source_ranges import MAX_LENGTH
-from service.http.graph_schemas import SourceList
-from service.pipeline import source_positions
-from tests.service.server import Server
+from service.http.graph_schemas import Ready, SourceList
+from service.pipeline import consumers, source_positions
+from tests.service.server import Server, running, wait_for
 
 REJECTED = {"sets": {"none": {"add": ["a"]}}}
 """A batch that is committed, and cannot be applied: there is no such set."""
@@ -143,3 +145,118 @@ def test_both_clients_send_and_read_positions(server: Server) -> None:
             assert found.version == 2
 
     asyncio.run(follow())
+
+
+def test_a_read_waits_for_a_position(server: Server) -> None:
+    path = server.new_graph()
+    edge = {"insert": [["a", "b"]]}
+    send(server, path, edge, source="redis:s", to="9-5").raise_for_status()
+    send(server, path, edge, source="redis:s", partition="1", to="7").raise_for_status()
+    reads = ("top", "ranks/a", "edges", "neighbors/a", "personalized/a")
+    for wanted in (["redis:s::9-4"], ["redis:s::9-5", "redis:s:1:6"], ["redis:s::8-999"]):
+        for read in reads:
+            answer = server.http.get(f"{path}/{read}", params={"min_position": wanted})
+            assert answer.status_code == 200, answer.text
+    with ThreadPoolExecutor() as threads:
+        # in numbers: as texts, 10-0 is less than 9-5
+        later: dict[str, Any] = {"min_position": ["redis:s::10-0", "redis:s:2:1"], "timeout": 60}
+        waiting = [
+            threads.submit(server.http.get, f"{path}/{read}", params=later) for read in reads
+        ]
+        wait_for(lambda: server.app.state.limit.waiting[""] == len(reads))
+        new = {"insert": [["c", "a"]]}
+        send(server, path, new, source="redis:s", from_="9-5", to="11-0").raise_for_status()
+        assert server.app.state.limit.waiting[""] == len(reads)
+        send(server, path, {}, source="redis:s", partition="2", to="1").raise_for_status()
+        answers = [each.result() for each in waiting]
+    assert [answer.status_code for answer in answers] == [200] * len(reads)
+    assert all(answer.json()["version"] == 4 for answer in answers[:2])
+
+
+@pytest.mark.parametrize(
+    ("text", "detail"),
+    [
+        ("s:9", "must be SOURCE:PARTITION:POSITION"),
+        ("s::", "must be SOURCE:PARTITION:POSITION"),
+        ("::9", "must be SOURCE:PARTITION:POSITION"),
+        ("s::" + "9" * 30, "must be SOURCE:PARTITION:POSITION"),
+        ("s::last", "must be SOURCE:PARTITION:POSITION"),
+        ("t::9", "has no source 't'"),
+        ("s::9-0", "expected a position of the form of the stored one, '9', got '9-0'"),
+        ("s:x:9", "expected a position of the form of the stored one, 'x9', got '9'"),
+    ],
+)
+def test_a_position_that_cannot_be_reached_is_refused(
+    server: Server, text: str, detail: str
+) -> None:
+    path = server.new_graph()
+    send(server, path, {"insert": [["a", "b"]]}, source="s", to="9").raise_for_status()
+    send(server, path, {}, source="s", partition="x", to="x9").raise_for_status()
+    for read in ("top", "edges"):
+        answer = server.http.get(f"{path}/{read}", params={"min_position": text})
+        problem = answer.json()
+        assert (answer.status_code, problem["field"]) == (422, "min_position"), problem
+        assert detail in problem["detail"]
+    late: dict[str, Any] = {"min_position": ["s::8", "s::10"], "timeout": 0.05}
+    problem = server.http.get(f"{path}/top", params=late).json()
+    assert (problem["status"], problem["field"], problem["value"]) == (504, "min_position", "s::10")
+    expected = "position s::10 was not published within 0.05 s; the newest is 9"
+    assert problem["detail"] == expected
+
+
+def test_consumers_report_their_state_until_it_expires(server: Server) -> None:
+    path = server.new_graph()
+    name = path.rsplit("/", 1)[1]
+    with Client(server.url("")) as client:
+        assert client.report_consumer(name, "nats:a/b", "c1", "consuming", seconds=60)
+        assert client.report_consumer(name, "redis:s", "c2", "retrying", "refused", 60)
+        assert client.report_consumer(name, "redis:s", "c3", "stopped", "trimmed", 0.001)
+        first, away = client.consumers(name)
+        assert (first.source, first.consumer, first.state) == ("nats:a/b", "c1", "consuming")
+        assert (away.source, away.state, away.reason) == ("redis:s", "retrying", "refused")
+        assert away.since < away.expires < away.since + 61
+        # since the state began, not since the report
+        assert client.report_consumer(name, "redis:s", "c2", "retrying", "again", 90)
+        assert client.consumers(name)[1].since == away.since
+        answer = server.http.get("/readyz")
+        assert answer.status_code == 200
+        (listed,) = Ready.model_validate_json(answer.content).consumers
+        assert (listed.graph, listed.source, listed.reason) == (name, "redis:s", "again")
+        assert client.report_consumer(name, "redis:s", "c2", "consuming")
+        assert server.http.get("/readyz").json() == {"status": "ready"}
+        assert not client.report_consumer("none", "s", "c", "consuming")
+    for body, field in (
+        ({"consumer": "c", "state": "away"}, "state"),
+        ({"consumer": "", "state": "stopped"}, "consumer"),
+        ({"consumer": "c", "state": "stopped", "seconds": 1e9}, "seconds"),
+    ):
+        refused = server.http.put(f"{path}/consumers/s", json=body)
+        assert (refused.status_code, refused.json()["field"]) == (422, field)
+    refused = server.http.put(f"{path}/consumers/{'s' * 256}", json={"consumer": "c"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "source")
+
+
+def test_a_graph_has_a_limit_of_consumers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "MAX_CONSUMERS", 1)
+    path = f"{server.new_graph()}/consumers/s"
+    report = {"consumer": "one", "state": "consuming", "seconds": 60}
+    for _ in range(2):
+        assert server.http.put(path, json=report).status_code == 204
+    answer = server.http.put(path, json=report | {"consumer": "two"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "consumer")
+
+
+def test_states_of_consumers_are_for_keys_of_their_graph(tmp_path: Path) -> None:
+    key = "k" * 40
+    with running(tmp_path, api_key=key) as server:
+        admin = {"Authorization": f"Bearer {key}"}
+        body = {"name": "w", "scope": "read", "graphs": ["other"]}
+        made = server.http.post("/keys", json=body, headers=admin).json()
+        report = {"consumer": "c", "state": "retrying"}
+        path = "/graphs/default/consumers/s"
+        assert server.http.put(path, json=report, headers=admin).status_code == 204
+        foreign = {"Authorization": f"Bearer {made['key']}"}
+        assert server.http.put(path, json=report, headers=foreign).status_code == 403
+        for headers in ({}, foreign):
+            assert server.http.get("/readyz", headers=headers).json() == {"status": "ready"}
+        assert len(server.http.get("/readyz", headers=admin).json()["consumers"]) == 1

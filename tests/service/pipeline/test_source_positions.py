@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from gpu import Solve
-from service.errors import BatchRejected, NotReady, ServiceError, SourcePositionConflict
+from service.errors import BatchRejected, NotReady, SourcePositionConflict
 from service.formats.columns import SetChange
 from service.formats.payload import decode_payload, encode_batch
 from service.formats.source_ranges import SourceRange
@@ -209,6 +209,6 @@ def test_a_refused_append_moves_no_position(
         patch.setattr(journal, "append", refuse)
         refused = ranged("1", "2")
         submit(pipeline, refused)
-        assert isinstance(refused.ranked.exception(60), ServiceError)
+        assert isinstance(refused.ranked.exception(60), NotReady)
     assert position(pipeline) == ("1", 1)
     send(pipeline, ranged("1", "2"))

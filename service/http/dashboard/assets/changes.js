@@ -40,8 +40,9 @@ export class ChangeList {
       const names = change.entered.slice(0, 3).map(({ vertex }) => keyOf(vertex));
       announce(`entered the top ${places}: ${names.join(", ")}`, false);
     }
+    const time = Date.now() / 1000; // of this machine, as in all tracks: that of the server may differ
     for (const { vertex, rank } of [...change.entered, ...change.left, ...change.moved]) {
-      this.ranks.add(change.time, keyOf(vertex), rank);
+      this.ranks.add(time, keyOf(vertex), rank);
     }
   }
 

@@ -140,7 +140,9 @@ function open(name, graphs) {
   document.title = `${name} · liverank`;
   showInformation(graphs);
   const { signal } = page.stop;
-  for (const task of [watchChanges, watchServer, tick]) task(name, signal).catch(failed);
+  for (const task of [watchChanges, watchServer, tick]) {
+    task(name, signal).catch((error) => signal.aborted || failed(error));
+  }
 }
 
 const choose = (name) => connect(name);
@@ -219,8 +221,11 @@ async function watchServer(name, signal) {
         if (signal.aborted) return;
         if (!graphs.some(({ graph }) => graph === name)) return void connect();
         showInformation(graphs);
-        page.edges = await server.refresh(page.information);
+        const edges = await server.refresh(page.information);
+        if (signal.aborted) return;
+        page.edges = edges;
       } catch (error) {
+        if (signal.aborted) return;
         if (!isPassing(error) || error.isAboutKey) throw error;
         server.showAway(error.message);
       }

@@ -7,6 +7,7 @@ import * as format from "./format.js";
 const COUNTED = ["inserted", "deleted", "reweighted", "expired"];
 
 const SHOWN_SOURCES = 20;
+const STATES = { consuming: "good", retrying: "waiting", stopped: "bad" };
 
 export class ServerView {
   #mayReadMetrics = true;
@@ -105,8 +106,8 @@ function showMemory(memory) {
 }
 
 async function showSources(graph) {
-  const { sources } = await getJson(graphPath(graph, "/sources"));
-  find("sources-card").hidden = sources.length === 0;
+  const { sources, consumers } = await getJson(graphPath(graph, "/sources"));
+  find("sources-card").hidden = sources.length + consumers.length === 0;
   const rows = sources.slice(0, SHOWN_SOURCES).map(({ source, partition, position, time }) =>
     element(
       "div",
@@ -116,8 +117,17 @@ async function showSources(graph) {
     ),
   );
   const rest = sources.length - rows.length;
+  const states = consumers.slice(0, SHOWN_SOURCES).map((one) =>
+    element(
+      "div",
+      {},
+      element("dt", {}, one.source),
+      element("dd", {}, healthText({ state: STATES[one.state], text: one.state }), one.reason === null ? "" : ` ${one.reason}`),
+    ),
+  );
   find("sources").replaceChildren(
-    element("dl", { class: "figures" }, ...rows),
+    states.length > 0 ? element("dl", { class: "figures", id: "consumers" }, ...states) : "",
+    rows.length > 0 ? element("dl", { class: "figures", id: "positions" }, ...rows) : "",
     rest > 0 ? element("p", { class: "muted small" }, `and ${format.count(rest)} more`) : "",
   );
 }

@@ -29,6 +29,7 @@ export class VertexView {
   }
 
   async lookUp(vertex) {
+    if (this.#page.keys === "integer" && /^-?\d{1,19}$/.test(vertex)) vertex = String(BigInt(vertex));
     this.#stop?.abort();
     this.#stop = new AbortController();
     const { signal } = this.#stop;
