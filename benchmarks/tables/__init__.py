@@ -54,6 +54,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "solver": engine.solver,
     "storage": engine.storage,
     "sources": figures_and_values,
+    "sources-kills": figures_and_values,
     "stream": figures_and_values,
     "sweep-kinds": engine.sweep_kinds,
     "temporal": engine.temporal,
