@@ -25,6 +25,7 @@ from gpu.personalized.watched import Registration
 from gpu.programs.algorithms import Algorithm
 from gpu.programs.answer import Answer, Receipt
 from gpu.programs.run import PROGRAMS
+from gpu.programs.running import ProgramRun
 from gpu.snapshot import Capture, Snapshot
 from gpu.trace import Trace, TraceStep
 from gpu.types import (
@@ -74,6 +75,7 @@ __all__ = [
     "OutOfMemory",
     "Personalized",
     "PersonalizedQuery",
+    "ProgramRun",
     "QueryBatch",
     "RankChanges",
     "RankReference",
