@@ -28,3 +28,15 @@ Unknown = Literal["error", "ignore"]
 Scope = Literal["read", "write", "admin"]
 OnConflict = Literal["replace", "add"]
 Clock = Literal["wall", "event"]
+Program = Literal[
+    "pagerank",
+    "levels",
+    "distances",
+    "components",
+    "labels",
+    "cores",
+    "densest",
+    "triangles",
+    "clustering",
+]
+Order = Literal["largest", "smallest"]
