@@ -154,6 +154,7 @@ class Analyses:
             self._queued.append(new.id)
         else:
             self._running.append(run)
+            self._begun[new.id] = run.version
         self._put(replace(new, state="running" if run else "queued"))
         return new.id
 
@@ -204,6 +205,7 @@ class Analyses:
 
     def _begin(self, identity: str) -> None:
         queued = self.get(identity)
+        self._begun[identity] = self._versions.committed()
         try:
             self._running.append(self._begun_run(queued))
         except DeviceLost:
@@ -215,7 +217,6 @@ class Analyses:
 
     def _begun_run(self, analysis: Analysis) -> _Run:
         keys, version = self._keyed.keys, self._versions.committed()
-        self._begun[analysis.id] = version
         parameters = parameters_by_id(self._graph, analysis.parameters, keys)
         last = self._last.get(analysis.id)
         if last is not None and last.parameters != parameters:  # the key has another id now
