@@ -28,6 +28,7 @@ from gpu.personalized.watched import Registration
 from gpu.programs.algorithms import Algorithm
 from gpu.programs.answer import Answer, Receipt
 from gpu.programs.run import PROGRAMS
+from gpu.programs.running import ProgramRun
 from gpu.sharded.engine import ShardedEngine
 from gpu.snapshot import Capture, Snapshot
 from gpu.trace import Trace, TraceStep
@@ -80,6 +81,7 @@ __all__ = [
     "OutOfMemory",
     "Personalized",
     "PersonalizedQuery",
+    "ProgramRun",
     "QueryBatch",
     "RankChanges",
     "RankReference",

@@ -58,7 +58,7 @@ class Engine:
 
     options      fixed for the life of the graph
     backend      ``auto``, ``cpu`` or ``cuda``, or a Backend
-    edge_reader  reads edges while the graph changes
+    edge_reader  reads edges while the graph changes; programs  runs programs
     Raises BackendUnavailable if the backend cannot run.
     """
 
@@ -73,7 +73,7 @@ class Engine:
         self._iterate = GlobalIterate(self._graph, options)
         context = QueryContext(WorkspacePool(self._graph), options, self._iterate.deflation)
         self._queries = Queries(context)
-        self._programs = Programs(self._graph)
+        self.programs = Programs(self._graph)
         self._touched, self._timer = TouchedVertices(), StageTimer(self._backend.device)
         self._record_ranked(0.0)
 
@@ -156,6 +156,7 @@ class Engine:
     def _apply(self, batch: EdgeBatch) -> GraphUpdate:
         self.check_memory(batch.operations, batch.vertices)
         self._iterate.reserve(batch.vertices)
+        self.programs.prepare(batch)
         update = self._graph.apply(batch)
         self._touched.add(update)
         try:
@@ -164,7 +165,7 @@ class Engine:
             # the batch stands; the next solve computes the residual, in arrays that it has
             self._iterate.invalidate()
         self._queries.perturb(update)
-        self._programs.follow(update)
+        self.programs.follow(update)
         self._graph.scale_rows()
         return update
 
@@ -351,8 +352,7 @@ class Engine:
         **parameters: float,
     ) -> Answer:
         """Runs a program on the graph as it is now: see gpu.programs.run.Programs."""
-        with self._device():
-            return self._programs.run(program, after, mode, schedule, parameters)
+        return self.programs.run(program, after, mode, schedule, parameters)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host."""
@@ -366,8 +366,8 @@ class Engine:
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the backend's device, by purpose."""
-        ranks = {"ranks": self._iterate.nbytes, "personalized": self._queries.nbytes}
-        return self._graph.memory() | ranks
+        held = {"ranks": self._iterate.nbytes, "personalized": self._queries.nbytes}
+        return self._graph.memory() | held | {"programs": self.programs.nbytes}
 
     def warm_up(self) -> None:
         """Compiles what batches, `auto`, reads, single queries and restarts need."""

@@ -29,3 +29,15 @@ Scope = Literal["read", "write", "admin"]
 OnConflict = Literal["replace", "add"]
 Clock = Literal["wall", "event"]
 BrokerName = Literal["redis", "nats", "kafka", "rabbitmq"]
+Program = Literal[
+    "pagerank",
+    "levels",
+    "distances",
+    "components",
+    "labels",
+    "cores",
+    "densest",
+    "triangles",
+    "clustering",
+]
+Order = Literal["largest", "smallest"]

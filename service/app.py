@@ -23,6 +23,7 @@ from service.http.pages import assets, dashboard
 from service.http.responses import EXCEPTION_HANDLERS
 from service.http.route import call_of
 from service.http.routes import (
+    analyses,
     api_keys,
     batches,
     changes,
@@ -45,7 +46,7 @@ _ROUTES = [
     route
     for module in (
         *(ranks, batches, personalized, graphs, edges),
-        *(watched, sets, changes, api_keys, operations),
+        *(watched, sets, analyses, changes, api_keys, operations),
     )
     for route in module.router.routes
 ]

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 
-from gpu import BackendName, Engine, InvalidValue, Options, Storage
+from gpu import BackendName, EdgeBatch, Engine, InvalidValue, Options, Storage
 from service.errors import (
     GraphExists,
     GraphStopped,
@@ -26,12 +26,14 @@ from service.errors import (
 )
 from service.graph_options import GraphOptions
 from service.pipeline.admission import QueueLimits
+from service.pipeline.analyses import Analyses, AnalysisLimits
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.consumers import Consumers
 from service.pipeline.edge_times import EdgeTimes
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
 from service.process_limits import check_process_limits
+from service.queries.analyses import Analysis
 from service.settings import Settings
 from service.storage import checkpoint as checkpoints
 from service.storage.graph_store import GraphStore, read_manifest
@@ -56,6 +58,24 @@ class Graph:
     pipeline: Pipeline
     consumers: Consumers = field(default_factory=Consumers)
 
+    @property
+    def analyses(self) -> Analyses:
+        """Raises NotReady while the graph is being recovered."""
+        if (found := self.pipeline.analyses) is None:
+            raise NotReady(f"graph {self.name!r} is being recovered")
+        return found
+
+    def all_analyses(self) -> list[Analysis]:
+        """None are known while the graph is being recovered."""
+        found = self.pipeline.analyses
+        return [] if found is None else found.all()
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes held for the graph, by purpose: at the last publication, for analyses now."""
+        found = self.pipeline.analyses
+        return self.pipeline.view.memory | ({} if found is None else found.memory())
+
 
 class Catalog:
     """Creates, opens and drops graphs. Any thread may call any method; most of them block.
@@ -76,6 +96,7 @@ class Catalog:
         self._changing = threading.Lock()
         self.changes = ThreadPoolExecutor(1, "liverank-catalog")
         self._warm: set[Options] = set()
+        self._warm_programs: set[tuple[str, bool]] = set()
         self._not_ready: str | None = "starting"
         self._closing = False
 
@@ -271,6 +292,15 @@ class Catalog:
         except Exception:  # a request will compile it, or fail with a better message
             log.exception("not every kernel was compiled in advance")
 
+    def warm_up_program(self, graph: Graph, program: str) -> None:
+        """Compiles a program for graphs of this kind, which would hold up batches later."""
+        kind = (program, graph.options.weighted)
+        if kind not in self._warm_programs:
+            engine = Engine(Options(weighted=graph.options.weighted), self._settings.backend)
+            engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0)]))
+            engine.run(program)
+            self._warm_programs.add(kind)
+
     def _recover(self, graph: Graph) -> None:
         self._warm_up(graph.options)
         graph.pipeline.recover()
@@ -292,6 +322,7 @@ class Catalog:
             QueueLimits(settings.max_queue_batches, settings.max_queue_bytes),
             self._observe(directory.name),
             options.window_options(),
+            AnalysisLimits(settings.max_running_analyses, settings.max_analyses),
         )
         return Graph(directory.name, options, pipeline)
 

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from gpu import BackendUnavailable, DeviceLost, InvalidValue, OutOfMemory
-from service import errors
+from service import analysis_errors, errors
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:liverank:problem:"
@@ -51,6 +51,9 @@ _TYPES: dict[type[Exception], ProblemType] = {
         (errors.UnknownVersion, 404, "unknown-version", "Unknown version"),
         (errors.UnknownSet, 404, "unknown-set", "Unknown set of vertices"),
         (errors.UnknownWatched, 404, "unknown-watched", "Unknown watched query"),
+        (analysis_errors.UnknownAnalysis, 404, "unknown-analysis", "Unknown analysis"),
+        (analysis_errors.TooManyAnalyses, 409, "too-many-analyses", "Too many analyses"),
+        (analysis_errors.NoAnswer, 409, "no-answer", "Analysis without an answer"),
         (errors.GraphExists, 409, "graph-exists", "Graph exists with other options"),
         (errors.TooManyGraphs, 507, "too-many-graphs", "Too many graphs"),
         (errors.MalformedRequest, 400, "malformed-request", "Malformed request"),

@@ -79,6 +79,8 @@ class Settings(BaseSettings):
     max_exports              exports in progress, each of which holds a copy; one more is refused
                              with 503
     max_graphs               one more is refused with 507
+    max_running_analyses     analyses of one graph that run at once; others are queued
+    max_analyses             analyses of one graph in any state; one more is refused with 409
     slow_client_seconds      for sending the head of a request, starting its body, and accepting a
                              response
     """
@@ -108,6 +110,8 @@ class Settings(BaseSettings):
     max_subscribers: Limit = 256
     max_exports: Limit = 4
     max_graphs: Limit = 64
+    max_running_analyses: Limit = 2
+    max_analyses: Limit = 16
     slow_client_seconds: Annotated[Seconds, Field(ge=0.1)] = 30.0
 
     def __init__(self, **given: Any) -> None:

@@ -10,6 +10,8 @@ of the device.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,6 +214,32 @@ class PackedCsr:
         end = self.end
         named = {"starts": starts, "lengths": lengths, "column indices": column_indices[:end]}
         return named if weights is None else named | {"weights": weights[:end]}
+
+    def copied(self) -> Self:
+        """The same lists in arrays of their own, without free slots at their end."""
+        other = copy(self)
+        rows = slice(self.vertices)
+        arrays = (self._starts, self._lengths, self._capacities, self._order, self._degree_bins)
+        copies = [array[rows].copy() for array in arrays]
+        (
+            other._starts,
+            other._lengths,
+            other._capacities,
+            other._order,
+            other._degree_bins,
+        ) = copies
+        other._slots = Slots(
+            *(None if slots is None else slots[: self.end].copy() for slots in self._slots)
+        )
+        other._groups = None if self._groups is None else self._groups.copy()
+        other._allocated = self.vertices
+        other._update_views()
+        return other
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the arrays of a copy."""
+        return slot_bytes(self._weighted) * self.end + VERTEX_BYTES * self.vertices
 
     def must_pack(self, counts: Counts) -> bool:
         """Whether there are too few free slots for the batch, or more than half are wasted."""

@@ -40,6 +40,10 @@ class VertexIds:
         """Number of vertices."""
         return self.limit - self.free_count
 
+    def copied(self) -> VertexIds:
+        """The same ids, which later changes leave as they are."""
+        return VertexIds(self.limit, self.free())
+
     def free(self) -> NDArray[np.int64]:
         """int64[free_count], ascending."""
         return np.flatnonzero(self._free)

@@ -4,7 +4,7 @@ own kernels. All but label propagation ignore direction and loops; all ignore we
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -39,17 +39,24 @@ class Computed(NamedTuple):
     ends: tuple[Array, Array] | None = None
 
 
+Parts = Generator[tuple[int, int], None, Computed]
+"""An algorithm that runs: yields supersteps and edges so far, first when its parameters are checked
+and then between two parts of its work, and returns what it found.
+"""
+
+
 @dataclass(frozen=True, eq=False)
 class Algorithm:
     """A built-in algorithm.
 
     name        in messages
-    compute     (graph, **parameters) → Computed
+    compute     (graph, **parameters) → Parts. Between two parts the arrays of the graph may be
+                replaced by copies
     parameters  with their default values
     """
 
     name: str
-    compute: Callable[..., Computed]
+    compute: Callable[..., Parts]
     parameters: Mapping[str, float] = field(default_factory=dict)
 
     def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
@@ -72,13 +79,15 @@ def _triangles(graph: DynamicGraph) -> tuple[Undirected, Array]:
     return edges, (first / 2.0 + others).astype(np.int64)
 
 
-def _count(graph: DynamicGraph) -> Computed:
+def _count(graph: DynamicGraph) -> Parts:
+    yield 0, 0
     edges, triangles = _triangles(graph)
     total = float(triangles.sum()) / 3.0
     return Computed(triangles[edges.rank], 1, len(edges.keys), {"triangles": total})
 
 
-def _clustering(graph: DynamicGraph) -> Computed:
+def _clustering(graph: DynamicGraph) -> Parts:
+    yield 0, 0
     edges, triangles = _triangles(graph)
     pairs = edges.degree * (edges.degree - 1) / 2.0
     coefficients = triangles / graph.backend.xp.maximum(pairs, 1.0)
@@ -109,6 +118,7 @@ class _Peeling:
         self._graph = ProgramGraph(
             view, None, ids_by_position(graph), absent, graph.ids.count, both=False
         )
+        self._shared = None if graph.directed else graph
         self.present = absent == 0
         self._state = ProgramState(lengths.copy(), xp.empty(vertices, np.int32))
 
@@ -125,6 +135,10 @@ class _Peeling:
     def remove_below(self, k: int) -> None:
         """Removes all vertices of a degree below k, at once."""
         xp, state = self._backend.xp, self._state
+        if self._shared is not None:  # its arrays may be copies now
+            csr = self._shared.outgoing.csr._replace(weights=None)
+            view = self._graph.view._replace(outgoing=csr, incoming=csr)
+            self._graph = self._graph._replace(view=view)
         low = self.present & (state.values < k)
         active = xp.flatnonzero(low).astype(np.int32)
         state.active[: len(active)] = active
@@ -134,8 +148,9 @@ class _Peeling:
         self.present = self.present & ~low
 
 
-def _cores(graph: DynamicGraph) -> Computed:
+def _cores(graph: DynamicGraph) -> Parts:
     """Peeling: Matula and Beck, "Smallest-last ordering" (JACM 1983)."""
+    yield 0, 0
     lists = neighbour_lists(graph)
     cores = graph.backend.cores.core_numbers(lists)
     largest = float(cores.max()) if graph.vertices else 0.0
@@ -143,12 +158,13 @@ def _cores(graph: DynamicGraph) -> Computed:
     return Computed(cores, 1, edges, {"largest": largest})
 
 
-def _densest(graph: DynamicGraph, epsilon: float) -> Computed:
+def _densest(graph: DynamicGraph, epsilon: float) -> Parts:
     """Bahmani, Kumar and Vassilvitskii, "Densest subgraph in streaming and MapReduce" (VLDB 2012),
     algorithm 1: each pass removes all vertices of at most 2(1+ε) times the density.
     """
     if not 0.0 <= epsilon < np.inf:
         raise InvalidValue("epsilon", epsilon, "a number from 0 on")
+    yield 0, 0
     peeling = _Peeling(graph)
     best, densest = 0.0, peeling.present
     factor = min(2.0 * (1.0 + epsilon), float(graph.vertices))  # no degree is higher
@@ -157,17 +173,19 @@ def _densest(graph: DynamicGraph, epsilon: float) -> Computed:
         if density > best:
             best, densest = density, peeling.present
         peeling.remove_below(min(int(factor * density), graph.vertices) + 1)
+        yield peeling.work
     summary = {"density": best, "vertices": float(graph.backend.device.sum(densest))}
     return Computed(densest.astype(np.int32), *peeling.work, summary)
 
 
-def _labels(graph: DynamicGraph, iterations: int) -> Computed:
+def _labels(graph: DynamicGraph, iterations: int) -> Parts:
     """Community detection by label propagation, as LDBC Graphalytics defines it ("CDLP"): all
     vertices take the most frequent label of their neighbours, the lowest of several, at once. An
     edge in each direction counts twice.
     """
     if iterations < 1:
         raise InvalidValue("iterations", iterations, "at least 1")
+    yield 0, 0
     xp = graph.backend.xp
     entries = graph.backend.rebuild.entries
     rows, neighbours, _ = entries(graph.outgoing.csr)
@@ -178,12 +196,13 @@ def _labels(graph: DynamicGraph, iterations: int) -> Computed:
     rows = rows.astype(np.int64) << 32
     labels = ids_by_position(graph)
     done = 0
-    for done in range(1, iterations + 1):  # noqa: B007
+    for done in range(1, iterations + 1):
         found = _most_frequent(xp, rows | labels[neighbours], labels)
         same = not graph.backend.device.sum(found != labels)
         labels = found
         if same:
             break
+        yield done, done * len(rows)
     communities = len(distinct(xp, labels[absent_positions(graph) == 0]))
     return Computed(labels, done, done * len(rows), {"communities": float(communities)})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,45 @@ class Since:
     everything: bool = False
     stale: bool = False
 
+    def note(
+        self,
+        update: GraphUpdate,
+        program: object,
+        depends_on_any: Callable[[VertexProgram, EdgeChanges], bool],
+        xp: Any,
+    ) -> None:
+        """Notes what a batch did, if a later run may continue from the answer.
+
+        depends_on_any  whether a value may have come along an edge that is gone
+        """
+        if self.stale or not isinstance(program, VertexProgram) or not program.continues:
+            return
+        counts, changes = update.counts, update.changes
+        if len(update.removed) or len(update.returned) or counts.expired:
+            self.stale = True
+        elif changes is None:
+            reweighted = counts.reweighted > 0 and program.reads_weights
+            self.stale = counts.deleted > 0 or reweighted
+            self.everything = True
+        else:
+            try:
+                self.stale = depends_on_any(program, changes)
+                self._note_sources(program, changes, xp)
+            except MemoryError:  # the batch stands
+                self.stale = True
+        if self.stale or self.everything:
+            self.sources.clear()
+
+    def _note_sources(self, program: VertexProgram, changes: EdgeChanges, xp: Any) -> None:
+        if self.everything:
+            return
+        # copies: the arrays of a batch share one block of memory
+        self.sources.append(changes.sources.copy())
+        if program.direction == "both":
+            self.sources.append(changes.added_targets.copy())
+        if len(self.sources) > _SOURCES_APART:
+            self.sources = [distinct(xp, xp.concatenate(self.sources))]
+
 
 class Answer:
     """What a program computed, of the graph as it was then.
@@ -76,6 +115,7 @@ class Answer:
         parameters: Mapping[str, float],
         receipt: Receipt,
         summary: Mapping[str, float],
+        since: Since,
         ends: tuple[Array, Array] | None = None,
     ) -> None:
         self.program = program
@@ -84,8 +124,8 @@ class Answer:
         self.summary = dict(summary)
         self.permutation = permutation
         self.by_position = values
-        self.since = Since()
-        self._backend = backend
+        self.since = since
+        self.backend = backend
         self._ends = ends
         self._values: NDArray[Any] | None = None
 
@@ -96,7 +136,7 @@ class Answer:
         Raises DeviceLost.
         """
         if self._values is None:
-            device, values = self._backend.device, self.by_position
+            device, values = self.backend.device, self.by_position
             with device.detecting_loss():
                 if self._ends is None:
                     values = self.permutation.by_id(values)
@@ -111,42 +151,14 @@ class Answer:
         """
         if self._ends is None:
             return None
-        device = self._backend.device
+        device = self.backend.device
         with device.detecting_loss():
             sources, targets = map(device.to_host, self._ends)
         return sources, targets
 
     def follow(self, update: GraphUpdate) -> None:
         """Notes what a batch did, if a later run may continue from this answer."""
-        since, program = self.since, self.program
-        if since.stale or not isinstance(program, VertexProgram) or not program.continues:
-            return
-        counts, changes = update.counts, update.changes
-        if len(update.removed) or len(update.returned) or counts.expired:
-            since.stale = True
-        elif changes is None:
-            reweighted = counts.reweighted > 0 and program.reads_weights
-            since.stale = counts.deleted > 0 or reweighted
-            since.everything = True
-        else:
-            try:
-                since.stale = self._depends_on_any(program, changes)
-                self._note_sources(program, changes)
-            except MemoryError:  # the batch stands
-                since.stale = True
-        if since.stale or since.everything:
-            since.sources.clear()
-
-    def _note_sources(self, program: VertexProgram, changes: EdgeChanges) -> None:
-        since, xp = self.since, self._backend.xp
-        if since.everything:
-            return
-        # copies: the arrays of a batch share one block of memory
-        since.sources.append(changes.sources.copy())
-        if program.direction == "both":
-            since.sources.append(changes.added_targets.copy())
-        if len(since.sources) > _SOURCES_APART:
-            since.sources = [distinct(xp, xp.concatenate(since.sources))]
+        self.since.note(update, self.program, self._depends_on_any, self.backend.xp)
 
     def _depends_on_any(self, program: VertexProgram, changes: EdgeChanges) -> bool:
         """Whether a value may have come along an edge that is gone."""
@@ -157,12 +169,12 @@ class Answer:
         if weights is not None and not program.reads_weights:
             # an edge whose weight has changed is among the removed and the added ones
             added = _keys(changes.added_sources, changes.added_targets)
-            gone &= ~self._backend.xp.isin(_keys(sources, targets), added)
+            gone &= ~self.backend.xp.isin(_keys(sources, targets), added)
             weights = None
         edges = (sources[gone], targets[gone], None if weights is None else weights[gone])
         if len(edges[0]) == 0:
             return False
-        operations = self._backend.programs
+        operations = self.backend.programs
         return operations.supports_any(program, self.parameters, self.by_position, edges)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import get_args
 from weakref import WeakSet
 
 import numpy as np
 
-from gpu.errors import InvalidValue, UnknownVertex
+from gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.device import Array
-from gpu.operations.programs import Mode, ProgramGraph, ProgramState, Schedule, VertexProgram
+from gpu.graph.sharing import SharedGraph, copied_bytes, detach
+from gpu.operations.programs import Mode, Schedule, VertexProgram
 from gpu.operations.update import GraphUpdate
 from gpu.programs.algorithms import (
     CLUSTERING,
@@ -20,13 +21,13 @@ from gpu.programs.algorithms import (
     LABELS,
     TRIANGLES,
     Algorithm,
-    Computed,
 )
-from gpu.programs.answer import Answer, Receipt
+from gpu.programs.answer import Answer
 from gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS, PAGERANK
+from gpu.programs.running import ProgramRun, RunningAlgorithm, RunningVertexProgram, Work
 from gpu.programs.truss import SUPPORT, TRUSSNESS
-from gpu.programs.views import distinct, program_graph
 from gpu.stage_timer import StageTimer
+from gpu.types import EdgeBatch
 
 AnyProgram = VertexProgram | Algorithm | str
 
@@ -39,9 +40,6 @@ PROGRAMS: dict[str, VertexProgram | Algorithm] = {
 }
 """The built-in programs, by name."""
 
-SUPERSTEPS_AT_ONCE = 1024
-"""Supersteps that a backend runs before it reports."""
-
 _VERTEX_BYTES, _EDGE_BYTES = 64, 48
 """Bytes of a vertex in a run, at most: two values, lists, marks; and of an edge in an algorithm:
 keys, sorted keys, their order.
@@ -49,15 +47,40 @@ keys, sorted keys, their order.
 
 
 class Programs:
-    """The runs on one graph, and the answers from which later ones may continue."""
+    """The runs on one graph, and the answers from which later ones may continue. A run that a batch
+    interrupts continues on a copy of the graph as it was.
+    """
 
     def __init__(self, graph: DynamicGraph) -> None:
         self._graph = graph
+        self._running: list[ProgramRun] = []
         self._answers: WeakSet[Answer] = WeakSet()
         self._timer = StageTimer(graph.backend.device)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies of the graph."""
+        copies = {id(run.shared.graph.outgoing): run.shared.nbytes for run in list(self._running)}
+        return sum(copies.values())
+
+    def prepare(self, batch: EdgeBatch) -> None:
+        """To be called before each batch: runs get a copy of the graph. They fail if there is no
+        memory for it beside the batch.
+        """
+        running = [run for run in self._running if not run.done]
+        vertices = max(batch.vertices, self._graph.vertices)
+        beside = self._graph.bytes_needed(batch.operations, vertices) if running else 0
+        try:
+            detach([run.shared for run in running], beside)
+        except OutOfMemory as error:
+            for run in running:
+                if not run.shared.nbytes:
+                    run.fail(error)
+
     def follow(self, update: GraphUpdate) -> None:
         """To be called after each batch."""
+        for run in self._running:
+            run.follow(update)
         for answer in self._answers:
             answer.follow(update)
 
@@ -69,7 +92,26 @@ class Programs:
         schedule: str,
         given: Mapping[str, float],
     ) -> Answer:
-        """Runs a program.
+        """Runs a program to its end: see `begin`, which raises the same errors."""
+        with self._graph.backend.device.detecting_loss():
+            running = self._begun(program, after, mode, schedule, given, 0)
+            try:
+                while not running.done:
+                    running.step(inf)
+                return running.answer()
+            finally:
+                self.close(running)
+
+    def begin(
+        self,
+        program: AnyProgram,
+        after: Answer | None = None,
+        mode: str = "synchronous",
+        schedule: str = "vertices",
+        given: Mapping[str, float] | None = None,
+    ) -> ProgramRun:
+        """Begins to run a program on the graph as it is now, to be closed. Batches may come between
+        its steps, as long as there is memory for a copy of the graph.
 
         program  a VertexProgram, a built-in one, or its name in PROGRAMS
         after    an answer of the same program and parameters. If the program is monotone and its
@@ -85,6 +127,27 @@ class Programs:
 
         Raises InvalidValue, UnknownVertex for the source, OutOfMemory.
         """
+        with self._graph.backend.device.detecting_loss():
+            return self._begun(
+                program, after, mode, schedule, given or {}, copied_bytes(self._graph)
+            )
+
+    def close(self, running: ProgramRun) -> None:
+        """Ends it, done or not, and takes its arrays back."""
+        if running in self._running:
+            self._running.remove(running)
+        running.close()
+
+    def _begun(
+        self,
+        program: AnyProgram,
+        after: Answer | None,
+        mode: str,
+        schedule: str,
+        given: Mapping[str, float],
+        copied: int,
+    ) -> ProgramRun:
+        """copied: bytes of a copy of the graph, if one may be needed"""
         if isinstance(program, str):
             if program not in PROGRAMS:
                 raise InvalidValue("program", program, f"one of {', '.join(PROGRAMS)}")
@@ -92,33 +155,20 @@ class Programs:
         parameters = program.parameter_values(given)
         order = self._checked(program, mode, parameters)
         by = self._schedule(program, schedule)
-        backend, vertices = self._graph.backend, self._graph.vertices
+        purpose = "a program and a copy of the graph" if copied else "a program"
         edges = self._graph.arcs if isinstance(program, Algorithm) else 0
-        needed = _VERTEX_BYTES * vertices + _EDGE_BYTES * edges
-        backend.device.require("a program", needed)
-        self._timer.begin()
-        continued = False
+        needed = _VERTEX_BYTES * self._graph.vertices + _EDGE_BYTES * edges + copied
+        self._graph.backend.device.require(purpose, needed)
+        shared = SharedGraph(self._graph)
+        work = Work(shared, program, parameters, order, by, self._timer, self._answers)
+        running: ProgramRun
         if isinstance(program, Algorithm):
-            computed = program.compute(self._graph, **parameters)
+            running = RunningAlgorithm(work, program)
         else:
-            view = program_graph(self._graph, program, by)
-            state, continued = self._state(program, parameters, view, after)
-            finished = self._finish(program, parameters, view, order, state)
-            summary = {"aggregate": state.aggregate} if program.every_vertex else {}
-            computed = Computed(state.values, state.supersteps, state.edges, summary, finished)
-        self._timer.end("run")
-        values, supersteps, edges, summary, finished, ends = computed
-        seconds = self._timer.seconds()["run"]
-        work = (supersteps, edges, seconds)
-        receipt = Receipt(program.name, order, *work, continued, finished, by)
-        permutation = self._graph.permutation
-        known = (program, parameters, receipt, summary, ends)
-        answer = Answer(backend, permutation, values, *known)
-        if finished:
-            self._answers.add(answer)
-        else:
-            answer.since.stale = True
-        return answer
+            continued = after is not None and self._continues(program, parameters, after)
+            running = RunningVertexProgram(work, program, after if continued else None)
+        self._running.append(running)
+        return running
 
     def _checked(
         self, program: VertexProgram | Algorithm, mode: str, parameters: Mapping[str, float]
@@ -145,29 +195,6 @@ class Programs:
             raise InvalidValue("schedule", schedule, f"'vertices' for {program.name}")
         return "edges" if schedule == "edges" else "vertices"
 
-    def _state(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        view: ProgramGraph,
-        after: Answer | None,
-    ) -> tuple[ProgramState, bool]:
-        """Values and active vertices to start from, and whether they continue an answer."""
-        graph, xp = self._graph, self._graph.backend.xp
-        values = xp.empty(graph.vertices, program.dtype)
-        state = ProgramState(values, xp.empty(graph.vertices, np.int32))
-        known, continued = 0, False
-        if after is not None and self._continues(program, parameters, after):
-            continued, known = True, len(after.by_position)
-            state.fresh = False
-            values[:known] = after.by_position
-            active = self._senders(program, after, known)
-            state.active[: len(active)] = active
-            state.count = len(active)
-        if known < graph.vertices:
-            graph.backend.programs.initialise(program, parameters, view, known, state)
-        return state, continued
-
     def _continues(
         self, program: VertexProgram, parameters: Mapping[str, float], after: Answer
     ) -> bool:
@@ -175,32 +202,3 @@ class Programs:
             raise InvalidValue("after", after, "an answer of this program and these parameters")
         same = after in self._answers and after.permutation is self._graph.permutation
         return program.continues and same and not after.since.stale
-
-    def _senders(self, program: VertexProgram, after: Answer, known: int) -> Array:
-        """int32[…], distinct: vertices of the answer whose messages may be new."""
-        xp = self._graph.backend.xp
-        if after.since.everything:
-            return xp.flatnonzero(after.by_position != program.identity).astype(np.int32)
-        if not after.since.sources:
-            return xp.zeros(0, np.int32)
-        named = distinct(xp, xp.concatenate(after.since.sources))
-        named = named[named < known]
-        return named[after.by_position[named] != program.identity]
-
-    def _finish(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        view: ProgramGraph,
-        mode: Mode,
-        state: ProgramState,
-    ) -> bool:
-        """Runs until no vertex is active, or to the last superstep. Returns which."""
-        if self._graph.vertices == 0:
-            return True
-        state.count = self._graph.vertices if program.every_vertex else state.count
-        while state.count and state.supersteps < program.supersteps:
-            left = min(SUPERSTEPS_AT_ONCE, program.supersteps - state.supersteps)
-            programs = self._graph.backend.programs
-            programs.run(program, parameters, view, mode, left, state)
-        return state.count == 0

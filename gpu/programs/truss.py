@@ -29,7 +29,7 @@ from gpu.operations.backend import Backend
 from gpu.operations.csr import Csr
 from gpu.operations.device import Array
 from gpu.operations.triangles import Interval, TriangleLists
-from gpu.programs.algorithms import Algorithm, Computed
+from gpu.programs.algorithms import Algorithm, Computed, Parts
 from gpu.programs.undirected import Undirected
 
 _PAIR_BYTES = 8
@@ -39,7 +39,8 @@ NO_TRIANGLES = 2
 """The trussness of an edge without triangles."""
 
 
-def _support(graph: DynamicGraph) -> Computed:
+def _support(graph: DynamicGraph) -> Parts:
+    yield 0, 0
     edges, triangles = Undirected.of(graph), graph.backend.xp.zeros(0, np.int32)
     if len(edges.keys):
         lists, sources = edges.lists(graph.backend.xp, edges.keys), edges.sources
@@ -130,12 +131,13 @@ class _Trusses:
         self.finished = fallen == 0
 
 
-def _trussness(graph: DynamicGraph, binary: int, iterations: int, partitions: int) -> Computed:
+def _trussness(graph: DynamicGraph, binary: int, iterations: int, partitions: int) -> Parts:
     if binary not in (0, 1):
         raise InvalidValue("binary", binary, "0 or 1")
     for name, value in (("iterations", iterations), ("partitions", partitions)):
         if value < 1:
             raise InvalidValue(name, value, "at least 1")
+    yield 0, 0
     edges = Undirected.of(graph)
     by_id = edges.by_id(graph)
     ends = (by_id.sources, by_id.targets)
@@ -145,6 +147,7 @@ def _trussness(graph: DynamicGraph, binary: int, iterations: int, partitions: in
     trusses = _Trusses(graph.backend, edges, partitions)
     while not trusses.finished and trusses.iterations < iterations:
         trusses.lower(by_bisection=binary == 1)
+        yield trusses.iterations, trusses.examined
     values = trusses.bounds[by_id.order] + np.int32(NO_TRIANGLES)
     summary = {"largest": float(values.max()), "partitions": float(len(trusses.intervals))}
     work = (trusses.iterations, trusses.examined)

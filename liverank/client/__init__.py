@@ -5,6 +5,7 @@ after a lost connection is applied once. While the server's queue is full, they 
 """
 
 from liverank.choices import Key, Strategy
+from liverank.client.analyses import AnalysisInfo
 from liverank.client.batches import Batch, SetChange
 from liverank.client.changes import Change, Gap, LeftVertex, Snapshot
 from liverank.client.client import AsyncClient, Client
@@ -21,6 +22,7 @@ from liverank.errors import ClientError, ServerError, ServerUnreachable
 
 __all__ = [
     "DEFAULT_URL",
+    "AnalysisInfo",
     "ApiKeyInfo",
     "AsyncClient",
     "Batch",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from liverank.choices import Clock, Dangling, Form, Key, KeyKind, Storage, Strategy
+from liverank.client.analyses import AnalysisCalls
 from liverank.client.batches import BatchCalls, keys_of
 from liverank.client.call import (
     JSON,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Calls(BatchCalls, GraphCalls, QueryCalls, SourceCalls, OperationCalls):
+class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, OperationCalls):
     """Every call raises ServerError if the server refuses, and ServerUnreachable if it does not
     respond. Reads, and batches, which have idempotency keys, are retried first.
 

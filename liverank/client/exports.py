@@ -1,4 +1,4 @@
-"""Tables that a server streams: the ranks of all vertices, and all edges."""
+"""Tables that a server streams: the ranks of all vertices, all edges, the values of an analysis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TIMEOUT = httpx.Timeout(RESPONSE_SECONDS, connect=CONNECT_SECONDS)
 class Exported(msgspec.Struct, frozen=True):
     """What was exported.
 
-    revision, error_bound  of ranks; None for edges
+    revision, error_bound  of ranks; None for others
     """
 
     version: int
@@ -87,8 +87,9 @@ class Export(Tabular):
             return _exported(response.headers, response.num_bytes_downloaded)
 
     def to_arrow(self) -> pa.Table:
-        """Columns `vertex` and `rank`, or `source`, `target` and, of a weighted graph, `weight`.
-        The schema's metadata has the version, of ranks also the revision and the error bound.
+        """Columns `vertex` and `rank`, or `source`, `target` and, of a weighted graph, `weight`, or
+        `vertex` and `value`. The schema's metadata has the version, of ranks also the revision and
+        the error bound.
         """
         return _table(Export(_as_arrow(self._call), self._opened, self._url))
 

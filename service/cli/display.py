@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,16 @@ def rank_table(
         style = "bold green" if entry.vertex in entered else ""
         vertex = Text(printable(entry.vertex), style=style)
         table.add_row(f"{place:,}", vertex, f"{entry.rank:.8f}")
+    return table
+
+
+def value_table(program: str, places: Sequence[Mapping[str, Any]]) -> Table:
+    """Vertices and what a program says about them."""
+    table = Table("vertex", program, box=None)
+    table.columns[0].overflow = "fold"
+    table.columns[1].justify = "right"
+    for place in places:
+        table.add_row(Text(printable(place["vertex"])), f"{place['value']:,.8g}")
     return table
 
 

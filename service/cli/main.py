@@ -10,6 +10,7 @@ import typer
 
 from service.cli.commands import (
     agents,
+    analyse,
     api_keys,
     consume,
     exports,
@@ -57,7 +58,9 @@ def options(
     """PageRank that stays fresh on a changing graph."""
 
 
-for commands in (operations, files, generate, consume, queries, exports, api_keys, agents):
+_COMMANDS = (operations, files, analyse, generate, consume, queries, exports, api_keys, agents)
+
+for commands in _COMMANDS:
     app.add_typer(commands.app)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from gpu import BackendName, EdgeBatch, Engine, Options, OutOfCoreRanking, Solve, Trace
+from gpu import BackendName, Change, EdgeBatch, Engine, Options, OutOfCoreRanking, Solve, Trace
 from liverank.client import RankedVertex
 from liverank.tables import Tabular
 from service.cli.ingest import final_graph, unused_columns
@@ -82,6 +82,29 @@ class Ranking(Tabular):
         return {"ranks": self.places(count), **figures}
 
 
+class LoadedEdges(NamedTuple):
+    """What became of an edge list in an engine. superseded: see Ranking."""
+
+    keys: KeyTable
+    change: Change
+    superseded: int
+
+
+def apply_edges(engine: Engine, edges: EdgeList) -> LoadedEdges:
+    """Applies the graph of the edge list, after all its operations, to a new engine. Raises
+    EngineError.
+    """
+    final = final_graph(replace(edges, directed=engine.options.directed))
+    keys = KeyTable("integer" if pa.types.is_integer(final.sources.type) else "string")
+    sources, targets = keys.assign(final.sources), keys.assign(final.targets)
+    if final.vertices is not None:
+        keys.assign(final.vertices)
+    weights: Any = final.weights  # the batch checks them before they become float32
+    times = final.times if engine.options.half_life is not None else None
+    batch = EdgeBatch(sources, targets, vertices=len(keys), weights=weights, times=times)
+    return LoadedEdges(keys, engine.apply(batch), len(edges) - len(final))
+
+
 def rank_edges(
     edges: EdgeList, options: Options, solve: Solve, backend: BackendName, top: int | None
 ) -> Ranking:
@@ -94,15 +117,7 @@ def rank_edges(
     engine.warm_up()
     engine.warm_up_others()
     started = time.perf_counter()
-    final = final_graph(replace(edges, directed=options.directed))
-    keys = KeyTable("integer" if pa.types.is_integer(final.sources.type) else "string")
-    sources, targets = keys.assign(final.sources), keys.assign(final.targets)
-    if final.vertices is not None:
-        keys.assign(final.vertices)
-    weights: Any = final.weights  # the batch checks them before they become float32
-    times = final.times if decays else None
-    batch = EdgeBatch(sources, targets, vertices=len(keys), weights=weights, times=times)
-    change = engine.apply(batch)
+    keys, change, superseded = apply_edges(engine, edges)
     built = time.perf_counter()
     result = engine.update(*solve)
     ids, ranks = engine.publish().top(engine.vertices if top is None else top)
@@ -111,7 +126,7 @@ def rank_edges(
         vertices=engine.vertices,
         edges=engine.edges,
         duplicates=change.already_present,
-        superseded=len(edges) - len(final),
+        superseded=superseded,
         unused_columns=edges.unread if decays else unused_columns(edges),
         strategy=result.strategy,
         iterations=result.iterations,

@@ -50,10 +50,13 @@ def encoded(
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
-    """An object a row, each on a line of its own. Columns of strings and numbers, without nulls."""
+    """An object a row, each on a line of its own. Columns of strings and numbers."""
     parts: list[Any] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        parts += ["," if parts else "{", orjson.dumps(name).decode() + ":", _json_values(column)]
+        values = _json_values(column)
+        if column.null_count:
+            values = values.fill_null("null")
+        parts += ["," if parts else "{", orjson.dumps(name).decode() + ":", values]
     lines = pc.binary_join_element_wise(*parts, "}\n", "")
     if not len(lines):
         return b""

@@ -61,6 +61,13 @@ REQUIRED_SCOPE: dict[str, Scope | None] = {
     "GET /graphs/{graph}/watched/{name}": "read",
     "GET /graphs/{graph}/watched/{name}/ranks/{vertex}": "read",
     "DELETE /graphs/{graph}/watched/{name}": "write",
+    "POST /graphs/{graph}/analyses/{analysis}": "write",
+    "GET /graphs/{graph}/analyses": "read",
+    "GET /graphs/{graph}/analyses/{analysis}": "read",
+    "GET /graphs/{graph}/analyses/{analysis}/values/{vertex}": "read",
+    "GET /graphs/{graph}/analyses/{analysis}/top": "read",
+    "GET /graphs/{graph}/analyses/{analysis}/export": "read",
+    "DELETE /graphs/{graph}/analyses/{analysis}": "write",
 }
 """By call; None: open to all. The server does not start with a call that is not listed."""
 

@@ -109,12 +109,20 @@ class BatchMetrics:
             buckets=_BATCHES,
             registry=registry,
         )
+        self.analyses = Histogram(
+            "liverank_analysis_seconds",
+            "Seconds that the program of an analysis ran, by outcome: finished, failed, cancelled",
+            ["graph", "program", "outcome"],
+            buckets=SECONDS,
+            registry=registry,
+        )
         self.stages = StageHistograms()
         registry.register(self.stages)
 
     def forget(self, graph: str) -> None:
         """Removes the metrics of a dropped graph."""
-        for metric in (self.batches, self.edges, self.batch_edges, self.group_batches):
+        of_graph = (self.batches, self.edges, self.batch_edges, self.group_batches, self.analyses)
+        for metric in of_graph:
             metric.remove_by_labels({"graph": graph})
         self.stages.forget(graph)
 
@@ -223,6 +231,9 @@ class GraphObserver(Observer):
     def failed(self, batches: int) -> None:
         self._metrics.batches.labels(self._graph, "failed").inc(batches)
 
+    def analysed(self, program: str, outcome: str, seconds: float) -> None:
+        self._metrics.analyses.labels(self._graph, program, outcome).observe(seconds)
+
     def dropped(self) -> None:
         self._metrics.forget(self._graph)
 
@@ -274,7 +285,7 @@ class _GraphState(Collector):
             refused.add_metric([graph.name, "batch"], graph.pipeline.batches.refused)
             refused.add_metric([graph.name, "computation"], graph.pipeline.computations.refused)
             dropped.add_metric([graph.name], graph.pipeline.changes.dropped)
-            for purpose, count in graph.pipeline.view.memory.items():
+            for purpose, count in graph.memory.items():
                 memory.add_metric([graph.name, purpose], count)
         yield refused
         yield dropped
@@ -310,6 +321,11 @@ _GRAPH_GAUGES: tuple[tuple[str, str, Callable[[Graph], float]], ...] = (
         "liverank_queue_computations",
         "Personalized queries and recomputations waiting or in progress",
         lambda graph: graph.pipeline.computations.jobs,
+    ),
+    (
+        "liverank_analyses",
+        "Analyses queued or running",
+        lambda graph: sum(one.is_unfinished for one in graph.all_analyses()),
     ),
     (
         "liverank_subscribers",

@@ -16,6 +16,7 @@ from pydantic.json_schema import models_json_schema
 
 from service.formats.media_types import CSV, EXPORTED, JSON, NDJSON
 from service.http.access import REQUIRED_SCOPE
+from service.http.analysis_schemas import AnalysisRequest
 from service.http.graph_schemas import ConsumerRequest, GraphRequest
 from service.http.schemas import (
     ApiKeyRequest,
@@ -28,6 +29,7 @@ from service.problems import MEDIA_TYPE
 from service.queries.model import WatchedQuery
 
 _UNDECLARED: tuple[type[BaseModel], ...] = (
+    AnalysisRequest,
     BatchRequest,
     GraphRequest,
     ApiKeyRequest,
@@ -42,7 +44,7 @@ _UNDECLARED: tuple[type[BaseModel], ...] = (
 _MEANINGS = {
     401: "An API key is required",
     403: "The API key does not allow the call, or a page of another site made it",
-    404: "Unknown graph, vertex, version, watched query or set",
+    404: "Unknown graph, vertex, version, watched query, set or analysis",
     406: "The client accepts no form of the response",
     408: "The body arrived too slowly",
     409: "Conflict with what exists",

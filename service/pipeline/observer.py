@@ -68,6 +68,9 @@ class Observer:
     def failed(self, batches: int) -> None:
         """Batches were not committed, or were applied but not ranked."""
 
+    def analysed(self, program: str, outcome: str, seconds: float) -> None:
+        """An analysis has ended. seconds: that its program ran"""
+
     def dropped(self) -> None:
         """The graph was dropped."""
 
@@ -89,6 +92,10 @@ class Observers(Observer):
     def failed(self, batches: int) -> None:
         for each in self._observers:
             each.failed(batches)
+
+    def analysed(self, program: str, outcome: str, seconds: float) -> None:
+        for each in self._observers:
+            each.analysed(program, outcome, seconds)
 
     def dropped(self) -> None:
         for each in self._observers:

@@ -24,17 +24,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
-from gpu import BackendName, DeviceLost, Engine, InvalidValue, Options, Solve
+from gpu import BackendName, DeviceLost, Options, Solve
 from service.errors import (
-    FileDamaged,
-    GraphStopped,
     NotReady,
     RetiredVersion,
     UnknownVersion,
 )
 from service.pipeline.admission import Admission, QueueLimits
+from service.pipeline.analyses import Analyses, AnalysisLimits, Versions
 from service.pipeline.batch import Batch, PendingBatch
-from service.pipeline.capture import Captured, restore_window, source_positions_of
+from service.pipeline.capture import Captured, source_positions_of
 from service.pipeline.change_feed import ChangeFeed
 from service.pipeline.checkpointer import (
     Checkpointer,
@@ -49,22 +48,28 @@ from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer
 from service.pipeline.published import PublishedViews
 from service.pipeline.ranking import RECOVERY, Ranking
-from service.pipeline.recovery import MappedGraph, map_checkpoint, replayed, restored_journal
+from service.pipeline.recovery import (
+    MappedGraph,
+    map_checkpoint,
+    replayed,
+    restored_analyses,
+    restored_journal,
+    restored_watched,
+    restored_window,
+)
 from service.pipeline.source_positions import SourcePosition, SourcePositions
 from service.pipeline.vertex_sets import VertexSets
 from service.pipeline.waiters import Waiters
-from service.pipeline.window import Window, WindowOptions
+from service.pipeline.window import WindowOptions
 from service.pipeline.work_queue import Task, WorkQueue
 from service.pipeline.writer import Writer
 from service.queries.positions import MinPosition
 from service.queries.requests import PendingQuery, QueryResponse
 from service.queries.scheduler import QueryScheduler, WatchRequest
 from service.queries.view import View
-from service.queries.watched import WatchedQueries
 from service.storage import checkpoint as checkpoints
 from service.storage import journal as journal_file
 from service.storage import watched_file
-from service.storage.checkpoint import Checkpoint
 from service.storage.journal import Journal, Outcome
 from service.storage.replay_mark import ReplayMark
 from service.vertex_keys import KeyKind
@@ -88,6 +93,7 @@ class Pipeline:
         queue_limits: QueueLimits | None = None,
         observer: Observer | None = None,
         window: WindowOptions | None = None,
+        analysis_limits: AnalysisLimits | None = None,
     ) -> None:
         """Starts the thread, which maps the newest checkpoint in `directory`, and replays the
         journal once `recover` is called.
@@ -99,6 +105,7 @@ class Pipeline:
         self._map = partial(map_checkpoint, directory, options, keys, backend)
         self._checkpoint_limits = checkpoint_limits
         self._window_options = window
+        self._analysis_limits = analysis_limits or AnalysisLimits()
         self._observer = observer or Observer()
         self._queue = WorkQueue()
         self._views = PublishedViews(graph)
@@ -144,6 +151,11 @@ class Pipeline:
     def changes(self) -> ChangeFeed:
         """What changes with each published revision."""
         return self._views.changes
+
+    @property
+    def analyses(self) -> Analyses | None:
+        """None while the graph is being recovered."""
+        return writer.analyses if (writer := self._open_writer) else None
 
     @property
     def committed(self) -> int:
@@ -304,14 +316,15 @@ class Pipeline:
         """Replays and ranks the batches after the checkpoint."""
         engine, checkpoint = mapped.engine, mapped.checkpoint
         sets = VertexSets(self.graph, mapped.sets)
-        keyed = KeyedGraph(self.graph, engine, mapped.keys, sets, self._window(engine, checkpoint))
+        window = restored_window(self._window_options, engine, checkpoint)
+        keyed = KeyedGraph(self.graph, engine, mapped.keys, sets, window)
         stored = [] if checkpoint is None else source_positions_of(checkpoint)
         positions = SourcePositions(self.graph, stored)
         version = checkpoint.version if checkpoint is not None else 0
         mark = ReplayMark(journal.path)
         unranked = replayed(journal, version, keyed, positions, engine, mark)
         file = self._directory / watched_file.FILE
-        watched = self._watched(engine, keyed, file)
+        watched = restored_watched(self.graph, engine, keyed, file)
         ranking = Ranking(
             self.graph,
             engine,
@@ -342,6 +355,10 @@ class Pipeline:
             closing=lambda: self._queue.closed is not None,
             sets=lambda: keyed.sets.members,
         )
+        versions = Versions(lambda: journal.version, lambda: self._views.newest.version)
+        requested = restored_analyses(self._directory)
+        kept = (self._analysis_limits, self._observer)
+        analyses = Analyses(self.graph, engine, keyed, versions, requested, self._directory, *kept)
 
         def capture() -> Captured:
             """For the checkpointer's thread."""
@@ -367,26 +384,8 @@ class Pipeline:
             positions,
             ranking,
             scheduler,
+            analyses,
             checkpointer,
             self._observer,
             self._commits,
         )
-
-    def _window(self, engine: Engine, checkpoint: Checkpoint | None) -> Window | None:
-        if self._window_options is None:
-            return None
-        window = Window(self._window_options, engine)
-        if checkpoint is not None:
-            restore_window(checkpoint, window)
-        return window
-
-    def _watched(self, engine: Engine, keyed: KeyedGraph, file: Path) -> WatchedQueries:
-        """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
-        try:
-            queries = watched_file.read_watched(file, keyed.keys.kind)
-            return WatchedQueries(
-                self.graph, engine, lambda: keyed.keys, lambda: keyed.sets.members, queries
-            )
-        except (FileDamaged, InvalidValue) as error:
-            reason = str(error).removeprefix(f"{file}: ")
-            raise GraphStopped(file, f"{reason}; restore it from a backup or remove it") from error

@@ -18,8 +18,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gpu import BackendName, Change, DeviceLost, Engine, EngineError, Options, OutOfMemory
+from gpu import (
+    BackendName,
+    Change,
+    DeviceLost,
+    Engine,
+    EngineError,
+    InvalidValue,
+    Options,
+    OutOfMemory,
+)
 from service.errors import (
+    FileDamaged,
     FormatError,
     GraphStopped,
     InvalidField,
@@ -30,21 +40,26 @@ from service.errors import (
 )
 from service.formats.columns import EdgeColumns
 from service.formats.payload import decode_payload
-from service.pipeline.capture import keys_of, snapshot_of, view_of
+from service.pipeline.capture import keys_of, restore_window, snapshot_of, view_of
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import StageSeconds
 from service.pipeline.ranking import RECOVERY
 from service.pipeline.receipts import AppliedBatch
 from service.pipeline.source_positions import SourcePositions
+from service.pipeline.window import Window, WindowOptions
 from service.problems import encode_problem, problem_of
+from service.queries.analyses import Analysis
 from service.queries.model import Members
 from service.queries.view import View
+from service.queries.watched import WatchedQueries
+from service.storage import analyses_file
 from service.storage import checkpoint as checkpoints
 from service.storage import journal as journal_file
 from service.storage.checkpoint import Checkpoint
 from service.storage.journal import Journal
 from service.storage.recovery import verified_journal, version_needed
 from service.storage.replay_mark import ReplayMark
+from service.storage.watched_file import read_watched
 from service.vertex_keys import KeyKind, VertexTable
 
 log = logging.getLogger("liverank.recovery")
@@ -217,3 +232,40 @@ def _applied(
         journal.blame([version])
         raise
     return change
+
+
+def restored_watched(graph: str, engine: Engine, keyed: KeyedGraph, file: Path) -> WatchedQueries:
+    """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
+    try:
+        queries = read_watched(file, keyed.keys.kind)
+        return WatchedQueries(
+            graph, engine, lambda: keyed.keys, lambda: keyed.sets.members, queries
+        )
+    except (FileDamaged, InvalidValue) as error:
+        raise _stopped(file, error) from error
+
+
+def restored_window(
+    options: WindowOptions | None, engine: Engine, checkpoint: Checkpoint | None
+) -> Window | None:
+    """The window with the times in the checkpoint; None for a graph without one."""
+    if options is None:
+        return None
+    window = Window(options, engine)
+    if checkpoint is not None:
+        restore_window(checkpoint, window)
+    return window
+
+
+def restored_analyses(directory: Path) -> list[Analysis]:
+    """The analyses in the file. Raises GraphStopped if it is damaged."""
+    file = directory / analyses_file.FILE
+    try:
+        return analyses_file.read_analyses(file)
+    except FileDamaged as error:
+        raise _stopped(file, error) from error
+
+
+def _stopped(file: Path, error: Exception) -> GraphStopped:
+    reason = str(error).removeprefix(f"{file}: ")
+    return GraphStopped(file, f"{reason}; restore it from a backup or remove it")

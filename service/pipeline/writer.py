@@ -8,6 +8,7 @@ from time import perf_counter
 
 from gpu import DeviceLost
 from service.errors import BatchRejected, OutcomeDelayed, StorageFailed
+from service.pipeline.analyses import Analyses
 from service.pipeline.batch import Batch, PendingBatch
 from service.pipeline.checkpointer import Checkpointer
 from service.pipeline.commit import CommittedGroup, Committer
@@ -36,7 +37,7 @@ class Writer:
     first, and ranked once; a batch that is to be ranked in another way ends such a group. For a
     short time, batches that arrive in between are committed and join the group. Batches to be
     ranked later are only applied; the next ranking is theirs too. Queries are solved between
-    groups, and edges that are too old are deleted.
+    groups, programs run, and edges that are too old are deleted.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Writer:
         positions: SourcePositions,
         ranking: Ranking,
         scheduler: QueryScheduler,
+        analyses: Analyses,
         checkpointer: Checkpointer,
         observer: Observer,
         commits: Waiters[int],
@@ -55,6 +57,7 @@ class Writer:
         self.journal = journal
         self.ranking = ranking
         self.checkpointer = checkpointer
+        self.analyses = analyses
         self._graph = graph
         self._queue = queue
         self.keyed = keyed
@@ -78,6 +81,7 @@ class Writer:
                 del work  # they would stay in memory until the next ones arrive
                 if self._queue.closed is None:
                     self._scheduler.advance()
+                    self.analyses.advance()
                     self._expire()
             self.ranking.rank_group()
         except DeviceLost:
@@ -89,7 +93,8 @@ class Writer:
         self._refuse(self._queue.closed)
 
     def _take(self) -> list[PendingBatch] | Task | None:
-        return self._queue.take(not self._scheduler, self._expiry.seconds_left())
+        idle = not self._scheduler and not self.analyses
+        return self._queue.take(idle, self._expiry.seconds_left())
 
     def close(self, reason: Exception) -> None:
         """Releases the files, once the thread has ended."""
@@ -99,6 +104,7 @@ class Writer:
     def _refuse(self, reason: Exception) -> None:
         self.ranking.refuse(reason)
         self._scheduler.refuse(reason)
+        self.analyses.refuse(reason)
 
     def _process(self, batches: list[PendingBatch]) -> None:
         """Commits and applies batches, and ranks them unless more are waiting to join."""

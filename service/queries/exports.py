@@ -1,10 +1,10 @@
-"""The ranks of a view, and the edges of a graph, as Arrow tables in pieces; the answers to
-personalized queries as one.
+"""The ranks of a view, the edges of a graph and the values of an analysis, as Arrow tables in
+pieces; the answers to personalized queries as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 
 from gpu import CapturedEdges
+from service.queries.analyses import AnalysisAnswer
 from service.queries.requests import QueryResponse, trace_member
 from service.queries.view import View
 from service.vertex_keys import ARROW_TYPES, VertexKeys
@@ -77,6 +78,21 @@ def edges_export(edges: CapturedEdges, keys: VertexKeys, version: int, weighted:
     return Export(schema, facts, pieces())
 
 
+def values_export(answer: AnalysisAnswer) -> Export:
+    """Columns vertex and value, by id; null for a vertex that has no value."""
+    facts: dict[str, int | float] = {"version": answer.version}
+    keys, count = answer.keys, len(answer.values)
+    fields = {"vertex": ARROW_TYPES[keys.kind], "value": answer.type}
+    schema = _schema(fields, facts, {"value"} if answer.missing is not None else set())
+
+    def pieces() -> Iterator[pa.RecordBatch]:
+        for first in range(0, count, PIECE_ROWS):
+            ids = keys.vertices(first, min(first + PIECE_ROWS, count))
+            yield pa.record_batch([keys.keys(ids), answer.column(ids)], schema=schema)
+
+    return Export(schema, facts, pieces())
+
+
 def answers_stream(found: QueryResponse, labels: Sequence[Any]) -> bytes:
     """An Arrow stream with the columns query, vertex and rank: the places of the queries, one query
     after the other, best first. The metadata has version and revision, and as `liverank.answers`,
@@ -115,8 +131,10 @@ def answers_stream(found: QueryResponse, labels: Sequence[Any]) -> bytes:
     return stream
 
 
-def _schema(fields: dict[str, pa.DataType], facts: dict[str, int | float]) -> pa.Schema:
+def _schema(
+    fields: dict[str, pa.DataType], facts: dict[str, int | float], nullable: Set[str] = frozenset()
+) -> pa.Schema:
     metadata = {f"liverank.{name}": repr(value) for name, value in facts.items()}
     return pa.schema(
-        [pa.field(name, kind, nullable=False) for name, kind in fields.items()], metadata
+        [pa.field(name, kind, nullable=name in nullable) for name, kind in fields.items()], metadata
     )

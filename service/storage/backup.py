@@ -1,8 +1,9 @@
 """Backup and restore of a data directory, also while a server uses it.
 
 A backup is a data directory: the API keys, and each graph with its newest checkpoint, the batches
-after it, the idempotency keys and the watched queries. It is consistent: SQLite copies the journal
-as of one moment, after the checkpoint and the watched queries, which refer to earlier batches.
+after it, the idempotency keys, the watched queries and the analyses. It is consistent: SQLite
+copies the journal as of one moment, after the checkpoint and the queries, which refer to earlier
+batches.
 Every byte of the copy is verified before it is complete.
 """
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.errors import StorageFailed
-from service.storage import api_keys, journal, watched_file
+from service.storage import analyses_file, api_keys, journal, watched_file
 from service.storage import checkpoint as checkpoints
 from service.storage.api_keys import ApiKeyStore
 from service.storage.checkpoint import Checkpoint
@@ -130,7 +131,8 @@ def _copy(source: Path, temporary: Path, name: str) -> CopiedGraph:
         target.mkdir()
         try:
             shutil.copyfile(source / MANIFEST, target / MANIFEST)
-            _copy_if_exists(source / watched_file.FILE, target)
+            for file in (watched_file.FILE, analyses_file.FILE):
+                _copy_if_exists(source / file, target)
             for path in checkpoints.stored(source / checkpoints.DIRECTORY)[:1]:
                 shutil.copytree(path, target / checkpoints.DIRECTORY / path.name)
             _copy_journal(source / journal.FILE, target / journal.FILE)
@@ -162,6 +164,7 @@ def _verify(graph: Path) -> CopiedGraph:
     stored = checkpoints.stored(graph / checkpoints.DIRECTORY)
     newest: Checkpoint | None = checkpoints.read(stored[0]) if stored else None
     watched_file.read_watched(graph / watched_file.FILE)
+    analyses_file.read_analyses(graph / analyses_file.FILE)
     opened = Journal(graph / journal.FILE)
     try:
         fault = fault_of(opened, newest)

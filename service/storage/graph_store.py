@@ -7,6 +7,7 @@
                                      service.storage.head, service.storage.replay_mark
     DATA/graphs/<name>/checkpoints   see service.storage.checkpoint
     DATA/graphs/<name>/watched.json  see service.storage.watched_file
+    DATA/graphs/<name>/analyses.json see service.storage.analyses_file
     DATA/graphs/.<anything>          a graph partly created or dropped; removed at the next start
 
 A graph is created and dropped by renaming its whole directory: after a crash it is complete or

@@ -126,6 +126,8 @@ def test_exactly_the_metrics_are_documented_with_their_labels(server: Server) ->
     path = server.new_graph()
     server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
     server.http.get(f"{path}/nothing")
+    started = server.http.post(f"{path}/analyses/components").headers["Location"]
+    server.http.get(started, params={"wait": 60})
     wait_for(lambda: "liverank_stage_seconds_sum{" in server.http.get("/metrics").text)
     due: dict[str, str] = {}
     for family in text_string_to_metric_families(server.http.get("/metrics").text):
@@ -186,7 +188,9 @@ def test_the_examples_are_what_a_fresh_server_answers(tmp_path: Path) -> None:
             else:
                 document = json.loads(expected.replace("\n", ""))
                 assert _steady(answer.json()) == _steady(document), example
-            if answer.status_code == HTTPStatus.ACCEPTED:
+            if "analyses/levels" in example:
+                made["ANALYSIS"] = answer.json()["id"]
+            elif answer.status_code == HTTPStatus.ACCEPTED:
                 # a reader takes longer to paste the next example than the ranks take
                 batch = f"{answer.url.path}/{answer.json()['version']}"
                 wait_for(partial(_is_ranked, server, batch))
@@ -260,6 +264,7 @@ def _steady(answer: Any) -> Any:
                 "write_seconds",
                 "pause_seconds",
             )
+            and not (name == "seconds" and isinstance(value, float))
         }
     if isinstance(answer, list):
         return [_steady(value) for value in answer]

@@ -23,7 +23,8 @@ FILES = sorted((ROOT / "service").rglob("*.py"))
 
 ORDER = [
     {"errors", "vertex_keys", "settings"},
-    {"logs", "formats", "problems", "process_limits"},
+    {"analysis_errors", "logs", "formats", "process_limits"},
+    {"problems"},
     {"queries"},
     {"storage"},
     {"pipeline"},

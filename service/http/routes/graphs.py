@@ -53,7 +53,7 @@ def _describe(graph: Graph) -> dict[str, Any]:
         "error_bound": view.error_bound,
         "backend": graph.pipeline.backend,
         "options": asdict(graph.options),
-        "memory": view.memory,
+        "memory": graph.memory,
     }
 
 

@@ -167,7 +167,7 @@ def test_sources_of_many_batches_are_merged(backend: Backend) -> None:
 def test_an_answer_that_nobody_holds_costs_batches_nothing(backend: Backend) -> None:
     engine = _chain(backend)
     answer = engine.run(LEVELS)
-    followed = engine._programs._answers
+    followed = engine.programs._answers
     assert len(followed) == 1
     del answer
     gc.collect()

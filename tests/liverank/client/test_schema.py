@@ -17,6 +17,7 @@ from liverank.client import (
     SourceConsumer,
     SourcePosition,
     SourceRange,
+    analyses,
     changes,
     responses,
 )
@@ -98,6 +99,11 @@ ARGUMENTS: dict[str, Any] = {
     "reason": "away",
     "seconds": 30.0,
     "source_range": SourceRange("s", "2", "1", "p"),
+    "program": "levels",
+    "parameters": {"source": "a"},
+    "fresh": True,
+    "wait": 2.0,
+    "order": "smallest",
 }
 """A value for every parameter of every method that is not its default."""
 
@@ -221,7 +227,8 @@ def test_responses_have_the_members_of_the_api_with_their_types(name: str) -> No
     _, endpoint = endpoint_of(call)
     returned = inspect.signature(getattr(Calls, name)).return_annotation
     names = vars(responses) | vars(changes) | {"Call": Call, "PersonalizedTable": PersonalizedTable}
-    names |= {"SourcePosition": SourcePosition, "SourceConsumer": SourceConsumer}
+    names |= vars(analyses) | {"SourcePosition": SourcePosition}
+    names |= {"SourceConsumer": SourceConsumer}
     (kind,) = get_args(eval(returned, names))
     content = [
         body["content"]["application/json"]["schema"]
@@ -304,6 +311,15 @@ def _json_types(schema: dict[str, Any], components: dict[str, Any]) -> set[str]:
 def test_the_choices_are_those_of_the_api(literal: Any, place: tuple[str, str]) -> None:
     model, member = place
     assert set(get_args(literal)) == set(SCHEMAS[model]["properties"][member]["enum"])
+
+
+def test_the_programs_and_orders_are_those_of_the_api() -> None:
+    start = DOCUMENT["paths"]["/graphs/{graph}/analyses/{analysis}"]["post"]
+    (program,) = (each for each in start["parameters"] if each["name"] == "analysis")
+    assert set(get_args(choices.Program)) == set(program["schema"]["enum"])
+    top = DOCUMENT["paths"]["/graphs/{graph}/analyses/{analysis}/top"]["get"]
+    (order,) = (each for each in top["parameters"] if each["name"] == "order")
+    assert set(get_args(choices.Order)) == set(order["schema"]["enum"])
 
 
 def test_defaults_of_a_query_are_those_of_the_api() -> None:

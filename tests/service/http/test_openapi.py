@@ -18,7 +18,7 @@ import pytest
 
 from service.app import create_app
 from service.formats.media_types import ARROW_STREAM, EXPORTED, JSON
-from service.http import graph_schemas, schemas
+from service.http import analysis_schemas, graph_schemas, schemas
 from service.queries.model import WatchedQuery
 from service.settings import Settings
 
@@ -50,7 +50,7 @@ def test_calls_declare_every_format_that_they_accept() -> None:
 def test_every_body_has_an_example_that_is_valid(name: str) -> None:
     model = BODIES[name]["content"][JSON]["schema"]["$ref"].rsplit("/", 1)[1]
     (example,) = DOCUMENT["components"]["schemas"][model]["examples"]
-    models = vars(schemas) | vars(graph_schemas)
+    models = vars(schemas) | vars(graph_schemas) | vars(analysis_schemas)
     kind = WatchedQuery if model == "WatchedQuery" else models[model]
     kind.model_validate_json(json.dumps(example))
 

@@ -206,7 +206,9 @@ def test_api_keys_are_saved_with_the_graphs_and_only_their_owner_reads_them(tmp_
         assert server.http.get("/graphs", headers=bearer).status_code == 200
 
 
-@pytest.mark.parametrize("file", ["keys.json", "graphs/default/watched.json"])
+@pytest.mark.parametrize(
+    "file", ["keys.json", "graphs/default/watched.json", "graphs/default/analyses.json"]
+)
 def test_what_else_is_damaged_is_named(saved: Path, tmp_path: Path, file: str) -> None:
     (saved / file).write_text("{")
     with pytest.raises(StorageFailed, match=Path(file).name):

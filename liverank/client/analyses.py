@@ -1,0 +1,160 @@
+"""Analyses: programs that a server runs on one version of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from liverank.choices import Key, Order, Program
+from liverank.client.call import (
+    JSON,
+    Call,
+    decoder,
+    json_body,
+    member,
+    nothing,
+    operation,
+    path_of,
+    read,
+)
+from liverank.client.exports import Format, export, export_call
+
+
+class AnalysisProgress(msgspec.Struct, frozen=True):
+    """edges: read so far; seconds: spent, without the time of batches in between."""
+
+    supersteps: int
+    edges: int
+    seconds: float
+
+
+class AnalysisReceipt(AnalysisProgress, frozen=True):
+    """continued: whether the run continued from the answer before; finished: False if it was ended
+    after its last superstep.
+    """
+
+    continued: bool
+    finished: bool
+
+
+class AnalysisInfo(msgspec.Struct, frozen=True):
+    """progress: of the newest run; version, receipt, summary: of the answer, None if there is none;
+    problem: why it failed.
+    """
+
+    id: str
+    program: str
+    parameters: dict[str, str | int | float]
+    fresh: bool
+    created: float
+    state: Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
+    progress: AnalysisProgress
+    version: int | None
+    receipt: AnalysisReceipt | None
+    summary: dict[str, float] | None
+    problem: dict[str, Any] | None
+
+
+class VertexValue(msgspec.Struct, frozen=True):
+    """value: None for a vertex that has none."""
+
+    vertex: Key
+    value: str | int | float | None
+
+
+class ValueOfVertex(VertexValue, frozen=True):
+    version: int
+
+
+class TopValues(msgspec.Struct, frozen=True):
+    """values: in order; of `components` and `labels` the groups, with their numbers of vertices."""
+
+    version: int
+    values: list[VertexValue]
+
+
+class AnalysisCalls:
+    """A part of Calls."""
+
+    @operation
+    def start_analysis(
+        self,
+        graph: str,
+        program: Program,
+        *,
+        parameters: Mapping[str, Key | float] | None = None,
+        fresh: bool = False,
+    ) -> Call[str]:
+        """Runs a program on the graph as it is once all batches sent before are applied; returns
+        the id of the analysis.
+
+        parameters  by name; others have their defaults. `source` is the key of a vertex
+        fresh       whether it runs again after each published version
+        """
+        return Call(
+            method="POST",
+            path=path_of("graphs", graph, "analyses", program),
+            body=json_body({"parameters": dict(parameters or {}), "fresh": fresh}),
+            headers={"Content-Type": JSON},
+            parse=member("id", str),
+        )
+
+    @operation
+    def analyses(self, graph: str) -> Call[list[AnalysisInfo]]:
+        """All analyses of a graph, in the order of their requests."""
+        return read(path_of("graphs", graph, "analyses"), member("analyses", list[AnalysisInfo]))
+
+    @operation
+    def analysis(
+        self,
+        graph: str,
+        identity: str,
+        *,
+        wait: float | None = None,
+        min_version: int | None = None,
+    ) -> Call[AnalysisInfo]:
+        """The state and the progress of an analysis.
+
+        wait         seconds to wait until it is neither queued nor running, up to 300; None: 0
+        min_version  wait also until its answer is of this version or a later one
+        """
+        path = path_of("graphs", graph, "analyses", identity)
+        return read(path, decoder(AnalysisInfo), wait=wait, min_version=min_version)
+
+    @operation
+    def drop_analysis(self, graph: str, identity: str) -> Call[None]:
+        """Cancels an analysis that is queued or runs; removes one that has ended."""
+        path = path_of("graphs", graph, "analyses", identity)
+        return Call(method="DELETE", path=path, parse=nothing)
+
+    @operation
+    def value(self, graph: str, identity: str, vertex: Key) -> Call[ValueOfVertex]:
+        """The value of one vertex in the answer. Raises ServerError 404 for an unknown vertex, 409
+        if there is no answer.
+        """
+        path = path_of("graphs", graph, "analyses", identity, "values", vertex)
+        return read(path, decoder(ValueOfVertex))
+
+    @operation
+    def top_values(
+        self, graph: str, identity: str, k: int = 10, order: Order = "largest"
+    ) -> Call[TopValues]:
+        """The vertices of the largest or the smallest values; of `components` and `labels` the
+        groups by their numbers of vertices. Raises ServerError 409 if there is no answer.
+        """
+        path = path_of("graphs", graph, "analyses", identity, "top")
+        return read(path, decoder(TopValues), k=k, order=order)
+
+    @export
+    def export_values(
+        self,
+        graph: str,
+        identity: str,
+        *,
+        format: Format = "arrow",  # noqa: A002
+    ) -> Call[None]:
+        """The values of all vertices, streamed: see Export."""
+        path = path_of("graphs", graph, "analyses", identity, "export")
+        return export_call(path, format)

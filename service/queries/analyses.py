@@ -1,0 +1,261 @@
+"""Analyses: programs of the engine that run on one version of a graph, and their answers by key.
+
+Vertices have keys here and ids in the engine: the parameter `source` is the key of a vertex, and so
+are the values of programs that name vertices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from gpu import PROGRAMS, Answer, InvalidValue, VertexProgram
+from service.errors import UnknownVertex
+from service.formats.values import EXPECTED_KEY, is_key
+from service.vertex_keys import ARROW_TYPES, KeyKind, VertexKeys
+
+State = Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
+UNFINISHED = ("queued", "running")
+Order = Literal["largest", "smallest"]
+
+Parameters = Mapping[str, str | int | float]
+
+ANALYSES = (
+    *("pagerank", "levels", "distances", "components", "labels"),
+    *("cores", "densest", "triangles", "clustering"),
+)
+"""The programs that can be asked for: those whose values are of vertices."""
+
+_VERTEX = "source"
+"""The parameter that is a vertex."""
+
+_GROUPS = ("components", "labels")
+"""The programs whose values are vertices: each names the group that it is in."""
+
+
+def checked_parameters(
+    program: str, given: Parameters, kind: KeyKind, prefix: str = "parameters."
+) -> dict[str, str | int | float]:
+    """All parameters of a program as it declares them, defaults included.
+
+    prefix  of the fields in errors
+
+    Raises InvalidValue for an unknown program or parameter, and for a value of another kind.
+    """
+    if program not in ANALYSES:
+        raise InvalidValue("program", program, f"one of {', '.join(ANALYSES)}")
+    declared = PROGRAMS[program].parameters
+    for name, value in given.items():
+        if name not in declared:
+            taken = ", ".join(declared) or "no parameters"
+            raise InvalidValue(f"{prefix}{name}", value, f"absent: {program} takes {taken}")
+    return {
+        name: _checked(f"{prefix}{name}", given.get(name, default), default)
+        if name != _VERTEX
+        else _checked_key(f"{prefix}{name}", given.get(name), kind)
+        for name, default in declared.items()
+    }
+
+
+def _checked_key(field: str, value: Any, kind: KeyKind) -> str | int:
+    if not is_key(value, kind):
+        raise InvalidValue(field, value, f"the key of a vertex: {EXPECTED_KEY[kind]}")
+    key: str | int = value
+    return key
+
+
+def _checked(field: str, value: Any, default: float) -> int | float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value):
+        raise InvalidValue(field, value, "a finite number")
+    if isinstance(default, float):
+        return float(value)
+    if int(value) != value or not -(2**63) <= value < 2**63:
+        raise InvalidValue(field, value, "an integer of 64 bits")
+    return int(value)
+
+
+def parameters_by_id(graph: str, parameters: Parameters, keys: VertexKeys) -> dict[str, Any]:
+    """The parameters as the engine takes them. Raises UnknownVertex."""
+    found: dict[str, Any] = dict(parameters)
+    if _VERTEX in found:
+        key = found[_VERTEX]
+        (identity,) = keys.lookup(pa.array([key], ARROW_TYPES[keys.kind])).tolist()
+        if identity < 0:
+            raise UnknownVertex(graph, key, f"parameters.{_VERTEX}")
+        found[_VERTEX] = identity
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the newest run of an analysis has done."""
+
+    supersteps: int = 0
+    edges: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Groups of vertices by size.
+
+    ids, sizes  int64[groups] each: the vertex that names the group, and how many are in it
+    """
+
+    ids: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisAnswer:
+    """The values of all vertices of one version.
+
+    values   by id, on the host
+    keys     of the vertices of that version
+    missing  the value of vertices that have none; None if all have one
+    groups   of a program whose values are vertices; None for others
+    """
+
+    program: str
+    version: int
+    keys: VertexKeys
+    values: NDArray[Any]
+    missing: float | None
+    groups: Group | None
+    receipt: Mapping[str, Any]
+    summary: Mapping[str, float]
+
+    @classmethod
+    def of(cls, answer: Answer, version: int, keys: VertexKeys) -> AnalysisAnswer:
+        """keys: of the vertices of that version. Copies the values to the host."""
+        receipt, values = answer.receipt, answer.values
+        program, groups, summary = answer.program, None, dict(answer.summary)
+        is_partial = isinstance(program, VertexProgram) and program.monotone
+        missing = program.identity if isinstance(program, VertexProgram) and is_partial else None
+        if receipt.program in _GROUPS:
+            sizes = np.bincount(values[keys.vertices(0, len(values))])
+            named = np.flatnonzero(sizes)
+            groups, missing = Group(named, sizes[named]), None
+            if receipt.program == "components":
+                summary |= {"components": len(named), "largest": int(sizes.max(initial=0))}
+        members = ("supersteps", "edges", "seconds", "continued", "finished")
+        return cls(
+            receipt.program,
+            version,
+            keys,
+            values,
+            missing,
+            groups,
+            {name: getattr(receipt, name) for name in members},
+            summary,
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values."""
+        groups = self.groups
+        return int(self.values.nbytes + (2 * groups.ids.nbytes if groups else 0))
+
+    @property
+    def type(self) -> pa.DataType:
+        """Of a column of values."""
+        if self.groups is not None:
+            return ARROW_TYPES[self.keys.kind]
+        return pa.float64() if self.values.dtype.kind == "f" else pa.int64()
+
+    def column(self, ids: NDArray[np.int64]) -> pa.Array:
+        """The values of vertices by id; null for those that have none."""
+        values = self.values[ids]
+        if self.groups is not None:
+            return self.keys.keys(values.astype(np.int64))
+        missing = None if self.missing is None else values == self.missing
+        return pa.array(values, self.type, mask=missing)
+
+    def value_of(self, graph: str, key: str | int) -> Any:
+        """The value of one vertex; None if it has none. Raises UnknownVertex."""
+        ids = self.keys.lookup(pa.array([key], ARROW_TYPES[self.keys.kind]))
+        if not 0 <= ids[0] < len(self.values):
+            raise UnknownVertex(graph, key)
+        return self.column(ids)[0].as_py()
+
+    def table(self) -> pa.Table:
+        """Columns vertex and value of all vertices, by id."""
+        ids = self.keys.vertices(0, len(self.values))
+        return pa.table({"vertex": self.keys.keys(ids), "value": self.column(ids)})
+
+    def top(self, k: int, order: Order) -> list[dict[str, Any]]:
+        """The k vertices of the largest, or the smallest, values; ties in order of ids. Of a
+        program whose values are vertices: the k largest groups, by the vertices that name them.
+        """
+        if self.groups is not None:
+            ids, values = self.groups.ids, self.groups.sizes
+        else:
+            ids = self.keys.vertices(0, len(self.values))
+            values = self.values[ids]
+            if self.missing is not None:
+                ids, values = ids[values != self.missing], values[values != self.missing]
+        by_value = -values if order == "largest" else values
+        if k < len(ids):
+            limit = np.partition(by_value, k - 1)[k - 1]
+            chosen = by_value <= limit
+            ids, values, by_value = ids[chosen], values[chosen], by_value[chosen]
+        best = np.argsort(by_value, kind="stable")[:k]
+        keys = self.keys.keys(ids[best]).to_pylist()
+        return [
+            {"vertex": key, "value": value}
+            for key, value in zip(keys, values[best].tolist(), strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """An analysis of a graph, as it is now. Replaced, never changed.
+
+    parameters  checked, with the keys of vertices
+    fresh       whether it runs again after each published version
+    created     Unix time, seconds
+    answer      the newest; a fresh analysis keeps it while it runs again
+    problem     the document of the error with which it failed
+    """
+
+    id: str
+    program: str
+    parameters: Parameters
+    fresh: bool
+    created: float
+    state: State = "queued"
+    progress: Progress = field(default_factory=Progress)
+    answer: AnalysisAnswer | None = None
+    problem: dict[str, Any] | None = None
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.state in UNFINISHED
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        progress, answer = self.progress, self.answer
+        return {
+            "id": self.id,
+            "program": self.program,
+            "parameters": dict(self.parameters),
+            "fresh": self.fresh,
+            "created": self.created,
+            "state": self.state,
+            "progress": {
+                "supersteps": progress.supersteps,
+                "edges": progress.edges,
+                "seconds": progress.seconds,
+            },
+            "version": answer.version if answer else None,
+            "receipt": dict(answer.receipt) if answer else None,
+            "summary": dict(answer.summary) if answer else None,
+            "problem": self.problem,
+        }

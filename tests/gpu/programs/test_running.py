@@ -1,0 +1,145 @@
+"""Programs that run in steps, between which batches come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu import PROGRAMS, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, ProgramRun
+from gpu.operations.backend import Backend
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"weighted": True, "vertex_order": "degree"},
+    {"directed": False},
+]
+
+
+def _engine(backend: Backend, **options: Any) -> Engine:
+    """Thirty vertices, of which two are removed, and some loops."""
+    generator = np.random.default_rng(3)
+    engine = Engine(Options(**options), backend)
+    sources, targets = generator.integers(0, 30, (2, 90))
+    engine.apply(EdgeBatch(sources, targets, vertices=30))
+    engine.apply(EdgeBatch.of(remove=[7, 11]))
+    return engine
+
+
+def _stepped(engine: Engine, run: ProgramRun) -> Any:
+    while not run.done:
+        run.step(0.0)
+    try:
+        return run.answer()
+    finally:
+        engine.programs.close(run)
+
+
+def _batches() -> list[EdgeBatch]:
+    """Insertions, deletions, removals, more vertices, a load."""
+    generator = np.random.default_rng(4)
+    edges = [(int(a), int(b)) for a, b in generator.integers(0, 34, (60, 2))]
+    return [
+        EdgeBatch.of([(0, 1), (2, 9), (3, 7)]),
+        EdgeBatch.of(delete=edges),
+        EdgeBatch.of(remove=[0, 5, 28]),
+        EdgeBatch.of(edges),
+    ]
+
+
+@pytest.mark.parametrize("options", KINDS, ids=["directed", "weighted", "undirected"])
+def test_a_run_between_batches_answers_for_the_graph_at_its_beginning(
+    backend: Backend, options: dict[str, Any]
+) -> None:
+    engine = _engine(backend, **options)
+    expected = {name: engine.run(name) for name in PROGRAMS}
+    runs = {name: engine.programs.begin(name) for name in PROGRAMS}
+    assert engine.memory()["programs"] == 0
+    batches = _batches()
+    for step, run in enumerate(runs.values()):
+        for _ in range(step % 3):
+            run.step(0.0)
+    for batch in batches:
+        engine.apply(batch)
+        for run in runs.values():
+            run.step(0.0)
+    copied = engine.memory()["programs"]
+    assert 0 < copied <= sum(engine.memory().values()) - copied  # one copy, without slack
+    for name, run in runs.items():
+        answer = _stepped(engine, run)
+        assert answer.values.tolist() == pytest.approx(expected[name].values.tolist()), name
+        assert answer.summary == pytest.approx(expected[name].summary), name
+        for member in ("supersteps", "finished"):
+            found = getattr(answer.receipt, member)
+            assert found == getattr(expected[name].receipt, member), (name, member)
+    assert engine.memory()["programs"] == 0
+
+
+def test_the_work_of_a_step_follows_the_time_that_it_may_take(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of([(v, v + 1) for v in range(40)]))
+    run = engine.programs.begin("levels")
+    for done in (1, 2, 3):
+        run.step(0.0)
+        assert run.supersteps == done
+    run.step(3600.0)
+    run.step(3600.0)
+    assert run.supersteps == 3 + 1 + 2
+    assert _stepped(engine, run).values[-1] == 40
+
+
+def test_an_answer_knows_the_batches_that_came_while_it_was_computed(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of([(v, v + 1) for v in range(9)]))
+    run = engine.programs.begin("levels")
+    run.step(0.0)
+    engine.apply(EdgeBatch.of([(0, 8), (9, 10)]))
+    first = _stepped(engine, run)
+    assert first.values.tolist() == list(range(10))
+    second = engine.run("levels", after=first)
+    assert second.receipt.continued
+    assert second.values.tolist() == [*range(8), 1, 2, 3]
+    run = engine.programs.begin("levels", second)
+    run.step(0.0)
+    engine.apply(EdgeBatch.of(delete=[(0, 8)]))
+    third = _stepped(engine, run)
+    assert third.receipt.continued
+    assert third.values.tolist() == second.values.tolist()
+    fourth = engine.run("levels", after=third)
+    assert not fourth.receipt.continued
+    assert fourth.values.tolist() == list(range(11))
+
+
+def test_a_run_for_whose_copy_there_is_no_memory_fails_and_the_batch_stands(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = _engine(backend)
+    run, done = engine.programs.begin("levels"), engine.programs.begin("components")
+    while not done.done:
+        done.step(0.0)
+    monkeypatch.setattr("gpu.graph.sharing.copied_bytes", lambda _: 1 << 60)
+    engine.apply(EdgeBatch.of([(0, 29)]))
+    assert run.done
+    with pytest.raises(OutOfMemory, match="a copy of the graph for a program needs"):
+        run.answer()
+    assert len(done.answer().values) == 30
+    engine.programs.close(run)
+    engine.programs.close(run)  # does nothing
+    monkeypatch.setattr("gpu.programs.run.copied_bytes", lambda _: 1 << 60)
+    with pytest.raises(OutOfMemory, match="a program and a copy of the graph needs"):
+        engine.programs.begin("levels")
+    assert len(engine.run("levels").values) == 30  # needs no copy
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "field"),
+    [("labels", {"iterations": 0}, "iterations"), ("densest", {"epsilon": -1.0}, "epsilon")],
+)
+def test_parameters_are_checked_when_a_run_begins(
+    backend: Backend, program: str, given: dict[str, float], field: str
+) -> None:
+    engine = _engine(backend)
+    with pytest.raises(InvalidValue) as refused:
+        engine.programs.begin(program, given=given)
+    assert refused.value.field == field

@@ -1,0 +1,52 @@
+"""`liverank analyse`: programs on the graph of a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+
+def test_several_programs_and_their_numbers_as_json(run: Any, triangle: Path) -> None:
+    code, out, _ = run("analyse", triangle, "components", "triangles", "--json", "--backend", "cpu")
+    document = json.loads(out)
+    assert code == 0
+    assert (document["vertices"], document["edges"]) == (4, 4)
+    assert (document["components"], document["triangles"]) == (1, 1)
+    assert document["programs"]["components"]["values"] == [{"vertex": "a", "value": 4}]
+    assert document["programs"]["triangles"]["values"][0] == {"vertex": "a", "value": 1}
+    assert not document["programs"]["triangles"]["continued"]
+
+
+def test_distances_from_a_vertex_and_all_values_in_a_file(run: Any, tmp_path: Path) -> None:
+    file, out = tmp_path / "roads.csv", tmp_path / "distances.parquet"
+    file.write_text("source,target,km\n1,2,2.5\n2,3,1.5\n9,8,1\n")
+    shown = ("distances", "--source", "3", "--weights", "km", "--undirected", "--backend", "cpu")
+    code, printed, _ = run("analyse", file, *shown, "--out", out)
+    assert code == 0
+    assert "distances" in printed
+    rows = pyarrow.parquet.read_table(out).to_pylist()
+    values = {row["vertex"]: row["value"] for row in rows}
+    assert values == {1: 4.0, 2: 1.5, 3: 0.0, 9: None, 8: None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("walk",), 2, "'walk' is not one of pagerank, levels, "),
+        (("levels",), 1, "--source: None is not allowed; it must be the key of a vertex"),
+        (("levels", "--source", "nobody"), 1, "has no vertex 'nobody'"),
+        (("cores", "--epsilon", "1"), 1, "--epsilon means nothing to cores"),
+        (("labels", "--iterations", "0"), 1, "iterations: 0 is not allowed"),
+        (("cores", "labels", "--out", "x.csv"), 1, "--out needs one program"),
+    ],
+)
+def test_what_cannot_run_is_refused(
+    run: Any, triangle: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    found, _, error = run("analyse", triangle, *arguments, "--backend", "cpu")
+    assert found == code
+    assert message in " ".join(error.split())
