@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 
 from benchmarks.harness import RESULTS, provenance
-from benchmarks.tables import engine, kernels, papers, sahu, service, wang
+from benchmarks.tables import engine, kernels, papers, sahu, service, shards, wang
 from benchmarks.tables.common import Record, figures_and_values
 
 MARKS = re.compile(
@@ -51,6 +51,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "rounds": kernels.rounds,
     "sahu": sahu.sahu,
     "schema": service.schema,
+    "shards": shards.shards,
     "solver": engine.solver,
     "storage": engine.storage,
     "sources": figures_and_values,
