@@ -141,6 +141,29 @@ class SweepOperations(ABC):
         """
 
     @abstractmethod
+    def start_from_in_degrees(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        rhs_scale: float,
+    ) -> SweepResult:
+        """y = 0 and r = β·1, with contributions that are not those of r: those of the guess
+
+            (β + α·c·i) / (1 - αℓ/d),  i the length of the in-list,
+
+        where c is what such values send along an edge in the mean. A `sweep` without a shift then
+        makes y the guess, 0 and β where the vertex dangles, and r its residual. Vertices without
+        edges are solved at once.
+
+        values, residual  float64[n], written: y and r
+        contributions     of the dtype in contribution_dtypes, written
+        Returns as of a step from y = 0 and r = β·1.
+        """
+
+    @abstractmethod
     def sweep(
         self,
         graph: GraphView,

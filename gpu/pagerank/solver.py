@@ -91,10 +91,10 @@ def _solve_residual(iterate: GlobalIterate) -> Solved:
     rounds = vertices = 0
     if iterate.error_bound > _USELESS_BOUND:
         # pushing single vertices would give closed classes a part in the residual
-        iterate.reset()
+        swept = sweep_to_target(iterate, iterate.options.max_iterations, from_nothing=True)
     else:
         rounds, vertices = push_to_target(iterate)
-    swept = sweep_to_target(iterate, iterate.options.max_iterations - rounds)
+        swept = sweep_to_target(iterate, iterate.options.max_iterations - rounds)
     if swept.sweeps:
         vertices = iterate.graph.ids.count
     return Solved(rounds + swept.sweeps, vertices, swept.converged)
@@ -102,9 +102,10 @@ def _solve_residual(iterate: GlobalIterate) -> Solved:
 
 def _solve_all(iterate: GlobalIterate, strategy: Strategy) -> Solved:
     """Sweeps over every vertex; the residual that they leave is the certificate."""
-    if strategy.start == "uniform":
-        iterate.reset()
-    elif iterate.stale:
+    from_nothing = strategy.start == "uniform"
+    if iterate.stale and not from_nothing:
         iterate.recompute_residual()
-    swept = iterate_to_tolerance(iterate, iterate.options.max_iterations)
+    swept = iterate_to_tolerance(
+        iterate, iterate.options.max_iterations, from_nothing=from_nothing
+    )
     return Solved(swept.sweeps, iterate.graph.ids.count, swept.converged)
