@@ -330,10 +330,7 @@ def same_answers(backend: Backend, reference: Backend) -> None:
 PARTS: dict[str, Callable[[Backend, Backend], None]] = {
     "edges": same_edges,
     "generated": same_draws,
-    **{
-        f"ranks-{place}": partial(bounded_errors, options)
-        for place, options in enumerate(RANKED)
-    },
+    **{f"ranks-{place}": partial(bounded_errors, options) for place, options in enumerate(RANKED)},
     "programs": same_answers,
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -149,8 +148,11 @@ def test_the_bound_of_the_guess_decides(
 @pytest.mark.parametrize("strategy", ["auto", "static"])
 def test_one_sweep_is_one_sweep(strategy: str, backend: Backend) -> None:
     edges = _dense()
-    for storage, most in (("float64", 1), ("float64", 2), ("float32", 2)):
-        options = replace(Options(), storage=storage, max_iterations=most)
+    for options in (
+        Options(max_iterations=1),
+        Options(max_iterations=2),
+        Options(max_iterations=2, storage="float32"),
+    ):
         engine = Engine(options, backend)
         engine.apply(EdgeBatch(edges[0], edges[1]))
-        assert engine.update(strategy).iterations == most
+        assert engine.update(strategy).iterations == options.max_iterations
