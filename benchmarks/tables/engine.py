@@ -125,10 +125,10 @@ def peers(document: Record) -> str:
     """Whole solves beside other libraries, a row for each graph and peer; then small batches."""
     figures = document["figures"]
     alone = figures["threads"] == 1
+    shared = "On the device" if document["backend"] == "cuda" else f"{figures['threads']} threads"
     clock = "least_processor_seconds" if alone else "least_seconds"
     lines = [
-        f"{figures['threads']} thread{'' if alone else 's'}, "
-        f"{'processor' if alone else 'wall'} time, the least of the rounds:\n",
+        f"{'1 thread, processor' if alone else f'{shared}, wall'} time, the least of the rounds:\n",
         *heading(
             "| graph | peer | its L1 error | its seconds | our L1 error | our seconds"
             " | times as fast |"
@@ -136,8 +136,8 @@ def peers(document: Record) -> str:
     ]
     lines += [
         f"| {row['graph']}, {row['edges']:,} edges | {row['peer']} | {row['error']:.1e}"
-        f" | {row['peer_times'][clock]:.3f} | {row['own_error']:.1e}"
-        f" | {row['own_times'][clock]:.3f} | {row['times_as_fast']:.1f} |"
+        f" | {row['peer_times'][clock]:.3g} | {row['own_error']:.1e}"
+        f" | {row['own_times'][clock]:.3g} | {row['times_as_fast']:.1f} |"
         for row in figures["solves"]
     ]
     batches = figures["batches"]

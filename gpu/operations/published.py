@@ -39,7 +39,8 @@ class Rule:
     prune_tolerance     τ_p; negative if it does not shrink
     max_iterations      the most iterations
     most_edges          end, not converged, once the affected vertices have more in-edges than
-                        this, or are too many for a list where the backend keeps one; None: never
+                        this, or are too many for a list where the backend keeps one; None: never.
+                        The first iteration may run before the test
     """
 
     damping: float

@@ -219,7 +219,9 @@ def solve(iterate: GlobalIterate, strategy: Strategy, affected: Marks | Array) -
 
 
 def warm_up_lists(iterate: GlobalIterate, strategy: Strategy) -> None:
-    """Compiles what a solve by lists runs, of which all vertices are too many."""
+    """Compiles what a solve by lists runs. `solve` would sweep: a list of all vertices is too long
+    for it.
+    """
     graph, flags = iterate.graph, _flags(iterate)
     flags.fill(1)
     everything = graph.backend.xp.arange(graph.vertices, dtype=np.int32)
@@ -285,14 +287,14 @@ def _solve_by_states(
 
 
 def _most_edges(iterate: GlobalIterate) -> int:
-    """In-edges of affected vertices that are followed: more cost more than a few sweeps."""
+    """The most in-edges that affected vertices may have; with more, a few sweeps are cheaper."""
     graph = iterate.graph
     return graph.arcs // _DENSE_PART + int(graph.backend.costs.sweep_overhead)
 
 
 def _sweep(iterate: GlobalIterate, strategy: Strategy, iterations: int) -> Solved:
-    """Finishes a solve by sweeps over all vertices, of which a strategy leaves what it would leave
-    of each vertex: τ_p of its rank if it prunes, else τ_f if that is what makes vertices affected.
+    """Finishes a solve by sweeps over all vertices, which end when ‖r‖₁ is at most τ_p·Σy if the
+    strategy prunes, at most τ_f·Σy if it expands; the smaller one if both.
 
     iterations  those made before
     """

@@ -96,7 +96,8 @@ class PersonalizedIterate(Iterate):
         return self.push(goal, threshold, round_edges, edges, self.options.max_iterations)
 
     def recompute_residual(self, contributions: Array) -> None:
-        """Computes r from y at every vertex, whatever became of it; the iterate must be dense.
+        """Computes r from y at every vertex, whether or not it was maintained; the iterate
+        must be dense.
 
         contributions  float64[n], scratch
         """

@@ -126,7 +126,7 @@ class PublishedQuery:
             ranks=places.values / (mass if mass > 0.0 else 1.0),
             error_bound=min(2.0, iterate.error_bound),
             **places.proven._asdict(),
-            method=self._modes.pop() if len(self._modes) == 1 else query.method,
+            method=next(iter(self._modes)) if len(self._modes) == 1 else query.method,
             iterations=self.iterations,
             trace=Trace.of(len(query.seeds.vertices), self.iterations, self._steps)
             if query.trace

@@ -1,8 +1,7 @@
 """One personalized query, solved alone.
 
-The methods are the two phases of the solver in different order:
-
-The methods are ours; those of Wang et al. are in gpu.personalized.published.
+The methods are ours; those of Wang et al. are in gpu.personalized.published. They are the two
+phases of the solver in different order:
 
 ``push``    work-lists only, at a falling threshold. The cost is the edges that it follows, whatever
             the graph's size.

@@ -46,6 +46,32 @@ __device__ __forceinline__ double block_max(double value) {
     return value;
 }
 
+__device__ __forceinline__ uint64 warp_sum(uint64 value) {
+#pragma unroll
+    for (int step = WARP / 2; step > 0; step /= 2) value += __shfl_xor_sync(FULL, value, step);
+    return value;
+}
+
+// The inclusive sum over the lanes of a warp.
+__device__ __forceinline__ int inclusive_sum(int value) {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int step = 1; step < WARP; step *= 2) {
+        const int other = __shfl_up_sync(FULL, value, step);
+        if (lane >= step) value += other;
+    }
+    return value;
+}
+
+// The first lane whose `end` is above `edge`; ends ascend over the lanes of the warp. Every lane takes part.
+__device__ __forceinline__ int lane_of(int end, int edge) {
+    int lane = 0;
+#pragma unroll
+    for (int step = WARP / 2; step > 0; step /= 2)
+        if (__shfl_sync(FULL, end, lane + step - 1) <= edge) lane += step;
+    return lane;
+}
+
 // The next position of a list, for every thread that calls; the threads of a warp that call together add once.
 __device__ __forceinline__ int64 append(uint64* count) {
     const unsigned callers = __activemask();
@@ -54,6 +80,24 @@ __device__ __forceinline__ int64 append(uint64* count) {
     if (lane == first) base = atomicAdd(count, (uint64)__popc(callers));
     base = __shfl_sync(callers, base, first);
     return (int64)base + __popc(callers & ((1u << lane) - 1));
+}
+
+// Lists the chunks of the row at each lane's position of a work-list: position << 32 | chunk. The warp lists those of a long row
+// together. Every lane takes part.
+__device__ __forceinline__ void list_chunks(int chunks, int64 position, int64* items, uint64* count) {
+    const int lane = threadIdx.x % WARP, through = inclusive_sum(chunks);
+    uint64 place = 0;
+    if (lane == WARP - 1 && through > 0) place = atomicAdd(count, (uint64)through);
+    place = __shfl_sync(FULL, place, WARP - 1) + through - chunks;
+    if (chunks == 1) items[place] = position << 32;
+    unsigned long_rows = __ballot_sync(FULL, chunks > 1);
+    while (long_rows) {
+        const int from = __ffs((int)long_rows) - 1;
+        long_rows &= long_rows - 1;
+        const int64 begin = __shfl_sync(FULL, (int64)place, from), row = __shfl_sync(FULL, position, from);
+        const int some = __shfl_sync(FULL, chunks, from);
+        for (int chunk = lane; chunk < some; chunk += WARP) items[begin + chunk] = row << 32 | chunk;
+    }
 }
 
 // The first of `count` ascending ends that is above `position`; the last one is. So an item is found in concatenated lists.

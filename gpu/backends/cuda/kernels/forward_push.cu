@@ -40,19 +40,7 @@ __device__ __forceinline__ void list_locked(int v, int* queued, const NextList& 
     if (atomicExch(&queued[v], 1) == 0) next.add(v, edges);
 }
 
-// The inclusive sum over the lanes of a warp.
-__device__ __forceinline__ int inclusive_sum(int value) {
-    const int lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int step = 1; step < WARP; step *= 2) {
-        const int other = __shfl_up_sync(FULL, value, step);
-        if (lane >= step) value += other;
-    }
-    return value;
-}
-
-// Each vertex adds its items, the chunks of its out-list: position in the work-list << 32 | chunk. A warp lists those of a hub
-// together.
+// Each vertex adds its items, the chunks of its out-list: position in the work-list << 32 | chunk.
 __global__ void __launch_bounds__(BLOCK) take(
     const int* __restrict__ queue, int64 listed, const int* __restrict__ out_lengths, const Loop* __restrict__ loop,
     const Degree* __restrict__ degree, double* __restrict__ values, double* __restrict__ r,
@@ -72,20 +60,7 @@ __global__ void __launch_bounds__(BLOCK) take(
             // at least one, for the test of what a loop leaves
             chunks = max(1, (out_lengths[u] + EDGE_CHUNK - 1) / EDGE_CHUNK);
         }
-        if (items == nullptr) continue;
-        const int through = inclusive_sum(chunks);
-        uint64 place = 0;
-        if (lane == WARP - 1) place = atomicAdd(counts + 2, (uint64)through);
-        place = __shfl_sync(FULL, place, WARP - 1) + through - chunks;
-        if (chunks == 1) items[place] = at << 32;
-        unsigned hubs = __ballot_sync(FULL, chunks > 1);
-        while (hubs) {
-            const int from = __ffs((int)hubs) - 1;
-            hubs &= hubs - 1;
-            const int64 begin = __shfl_sync(FULL, (int64)place, from), position = __shfl_sync(FULL, at, from);
-            const int count = __shfl_sync(FULL, chunks, from);
-            for (int chunk = lane; chunk < count; chunk += WARP) items[begin + chunk] = position << 32 | chunk;
-        }
+        if (items != nullptr) list_chunks(chunks, at, items, counts + 2);
     }
 }
 
@@ -121,10 +96,7 @@ __global__ void __launch_bounds__(BLOCK, 4) push(
         begin -= end - edges;
         for (int base = 0; base < all; base += WARP) {
             const int edge = base + lane;
-            int owner = 0;  // the first lane whose edges end beyond this one
-#pragma unroll
-            for (int step = WARP / 2; step > 0; step /= 2)
-                if (__shfl_sync(FULL, end, owner + step - 1) <= edge) owner += step;
+            const int owner = lane_of(end, edge);
             const int64 slot = __shfl_sync(FULL, begin, owner) + edge;
             const double sent = __shfl_sync(FULL, contribution, owner);
             if (edge >= all) continue;

@@ -50,12 +50,6 @@ __device__ __forceinline__ bool compare_and_swap(Value* address, Value expected,
     return atomicCAS(reinterpret_cast<Word*>(address), before, after) == before;
 }
 
-__device__ __forceinline__ uint64 warp_total(uint64 value) {
-#pragma unroll
-    for (int step = WARP / 2; step > 0; step /= 2) value += __shfl_xor_sync(FULL, value, step);
-    return value;
-}
-
 // Sets the values of positions first … count - 1 and lists those that are active.
 __global__ void __launch_bounds__(BLOCK) initialise(
     int64 first, int64 count, const int* __restrict__ ids, const Degree* __restrict__ degree,

@@ -43,17 +43,6 @@ __device__ __forceinline__ Value pushed(Value old_value, double residual, double
     return (Value)(old_value + residual / diagonal);
 }
 
-// The inclusive sum over the lanes of a warp.
-__device__ __forceinline__ int inclusive_sum(int value) {
-    const int lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int step = 1; step < WARP; step *= 2) {
-        const int other = __shfl_up_sync(FULL, value, step);
-        if (lane >= step) value += other;
-    }
-    return value;
-}
-
 // Copies the candidates above the floor to lists.candidates and queues those above θ, whose marks say so. Returns, in thread 0,
 // the largest θ that one of the block's others exceeds. An r too small to change y is not queued until it has grown.
 template <typename Value>
@@ -89,7 +78,6 @@ template <typename Value>
 __device__ __forceinline__ void push_list(
     const PushArrays<Value>& push, const int* queue, int64 queued, int solve, double threshold, double edge_weight,
     uint64* items, ThreadSums& thread) {
-    const int lane = threadIdx.x % WARP;
     for (int64 block_first = (int64)blockIdx.x * BLOCK; block_first < queued; block_first += threads_of_grid()) {
         const int64 at = block_first + threadIdx.x;
         int chunks = 0;
@@ -122,20 +110,7 @@ __device__ __forceinline__ void push_list(
             }
             push.marks[u] = mark;
         }
-        const int through = inclusive_sum(chunks);
-        uint64 place = 0;
-        if (lane == WARP - 1 && through > 0) place = atomicAdd(items, (uint64)through);
-        place = __shfl_sync(FULL, place, WARP - 1) + through - chunks;
-        if (chunks == 1) push.items[place] = at << 32;
-        unsigned long_lists = __ballot_sync(FULL, chunks > 1);
-        while (long_lists) {
-            const int from = __ffs((int)long_lists) - 1;
-            long_lists &= long_lists - 1;
-            const int64 first_item = __shfl_sync(FULL, (int64)place, from);
-            const int64 position = __shfl_sync(FULL, at, from);
-            const int count = __shfl_sync(FULL, chunks, from);
-            for (int chunk = lane; chunk < count; chunk += WARP) push.items[first_item + chunk] = position << 32 | chunk;
-        }
+        list_chunks(chunks, at, push.items, items);
     }
 }
 
@@ -170,10 +145,7 @@ __device__ __forceinline__ void spread_items(
         begin -= end - edges;
         for (int base = 0; base < all; base += WARP) {
             const int edge = base + lane;
-            int owner = 0;  // the first lane whose edges end beyond this one
-#pragma unroll
-            for (int step = WARP / 2; step > 0; step /= 2)
-                if (__shfl_sync(FULL, end, owner + step - 1) <= edge) owner += step;
+            const int owner = lane_of(end, edge);
             const int64 owner_begin = __shfl_sync(FULL, begin, owner);
             const double owner_contribution = __shfl_sync(FULL, contribution, owner);
             if (edge < all) {

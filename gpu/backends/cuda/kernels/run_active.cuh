@@ -16,17 +16,6 @@ __device__ __forceinline__ void merge_into(Value* address, Value message, const 
     }
 }
 
-// The inclusive sum over the lanes of a warp.
-__device__ __forceinline__ int inclusive_sum(int value) {
-    const int lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int step = 1; step < WARP; step *= 2) {
-        const int other = __shfl_up_sync(FULL, value, step);
-        if (lane >= step) value += other;
-    }
-    return value;
-}
-
 struct Delivery {
     Value* values;
     Value* accumulated;
@@ -148,7 +137,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                     next_active[append(counters + ACTIVE_COUNT + next)] = (int)v;
                     following += out_lengths[v];
                 }
-                following = (int64)warp_total((uint64)following);
+                following = (int64)warp_sum((uint64)following);
                 if (lane == 0 && following > 0) atomicAdd(counters + ACTIVE_EDGES + next, (uint64)following);
                 grid.sync();
                 for (int64 at = thread_of_grid(); at < count; at += threads_of_grid()) marks[active[at]] = 0;
@@ -170,7 +159,9 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
             int chunks = 0;
             if (at < count) {
                 const int u = active[at];
-                for (int against = 0; against < (BOTH ? directions : 1); ++against) {
+#pragma unroll
+                for (int against = 0; against < (BOTH ? 2 : 1); ++against) {
+                    if (BOTH && against == directions) break;
                     const Lists& lists = against ? incoming : outgoing;
                     const int length = lists.lengths[u];
                     messages += length;
@@ -179,19 +170,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                 }
             }
             __syncwarp();
-            const int through = inclusive_sum(chunks);
-            uint64 place = 0;
-            if (lane == WARP - 1 && through > 0) place = atomicAdd(counters + ITEM_COUNT + now, (uint64)through);
-            place = __shfl_sync(FULL, place, WARP - 1) + through - chunks;
-            if (chunks == 1) items[place] = at << 32;
-            unsigned long_lists = __ballot_sync(FULL, chunks > 1);
-            while (long_lists) {
-                const int from = __ffs((int)long_lists) - 1;
-                long_lists &= long_lists - 1;
-                const int64 first_item = __shfl_sync(FULL, (int64)place, from), position = __shfl_sync(FULL, at, from);
-                const int some = __shfl_sync(FULL, chunks, from);
-                for (int chunk = lane; chunk < some; chunk += WARP) items[first_item + chunk] = position << 32 | chunk;
-            }
+            list_chunks(chunks, at, items, counters + ITEM_COUNT + now);
         }
         grid.sync();
         const int64 item_count = numbers[ITEM_COUNT + now];
@@ -224,13 +203,13 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                 if constexpr (FIRST_WINS) following += out_lengths[v];
             }
             if constexpr (FIRST_WINS) {
-                following = (int64)warp_total((uint64)following);
+                following = (int64)warp_sum((uint64)following);
                 if (lane == 0 && following > 0) atomicAdd(counters + ACTIVE_EDGES + next, (uint64)following);
             }
             grid.sync();
         }
     }
-    const uint64 sent = warp_total((uint64)messages);
+    const uint64 sent = warp_sum((uint64)messages);
     if (lane == 0 && sent > 0) atomicAdd(counters + MESSAGES, sent);
     if (thread_of_grid() == 0) {
         numbers[SUPERSTEPS] = step;

@@ -22,12 +22,6 @@ __device__ __forceinline__ int64 next_tile(uint64* scan) {
     return tile;
 }
 
-__device__ __forceinline__ uint64 warp_sum(uint64 value) {
-#pragma unroll
-    for (int step = WARP / 2; step > 0; step /= 2) value += __shfl_xor_sync(FULL, value, step);
-    return value;
-}
-
 // The first item of this thread; the others follow WARP apart.
 __device__ __forceinline__ int64 first_item(int64 tile, int items) {
     return tile * BLOCK * items + threadIdx.x / WARP * WARP * items + threadIdx.x % WARP;
