@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 
 import httpx
@@ -16,9 +16,6 @@ from liverank.client.call import Call, T
 from liverank.errors import ServerError, ServerUnreachable
 
 DEFAULT_URL = "http://127.0.0.1:8080"
-
-_THIS_MACHINE = re.compile(r"https?://(localhost|127(\.\d+){3}|\[::1\])(:\d+)?(/|$)")
-"""An address of this machine."""
 
 CONNECT_SECONDS = 5.0
 RESPONSE_SECONDS = 600.0
@@ -39,12 +36,20 @@ _HOPELESS = (httpx.ReadTimeout, httpx.UnsupportedProtocol)
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is that of this machine alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def http_options(url: str | None, api_key: str | None) -> dict[str, Any]:
     """Arguments of both HTTP clients. None: LIVERANK_URL and LIVERANK_API_KEY, if they are set."""
     key = os.environ.get("LIVERANK_API_KEY") if api_key is None else api_key
     base_url = (url or os.environ.get("LIVERANK_URL") or DEFAULT_URL).rstrip("/")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    if _THIS_MACHINE.match(base_url):
+    if is_loopback(httpx.URL(base_url).host):
         headers["Accept-Encoding"] = "identity"  # a connection to this machine is faster
     return {
         "base_url": base_url,

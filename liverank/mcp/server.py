@@ -7,7 +7,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from ipaddress import ip_address
 
 import httpx
 import uvicorn
@@ -19,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from liverank.client import AsyncClient, Client
-from liverank.client.connection import CONNECT_SECONDS, http_options
+from liverank.client.connection import CONNECT_SECONDS, http_options, is_loopback
 from liverank.errors import InvalidInput, ServerError
 from liverank.mcp.tools import Tools
 
@@ -63,7 +62,7 @@ def serve_http(
     Raises InvalidInput if other machines could use a server that needs no key, OSError if it cannot
     listen.
     """
-    if not _is_loopback(host):
+    if not is_loopback(host):
         _check_protected(url, host, names)
     app = http_app(Connections(url), graph, allow_writes, names)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -152,13 +151,6 @@ def _key_in(headers: Mapping[str, str]) -> str:
     kind, _, key = headers.get("authorization", "").partition(" ")
     usable = kind.lower() == "bearer" and key.isascii() and key.isprintable()
     return key.strip() if usable else ""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _check_protected(url: str, host: str, names: Sequence[str]) -> None:

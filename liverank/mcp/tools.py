@@ -67,7 +67,7 @@ class Place(BaseModel):
 
 class Answer(BaseModel):
     graph: str
-    version: int = Field(description="Number of batches of changes that the graph had.")
+    version: int = Field(description="Number of batches of changes applied to the graph so far.")
     error_bound: float = Field(
         description="Proven bound: the differences between the ranks and the exact ones, summed "
         "over all vertices, are at most this. No single rank is off by more."
@@ -90,8 +90,8 @@ class RankAnswer(Answer):
 
 class AddedAnswer(Answer):
     inserted: int = Field(description="Edges that are new.")
-    already_present: int = Field(description="Edges that the graph had.")
-    reweighted: int = Field(description="Edges that the graph had with another weight.")
+    already_present: int = Field(description="Edges that the graph already had.")
+    reweighted: int = Field(description="Edges whose weight changed.")
     new_vertices: int
 
 
