@@ -170,7 +170,7 @@ class Engine:
         return update
 
     def update(
-        self, strategy: str = "auto", form: Form | None = None, trace: bool = False
+        self, strategy: str = "auto", form: Form | None = None, trace: bool = False, settle: int = 0
     ) -> Result:
         """Brings the ranks up to date with everything applied since the last update.
 
@@ -178,8 +178,9 @@ class Engine:
         form      default: the graph's. Raises InvalidValue for one that the strategy does not have.
                   ``accelerated`` where vertices were removed, which published ones do not know
         trace     whether the result says what each iteration did
+        settle    first places to be proven too, by ``auto`` alone: see gpu.pagerank.settle
         """
-        form = Solve(strategy, form).checked(self.options).form or "accelerated"
+        form = Solve(strategy, form, settle=settle).checked(self.options).form or "accelerated"
         if self._graph.ids.free_count:
             form = "accelerated"
         with self._device():
@@ -189,8 +190,9 @@ class Engine:
                 self._record_ranked(0.0)
                 for stage in ("mark", "solve", "certify"):
                     self._timer.end(stage)
-                return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0, form=form)
-            solver = solver_of(self._iterate, strategy_named(strategy), form, trace)
+                settled = 0 if settle else None
+                return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0, form=form, settled=settled)
+            solver = solver_of(self._iterate, strategy_named(strategy), form, trace, settle)
             solver.mark(self._touched)
             self._timer.end("mark")
             solved = solver.solve()
@@ -199,16 +201,10 @@ class Engine:
             self._record_ranked(min(2.0, solver.certify()))
             self._timer.end("certify")
             seconds = self._timer.seconds()
-        return Result(
-            strategy=strategy,
-            iterations=solved.iterations,
-            touched_vertices=solved.touched_vertices,
-            error_bound=self._error_bound,
-            converged=solved.converged,
-            form=form,
-            trace=solver.trace(solved),
-            **{f"{stage}_seconds": time for stage, time in seconds.items()},
-        )
+        done = (strategy, solved.iterations, solved.touched_vertices, self._error_bound)
+        times = seconds["mark"], seconds["solve"], seconds["certify"]
+        steps = solver.trace(solved)
+        return Result(*done, solved.converged, *times, form, steps, solved.settled)
 
     def _record_ranked(self, error_bound: float) -> None:
         """What `publish` needs, which the next batch may change."""

@@ -286,6 +286,8 @@ class Result:
     certify_seconds   time of the certificate in the published form
     form              the form that ran
     trace             what the solve did, if it was asked for and there are vertices
+    settled           how many of the first places are proven, if that was asked for; it converged
+                      if these are all that were
     """
 
     strategy: str
@@ -298,6 +300,7 @@ class Result:
     certify_seconds: float = 0.0
     form: Form = "accelerated"
     trace: Trace | None = None
+    settled: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +343,9 @@ class Personalized:
     ranks        float64[k], normalised: over all vertices they sum to 1
     error_bound  proven upper bound on the L1 distance of the whole vector to the exact one
     settled      how many of the first places are proven to be held by the right vertex
+    settled_set  whether it is proven that these vertices have these places, in any order
+    groups       numbers of places one after the other: the order of the groups is proven, the order
+                 within a group of several is not
     method       what ran: ``push``, ``pushopt``, ``pull``, or ``hybrid`` where more than one did
     iterations   sweeps plus work-list rounds
     trace        what each step did, if that was asked for
@@ -352,3 +358,5 @@ class Personalized:
     method: str
     iterations: int
     trace: Trace | None = None
+    settled_set: bool = False
+    groups: tuple[int, ...] = ()

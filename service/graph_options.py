@@ -91,8 +91,12 @@ class GraphOptions:
         )
 
     def solve(
-        self, strategy: str | None = None, form: Form | None = None, trace: bool = False
+        self,
+        strategy: str | None = None,
+        form: Form | None = None,
+        trace: bool = False,
+        settle: int = 0,
     ) -> Solve:
         """How to rank; None for what the graph does. Raises InvalidValue."""
         strategy = self.strategy if strategy is None else strategy
-        return Solve(strategy, form, trace).checked(self.engine_options())
+        return Solve(strategy, form, trace, settle).checked(self.engine_options())

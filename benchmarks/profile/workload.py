@@ -83,8 +83,7 @@ class Workload:
         iterate = self.engine.internals.iterate
 
         def work() -> None:
-            iterate.reset()
-            sweep_to_target(iterate, MOST_SWEEPS)
+            sweep_to_target(iterate, MOST_SWEEPS, from_nothing=True)
 
         self._run(operation, work)
 

@@ -196,6 +196,10 @@ MODELS: dict[str, Model] = {
     "sweep: sweep<float, false>": _sweep(4, 4),
     "sweep: quantize_contributions<double>": _quantize_contributions(8, 2),
     "sweep: quantize_contributions<float>": _quantize_contributions(4, 4),
+    # length, degree and loop
+    "sweep: sum_in_degrees": per_item(4 + _OWN, "vertices"),
+    # the same; y, r and the contribution out
+    "sweep: start_from_in_degrees": per_item(4 + _OWN + 8 + 8 + 2, "vertices"),
     "residual: compute_residual<double, false>": _compute_residual,
     "residual: compute_residual<float, true>": _compute_residual_divided,
     "residual: jacobi_step<double, false>": _jacobi_step(divided=False),

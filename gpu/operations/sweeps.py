@@ -86,7 +86,11 @@ class SweepOperations(ABC):
     weighted_contribution_dtypes  the same for a weighted graph. Where y is float32 these are not
                          quantized: y takes a step first, and the contribution has to follow it,
                          whatever the size of the strength
+    guesses              whether there is `start_from_in_degrees`: not where the vertices are
+                         only a part of them, or the lists are streamed
     """
+
+    guesses: ClassVar[bool] = True
 
     contribution_dtypes: ClassVar[dict[str, type[np.generic]]]
     weighted_contribution_dtypes: ClassVar[dict[str, type[np.generic]]]
@@ -138,6 +142,29 @@ class SweepOperations(ABC):
         values, residual  values[n], y and r
         contributions     of the dtype in contribution_dtypes; written: r / (1 - αℓ/d) / d, rounded,
                           and 0 where d = 0
+        """
+
+    @abstractmethod
+    def start_from_in_degrees(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        rhs_scale: float,
+    ) -> SweepResult:
+        """y = 0 and r = β·1, with contributions that are not those of r: those of the guess
+
+            (β + α·c·i) / (1 - αℓ/d),  i the length of the in-list,
+
+        where c is what such values send along an edge in the mean. A `sweep` without a shift then
+        makes y the guess, 0 and β where the vertex dangles, and r its residual. Vertices without
+        edges are solved at once.
+
+        values, residual  float64[n], written: y and r
+        contributions     of the dtype in contribution_dtypes, written
+        Returns as of a step from y = 0 and r = β·1.
         """
 
     @abstractmethod

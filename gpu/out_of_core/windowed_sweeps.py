@@ -21,6 +21,8 @@ class WindowedSweeps(SweepOperations):
     windows, which alternates, by rounding alone.
     """
 
+    guesses = False
+
     def __init__(self, sweeps: SweepOperations, stream: WindowStream) -> None:
         """sweeps  the operations of the backend, which each window is given to"""
         self._sweeps, self._stream = sweeps, stream
@@ -66,6 +68,18 @@ class WindowedSweeps(SweepOperations):
         return self._sweeps.quantize_contributions(
             graph, values, residual, contributions, damping, shift
         )
+
+    def start_from_in_degrees(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        rhs_scale: float,
+    ) -> SweepResult:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("sweeps over windows start from equal ranks")
 
     def sweep(
         self,

@@ -58,6 +58,7 @@ class GlobalIterate(Iterate):
     large that a sweep costs less.
 
     trace  where a solve adds its steps; None if they are not asked for
+    unguessable  edges of the graph when a guess was no use: see gpu.pagerank.start
     """
 
     def __init__(self, graph: DynamicGraph, options: Options) -> None:
@@ -67,7 +68,7 @@ class GlobalIterate(Iterate):
         self.dtype = np.dtype(options.storage).type
         self.workspace = Workspace(graph.backend, "ranks", self.dtype)
         self.trace: list[TraceStep] | None = None
-        self._cursor = self._updates = 0
+        self._cursor = self._updates = self.unguessable = 0
         # free ids that Σy does not contain; and Σy when it was last summed, or more
         self._free = graph.free
         self._summed_mass = 0.0
@@ -136,6 +137,7 @@ class GlobalIterate(Iterate):
         value, remainder = self._isolated()
         values[gone], residuals[gone] = value, remainder
         remainder *= len(gone)
+        self._summed_mass = max(self._summed_mass, float(self.certificate.mass))
         self._record_free(free)
         self.add(
             ResidualDelta(
@@ -147,9 +149,7 @@ class GlobalIterate(Iterate):
                 additions=len(gone) + len(back),
             )
         )
-        mass = float(self.certificate.mass)
-        self._summed_mass = max(self._summed_mass, mass)
-        if 2.0 * mass < self._summed_mass:
+        if 2.0 * float(self.certificate.mass) < self._summed_mass:
             # a difference of much larger sums
             self.invalidate()
 
@@ -176,6 +176,27 @@ class GlobalIterate(Iterate):
         connected = (graph.degree > 0) | (graph.incoming.csr.row_lengths > 0)
         self.values[:] = xp.where(connected, 1.0, self.rhs_scale)
         self.recompute_residual()
+
+    def guess_from_in_degrees(self, buffers: ContributionBuffers) -> None:
+        """y = 0, β = 1-α and r = β·1, with the contributions of a guess: see gpu.pagerank.start."""
+        graph, certificate = self.graph, self.certificate
+        self._drop_candidates()
+        self.rhs_scale = 1.0 - self.options.damping
+        result = graph.backend.sweeps.start_from_in_degrees(
+            graph.view,
+            self.values,
+            self.workspace.residual.values,
+            buffers.arrays(graph.vertices)[0],
+            self.options.damping,
+            self.rhs_scale,
+        )
+        self._record_free(graph.free)
+        certificate.start(result.residual_sum)
+        certificate.mass = result.mass - certificate.free_mass
+        self._summed_mass = 0.0
+        self.stale = False
+        self.residual_id = object()
+        buffers.fill(self.residual_id, result.next_residual_sum)
 
     def recompute_residual(self) -> None:
         """Computes r from y at every vertex."""

@@ -7,13 +7,53 @@ more than B are in their true order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.operations.device import Array
 from gpu.types import Ranking
 
 _ROUNDOFF = 2.0**-51
 """Of both ranks, which are quotients, relative to the larger one."""
+
+
+class ProvenPlaces(NamedTuple):
+    """What is proven about the first places.
+
+    settled      how many of the first are held by the right vertex
+    settled_set  whether these vertices have these places, in any order
+    groups       numbers of places one after the other. The order of the groups is proven, the order
+                 within a group of several is not
+    """
+
+    settled: int
+    settled_set: bool
+    groups: tuple[int, ...]
+
+    @classmethod
+    def of(cls, boundaries: NDArray[np.bool_]) -> ProvenPlaces:
+        """boundaries  bool[k]: whether each place and all before it are proven to be above all
+        behind it
+        """
+        count = len(boundaries)
+        if count == 0:
+            return cls(0, True, ())
+        settled = count if boundaries.all() else int(np.argmin(boundaries))
+        ends = sorted({0, *(np.flatnonzero(boundaries) + 1).tolist(), count})
+        groups = tuple(end - first for first, end in pairwise(ends))
+        return cls(settled, bool(boundaries[-1]), groups)
+
+    def first(self, k: int) -> ProvenPlaces:
+        """What is proven about the first k of these places."""
+        boundaries = np.zeros(sum(self.groups), np.bool_)
+        boundaries[np.cumsum(np.array(self.groups, np.int64)) - 1] = True
+        boundaries[-1:] = self.settled_set
+        return ProvenPlaces.of(boundaries[:k])
 
 
 def rank_error(error_bound: float) -> float:
@@ -28,3 +68,27 @@ def proven_descents(ranks: Ranking, error_bound: float) -> NDArray[np.bool_]:
     ranks  float64[k], descending
     """
     return ranks[:-1] - ranks[1:] > error_bound + _ROUNDOFF * ranks[:-1]
+
+
+def settled_places(ranks: Ranking, error_bound: float, k: int) -> int:
+    """How many of the first k places are proven to be theirs; k, or all, if there are fewer, if all
+    are.
+
+    ranks  float64[…], descending: the first k+1, or all that there are
+    """
+    proven = proven_descents(ranks, error_bound)
+    return min(k, len(ranks)) if proven.all() else int(np.argmin(proven))
+
+
+@contextmanager
+def without(values: Array, free: Array) -> Iterator[None]:
+    """Free ids come last in values[n] or values[n, columns] over positions, until it is left."""
+    if len(free) == 0:
+        yield
+        return
+    saved = values[free]
+    values[free] = -np.inf
+    try:
+        yield
+    finally:
+        values[free] = saved

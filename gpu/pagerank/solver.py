@@ -12,6 +12,7 @@ from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.published import PublishedSolver
 from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
+from gpu.pagerank.settle import settle_places
 from gpu.pagerank.strategies import TABLE, Solved, Strategy
 from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
 from gpu.trace import Trace
@@ -24,8 +25,8 @@ USELESS_BOUND = 0.5
 class AcceleratedSolver:
     """One solve: `mark`, then `solve`; then the residual is that of the new ranks."""
 
-    def __init__(self, iterate: GlobalIterate, strategy: Strategy) -> None:
-        self._iterate, self._strategy = iterate, strategy
+    def __init__(self, iterate: GlobalIterate, strategy: Strategy, settle: int) -> None:
+        self._iterate, self._strategy, self._settle = iterate, strategy, settle
         self._affected: Marks | Array | None = None
         self._count = iterate.graph.ids.count
 
@@ -45,7 +46,8 @@ class AcceleratedSolver:
         iterate, strategy = self._iterate, self._strategy
         iterate.exclude_free()
         if strategy.affected == "residual":
-            return _solve_residual(iterate)
+            solved = _solve_residual(iterate)
+            return settle_places(iterate, solved, self._settle) if self._settle else solved
         if self._affected is None:
             return solve_all(iterate, strategy)
         return frontier.solve(iterate, strategy, self._affected)
@@ -61,16 +63,17 @@ class AcceleratedSolver:
 
 
 def solver_of(
-    iterate: GlobalIterate, strategy: Strategy, form: Form, traced: bool
+    iterate: GlobalIterate, strategy: Strategy, form: Form, traced: bool, settle: int
 ) -> AcceleratedSolver | PublishedSolver:
     """What runs a strategy in a form that it has.
 
     traced  whether its `trace` says what it did
+    settle  see Engine.update
     """
     iterate.trace = [] if traced else None
     if form == "published":
         return PublishedSolver(iterate, strategy)
-    return AcceleratedSolver(iterate, strategy)
+    return AcceleratedSolver(iterate, strategy, settle)
 
 
 def warm_up_acceleration(iterate: GlobalIterate) -> None:
@@ -91,10 +94,10 @@ def _solve_residual(iterate: GlobalIterate) -> Solved:
     rounds = vertices = 0
     if iterate.error_bound > USELESS_BOUND:
         # pushing single vertices would give closed classes a part in the residual
-        iterate.reset()
+        swept = sweep_to_target(iterate, iterate.options.max_iterations, from_nothing=True)
     else:
         rounds, vertices = push_to_target(iterate)
-    swept = sweep_to_target(iterate, iterate.options.max_iterations - rounds)
+        swept = sweep_to_target(iterate, iterate.options.max_iterations - rounds)
     if swept.sweeps:
         vertices = iterate.graph.ids.count
     return Solved(rounds + swept.sweeps, vertices, swept.converged)
@@ -102,9 +105,8 @@ def _solve_residual(iterate: GlobalIterate) -> Solved:
 
 def solve_all(iterate: GlobalIterate, strategy: Strategy) -> Solved:
     """Sweeps over every vertex; the residual that they leave is the certificate."""
-    if strategy.start == "uniform":
-        iterate.reset()
-    elif iterate.stale:
+    from_nothing = strategy.start == "uniform"
+    if iterate.stale and not from_nothing:
         iterate.recompute_residual()
-    swept = iterate_to_tolerance(iterate, iterate.options.max_iterations)
+    swept = iterate_to_tolerance(iterate, iterate.options.max_iterations, from_nothing=from_nothing)
     return Solved(swept.sweeps, iterate.graph.ids.count, swept.converged)

@@ -55,6 +55,7 @@ class Solved:
     iterations: int
     touched_vertices: int
     converged: bool
+    settled: int | None = None
 
 
 def strategy_named(name: str) -> Strategy:
@@ -78,12 +79,20 @@ class Solve(NamedTuple):
     strategy: str = "auto"
     form: Form | None = None
     trace: bool = False
+    settle: int = 0
 
     def checked(self, options: Options) -> Solve:
         """The same with the form that runs on a graph with these options. Raises InvalidValue for
-        an unknown strategy, and for a form that the strategy does not have.
+        an unknown strategy, for a form that the strategy does not have, and for places to settle by
+        a strategy that stops without regard to the bound.
         """
-        forms = forms_of(strategy_named(self.strategy), options)
+        strategy = strategy_named(self.strategy)
+        if self.settle < 0:
+            raise InvalidValue("settle", self.settle, "a number of places, not negative")
+        if self.settle and strategy.affected != "residual":
+            reason = "'auto' or 'residual' where places are to be settled"
+            raise InvalidValue("strategy", self.strategy, reason)
+        forms = forms_of(strategy, options)
         if self.form not in (None, *get_args(Form)):
             raise InvalidValue("form", self.form, "one of " + ", ".join(get_args(Form)))
         if self.form is not None and self.form not in forms:

@@ -27,6 +27,7 @@ from gpu.pagerank.certificate import StallRule
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.orthomin import Orthomin
 from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind, SweepSchedule
+from gpu.pagerank.start import can_guess, start_from_in_degrees
 from gpu.pagerank.workspace import ContributionBuffers
 from gpu.trace import TraceStep
 
@@ -45,11 +46,17 @@ class Swept:
 
 
 def sweep_to_target(
-    iterate: GlobalIterate, most_sweeps: int, kinds: Sequence[SweepKind] = SWEEP_KINDS
+    iterate: GlobalIterate,
+    most_sweeps: int,
+    kinds: Sequence[SweepKind] = SWEEP_KINDS,
+    from_nothing: bool = False,
 ) -> Swept:
-    """Sweeps until the error bound is at most the target, of whatever kinds are fastest."""
+    """Sweeps until the error bound is at most the target, of whatever kinds are fastest.
+
+    from_nothing  whether to start from nothing (gpu.pagerank.start) instead of from y
+    """
     target = iterate.options.target_error
-    if most_sweeps == 0 or iterate.error_bound <= target:
+    if most_sweeps == 0 or (iterate.error_bound <= target and not from_nothing):
         return Swept(0, iterate.error_bound <= target)
     if iterate.dtype is np.float32:
         # a direction is kept as float64, which a graph that saves memory has no room for
@@ -58,16 +65,18 @@ def sweep_to_target(
     def met(_: SweepResult, bound: float) -> bool:
         return bound <= target or iterate.mean_corrected_bound(target) <= target
 
-    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, met)
+    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, met, from_nothing)
     if not kind.mean_corrected or (converged and iterate.error_bound > target):
         # the correction that `met` has measured; float32 leaves a sum when corrected too
         iterate.correct_mean()
     return Swept(sweeps, converged or iterate.error_bound <= target)
 
 
-def iterate_to_tolerance(iterate: GlobalIterate, most_sweeps: int, left: float = 0.0) -> Swept:
+def iterate_to_tolerance(
+    iterate: GlobalIterate, most_sweeps: int, left: float = 0.0, from_nothing: bool = False
+) -> Swept:
     """Sweeps until no normalised rank moves by more than the tolerance: the stop rule of the
-    published strategies; or until ‖r‖₁ is at most `left`·Σy.
+    published strategies; or until ‖r‖₁ is at most `left`·Σy. from_nothing: see `sweep_to_target`.
     """
     tolerance = iterate.options.tolerance
     kinds = [kind for kind in SWEEP_KINDS if not kind.accelerated]
@@ -79,7 +88,7 @@ def iterate_to_tolerance(iterate: GlobalIterate, most_sweeps: int, left: float =
 
     if most_sweeps == 0:
         return Swept(0, False)
-    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, met)
+    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, met, from_nothing)
     if not kind.mean_corrected:
         iterate.correct_mean()
     return Swept(sweeps, converged)
@@ -90,14 +99,18 @@ def _sweep(
     most_sweeps: int,
     kinds: Sequence[SweepKind],
     met: Callable[[SweepResult, float], bool],
+    from_nothing: bool,
 ) -> tuple[int, bool, SweepKind]:
     """Sweeps until `met` of the last result and the error bound, or rounding limits the bound.
     Returns the number of sweeps, whether it was met, and the last kind.
     """
     schedule = SweepSchedule(iterate, kinds)
     stall = StallRule(iterate.options.damping)
-    dense = _DenseSweeps(iterate, schedule.kind)
-    sweeps = 0
+    dense, sweeps = _DenseSweeps(iterate), 0
+    if from_nothing:
+        sweeps = dense.start(schedule.kind, most_sweeps)
+    else:
+        dense.begin(schedule.kind)
     while True:
         result = dense.sweep(schedule.kind)
         sweeps += 1
@@ -111,7 +124,7 @@ def _sweep(
             dense.begin(schedule.kind)
             bound = iterate.error_bound
             _trace(iterate)
-        if converged or stall.stalled(bound) or sweeps == most_sweeps:
+        if converged or stall.stalled(bound) or sweeps >= most_sweeps:
             return sweeps, converged, schedule.kind
         if schedule.switch(bound):
             dense.switch(schedule.kind)
@@ -133,7 +146,7 @@ class _DenseSweeps:
     closed_class_residual  what shifts have put into the residual of every vertex of a closed class
     """
 
-    def __init__(self, iterate: GlobalIterate, kind: SweepKind) -> None:
+    def __init__(self, iterate: GlobalIterate) -> None:
         self._iterate = iterate
         sweeps, storage = iterate.graph.backend.sweeps, iterate.options.storage
         dtype = sweeps.contribution_dtypes[storage]
@@ -146,10 +159,24 @@ class _DenseSweeps:
         self._correction = iterate.mean_correction
         self._orthomin = Orthomin(iterate)
         self.closed_class_residual = 0.0
+        self._mean_corrected = self._plain_next = False
+
+    def start(self, kind: SweepKind, most_sweeps: int) -> int:
+        """Starts anew. Returns the number of sweeps that this took."""
+        sweeps = 0
+        # at least one more follows
+        if most_sweeps > 1 and can_guess(self._iterate):
+            useful, sweeps = start_from_in_degrees(self._iterate, self._buffers), 1
+            _trace(self._iterate)
+            if useful:
+                self._mean_corrected = kind.mean_corrected
+                return sweeps
+        self._iterate.reset()
         self.begin(kind)
+        return sweeps
 
     def begin(self, kind: SweepKind) -> None:
-        """Starts from the residual as it is."""
+        """Continues from the residual as it is."""
         self._mean_corrected = kind.mean_corrected
         self._orthomin.restart()
         self._plain_next = False

@@ -21,7 +21,8 @@ from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.iterate import transition_error
-from gpu.personalized.certified_top_k import certified_by_gaps, without
+from gpu.pagerank.places import without
+from gpu.personalized.certified_top_k import proven_by_gaps
 from gpu.personalized.iterate import SEED_CORRECTION
 from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import ResolvedQuery
@@ -274,7 +275,7 @@ class Block:
                 # a negative entry is so by less than the error
                 ranks=np.maximum(values[: query.k], 0.0) / masses[column],
                 error_bound=min(2.0, float(bounds[column])),
-                settled=certified_by_gaps(values, float(solution_errors[column]), query.k),
+                **proven_by_gaps(values, float(solution_errors[column]), query.k)._asdict(),
                 method="pull",
                 iterations=self.iterations,
             )

@@ -12,20 +12,19 @@ So
     y_v - N_v·(r⁻_v + α(Σr⁻ - r⁻_v))  ≤  y*_v  ≤  y_v + N_v·(r⁺_v + α(Σr⁺ - r⁺_v)).
 
 The order of y* is that of the ranks. Place i is certified, and all before it, if its lower bound is
-above the upper bounds of all vertices behind it. Equal ranks never are.
+above the upper bounds of all vertices behind it. Equal ranks never are. In the same way the first i
+places are a certified set, in any order, if the least of their lower bounds is above those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.operations.device import Array
 from gpu.operations.select import residual_bound
+from gpu.pagerank.places import ProvenPlaces, without
 from gpu.personalized.iterate import PersonalizedIterate
 from gpu.types import Ranking
 
@@ -36,14 +35,14 @@ class CertifiedTopK:
 
     vertices   int64[k], ids, largest y first, ties by id
     values     float64[k], y
-    certified  how many of the first places are proven
+    proven     what is proven about these places
     sufficient_residual  about what ‖r‖₁ has to fall to for all k to be certified, if the gaps
                          between them stay: bounds are as wide as ‖r‖₁ is large
     """
 
     vertices: NDArray[np.int64]
     values: Ranking
-    certified: int
+    proven: ProvenPlaces
     sufficient_residual: float
 
 
@@ -70,7 +69,8 @@ def certified_top_k(
     negative = 0.5 * (l1 - total) + certificate.uncertainty
     places = min(k + 1, count, len(values))
     if places == 0:
-        return CertifiedTopK(np.empty(0, np.int64), np.empty(0), 0, float(l1))
+        nothing = ProvenPlaces(0, True, ())
+        return CertifiedTopK(np.empty(0, np.int64), np.empty(0), nothing, float(l1))
     if chosen is None:
         with without(values, graph.free):
             vertices, best_values = graph.permutation.top_k(values, places)
@@ -94,8 +94,7 @@ def certified_top_k(
     if len(values) < count:
         others = max(others, damping * positive / (1.0 - damping))
     behind = np.maximum.accumulate(np.append(upper, others)[::-1])[::-1][1:]
-    proven = lower > behind
-    certified = len(proven) if proven.all() else int(np.argmin(proven))
+    boundaries = (np.minimum.accumulate(lower) > behind)[:k]
     gaps = (best_values - np.append(best_values[1:], 0.0))[:k]
     widths = np.maximum(gaps + (behind - lower)[:k], gaps)
     narrowest = float(np.min(gaps / np.maximum(widths, np.finfo(float).tiny), initial=1.0))
@@ -109,31 +108,20 @@ def certified_top_k(
         rest = some[~(np.isin(some, vertices) | graph.ids.is_free(some))][:missing]
         vertices = np.concatenate([vertices, rest])
         best_values = np.concatenate([best_values, np.zeros(missing)])
-    return CertifiedTopK(vertices, best_values, min(certified, k), float(l1) * narrowest)
+        boundaries = np.append(boundaries, np.zeros(missing, np.bool_))
+        # there is nothing behind the last of all
+        boundaries[-1] = len(vertices) == count
+    return CertifiedTopK(vertices, best_values, ProvenPlaces.of(boundaries), float(l1) * narrowest)
 
 
-@contextmanager
-def without(values: Array, free: Array) -> Iterator[None]:
-    """Free ids come last in values[n] or values[n, columns] over positions, until it is left."""
-    if len(free) == 0:
-        yield
-        return
-    saved = values[free]
-    values[free] = -np.inf
-    try:
-        yield
-    finally:
-        values[free] = saved
-
-
-def certified_by_gaps(best: Ranking, solution_error: float, k: int) -> int:
-    """How many of the first k places are proven if only the size of the error is known.
+def proven_by_gaps(best: Ranking, solution_error: float, k: int) -> ProvenPlaces:
+    """What is proven about the first k places if only the size of the error is known.
 
     best            float64[…], the largest y, descending: k + 1 of them, or all there are
     solution_error  ‖y* - y‖₁ at most: no two entries come closer by more
     """
-    proven = best[:-1] - best[1:] > solution_error
-    first_places = len(proven) if proven.all() else int(np.argmin(proven))
-    if len(best) <= k and first_places == len(proven):
-        return len(best)
-    return min(first_places, k)
+    boundaries = best[:-1] - best[1:] > solution_error
+    if 0 < len(best) <= k:
+        # there is nothing behind the last
+        boundaries = np.append(boundaries, True)
+    return ProvenPlaces.of(boundaries[:k])

@@ -125,7 +125,7 @@ class PublishedQuery:
             vertices=places.vertices,
             ranks=places.values / (mass if mass > 0.0 else 1.0),
             error_bound=min(2.0, iterate.error_bound),
-            settled=places.certified,
+            **places.proven._asdict(),
             method=next(iter(self._modes)) if len(self._modes) == 1 else query.method,
             iterations=self.iterations,
             trace=Trace.of(len(query.seeds.vertices), self.iterations, self._steps)

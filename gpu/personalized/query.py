@@ -268,7 +268,7 @@ class Query:
         elif self.query.target == "settled-top-k" and residual_l1 <= self._next_check:
             self._places = certified_top_k(iterate, self.query.k, self.query.among)
             wanted = min(self.query.k, self.query.count(ids))
-            self.done = self.done or self._places.certified >= wanted
+            self.done = self.done or self._places.proven.settled >= wanted
             soon = min(residual_l1 * _CHECK, self._places.sufficient_residual)
             self._next_check = max(residual_l1 * _RARE_CHECK, soon)
 
@@ -283,7 +283,7 @@ class Query:
             # a negative entry is so by less than the error
             ranks=np.maximum(places.values, 0.0) / (mass if mass > 0.0 else 1.0),
             error_bound=min(2.0, iterate.error_bound),
-            settled=places.certified,
+            **places.proven._asdict(),
             method=used[0] if len(used) == 1 else self.query.method,
             iterations=self.iterations,
             trace=Trace.of(len(self.query.seeds.vertices), self.iterations, self._steps)

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from gpu.errors import OutOfMemory, UnknownVertex
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.operations.update import GraphUpdate
-from gpu.personalized.certified_top_k import certified_by_gaps
+from gpu.pagerank.places import ProvenPlaces
+from gpu.personalized.certified_top_k import proven_by_gaps
 from gpu.personalized.query import Query, QueryContext
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.workspace import query_bytes
@@ -155,11 +156,12 @@ class Watched:
             available = graph.backend.device.memory_available()
             raise OutOfMemory(_purpose(name), query_bytes(graph.vertices), available)
         k, places = self._entries[name].asked.k, self._entries[name].places
+        proven = ProvenPlaces(answer.settled, answer.settled_set, answer.groups)
         return replace(
             answer,
             vertices=places,  # the same array as long as they stay
             ranks=answer.ranks[:k],
-            settled=min(answer.settled, k),
+            **proven.first(k)._asdict(),
         )
 
     def perturb(self, update: GraphUpdate) -> None:
@@ -212,7 +214,7 @@ class Watched:
         return replace(
             answer,
             error_bound=min(2.0, iterate.error_bound),
-            settled=certified_by_gaps(values, float(certificate.solution_error), k),
+            **proven_by_gaps(values, float(certificate.solution_error), k)._asdict(),
             iterations=0,
         )
 

@@ -34,6 +34,8 @@ class ShardedSweeps(SweepOperations):
     length Numbering.columns.
     """
 
+    guesses = False
+
     def __init__(self, local: SweepOperations, communicator: Communicator) -> None:
         self._local = local
         self._communicator = communicator
@@ -73,6 +75,18 @@ class ShardedSweeps(SweepOperations):
             graph, values, residual, contributions, damping, shift
         )
         return self._completed(result, contributions)
+
+    def start_from_in_degrees(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        rhs_scale: float,
+    ) -> SweepResult:
+        """Raises NotImplementedError: the mean that it needs is over all shards."""
+        raise NotImplementedError("shards start from equal ranks")
 
     def sweep(
         self,

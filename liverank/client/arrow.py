@@ -26,6 +26,8 @@ class QueryFacts(msgspec.Struct, frozen=True):
     query: Key
     error_bound: float
     settled: int
+    settled_set: bool
+    groups: list[int]
     method: str
     iterations: int
     ignored: list[Key]

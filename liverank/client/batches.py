@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from liverank.choices import Form, Key, OnConflict, Pair, Rank, Strategy
+from liverank.choices import Form, Key, OnConflict, Pair, Rank, Strategy, Target
 from liverank.client.arrow import ARROW_STREAM, arrow_body
 from liverank.client.call import (
     JSON,
@@ -333,12 +333,15 @@ class BatchCalls:
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
+        target: Target | None = None,
+        k: int | None = None,
     ) -> Call[Receipt]:
         """Ranks the graph again, with `static` unless another strategy is given; its version does
-        not change.
+        not change. With the target `settled-top-k` it ranks with `auto`, and goes on until the
+        first k places (10) are proven: `Receipt.settled` says how many are.
         """
         path = path_of("graphs", graph, "recompute")
-        query = given(strategy=strategy, form=form, trace=trace)
+        query = given(strategy=strategy, form=form, trace=trace, target=target, k=k)
         return Call(method="POST", path=path, query=query, parse=decoder(Receipt))
 
 

@@ -126,7 +126,9 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of a batch; docs/api.md explains the members. seconds: by stage."""
+    """The result of a batch; docs/api.md explains the members. seconds: by stage; settled: of
+    `recompute`, the first places that are proven, if that was its target.
+    """
 
     version: int
     ranked_version: int
@@ -148,6 +150,7 @@ class Receipt(msgspec.Struct, frozen=True):
     removed_edges: int = 0
     expired: int = 0
     form: Form = "accelerated"
+    settled: int | None = None
     trace: Trace | None = None
 
 
@@ -322,13 +325,15 @@ class _Traced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PersonalizedAnswer(_Places, _Traced, frozen=True):
-    """settled: first places that are proven correct; ignored: unknown seeds that were left out;
-    trace: if it was asked for.
+    """settled: first places that are proven correct; settled_set, groups: see Top; ignored: unknown
+    seeds that were left out; trace: if it was asked for.
     """
 
     ranks: list[RankedVertex]
     error_bound: float
     settled: int
+    settled_set: bool
+    groups: list[int]
     method: str
     iterations: int
     ignored: list[Key]

@@ -166,6 +166,7 @@ class Receipt(Body):
     error_bound: float = Field(description="proven upper bound on the L1 error of the ranks")
     converged: bool
     seconds: Seconds
+    settled: int | None = Field(None, description="first places that are proven, if asked for")
     trace: Trace | None = Field(None, description="what the solve did, if it was asked for")
 
 
@@ -227,17 +228,19 @@ class RanksAnswer(_Published):
     ranks: list[float | None] = Field(description="in order; null for an unknown vertex")
 
 
+_SETTLED_SET = "whether it is proven that these vertices have these places, in any order"
+_GROUPS = (
+    "numbers of places one after the other: the order of the groups is proven, the order within a "
+    "group of several is not"
+)
+
+
 class TopAnswer(_Published):
     ranks: list[VertexRank] = Field(description="best first")
     rank_error: float = Field(description="proven: no single rank is off by more")
     settled: int = Field(description="how many of the first places are proven to be theirs")
-    settled_set: bool = Field(
-        description="whether it is proven that these vertices have these places, in any order"
-    )
-    groups: list[int] = Field(
-        description="numbers of places one after the other: the order of the groups is proven, the "
-        "order within a group of several is not"
-    )
+    settled_set: bool = Field(description=_SETTLED_SET)
+    groups: list[int] = Field(description=_GROUPS)
 
 
 class _Neighbor(Body):
@@ -279,6 +282,8 @@ class _Answer(Body):
     ranks: list[VertexRank] = Field(description="best first")
     error_bound: float
     settled: int = Field(description="number of first places that are proven correct")
+    settled_set: bool = Field(description=_SETTLED_SET)
+    groups: list[int] = Field(description=_GROUPS)
     method: str
     iterations: int
     ignored: list[Key] = Field(description="unknown seeds that were left out")

@@ -92,6 +92,8 @@ def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | Non
         "converged": result.converged,
         "seconds": seconds,
     }
+    if result.settled is not None:
+        document["settled"] = result.settled
     if result.trace is not None:
         document["trace"] = result.trace
     return orjson.dumps(document)

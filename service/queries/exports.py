@@ -105,6 +105,8 @@ def answers_stream(found: QueryResponse, labels: Sequence[Any]) -> bytes:
             "query": label,
             "error_bound": answer.places.error_bound,
             "settled": answer.places.settled,
+            "settled_set": answer.places.settled_set,
+            "groups": answer.places.groups,
             "method": answer.places.method,
             "iterations": answer.places.iterations,
             "ignored": answer.ignored,

@@ -124,4 +124,4 @@ def trace_member(places: Personalized) -> dict[str, Trace]:
 def no_places(query: PersonalizedQuery) -> Personalized:
     """The answer to a query that has no ranks."""
     trace = Trace.of(0, 0, []) if query.trace else None
-    return Personalized(np.empty(0, np.int64), np.empty(0), 0.0, 0, query.method, 0, trace)
+    return Personalized(np.empty(0, np.int64), np.empty(0), 0.0, 0, query.method, 0, trace, True)

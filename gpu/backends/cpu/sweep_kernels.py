@@ -29,7 +29,7 @@ RESIDUAL_L1, RESIDUAL_SUM, MASS, NEXT_RESIDUAL_SUM, LARGEST_STEP = range(SUMS)
 
 
 @helper
-def _contribution_of(value, residual, degree, diagonal, single):  # type: ignore[no-untyped-def]
+def contribution_of(value, residual, degree, diagonal, single):  # type: ignore[no-untyped-def]
     """What a vertex sends along each edge, quantized. A y in float32 moves by what it can
     represent, and the contribution follows from that.
     """
@@ -51,7 +51,7 @@ def _next_value(value, residual, contribution, degree, diagonal, single):  # typ
 
 
 @helper
-def _next_residual(residual, contribution, degree, damping):  # type: ignore[no-untyped-def]
+def next_residual_of(residual, contribution, degree, damping):  # type: ignore[no-untyped-def]
     """What Σr will contain because of this vertex after a sweep, apart from the rounding of y:
     α·contribution·(d - ℓ) is sent, r - (1 - αℓ/d)·contribution·d stays.
     """
@@ -133,11 +133,11 @@ def quantize_contributions(  # type: ignore[no-untyped-def]
             continue
         r[v] = r[v] - shift
         residual = np.float64(r[v])
-        contribution = _contribution_of(value, residual, d, diagonal, single)
+        contribution = contribution_of(value, residual, d, diagonal, single)
         contributions[v] = contribution
         residual_l1 += abs(residual)
         residual_sum += residual
-        next_residual_sum += _next_residual(residual, contribution, d, damping)
+        next_residual_sum += next_residual_of(residual, contribution, d, damping)
     stripe = first // STRIPE
     sums[stripe, RESIDUAL_L1] = residual_l1
     sums[stripe, RESIDUAL_SUM] = residual_sum
@@ -200,12 +200,12 @@ def sweep(  # type: ignore[no-untyped-def]
             values[v] = new
             r[v] = rest
             residual = np.float64(r[v])
-            contribution = _contribution_of(new, residual, d, diagonal, single)
+            contribution = contribution_of(new, residual, d, diagonal, single)
             new_contributions[v] = contribution
             residual_l1 += abs(residual)
             residual_sum += residual
             mass += step
-            next_residual_sum += _next_residual(residual, contribution, d, damping)
+            next_residual_sum += next_residual_of(residual, contribution, d, damping)
             largest = max(largest, change_of(old, new, smallest))
         sums[group, RESIDUAL_L1] = residual_l1
         sums[group, RESIDUAL_SUM] = residual_sum
@@ -329,9 +329,9 @@ def orthomin_step(  # type: ignore[no-untyped-def]
         residual_sum += residual
         mass += step
         if not isolated:
-            contribution = _contribution_of(new, residual, d, diagonal, False)
+            contribution = contribution_of(new, residual, d, diagonal, False)
             contributions[v] = contribution
-            next_residual_sum += _next_residual(residual, contribution, d, damping)
+            next_residual_sum += next_residual_of(residual, contribution, d, damping)
         largest = max(largest, abs(step))
     stripe = first // STRIPE
     sums[stripe, RESIDUAL_L1] = residual_l1

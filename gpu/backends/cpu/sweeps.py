@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpu.backends.cpu import sweep_kernels
+from gpu.backends.cpu import start_kernels, sweep_kernels
 from gpu.backends.cpu.rows import BLOCK, NO_VALUES, STRIPE, smallest_change
 from gpu.backends.cpu.sweep_kernels import LARGEST_STEP, SUMS
 from gpu.operations.csr import GraphView, Rows
@@ -89,6 +89,26 @@ class CpuSweeps(SweepOperations):
             residual,
             contributions,
             sums,
+        )
+        return _result(sums)
+
+    def start_from_in_degrees(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        rhs_scale: float,
+    ) -> SweepResult:
+        sums = _stripe_sums(graph)
+        common = (graph.vertices, graph.incoming.row_lengths, graph.loop, graph.degree, damping)
+        start_kernels.sum_in_degrees(*common, sums)
+        constant, linear, edges, *_ = np.add.reduce(sums).tolist()
+        mean = rhs_scale * constant / (edges - linear) if edges > 0.0 else 0.0
+        sums = _stripe_sums(graph)
+        start_kernels.start_from_in_degrees(
+            *common, rhs_scale, mean, values, residual, contributions, sums
         )
         return _result(sums)
 

@@ -108,6 +108,34 @@ class CudaSweeps(SweepOperations):
         )
         return SweepResult(*self._launch.device.to_host(sums).tolist())
 
+    def start_from_in_degrees(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        rhs_scale: float,
+    ) -> SweepResult:
+        lengths, alpha = graph.incoming.row_lengths, np.float64(damping)
+        in_degrees = self._launch.over_vertices(
+            "sweep", "sum_in_degrees", graph, lengths, alpha, sums=self._launch.sums()
+        )
+        sums = self._launch.over_vertices(
+            "sweep",
+            "start_from_in_degrees",
+            graph,
+            lengths,
+            alpha,
+            np.float64(rhs_scale),
+            in_degrees,
+            values,
+            residual,
+            contributions,
+            sums=self._launch.sums(),
+        )
+        return SweepResult(*self._launch.device.to_host(sums).tolist())
+
     def sweep(
         self,
         graph: GraphView,

@@ -170,9 +170,16 @@ def _integer(text: str) -> int:
 @app.command()
 def recompute(
     graph: Graph = "default",
-    strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
+    strategy: Annotated[
+        Strategy | None,
+        typer.Option(help="Strategy of the solve; default: static, or auto with --settled."),
+    ] = None,
     form: Form = None,
     trace: Trace = False,
+    settled: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="K", help="Go on until the first K places are proven."),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -180,7 +187,14 @@ def recompute(
     from service.cli import display
 
     with client_of(url) as client:
-        receipt = client.recompute(graph, strategy=strategy, form=form, trace=trace or None)
+        receipt = client.recompute(
+            graph,
+            strategy=strategy,
+            form=form,
+            trace=trace or None,
+            target="settled-top-k" if settled else None,
+            k=settled,
+        )
     if as_json:
         display.print_json(receipt)
         return
@@ -191,6 +205,7 @@ def recompute(
                 ("revision", f"{receipt.revision:,}"),
                 ("iterations", f"{receipt.iterations:,}"),
                 ("error bound", f"{receipt.error_bound:.1e}"),
+                *([] if receipt.settled is None else [("proven places", f"{receipt.settled:,}")]),
                 ("time", display.milliseconds(receipt.seconds["total"])),
             ]
         )

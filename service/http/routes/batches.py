@@ -29,6 +29,7 @@ from service.http.schemas import (
     Rejected,
 )
 from service.pipeline.batch import Batch
+from service.queries.model import MAX_K
 
 router = APIRouter(tags=["batches"], route_class=Route)
 
@@ -161,10 +162,20 @@ async def describe_batch(graph: OpenGraph, version: int) -> Response:
 )
 async def recompute(
     graph: OpenGraph,
-    strategy: Strategy = "static",
+    strategy: Strategy = None,
     form: FormQuery = None,
     trace: Traced = False,
+    target: Annotated[
+        Literal["error", "settled-top-k"],
+        Query(description="`settled-top-k`: go on until the first k places are proven too"),
+    ] = "error",
+    k: Annotated[int | None, Query(ge=1, le=MAX_K, description="of settled-top-k; 10")] = None,
 ) -> Response:
-    """Ranks again: same version, next revision."""
-    chosen = graph.options.solve(strategy, form, trace)
+    """Ranks again, by `static`, or `auto` for `settled-top-k`: same version, next revision."""
+    if target == "error":
+        if k is not None:
+            raise InvalidValue("k", k, "left out, because target is 'error'")
+        chosen = graph.options.solve(strategy or "static", form, trace)
+    else:
+        chosen = graph.options.solve(strategy or "auto", form, trace, k or 10)
     return encoded_response(await asyncio.wrap_future(graph.pipeline.recompute(chosen)))

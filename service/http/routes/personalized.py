@@ -233,6 +233,8 @@ def answer_document(
         "error_bound": places.error_bound,
         "ranks": ranked_vertices(vertices, places.ranks.tolist()),
         "settled": places.settled,
+        "settled_set": places.settled_set,
+        "groups": places.groups,
         "method": places.method,
         "iterations": places.iterations,
         "ignored": ignored,

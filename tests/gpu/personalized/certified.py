@@ -58,6 +58,7 @@ def assert_certified(engine: Engine, query: PersonalizedQuery, answer: Personali
     assert (found >= 0.0).all()
     assert np.abs(found - exact).sum() <= answer.error_bound + 1e-11
     assert (np.diff(answer.ranks) <= 0.0).all()
+    assert_groups(answer, exact)
     proven = answer.vertices[: answer.settled]
     others = np.delete(exact, proven).max(initial=-1.0)
     behind = np.maximum.accumulate(np.append(exact[proven], others)[::-1])[::-1][1:]
@@ -79,3 +80,16 @@ def queries_of(pairs: Pairs, seed: int) -> list[PersonalizedQuery]:
 
 def solved_by(query: PersonalizedQuery, method: str, target_error: float) -> PersonalizedQuery:
     return PersonalizedQuery(query.seeds, query.weights, query.k, method, target_error)
+
+
+def assert_groups(answer: Personalized, exact: Ranking) -> None:
+    """The groups are all places, none is above one before it, and what else is said of them."""
+    groups = answer.groups
+    assert sum(groups) == len(answer.vertices)
+    assert groups[: answer.settled] == (1,) * min(answer.settled, len(groups))
+    end = 0
+    for group in groups if answer.settled_set else groups[:-1]:
+        end += group
+        behind = np.delete(exact, answer.vertices[:end])
+        # exact to 1e-11, as the oracle is
+        assert exact[answer.vertices[:end]].min() >= behind.max(initial=0.0) - 1e-11

@@ -221,6 +221,11 @@ def test_the_server_of_the_environment_is_asked(
     _, table, _ = run("recompute", "--graph", "listed", "--strategy", "residual")
     assert ["revision", str(again["revision"] + 1)] in [line.split() for line in table.splitlines()]
 
+    settled = json.loads(run("recompute", "--graph", "listed", "--settled", "1", "--json")[1])
+    assert (settled["settled"], settled["strategy"]) == (1, "auto")
+    _, table, _ = run("recompute", "--graph", "listed", "--settled", "1")
+    assert ["proven", "places", "1"] in [line.split() for line in table.splitlines()]
+
     for command in (["top", "--k", 2], ["ppr", "b", "--k", 2], ["ppr", "a=2", "b", "--k", 2]):
         out = tmp_path / "ranks.ndjson"
         _, printed, _ = run(*command, "--graph", "listed", "--out", out, "--json")

@@ -172,6 +172,34 @@ def test_recompute_raises_only_the_revision(server: Server) -> None:
     assert (read["version"], read["revision"]) == (1, receipt.revision)
 
 
+def test_recompute_goes_on_until_the_places_are_proven(server: Server) -> None:
+    path = server.new_graph(target_error=0.5)
+    # d and e have the same in-edges
+    edges = [[source, target] for target in "bcde" for source in "afgh"[: "edcb".find(target) + 1]]
+    edges += [["a", "d"], ["f", "d"], ["f", "e"]]
+    server.http.post(f"{path}/batches", json={"insert": edges})
+    settle: dict[str, str | int] = {"target": "settled-top-k", "k": 2}
+    receipt = Receipt.model_validate_json(
+        server.http.post(f"{path}/recompute", params=settle).content
+    )
+    assert (receipt.strategy, receipt.settled, receipt.converged) == ("auto", 2, True)
+    read = server.http.get(f"{path}/top", params={"k": 2}).json()
+    assert (read["settled"], read["error_bound"]) == (2, receipt.error_bound)
+    assert [each["vertex"] for each in read["ranks"]] == ["b", "c"]
+    tied = server.http.post(f"{path}/recompute", params={**settle, "k": 3}).json()
+    assert (tied["settled"], tied["converged"]) == (2, False)
+    assert "settled" not in server.http.post(f"{path}/recompute").json()
+    wrong: list[tuple[dict[str, str | int], str]] = [
+        ({"k": 2}, "k"),
+        ({**settle, "strategy": "static"}, "strategy"),
+        ({**settle, "k": 0}, "k"),
+        ({"target": "places"}, "target"),
+    ]
+    for params, field in wrong:
+        refused = server.http.post(f"{path}/recompute", params=params)
+        assert (refused.status_code, refused.json()["field"]) == (422, field)
+
+
 def test_receipts_and_ranks_survive_a_restart(tmp_path: Path) -> None:
     headers = {"Idempotency-Key": "k"}
     body = {"insert": [["a", "b"], ["c", "b"]], "delete": [["z", "a"]]}

@@ -148,6 +148,8 @@ _FILES: dict[str, tuple[str, ...]] = {
         "sweep<float, false>",
         *_each_value("quantize_contributions"),
         "subtract_at",
+        "sum_in_degrees",
+        "start_from_in_degrees",
         "add_partial_sums<true>",
     ),
     "orthomin": (

@@ -122,3 +122,55 @@ __global__ void __launch_bounds__(BLOCK) quantize_contributions(
     }
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }
+
+enum InDegreeSum { CONSTANT, LINEAR, EDGES };
+
+// What (β + α·c·i) / (1 - αℓ/d), i the length of the in-list, sends to other vertices: CONSTANT·β + LINEAR·c; and the edges.
+// Traffic per vertex: 9 bytes.
+__global__ void __launch_bounds__(BLOCK) sum_in_degrees(
+    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ in_lengths,
+    double damping, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        const Degree d = degree[v];
+        const Loop looping = loop[v];
+        sums[EDGES] += in_lengths[v];
+        if (d == 0) continue;
+        const double sent = (1.0 - (double)looping / d) / diagonal_of(d, looping, damping);
+        sums[CONSTANT] += sent;
+        sums[LINEAR] += sent * damping * in_lengths[v];
+    }
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}
+
+// y = 0, r = β, and the contributions of (β + α·c·i) / (1 - αℓ/d), with the c that such values send along an edge in the mean.
+// in_degrees: of sum_in_degrees. Traffic per vertex: 9 bytes in, 18 out.
+__global__ void __launch_bounds__(BLOCK) start_from_in_degrees(
+    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ in_lengths,
+    double damping, double rhs_scale, const double* __restrict__ in_degrees, double* __restrict__ values,
+    double* __restrict__ r, Contribution<double>* __restrict__ contributions, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    const double kept = in_degrees[EDGES] - in_degrees[LINEAR];
+    const double mean = kept > 0.0 ? rhs_scale * in_degrees[CONSTANT] / kept : 0.0;
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        const Degree d = degree[v];
+        const double diagonal = diagonal_of(d, loop[v], damping);
+        if (is_isolated(d, loop[v], in_lengths[v])) {
+            const double value = rhs_scale / diagonal;
+            values[v] = value;
+            r[v] = 0.0;
+            contributions[v] = 0;
+            sums[MASS] += value;
+            continue;
+        }
+        const double step = rhs_scale + damping * mean * in_lengths[v];
+        const Contribution<double> contribution = contribution_of<double>(0.0, step, d, diagonal);
+        values[v] = 0.0;
+        r[v] = rhs_scale;
+        contributions[v] = contribution;
+        sums[RESIDUAL_L1] += rhs_scale;
+        sums[RESIDUAL_SUM] += rhs_scale;
+        sums[NEXT_RESIDUAL_SUM] += next_residual<double>(rhs_scale, contribution, d, damping);
+    }
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}

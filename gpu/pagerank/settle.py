@@ -1,0 +1,65 @@
+"""Solves that go on until the first places are proven (gpu.pagerank.places)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.places import proven_descents, settled_places, without
+from gpu.pagerank.strategies import Solved
+from gpu.pagerank.sweeps import sweep_to_target
+from gpu.types import LEAST_SINGLE_ERROR, Ranking
+
+_GAP_PART = 0.5
+"""What the next bound is of the smallest gap that is not proven: the ranks still move."""
+
+_LEAST_STEP, _MOST_STEP = 0.5, 1e-2
+"""The next bound is between these parts of the last one: gaps that are seen early are rough."""
+
+
+def settle_places(iterate: GlobalIterate, solved: Solved, k: int) -> Solved:
+    """Sweeps on, after a solve, until the first k places are proven, or rounding limits the bound.
+
+    Places of equal rank never are. Returns all that was done, with the number of first places that
+    are proven; it converged if these are k, or all.
+    """
+    options, iterations, touched = iterate.options, solved.iterations, solved.touched_vertices
+    least = LEAST_SINGLE_ERROR if options.storage == "float32" else 0.0
+    wanted = min(k, iterate.graph.ids.count)
+    while True:
+        bound = iterate.error_bound
+        ranks = _first_ranks(iterate, k + 1)
+        settled = settled_places(ranks, bound, k)
+        target = max(_next_bound(ranks, bound), least)
+        sweeps_left = options.max_iterations - iterations
+        if settled == wanted or sweeps_left <= 0 or target >= bound:
+            break
+        iterate.options = replace(options, target_error=target)
+        try:
+            swept = sweep_to_target(iterate, sweeps_left)
+        finally:
+            iterate.options = options
+        iterations += swept.sweeps
+        touched = iterate.graph.ids.count
+        if not swept.converged:
+            settled = settled_places(_first_ranks(iterate, k + 1), iterate.error_bound, k)
+            break
+    return Solved(iterations, touched, settled == wanted, settled)
+
+
+def _first_ranks(iterate: GlobalIterate, count: int) -> Ranking:
+    """float64[…], the largest ranks, descending."""
+    graph = iterate.graph
+    with without(iterate.values, graph.free):
+        _, best = graph.permutation.top_k(iterate.values, min(count, graph.ids.count))
+    ranks: Ranking = np.asarray(best, np.float64) / float(iterate.certificate.mass)
+    return ranks
+
+
+def _next_bound(ranks: Ranking, bound: float) -> float:
+    """An error bound that may prove more."""
+    gaps = (ranks[:-1] - ranks[1:])[~proven_descents(ranks, bound)]
+    smallest = float(gaps.min(initial=np.inf))
+    return min(max(_GAP_PART * smallest, _MOST_STEP * bound), _LEAST_STEP * bound)

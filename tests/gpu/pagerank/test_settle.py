@@ -1,0 +1,115 @@
+"""Solves that go on until the first places are proven, against exact ranks."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import EdgeBatch, Engine, InvalidValue, Options, proven_descents, verify
+from gpu.operations.backend import Backend
+from gpu.types import Dangling
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+VERTICES = 240
+
+
+def _edges(seed: int) -> NDArray[np.int64]:
+    """Skewed; and two vertices, 240 and 241, with the same in-lists and out-lists: a tie."""
+    generator = np.random.default_rng(seed)
+    pairs = (VERTICES * generator.random((2, 900)) ** 2).astype(np.int64)
+    sources = generator.choice(VERTICES, 9, replace=False)
+    ties = [
+        np.stack(columns)
+        for twin in (VERTICES, VERTICES + 1)
+        for columns in ((sources, np.full(9, twin)), (np.full(6, twin), np.arange(6)))
+    ]
+    return np.concatenate([pairs, *ties], axis=1)
+
+
+def _loaded(options: Options, edges: NDArray[np.int64], backend: Backend) -> Engine:
+    engine = Engine(options, backend)
+    engine.apply(EdgeBatch(edges[0].copy(), edges[1].copy()))
+    return engine
+
+
+def _exact(engine: Engine) -> NDArray[np.longdouble]:
+    """The ranks to 1e-16, by power iteration with longer floats."""
+    vertices, damping = engine.vertices, engine.options.damping
+    sources, targets = verify.with_policy(*engine.edge_list(), vertices, engine.options.dangling)
+    walk = np.full((vertices, vertices), np.longdouble(1) / vertices)
+    walk[:, sources] = 0
+    walk[targets, sources] = np.longdouble(1) / np.bincount(sources)[sources]
+    ranks = np.full(vertices, np.longdouble(1) / vertices)
+    for _ in range(300):
+        ranks = damping * (walk @ ranks) + (1 - np.longdouble(damping)) / vertices
+    return ranks
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize("seed", range(2))
+def test_it_ends_when_the_places_are_proven_and_tells_no_tie_apart(
+    dangling: Dangling, seed: int, backend: Backend
+) -> None:
+    engine = _loaded(Options(dangling=dangling, target_error=1e-3), _edges(seed), backend)
+    exact = _exact(engine)
+    order = np.argsort(-exact, kind="stable")
+    # the first pair, which is closer to each other than the oracle can tell
+    descents = exact[order[:-1]] - exact[order[1:]]
+    apart = int(np.argmax(descents <= 1e-14))
+    assert set(order[apart : apart + 2].tolist()) == {VERTICES, VERTICES + 1}
+    assert 2 < apart < 60
+    plain = engine.update("auto")
+    assert plain.settled is None
+    for k in (1, apart):
+        result = engine.update("auto", settle=k)
+        vertices, ranks = engine.publish().top(k + 1)
+        assert (result.settled, result.converged) == (k, True)
+        assert proven_descents(ranks, result.error_bound)[:k].all()
+        assert vertices[:k].tolist() == order[:k].tolist()
+        assert result.error_bound <= 1e-3
+        assert result.error_bound >= 1e-3 * descents[:k].min()
+    assert engine.update("auto", settle=k).iterations == 0
+    tied = engine.update("auto", settle=apart + 1)
+    assert (tied.settled, tied.converged) == (apart, False)
+    assert tied.error_bound <= 1e-11
+    error = np.abs(engine.publish().to_numpy() - exact).sum()
+    assert error <= tied.error_bound + 1e-15
+
+
+def test_removed_vertices_have_no_place(backend: Backend) -> None:
+    engine = _loaded(Options(), _edges(1), backend)
+    engine.update("auto")
+    first = engine.publish().top(3)[0]
+    engine.apply(EdgeBatch.of(remove=first[:2].tolist()))
+    result = engine.update("auto", settle=2)
+    assert (result.settled, result.converged) == (2, True)
+    assert not set(first[:2].tolist()) & set(engine.publish().top(2)[0].tolist())
+
+
+def test_all_places_of_a_small_graph(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    assert engine.update("auto", settle=3).settled == 0
+    engine.apply(EdgeBatch.of([(0, 1), (1, 2), (0, 2)]))
+    result = engine.update("auto", settle=7)
+    assert (result.settled, result.converged) == (3, True)
+
+
+def test_single_precision_ends_at_its_least_error(backend: Backend) -> None:
+    engine = _loaded(Options(storage="float32", target_error=1e-4), _edges(0), backend)
+    result = engine.update("auto", settle=VERTICES)
+    assert not result.converged
+    assert result.settled is not None
+    assert result.settled < VERTICES
+    assert result.error_bound <= 1e-4
+
+
+@pytest.mark.parametrize(("strategy", "settle"), [("static", 3), ("auto", -1)])
+def test_only_the_strategy_with_a_bound_as_its_target_settles(
+    strategy: str, settle: int, backend: Backend
+) -> None:
+    engine = Engine(Options(), backend)
+    with pytest.raises(InvalidValue, match="strategy" if settle > 0 else "settle"):
+        engine.update(strategy, settle=settle)
