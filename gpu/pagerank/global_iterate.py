@@ -389,9 +389,7 @@ class GlobalIterate(Iterate):
         vertices  of the graph by then
         """
         held = sum(int(array.dtype.itemsize) for array in self._scratch.values())
-        missing = sum(
-            each for purpose, each in SCRATCH_BYTES.items() if purpose not in self._scratch
-        )
+        missing = sum(size for name, size in SCRATCH_BYTES.items() if name not in self._scratch)
         if vertices <= self.workspace.room:
             return missing * self.workspace.room
         room = max(vertices, self.workspace.room * 5 // 4)
