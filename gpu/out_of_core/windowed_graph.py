@@ -38,7 +38,7 @@ class WindowedGraph:
     def __init__(self, backend: Backend, packed: PackedEdges, slots: int) -> None:
         """slots  of one buffer. Raises OutOfMemory, OSError."""
         device = backend.device
-        self.vertices = len(packed.row_lengths)
+        self.vertices = self.columns = len(packed.row_lengths)
         self.edges, self.arcs, self.fixed_loops = packed.edges, packed.arcs, packed.fixed_loops
         self.loop = device.to_device(packed.loop)
         self.degree = device.to_device(packed.degree)
@@ -52,6 +52,10 @@ class WindowedGraph:
         self.connected = int(device.sum(linked))
         self.stream = WindowStream(backend, packed, windows.windows)
         self.backend = replace(backend, sweeps=WindowedSweeps(backend.sweeps, self.stream))
+
+    def total(self, values: Array) -> float:
+        """Σ over the vertices of an array over them."""
+        return float(self.backend.device.sum(values))
 
     @property
     def view(self) -> GraphView:
