@@ -254,8 +254,15 @@ def _request(maker: Maker, case: Case) -> tuple[str, str, bytes, tuple[str, ...]
     vertex = choose(_VERTICES)
     # the graphs with data are not dropped
     graph = choose(_NAMES[12:] if (method, path) == _DROP else _NAMES)
+    analysis = choose(("levels", "components", "pagerank", vertex, number))
     path = path.format(
-        graph=graph, vertex=vertex, name=vertex, source=vertex, id=vertex, version=number
+        graph=graph,
+        vertex=vertex,
+        name=vertex,
+        source=vertex,
+        id=vertex,
+        version=number,
+        analysis=analysis,
     )
     query = "&".join(filter(None, (choose(_QUERIES), choose(_QUERIES))))
     body = case.body if maker.random.random() < 0.3 else choose(_BODIES)

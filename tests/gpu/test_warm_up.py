@@ -21,7 +21,8 @@ engine.warm_up()
 engine.warm_up_others()
 compiled = {{}}
 for module in pkgutil.iter_modules(cpu.__path__):
-    if module.name.startswith(("generate", "program")):  # which no request uses
+    # which no batch and no query uses
+    if module.name.startswith(("generate", "program", "cores", "triangles")):
         continue
     members = vars(import_module(f"gpu.backends.cpu.{{module.name}}"))
     methods = [vars(kind).values() for kind in members.values() if isinstance(kind, type)]

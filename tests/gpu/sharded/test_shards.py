@@ -109,9 +109,7 @@ def test_streams_give_the_ranks_and_counts_of_the_model(seed: int, backend: Back
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_static_ranks_are_those_of_one_piece(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_static_ranks_are_those_of_one_piece(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # shards start from equal ranks
     monkeypatch.setattr("gpu.pagerank.sweeps.can_guess", lambda _: False)
     vertices, edges = FAMILIES[family]()

@@ -33,6 +33,7 @@ RECEIPT: dict[str, Any] = {
     "seconds": {"total": 0.1},
     "form": "accelerated",
     "trace": None,
+    "settled": None,
 }
 TOP: dict[str, Any] = {"version": 1, "revision": 2, "error_bound": 0.0, "ranks": []} | {
     "rank_error": 0.0,

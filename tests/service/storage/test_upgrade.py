@@ -125,7 +125,7 @@ def test_times_and_removed_vertices_of_layout_4_are_served(tmp_path: Path, name:
         # told by that release
         told = [0.2175572698757412, None, 0.2824427301242587, 0.282442730124259]
         assert [rank and pytest.approx(rank, abs=1e-6) for rank in ranks] == told
-        assert http.get(f"{path}/sources").json() == {"sources": []}
+        assert http.get(f"{path}/sources").json()["sources"] == []
         position = {"source": "s", "to": "1"}
         following = {"insert": [["e", "d", None, 1151]]}  # then c → d is too old
         sent = http.post(f"{path}/batches", params=position, json=following).json()

@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(BLOCK) sum_in_degrees(
         const Loop looping = loop[v];
         sums[EDGES] += in_lengths[v];
         if (d == 0) continue;
-        const double sent = (1.0 - (double)looping / d) / diagonal_of(d, looping, damping);
+        const double sent = ((double)d - looping) / ((double)d - damping * looping);
         sums[CONSTANT] += sent;
         sums[LINEAR] += sent * damping * in_lengths[v];
     }
