@@ -139,10 +139,14 @@ def test_rabbitmq_at_least_once(server: Server, rabbitmq_broker: Process) -> Non
     async def publish() -> None:
         async with await aio_pika.connect(address) as connection:
             channel = await connection.channel()
-            for edge in sent:
-                body = json.dumps(dict(zip(("source", "target"), edge, strict=True))).encode()
-                message = aio_pika.Message(body, delivery_mode=2)
-                await channel.default_exchange.publish(message, "edges")
+            exchange = channel.default_exchange
+            bodies = (
+                json.dumps(dict(zip(("source", "target"), edge, strict=True))).encode()
+                for edge in sent
+            )
+            messages = (aio_pika.Message(body, delivery_mode=2) for body in bodies)
+            # at once: the broker would sync its disk for each confirmation otherwise
+            await asyncio.gather(*(exchange.publish(each, "edges") for each in messages))
 
     asyncio.run(publish())
     options = arguments(server, path, "rabbitmq", address)
