@@ -6,28 +6,20 @@ from collections.abc import Callable, Iterator
 
 from gpu.operations.csr import Csr, GraphView, Rows
 from gpu.operations.device import Array
-from gpu.operations.sweeps import (
-    DeflationVector,
-    OrthominState,
-    OrthominStep,
-    SweepOperations,
-    SweepResult,
-)
+from gpu.operations.sweeps import DeflationVector, SweepOperations, SweepResult
 from gpu.out_of_core.window_stream import WindowStream
+from gpu.pagerank.partial_sweeps import PartialSweeps
 
 
-class WindowedSweeps(SweepOperations):
+class WindowedSweeps(PartialSweeps):
     """See SweepOperations. The sums of the windows are added up, so results depend on the order of
     windows, which alternates, by rounding alone.
     """
 
-    guesses = False
-
     def __init__(self, sweeps: SweepOperations, stream: WindowStream) -> None:
         """sweeps  the operations of the backend, which each window is given to"""
-        self._sweeps, self._stream = sweeps, stream
-        self.contribution_dtypes = sweeps.contribution_dtypes  # type: ignore[misc]
-        self.weighted_contribution_dtypes = sweeps.weighted_contribution_dtypes  # type: ignore[misc]
+        super().__init__(sweeps)
+        self._stream = stream
 
     def _windows(self, graph: GraphView) -> Iterator[tuple[GraphView, Rows]]:
         """The graph with the in-lists of one window after the other, and their rows."""
@@ -36,7 +28,7 @@ class WindowedSweeps(SweepOperations):
             yield graph._replace(incoming=Csr(starts, lengths, column_indices)), window.rows
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
-        self._sweeps.compute_contributions(graph, values, contributions)
+        self._local.compute_contributions(graph, values, contributions)
 
     def compute_residual(
         self,
@@ -50,7 +42,7 @@ class WindowedSweeps(SweepOperations):
     ) -> tuple[float, float]:
         residual_l1 = residual_sum = 0.0
         for view, of_window in self._windows(graph):
-            l1, total = self._sweeps.compute_residual(
+            l1, total = self._local.compute_residual(
                 view, of_window, values, contributions, rhs_scale, damping, residual
             )
             residual_l1, residual_sum = residual_l1 + l1, residual_sum + total
@@ -65,21 +57,9 @@ class WindowedSweeps(SweepOperations):
         damping: float,
         shift: float,
     ) -> SweepResult:
-        return self._sweeps.quantize_contributions(
+        return self._local.quantize_contributions(
             graph, values, residual, contributions, damping, shift
         )
-
-    def start_from_in_degrees(
-        self,
-        graph: GraphView,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        damping: float,
-        rhs_scale: float,
-    ) -> SweepResult:
-        """Raises NotImplementedError."""
-        raise NotImplementedError("sweeps over windows start from equal ranks")
 
     def sweep(
         self,
@@ -97,7 +77,7 @@ class WindowedSweeps(SweepOperations):
         arrays = (values, residual, contributions, new_contributions)
         scalars = (damping, shift, deflation, coefficient)
         results = [
-            self._sweeps.sweep(view, of_window, *arrays, *scalars)
+            self._local.sweep(view, of_window, *arrays, *scalars)
             for view, of_window in self._windows(graph)
         ]
 
@@ -111,25 +91,3 @@ class WindowedSweeps(SweepOperations):
             total(lambda result: result.next_residual_sum),
             max(result.largest_step for result in results),
         )
-
-    def orthomin_step(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        mean: float,
-        floor: float,
-        has_previous: bool,
-    ) -> tuple[OrthominStep, SweepResult]:
-        """Raises NotImplementedError: its vectors would take 28 bytes a vertex of the budget."""
-        raise NotImplementedError("sweeps over windows are not accelerated")
-
-    def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
-        self._sweeps.subtract_at(residual, places, weights, amount)
-
-    def sum_depth(self, longest_row: int) -> int:
-        return self._sweeps.sum_depth(longest_row)

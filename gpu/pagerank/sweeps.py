@@ -162,7 +162,7 @@ class _DenseSweeps:
         self._mean_corrected = self._plain_next = False
 
     def start(self, kind: SweepKind, most_sweeps: int) -> int:
-        """Starts anew. Returns the number of sweeps that this took."""
+        """Starts from nothing. Returns the number of sweeps that this took."""
         sweeps = 0
         # at least one more follows
         if most_sweeps > 1 and can_guess(self._iterate):

@@ -10,17 +10,11 @@ from __future__ import annotations
 from dataclasses import astuple, replace
 from math import fsum
 
-from gpu.errors import Unsupported
 from gpu.operations.backend import Backend
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
-from gpu.operations.sweeps import (
-    DeflationVector,
-    OrthominState,
-    OrthominStep,
-    SweepOperations,
-    SweepResult,
-)
+from gpu.operations.sweeps import DeflationVector, SweepOperations, SweepResult
+from gpu.pagerank.partial_sweeps import PartialSweeps
 from gpu.sharded.communicator import Communicator
 
 
@@ -29,18 +23,14 @@ def sharded(local: Backend, communicator: Communicator) -> Backend:
     return replace(local, sweeps=ShardedSweeps(local.sweeps, communicator))
 
 
-class ShardedSweeps(SweepOperations):
+class ShardedSweeps(PartialSweeps):
     """See SweepOperations. Vectors are over own vertices; sums are over all. Contributions have the
     length Numbering.columns.
     """
 
-    guesses = False
-
     def __init__(self, local: SweepOperations, communicator: Communicator) -> None:
-        self._local = local
+        super().__init__(local)
         self._communicator = communicator
-        self.contribution_dtypes = local.contribution_dtypes  # type: ignore[misc]
-        self.weighted_contribution_dtypes = local.weighted_contribution_dtypes  # type: ignore[misc]
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
         self._local.compute_contributions(graph, values, contributions[: graph.vertices])
@@ -76,18 +66,6 @@ class ShardedSweeps(SweepOperations):
         )
         return self._completed(result, contributions)
 
-    def start_from_in_degrees(
-        self,
-        graph: GraphView,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        damping: float,
-        rhs_scale: float,
-    ) -> SweepResult:
-        """Raises NotImplementedError: the mean that it needs is over all shards."""
-        raise NotImplementedError("shards start from equal ranks")
-
     def sweep(
         self,
         graph: GraphView,
@@ -114,27 +92,6 @@ class ShardedSweeps(SweepOperations):
             coefficient,
         )
         return self._completed(result, new_contributions)
-
-    def orthomin_step(
-        self,
-        graph: GraphView,  # noqa: ARG002
-        rows: Rows,  # noqa: ARG002
-        values: Array,  # noqa: ARG002
-        residual: Array,  # noqa: ARG002
-        contributions: Array,  # noqa: ARG002
-        state: OrthominState,  # noqa: ARG002
-        damping: float,  # noqa: ARG002
-        mean: float,  # noqa: ARG002
-        floor: float,  # noqa: ARG002
-        has_previous: bool,  # noqa: ARG002
-    ) -> tuple[OrthominStep, SweepResult]:
-        raise Unsupported("sweeps", "accelerated", "a plain or mean-corrected sweep")
-
-    def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
-        self._local.subtract_at(residual, places, weights, amount)
-
-    def sum_depth(self, longest_row: int) -> int:
-        return self._local.sum_depth(longest_row)
 
     def _gather(self, contributions: Array) -> None:
         """Copies the contributions of every shard's own rows behind those of this one."""

@@ -51,7 +51,7 @@ class Consumers:
     def report(
         self, source: str, consumer: str, state: ConsumerState, reason: str | None, seconds: float
     ) -> None:
-        """Replaces the report of this consumer for so many seconds. Raises InvalidField for one
+        """Replaces the report of this consumer for this many seconds. Raises InvalidField for one
         consumer too many.
         """
         key = source, consumer

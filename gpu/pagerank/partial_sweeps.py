@@ -1,0 +1,55 @@
+"""The common part of sweeps over a part of a graph: over one shard's rows, or window by window."""
+
+from __future__ import annotations
+
+from gpu.operations.csr import GraphView, Rows
+from gpu.operations.device import Array
+from gpu.operations.sweeps import OrthominState, OrthominStep, SweepOperations, SweepResult
+
+
+class PartialSweeps(SweepOperations):
+    """Sweeps by the operations of a backend, which are given a part of the rows at a time. They
+    start from equal ranks, as a guess needs a mean over all vertices, and are not accelerated.
+    """
+
+    guesses = False
+
+    def __init__(self, local: SweepOperations) -> None:
+        """local  the operations of the backend"""
+        self._local = local
+        self.contribution_dtypes = local.contribution_dtypes  # type: ignore[misc]
+        self.weighted_contribution_dtypes = local.weighted_contribution_dtypes  # type: ignore[misc]
+
+    def start_from_in_degrees(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        rhs_scale: float,
+    ) -> SweepResult:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("sweeps over a part of a graph start from equal ranks")
+
+    def orthomin_step(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        floor: float,
+        has_previous: bool,
+    ) -> tuple[OrthominStep, SweepResult]:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("sweeps over a part of a graph are not accelerated")
+
+    def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
+        self._local.subtract_at(residual, places, weights, amount)
+
+    def sum_depth(self, longest_row: int) -> int:
+        return self._local.sum_depth(longest_row)
