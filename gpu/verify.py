@@ -107,17 +107,14 @@ class GoogleMatrix:
     def stationary(self) -> Ranking:
         """float64[vertices]: the PageRank vector to the limit of float64.
 
-        Small graphs are solved directly as a dense linear system, larger ones by power iteration
-        until the residual no longer falls.
+        Small graphs are solved directly, as the linear system for ranks that sum to 1, larger ones
+        by power iteration until the residual no longer falls.
         """
         if self.vertices == 0:
             return np.empty(0)
         if self.vertices <= _DIRECT_SOLVE_LIMIT:
-            columns = np.stack([self(unit) for unit in np.eye(self.vertices)], axis=1)
-            system = np.vstack([columns - np.eye(self.vertices), np.ones(self.vertices)])
-            right = np.zeros(self.vertices + 1)
-            right[-1] = 1.0
-            solution = np.linalg.lstsq(system, right, rcond=None)[0]
+            system = np.eye(self.vertices) - self.damping * self._walk()
+            solution = np.linalg.solve(system, (1.0 - self.damping) * self.teleport)
             return np.asarray(solution / solution.sum(), np.float64)
         ranks: Ranking = np.full(self.vertices, 1.0 / self.vertices)
         best, stalled = np.inf, 0
@@ -128,6 +125,15 @@ class GoogleMatrix:
             stalled = 0 if residual < best else stalled + 1
             best = min(best, residual)
         return ranks
+
+    def _walk(self) -> Ranking:
+        """float64[vertices, vertices]: the walk without restarts, a column for each source."""
+        shares = self.weights / self.degree[self.sources]
+        cells = self.targets * self.vertices + self.sources
+        walk = np.bincount(cells, shares, self.vertices**2).astype(np.float64)
+        walk = walk.reshape(self.vertices, self.vertices)
+        walk[:, self.degree == 0] += self.teleport[:, None]
+        return walk
 
 
 def pagerank(

@@ -23,6 +23,8 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:
     from tests.numba_cache import use_worker_cache
 
+    # read when NumPy is imported: the workers share the cores, where threads of BLAS would spin
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     use_worker_cache(os.environ["PYTEST_XDIST_WORKER"])
 
 from gpu.backends import backend_named
