@@ -19,6 +19,24 @@ from tests.cuda_emulator.harness import missing
 TUNED = ("sm_80", "sm_90", "sm_100")
 """Those whose kernels keep everything in registers."""
 ARCHITECTURES = (*TUNED, "sm_120")
+ALWAYS = "sm_90"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Compiles each file for `ALWAYS` and, in turn, one other architecture; with ``--all`` for all
+    of them.
+    """
+    if {"file", "architecture"} <= set(metafunc.fixturenames):
+        others = [architecture for architecture in ARCHITECTURES if architecture != ALWAYS]
+        everything = metafunc.config.getoption("--all")
+        cases = [
+            (file, architecture)
+            for number, file in enumerate(loader.NAMES)
+            for architecture in (
+                ARCHITECTURES if everything else (ALWAYS, others[number % len(others)])
+            )
+        ]
+        metafunc.parametrize(("file", "architecture"), cases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +92,6 @@ def nvrtc() -> Nvrtc:
     return Nvrtc()
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("file", loader.NAMES)
 def test_kernels_compile_and_keep_their_variables_in_registers(
     nvrtc: Nvrtc, file: str, architecture: str
 ) -> None:
