@@ -98,7 +98,7 @@ class Server(Child):
             time.sleep(0.01)
         raise AssertionError(f"the server is not ready after {READY_SECONDS} s")
 
-    def dies(self, seconds: float = 5.0) -> bool:
+    def dies(self, seconds: float = 60.0) -> bool:
         """Whether it ends within that time; its connections close a moment earlier."""
         return wait_until(lambda: not self.alive(), seconds)
 

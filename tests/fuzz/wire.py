@@ -139,14 +139,14 @@ class Wire:
 
     def throw(self, sent: bytes) -> int | None:
         """The status of the response to arbitrary bytes; None without a response."""
-        with socket.create_connection(("127.0.0.1", self._port), timeout=20) as wild:
+        with socket.create_connection(("127.0.0.1", self._port), timeout=60) as wild:
             try:
                 wild.sendall(sent)
                 wild.settimeout(0.1)
                 answer = self._start(wild)
                 if answer is None:  # the server waits for more
                     wild.shutdown(socket.SHUT_WR)
-                    wild.settimeout(20)
+                    wild.settimeout(60)
                     answer = wild.recv(65536)
             except ConnectionError:
                 return None

@@ -50,7 +50,7 @@ def test_pipes_and_devices_are_written_directly(tmp_path: Path) -> None:
     reader.start()
     with whole_file(pipe) as path:
         path.write_text("all")
-    reader.join(10)
+    reader.join(60)
     assert found == ["all"]
     # a redirected stdout is a file, of which there is only the name
     with whole_file(Path("/dev/stdout")) as path:

@@ -101,7 +101,7 @@ def wait_for(condition: Any, seconds: float = PATIENCE) -> None:
 def connection_to(server: Server) -> Iterator[socket.socket]:
     url = server.http.base_url
     assert url.port is not None
-    with socket.create_connection((url.host, url.port), timeout=10) as connection:
+    with socket.create_connection((url.host, url.port), timeout=PATIENCE) as connection:
         yield connection
 
 

@@ -92,11 +92,12 @@ def test_exports_are_piped(loaded: str) -> None:
 
 
 def test_a_file_is_read_from_stdin_and_ranks_are_written_to_stdout(loaded: str) -> None:
-    for given in (TRIANGLE, gzip.compress(TRIANGLE)):
-        written = piped("rank", "-", "--backend", "cpu", "--out", "-", given=given)
-        table = pyarrow.csv.read_csv(io.BytesIO(written))
-        assert table.column_names == ["vertex", "rank"]
-        assert sum(table["rank"].to_pylist()) == pytest.approx(1)
+    # `loaded` was read from stdin as it is
+    given = gzip.compress(TRIANGLE)
+    written = piped("rank", "-", "--backend", "cpu", "--out", "-", given=given)
+    table = pyarrow.csv.read_csv(io.BytesIO(written))
+    assert table.column_names == ["vertex", "rank"]
+    assert sum(table["rank"].to_pylist()) == pytest.approx(1)
     lines = piped(
         *("top", "--graph", "triangle", "--url", loaded, "--out", "-", "--format", "ndjson")
     ).splitlines()
@@ -198,6 +199,29 @@ def test_the_largest_and_the_smallest_rank_of_many_are_drawn(tmp_path: Path) -> 
 # Completion
 
 
+@pytest.fixture(scope="module")
+def command_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment with `liverank` on its path."""
+    command = tmp_path_factory.mktemp("command") / "liverank"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m service.cli "$@"\n')
+    command.chmod(0o755)
+    return {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
+
+
+@pytest.fixture(scope="module")
+def scripts(command_environment: dict[str, str]) -> dict[str, str]:
+    """What each shell evaluates to complete the command."""
+    return {
+        shell: subprocess.run(
+            ["liverank"],
+            env={**command_environment, "_LIVERANK_COMPLETE": f"source_{shell}"},
+            capture_output=True,
+            text=True,
+        ).stdout
+        for shell in ("bash", "zsh")
+    }
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 @pytest.mark.parametrize(
     ("line", "completed"),
@@ -209,21 +233,16 @@ def test_the_largest_and_the_smallest_rank_of_many_are_drawn(tmp_path: Path) -> 
     ],
 )
 def test_the_shell_completes_commands_options_and_values(
-    tmp_path: Path, shell: str, line: str, completed: list[str]
+    command_environment: dict[str, str],
+    scripts: dict[str, str],
+    shell: str,
+    line: str,
+    completed: list[str],
 ) -> None:
     path = shutil.which(shell)
     if path is None:
         pytest.skip(f"{shell} is not installed")
-    command = tmp_path / "liverank"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m service.cli "$@"\n')
-    command.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    script = subprocess.run(
-        ["liverank"],
-        env={**environment, "_LIVERANK_COMPLETE": f"source_{shell}"},
-        capture_output=True,
-        text=True,
-    ).stdout
+    environment, script = command_environment, scripts[shell]
     words = line.split()
     if shell == "bash":
         call = (

@@ -29,7 +29,7 @@ CURRENT = '.graph-entry[aria-current="true"] strong'
 LARGEST = 2**63 - 1
 KEY = "the-key-of-the-dashboard-tests-0123456789"
 
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")

@@ -98,10 +98,10 @@ def test_reads_of_edges_wait_for_a_batch_to_be_applied_not_ranked(server: Server
     path = server.new_graph()
     graph = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
     reads = [
-        server.http.build_request("GET", f"{path}/edges?min_version=2&timeout=20"),
-        server.http.build_request("GET", f"{path}/neighbors/a?min_version=2&timeout=20"),
+        server.http.build_request("GET", f"{path}/edges?min_version=2&timeout=60"),
+        server.http.build_request("GET", f"{path}/neighbors/a?min_version=2&timeout=60"),
         server.http.build_request(
-            "POST", f"{path}/subgraph?min_version=2&timeout=20", json={"vertices": ["a", "b"]}
+            "POST", f"{path}/subgraph?min_version=2&timeout=60", json={"vertices": ["a", "b"]}
         ),
     ]
     with ThreadPoolExecutor(len(reads)) as pool:
@@ -182,7 +182,7 @@ def test_what_deferred_batches_did_is_counted(server: Server) -> None:
     send(server, path, EDGES[:40], "?rank=later")
     send(server, path, EDGES[40:])
     line = f'liverank_batches_total{{graph="{name}",outcome="ranked"}} 2.0'
-    wait_for(lambda: line in server.http.get("/metrics").text, seconds=10)
+    wait_for(lambda: line in server.http.get("/metrics").text)
 
 
 REJECTED = {"sets": {"none": {"add": ["v0"]}}}
@@ -196,7 +196,7 @@ def test_a_rejected_batch_alone_is_waited_for_and_kept_by_a_checkpoint(tmp_path:
         assert server.http.post(f"{path}/checkpoint").status_code == 200
         answer = server.http.post(f"{path}/batches?rank=later", json=REJECTED)
         assert (answer.status_code, answer.json()["version"]) == (202, 2)
-        assert server.http.get(f"{path}/top?min_version=2&timeout=20").json()["version"] == 2
+        assert server.http.get(f"{path}/top?min_version=2&timeout=60").json()["version"] == 2
         assert server.http.post(f"{path}/checkpoint").json()["version"] == 2
     with running(tmp_path) as server:
         wait_for(lambda: server.http.get(f"{path}/batches/2").status_code == 200)

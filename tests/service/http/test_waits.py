@@ -203,7 +203,7 @@ def test_sigterm_ends_a_server_in_spite_of_every_kind_of_client(tmp_path: Path) 
         wait_for(lambda: httpx.get(f"{url}/readyz").status_code == 200)
         for line in lines:
             connection = stack.enter_context(
-                socket.create_connection(("127.0.0.1", port), timeout=20)
+                socket.create_connection(("127.0.0.1", port), timeout=60)
             )
             connection.sendall(f"{line}\r\nHost: localhost\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 404 ")
