@@ -130,8 +130,8 @@ class GoogleMatrix:
         """float64[vertices, vertices]: the walk without restarts, a column for each source."""
         shares = self.weights / self.degree[self.sources]
         cells = self.targets * self.vertices + self.sources
-        walk = np.bincount(cells, shares, self.vertices**2).astype(np.float64)
-        walk = walk.reshape(self.vertices, self.vertices)
+        shape = (self.vertices, self.vertices)
+        walk = np.bincount(cells, shares, self.vertices**2).reshape(shape).astype(np.float64)
         walk[:, self.degree == 0] += self.teleport[:, None]
         return walk
 
