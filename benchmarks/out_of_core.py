@@ -29,12 +29,13 @@ from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, rmat, shuffled_rmat
 from gpu import Options, OutOfCoreRanks, Solve
 from gpu.backends import backend_named
+from gpu.graph.packed_csr import slot_bytes
 from gpu.graph.rows import row_blocks
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
-from gpu.out_of_core.budget import SLOT_BYTES, Budget, vertex_bytes
+from gpu.out_of_core.budget import Budget, vertex_bytes
 from gpu.out_of_core.ranking import rank_windowed
-from gpu.out_of_core.scratch_file import ScratchFile
+from gpu.out_of_core.scratch_file import ScratchColumns
 from gpu.out_of_core.spool import EdgeSpool, PackedEdges
 from gpu.out_of_core.windowed_graph import WindowedGraph
 
@@ -108,14 +109,14 @@ def copy_rate(backend: Backend, slots: int) -> float:
     return max(rates)
 
 
-def read_rate(file: ScratchFile, slots: int) -> float:
+def read_rate(file: ScratchColumns, slots: int) -> float:
     """Bytes a second of reading a file from its start to its end, none of it cached."""
     file.drop_cache()
     buffer: NDArray[np.int32] = np.empty(min(slots, 4 * _PIECE), np.int32)
     started = time.perf_counter()
     for first in range(0, slots, len(buffer)):
         file.read(first, buffer[: slots - first])
-    return SLOT_BYTES * slots / (time.perf_counter() - started)
+    return slot_bytes(weighted=False) * slots / (time.perf_counter() - started)
 
 
 def window_slots(backend: Backend, packed: PackedEdges, memory: int) -> int:
@@ -135,7 +136,7 @@ def figures_of(found: OutOfCoreRanks, slots: int, rate: float) -> dict[str, Any]
         "bytes_loaded": found.bytes_loaded,
         "edges_per_second": found.edges * found.passes / seconds,
         "share": found.bytes_loaded / seconds / rate,
-        "share_of_passes": SLOT_BYTES * slots * found.passes / seconds / rate,
+        "share_of_passes": slot_bytes(weighted=False) * slots * found.passes / seconds / rate,
         "error_bound": found.result.error_bound,
         "in_memory": found.in_memory,
     }
@@ -147,10 +148,10 @@ def measure_cpu(backend: Backend, arguments: argparse.Namespace) -> dict[str, An
     least = min(arguments.memory)
     packed = packed_on_host(arguments.scale, arguments.edges, least, arguments.scratch)
     pack_seconds = time.perf_counter() - started
-    read = ScratchFile.read
+    read = ScratchColumns.read
 
-    def read_and_forget(self: ScratchFile, place: int, into: NDArray[Any]) -> None:
-        read(self, place, into)
+    def read_and_forget(self: ScratchColumns, place: int, *into: NDArray[Any]) -> None:
+        read(self, place, *into)
         self.drop_cache()
 
     def solved(memory: int) -> OutOfCoreRanks:
@@ -164,7 +165,7 @@ def measure_cpu(backend: Backend, arguments: argparse.Namespace) -> dict[str, An
         for memory in arguments.memory:
             file.drop_cache()
             once = figures_of(solved(memory), packed.slots, rate)
-            with patch.object(ScratchFile, "read", read_and_forget):
+            with patch.object(ScratchColumns, "read", read_and_forget):
                 file.drop_cache()
                 always = figures_of(solved(memory), packed.slots, rate)
             budgets.append({"memory": memory, "dropped first": once, "dropped always": always})

@@ -33,20 +33,24 @@ def ids_of(name: str, values: Any) -> Any:
     return array.astype(np.int64, copy=False)
 
 
-def weights_of(values: Any, count: int) -> Any:
-    """float32[count], on the host or the device."""
+def weights_of(values: Any, count: int, beside: str = "insert_sources", first: int = 0) -> Any:
+    """float32[count], on the host or the device.
+
+    beside  the column of this length, in messages
+    first   place of the first one, in messages
+    """
     array = values if hasattr(values, "__cuda_array_interface__") else np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidValue(
             "weights", f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
         )
     if len(array) != count:
-        raise InvalidValue("weights", f"length {len(array)}", f"{count} long, as insert_sources")
+        raise InvalidValue("weights", f"length {len(array)}", f"{count} long, as {beside}")
     wrong = ~((array >= LEAST_WEIGHT) & (array <= LARGEST_WEIGHT))
     if count and wrong.any():
         place = int(wrong.nonzero()[0][0])
         raise InvalidValue(
-            f"weights[{place}]",
+            f"weights[{first + place}]",
             array[place].item(),
             f"a finite number above 0, in the normal range of float32: from {LEAST_WEIGHT:.8g} to "
             f"{LARGEST_WEIGHT:.8g}",

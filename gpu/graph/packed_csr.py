@@ -133,6 +133,11 @@ class PackedCsr:
             return Rows(order, self._groups)
         return kept
 
+    @property
+    def strength_depth(self) -> int:
+        """RebuildOperations.strength_depth of the longest row."""
+        return self._backend.rebuild.strength_depth(self.longest)
+
     def load(
         self, columns: Entries, loop: Array, positions: Array, adds: bool = False, kept: int = 0
     ) -> Deduplicated:

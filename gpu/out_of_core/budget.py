@@ -13,19 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu.errors import InvalidValue
+from gpu.graph.packed_csr import slot_bytes
 from gpu.operations.backend import Backend
-from gpu.operations.csr import ALIGNMENT
+from gpu.operations.csr import ALIGNMENT, loop_dtype, strength_dtype
 from gpu.pagerank.workspace import workspace_bytes
 from gpu.types import Storage
 
-SLOT_BYTES = 4
-"""Of an entry of an in-list."""
-
-SORT_BYTES = 96
-"""For each edge or row of a bucket that is sorted and packed, at most."""
-
-_GRAPH_BYTES = 4 + 1 + 8 + 4 + 4
-"""Degree, loop, start and length of the row, its place in the order of rows."""
+_ROW_BYTES = 8 + 4 + 4
+"""Start and length of a row, its place in the order of rows."""
 
 _PASS_BYTES = 16
 """Temporary arrays of a pass over all vertices, for each of them."""
@@ -37,14 +32,20 @@ _LEAST_STREAM = 1 << 16
 """Bytes of both buffers, at least, so that there are not too many windows."""
 
 
-def vertex_bytes(backend: Backend, storage: Storage) -> int:
+def vertex_bytes(backend: Backend, storage: Storage, weighted: bool = False) -> int:
     """Bytes of all arrays over the vertices, for each vertex."""
-    value = np.dtype(storage).itemsize
+    value, sweeps = np.dtype(storage).itemsize, backend.sweeps
     exact_contributions = 8 if storage == "float64" else 0
-    quantized = 2 * np.dtype(backend.sweeps.contribution_dtypes[storage]).itemsize
+    dtypes = sweeps.weighted_contribution_dtypes if weighted else sweeps.contribution_dtypes
     # the candidate list of a workspace is an eighth of 4 bytes
-    iterate = 2 * value + 4 + 1 + exact_contributions + quantized
-    return _GRAPH_BYTES + iterate + _PASS_BYTES
+    iterate = 2 * value + 4 + 1 + exact_contributions + 2 * np.dtype(dtypes[storage]).itemsize
+    kept = sum(np.dtype(of(weighted)).itemsize for of in (strength_dtype, loop_dtype))
+    return kept + _ROW_BYTES + iterate + _PASS_BYTES
+
+
+def sort_bytes(weighted: bool) -> int:
+    """For each edge or row of a bucket that is sorted and packed, at most."""
+    return 120 if weighted else 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,11 @@ class Budget:
     """How a budget is divided for one graph.
 
     streamed  bytes left for the two buffers, or for a bucket to be sorted
+    weighted  whether edges have weights
     """
 
     streamed: int
+    weighted: bool = False
 
     @classmethod
     def divide(
@@ -64,17 +67,20 @@ class Budget:
         vertices: int,
         each: int,
         longest: int,
+        weighted: bool = False,
     ) -> Budget:
         """memory    the budget, in bytes
         reserved  bytes of the caller's own arrays, of keys
         vertices  number of vertices
         each      bytes of all arrays over the vertices, for each of them
         longest   upper bound on the length of an in-list, repeats of edges included
+        weighted  whether edges have weights
 
         Raises InvalidValue, which names the least budget that works, if it is too small.
         """
         values = reserved + vertices * each + workspace_bytes(0)
-        row = max(SORT_BYTES * longest, 2 * SLOT_BYTES * (longest + ALIGNMENT), _LEAST_STREAM)
+        window = 2 * slot_bytes(weighted) * (longest + ALIGNMENT)
+        row = max(sort_bytes(weighted) * longest, window, _LEAST_STREAM)
         if memory < values + row:
             raise InvalidValue(
                 "memory",
@@ -82,14 +88,14 @@ class Budget:
                 f"at least {values + row:,} bytes: {values:,} for {vertices:,} vertices and their "
                 f"keys, {row:,} to stream their edges",
             )
-        return cls(memory - values)
+        return cls(memory - values, weighted)
 
     @property
     def bucket_edges(self) -> int:
         """Edges, and rows, that are sorted at once."""
-        return self.streamed // SORT_BYTES
+        return self.streamed // sort_bytes(self.weighted)
 
     @property
     def window_slots(self) -> int:
         """Slots, and rows, of one buffer at most."""
-        return min(self.streamed // (2 * SLOT_BYTES), _MOST_SLOTS)
+        return min(self.streamed // (2 * slot_bytes(self.weighted)), _MOST_SLOTS)

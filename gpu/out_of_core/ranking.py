@@ -6,17 +6,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.errors import InvalidValue
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.graph.permutation import VertexPermutation
+from gpu.graph.packed_csr import slot_bytes
 from gpu.operations.backend import Backend
-from gpu.out_of_core.budget import SLOT_BYTES, Budget, vertex_bytes
+from gpu.out_of_core.budget import Budget, vertex_bytes
 from gpu.out_of_core.spool import EdgeSpool
 from gpu.out_of_core.windowed_graph import WindowedGraph
 from gpu.pagerank.global_iterate import GlobalIterate
@@ -73,34 +72,43 @@ class OutOfCoreRanking:
         scratch: Path | None = None,
     ) -> None:
         """memory   the budget, in bytes
-        options  without weights; a form other than ``accelerated`` is not run, and the order of
-                 vertices is always as given
+        options  without ``half_life``; a form other than ``accelerated`` is not run, and the order
+                 of vertices is always as given
         backend  its name, or the backend itself
-        scratch  folder for files: 16 bytes an edge at most, twice that for an undirected graph;
-                 None for the system's folder of temporary files
+        scratch  folder for files: 16 bytes an edge at most, 24 if it has a weight, twice that for
+                 an undirected graph; None for the system's folder of temporary files
 
         Raises InvalidValue, BackendUnavailable, OSError.
         """
         self._options = options = options or Options()
         if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
             raise InvalidValue("memory", memory, "a number of bytes, at least 1")
-        if options.weighted:
-            raise InvalidValue("weighted", True, "False for a graph that is ranked out of core")
+        if options.half_life is not None:
+            requirement = "None for a graph that is ranked out of core"
+            raise InvalidValue("half_life", options.half_life, requirement)
         self._memory = memory
         self.backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        self._spool = EdgeSpool(scratch, options.directed)
+        self._spool = EdgeSpool(scratch, options.directed, options.weighted)
 
     @property
     def added(self) -> int:
         """Number of edges that were added, repeats included."""
         return self._spool.added
 
-    def add(self, sources: NDArray[np.integer[Any]], targets: NDArray[np.integer[Any]]) -> None:
-        """Adds edges: ids from 0 to 2³¹-2, integer[k] each. Repeats are one edge.
+    def add(
+        self,
+        sources: NDArray[np.integer[Any]],
+        targets: NDArray[np.integer[Any]],
+        weights: NDArray[Any] | None = None,
+    ) -> None:
+        """Adds edges: ids from 0 to 2³¹-2, integer[k] each. Repeats are one edge, with the weight
+        of the last one.
+
+        weights  number[k], as those of an EdgeBatch, of a weighted graph; None: all are 1
 
         Raises InvalidValue, OSError.
         """
-        self._spool.add(sources, targets)
+        self._spool.add(sources, targets, weights)
 
     def rank(
         self, vertices: int = 0, solve: Solve | None = None, reserved: int = 0
@@ -120,14 +128,15 @@ class OutOfCoreRanking:
         vertices = max(vertices, spool.vertices)
         if vertices == 0:
             raise InvalidValue("vertices", vertices, "at least 1")
-        each = vertex_bytes(self.backend, options.storage)
-        budget = Budget.divide(self._memory, reserved, vertices, each, spool.longest)
+        weighted = options.weighted
+        each = vertex_bytes(self.backend, options.storage, weighted)
+        budget = Budget.divide(self._memory, reserved, vertices, each, spool.longest, weighted)
         started = time.perf_counter()
         packed = spool.pack(vertices, budget.bucket_edges, options.dangling == "self-loop")
         pack_seconds = time.perf_counter() - started
         with packed.file, self.backend.device.detecting_loss():
             room = min(budget.window_slots, packed.slots)
-            needed = vertices * each + 2 * SLOT_BYTES * room
+            needed = vertices * each + 2 * slot_bytes(weighted) * room
             self.backend.device.require(f"ranking {vertices:,} vertices out of core", needed)
             graph = WindowedGraph(self.backend, packed, budget.window_slots)
             del packed  # its arrays are on the device
@@ -140,6 +149,8 @@ class OutOfCoreRanking:
             raise InvalidValue("strategy", solve.strategy, requirement)
         if solve.form != "accelerated":
             raise InvalidValue("form", solve.form, "'accelerated' for a graph out of core")
+        if solve.settle:
+            raise InvalidValue("settle", solve.settle, "0 for a graph out of core")
         return solve
 
     def close(self) -> None:
@@ -170,8 +181,7 @@ def rank_windowed(
     started = time.perf_counter()
     stream = graph.stream
     try:
-        # has what a solve over all vertices reads; nothing else of a graph is used
-        iterate = GlobalIterate(cast(DynamicGraph, graph), options)
+        iterate = GlobalIterate(graph, options)
         iterate.trace = [] if solve.trace else None
         iterate.workspace.extend(graph.vertices)
         iterate.reset()
@@ -193,9 +203,8 @@ def rank_windowed(
         trace=trace,
     )
     mass = float(iterate.certificate.mass)
-    order = VertexPermutation(graph.backend)
     return OutOfCoreRanks(
-        Ranks(graph.backend, order, iterate.values, mass, error_bound, graph.free),
+        Ranks(graph.backend, graph.permutation, iterate.values, mass, error_bound, graph.free),
         result,
         graph.edges,
         stream.count,

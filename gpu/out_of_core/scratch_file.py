@@ -51,6 +51,36 @@ class ScratchFile:
         """Frees the space on the disk."""
         self._file.close()
 
+
+class ScratchColumns:
+    """Columns of equal length, each in a file of its own: edges, and their weights if they have
+    any.
+    """
+
+    def __init__(self, count: int, folder: Path | None = None) -> None:
+        """count: of the columns. Raises OSError."""
+        self._files = [ScratchFile(folder) for _ in range(count)]
+
+    def write(self, place: int, *columns: NDArray[Any]) -> None:
+        """Writes a part of every column at `place`, in items. Raises OSError."""
+        for file, column in zip(self._files, columns, strict=True):
+            file.write(place, column)
+
+    def read(self, place: int, *into: NDArray[Any]) -> None:
+        """Fills arrays, one for each column, from `place` on, in items. Raises OSError."""
+        for file, column in zip(self._files, into, strict=True):
+            file.read(place, column)
+
+    def drop_cache(self) -> None:
+        """See ScratchFile."""
+        for file in self._files:
+            file.drop_cache()
+
+    def close(self) -> None:
+        """Frees the space on the disk."""
+        for file in self._files:
+            file.close()
+
     def __enter__(self) -> Self:
         return self
 

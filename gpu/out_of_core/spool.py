@@ -4,22 +4,25 @@ Edges are written as they come, as keys ``target << 32 | source``, and the in-de
 is counted. Then the vertices are divided into buckets of about equal numbers of in-edges, the keys
 are distributed to their buckets in a second file, and each bucket is read, sorted, freed of repeats
 and loops, and written to the last one. So an edge is written three times and read twice before the
-first sweep: 28 bytes of writing, 16 of reading.
+first sweep: 20 bytes of writing, 16 of reading.
+
+Weights are written beside the keys. Every step keeps the order of equal keys, so that the last one
+of several is the edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.columns import ids_of, weights_of
 from gpu.errors import InvalidValue
 from gpu.graph.rows import row_blocks
-from gpu.operations.csr import ALIGNMENT
-from gpu.out_of_core.scratch_file import ScratchFile
+from gpu.operations.csr import ALIGNMENT, loop_dtype
+from gpu.out_of_core.scratch_file import ScratchColumns
 from gpu.types import VERTEX_LIMIT
 
 _PIECE = 1 << 16
@@ -32,27 +35,63 @@ class PackedEdges:
     """The in-lists of a graph, without loops and repeats, ascending, in a file.
 
     row_lengths  int32[n]; rows lie one after the other, each from a multiple of ALIGNMENT slots on
-    loop, degree uint8[n] and int32[n], see gpu.operations.csr.GraphView
+    loop         see gpu.operations.csr.GraphView
     fixed_loops  whether every vertex has one loop, and others do not count
+    weighted     whether edges have weights
     slots        of all rows so far
-    file         int32[slots], column indices
+    file         int32[slots], column indices; and float32[slots], weights
     """
 
     def __init__(
-        self, vertices: int, directed: bool, fixed_loops: bool, folder: Path | None = None
+        self,
+        vertices: int,
+        directed: bool,
+        fixed_loops: bool,
+        folder: Path | None = None,
+        weighted: bool = False,
     ) -> None:
         """A graph without edges. Raises OSError.
 
         folder  of the file; None for the system's folder of temporary files
         """
         self.row_lengths = np.zeros(vertices, np.int32)
-        self.loop = np.full(vertices, fixed_loops, np.uint8)
-        self.degree = np.full(vertices, fixed_loops, np.int32)
+        self.loop = np.full(vertices, fixed_loops, loop_dtype(weighted))
         self.fixed_loops = fixed_loops
+        self.weighted = weighted
         self.slots = 0
-        self.file = ScratchFile(folder)
+        self.file = ScratchColumns(len(self.dtypes), folder)
         self._directed = directed
         self._links = 0
+        # without loops: number of out-edges, and the sum of their weights
+        self._out_lengths = np.zeros(vertices, np.int32)
+        self._sent: NDArray[Any] = np.zeros(vertices) if weighted else self._out_lengths
+
+    @property
+    def dtypes(self) -> tuple[type[np.generic], ...]:
+        """Of the columns of the file."""
+        return (np.int32, np.float32) if self.weighted else (np.int32,)
+
+    @property
+    def degree(self) -> NDArray[Any]:
+        """See gpu.operations.csr.GraphView; a new array."""
+        degree: NDArray[Any] = self._sent + self.loop
+        if self.weighted:
+            # a loop so heavy that it swallowed the other weights: the strength stays above it
+            swallowed = (self._out_lengths > 0) & (degree == self.loop)
+            degree[swallowed] = np.nextafter(degree[swallowed], np.inf)
+        return degree
+
+    @property
+    def longest_outgoing(self) -> int:
+        """Length of the longest out-list."""
+        return int(self._out_lengths.max(initial=0))
+
+    @property
+    def strength_depth(self) -> int:
+        """RebuildOperations.strength_depth of these sums: weights are added one after the other,
+        then the loop, then the step that keeps the strength above it.
+        """
+        return self.longest_outgoing + 2
 
     @property
     def arcs(self) -> int:
@@ -64,16 +103,19 @@ class PackedEdges:
         """Number of edges, see gpu.graph.dynamic_graph.DynamicGraph."""
         return self.arcs - (0 if self._directed else self._links // 2)
 
-    def append(self, rows: slice, keys: NDArray[np.int64]) -> None:
+    def append(self, rows: slice, keys: NDArray[np.int64], *weights: NDArray[np.float32]) -> None:
         """Writes the in-lists of a range of vertices behind those of all before it.
 
-        keys  int64[k], ``target << 32 | source``: ascending, distinct, loops included
+        keys     int64[k], ``target << 32 | source``: ascending, distinct, loops included
+        weights  float32[k], of a weighted graph
 
         Raises OSError.
         """
-        keys = self._without_loops(keys)
+        keys, *weights_left = self._without_loops(keys, *weights)
         sources, targets = _ends(keys)
-        np.add.at(self.degree, sources, 1)
+        np.add.at(self._out_lengths, sources, 1)
+        for weight in weights_left:
+            np.add.at(self._sent, sources, weight.astype(np.float64))
         places = targets.astype(np.int64)
         places -= rows.start
         lengths = np.bincount(places, minlength=rows.stop - rows.start)
@@ -83,24 +125,22 @@ class PackedEdges:
         # an entry is behind those before it and the padding of the rows before its own
         places = (np.cumsum(padding) - padding)[places]
         places += np.arange(len(keys))
-        slots = np.zeros(int(room.sum()), np.int32)
-        slots[places] = sources
-        self.file.write(self.slots, slots)
-        self.slots += len(slots)
+        columns = [np.zeros(int(room.sum()), dtype) for dtype in self.dtypes]
+        for column, values in zip(columns, (sources, *weights_left), strict=True):
+            column[places] = values
+        self.file.write(self.slots, *columns)
+        self.slots += len(columns[0])
         self._links += len(keys)
 
-    def _without_loops(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The keys of other edges; loops are recorded."""
-        sources, targets = _ends(keys)
+    def _without_loops(self, *columns: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        """The keys of other edges, and their weights; loops are recorded."""
+        sources, targets = _ends(columns[0])
         is_loop = sources == targets
         if not is_loop.any():
-            return keys
+            return columns
         if not self.fixed_loops:
-            looping = targets[is_loop]
-            self.loop[looping] = 1
-            self.degree[looping] += 1
-        others: NDArray[np.int64] = keys[~is_loop]
-        return others
+            self.loop[targets[is_loop]] = columns[1][is_loop] if self.weighted else 1
+        return tuple(column[~is_loop] for column in columns)
 
 
 def padded(lengths: NDArray[Any]) -> NDArray[Any]:
@@ -115,23 +155,36 @@ class EdgeSpool:
     vertices  the least number of vertices that have all these ids
     """
 
-    def __init__(self, folder: Path | None, directed: bool = True) -> None:
+    def __init__(self, folder: Path | None, directed: bool = True, weighted: bool = False) -> None:
         """folder    where files are; None for the system's folder of temporary files
-        directed  see gpu.types.Options
+        directed, weighted  see gpu.types.Options
 
         Raises OSError.
         """
-        self._folder, self._directed = folder, directed
-        self._file = ScratchFile(folder)
+        self._folder, self._directed, self._weighted = folder, directed, weighted
+        self._file = self._new_file()
         self._keys = 0
         self._in_degree = np.zeros(0, np.int64)
         self.added = self.vertices = 0
 
-    def add(self, sources: NDArray[np.integer[Any]], targets: NDArray[np.integer[Any]]) -> None:
-        """Adds edges with these ids, integer[k] each. Repeats are one edge.
+    def _new_file(self) -> ScratchColumns:
+        return ScratchColumns(2 if self._weighted else 1, self._folder)
 
-        Raises InvalidValue for columns of unequal length and for an id out of range, OSError.
+    def add(
+        self,
+        sources: NDArray[np.integer[Any]],
+        targets: NDArray[np.integer[Any]],
+        weights: NDArray[Any] | None = None,
+    ) -> None:
+        """Adds edges with these ids, integer[k] each, and weights, number[k]; None: all are 1.
+        Repeats are one edge, with the weight of the last one.
+
+        Raises InvalidValue for columns of unequal length, of another dtype or with a value out of
+        range, and for weights of an unweighted graph; OSError.
         """
+        sources, targets = ids_of("sources", sources), ids_of("targets", targets)
+        if weights is not None and not self._weighted:
+            raise InvalidValue("weights", f"{len(weights)} weights", "None for an unweighted graph")
         if len(sources) != len(targets):
             raise InvalidValue("targets", f"length {len(targets)}", f"{len(sources)} long")
         for name, ends in (("sources", sources), ("targets", targets)):
@@ -139,28 +192,33 @@ class EdgeSpool:
                 wrong = int(np.flatnonzero((ends < 0) | (ends >= VERTEX_LIMIT))[0])
                 requirement = f"an id from 0 to {VERTEX_LIMIT - 1}"
                 raise InvalidValue(f"{name}[{self.added + wrong}]", int(ends[wrong]), requirement)
+        if weights is not None:
+            weights = weights_of(weights, len(sources), "sources", self.added)
         for first in range(0, len(sources), _PIECE):
             piece = slice(first, first + _PIECE)
-            self._write(sources[piece], targets[piece])
-            if not self._directed:
-                others = sources[piece] != targets[piece]
-                self._write(targets[piece][others], sources[piece][others])
+            columns = [sources[piece], targets[piece]]
+            if self._weighted:
+                count = len(columns[0])
+                columns.append(np.ones(count, np.float32) if weights is None else weights[piece])
+            self._write(*(columns if self._directed else _both_directions(*columns)))
         self.added += len(sources)
 
-    def _write(self, sources: NDArray[Any], targets: NDArray[Any]) -> None:
-        if len(sources) == 0:
-            return
-        self.vertices = max(self.vertices, int(max(sources.max(), targets.max())) + 1)
-        if self.vertices > len(self._in_degree):
-            grown = np.zeros(max(self.vertices, len(self._in_degree) * 5 // 4), np.int64)
+    def _write(
+        self, sources: NDArray[Any], targets: NDArray[Any], *weights: NDArray[np.float32]
+    ) -> None:
+        vertices = max(self.vertices, int(max(sources.max(), targets.max())) + 1)
+        if vertices > len(self._in_degree):
+            grown = np.zeros(max(vertices, len(self._in_degree) * 5 // 4), np.int64)
             grown[: len(self._in_degree)] = self._in_degree
             self._in_degree = grown
-        np.add.at(self._in_degree, targets, 1)
         keys = targets.astype(np.int64)
         keys <<= _TARGET_BITS
-        keys |= sources.astype(np.int64)
-        self._file.write(self._keys, keys)
+        keys |= sources
+        self._file.write(self._keys, keys, *weights)
+        # nothing counts that could not be written
         self._keys += len(keys)
+        self.vertices = vertices
+        np.add.at(self._in_degree, targets, 1)
 
     @property
     def longest(self) -> int:
@@ -186,13 +244,12 @@ class EdgeSpool:
         del in_degree
         if len(blocks) > 1:
             self._distribute(bounds[:-1] << _TARGET_BITS, places, most_edges)
-        packed = PackedEdges(vertices, self._directed, fixed_loops, self._folder)
+        packed = PackedEdges(vertices, self._directed, fixed_loops, self._folder, self._weighted)
         try:
             for number in range(len(blocks)):
-                keys = np.empty(int(places[number + 1] - places[number]), np.int64)
-                self._file.read(int(places[number]), keys)
-                keys = _without_repeats(keys)
-                packed.append(slice(int(bounds[number]), int(bounds[number + 1])), keys)
+                first, end = places[number : number + 2].tolist()
+                columns = _without_repeats(*self._read(self._file, first, end - first))
+                packed.append(slice(int(bounds[number]), int(bounds[number + 1])), *columns)
         except BaseException:
             packed.file.close()
             raise
@@ -209,37 +266,66 @@ class EdgeSpool:
         """
         ends = places[:-1].copy()
         with self._file as source:
-            self._file = ScratchFile(self._folder)
-            for keys in self._read(source, most_edges):
+            self._file = self._new_file()
+            for place in range(0, self._keys, most_edges):
+                keys, *weights = self._read(source, place, min(most_edges, self._keys - place))
                 buckets = np.searchsorted(first_keys, keys, "right")
                 # integers of 16 bits are sorted by radix
                 short = buckets.astype(np.min_scalar_type(len(ends)))
-                keys = keys[np.argsort(short, kind="stable")]
+                order = np.argsort(short, kind="stable")
+                columns = [column[order] for column in (keys, *weights)]
                 counts = np.bincount(buckets, minlength=len(ends) + 1)[1:]
-                del buckets
+                del buckets, short, order, keys, weights
                 first = 0
                 for bucket in np.flatnonzero(counts).tolist():
                     last = first + int(counts[bucket])
-                    self._file.write(int(ends[bucket]), keys[first:last])
+                    part = (column[first:last] for column in columns)
+                    self._file.write(int(ends[bucket]), *part)
                     ends[bucket] += last - first
                     first = last
 
-    def _read(self, file: ScratchFile, most: int) -> Iterator[NDArray[np.int64]]:
-        for first in range(0, self._keys, most):
-            keys = np.empty(min(most, self._keys - first), np.int64)
-            file.read(first, keys)
-            yield keys
+    def _read(self, file: ScratchColumns, place: int, count: int) -> list[NDArray[Any]]:
+        """Keys, and weights if the edges have any."""
+        dtypes = (np.int64, np.float32)[: 2 if self._weighted else 1]
+        columns = [np.empty(count, dtype) for dtype in dtypes]
+        file.read(place, *columns)
+        return columns
 
     def close(self) -> None:
         """Frees the file. To be called also if nothing is packed."""
         self._file.close()
 
 
-def _without_repeats(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    keys.sort()
-    is_first = np.ones(len(keys), np.bool_)
-    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
-    return keys[is_first]
+def _both_directions(
+    sources: NDArray[Any], targets: NDArray[Any], *weights: NDArray[Any]
+) -> tuple[NDArray[Any], ...]:
+    """Each undirected edge as two arcs, a loop as one. Repeats that name it from either end have
+    the same order in both directions.
+    """
+    low, high = np.minimum(sources, targets), np.maximum(sources, targets)
+    others = low != high
+    return (
+        np.concatenate([low, high[others]]),
+        np.concatenate([high, low[others]]),
+        *(np.concatenate([each, each[others]]) for each in weights),
+    )
+
+
+def _without_repeats(
+    keys: NDArray[np.int64], *weights: NDArray[np.float32]
+) -> tuple[NDArray[Any], ...]:
+    """Ascending keys; of several equal ones the weight of the last one."""
+    columns: list[NDArray[Any]] = [keys, *weights]
+    if weights:
+        order = np.argsort(keys, kind="stable")
+        columns = [column[order] for column in columns]
+        del order
+    else:
+        keys.sort()
+    keys = columns[0]
+    is_last = np.ones(len(keys), np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=is_last[:-1])
+    return tuple(column[is_last] for column in columns)
 
 
 def _ends(keys: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.backends.cpu.host_memory import available_bytes
 from gpu.errors import OutOfMemory
+from gpu.graph.packed_csr import slot_bytes
 from gpu.graph.rows import row_blocks
 from gpu.operations.backend import Backend
 from gpu.operations.csr import Rows
 from gpu.operations.device import Array
-from gpu.out_of_core.budget import SLOT_BYTES
 from gpu.out_of_core.spool import PackedEdges, padded
 
 _PURPOSE = "windows of in-lists"
@@ -83,24 +85,31 @@ class WindowStream:
         self._backend, self._file, self._order = backend, packed.file, list(windows)
         room = max(window.slots for window in windows)
         allocate, device = backend.device.allocate, backend.device
-        self._buffers = [allocate(_PURPOSE, room, np.int32) for _ in windows[:2]]
+        self._buffers = [
+            tuple(allocate(_PURPOSE, room, dtype) for dtype in packed.dtypes) for _ in windows[:2]
+        ]
         on_host = backend.name == "cpu"
         self._host = None if on_host else _read_whole(backend, packed)
         self.in_memory = self._host is not None
         self._staging = self._buffers
         if not on_host and self._host is None:
-            self._staging = [device.page_locked(room, np.int32) for _ in windows[:2]]
+            self._staging = [
+                tuple(device.page_locked(room, dtype) for dtype in packed.dtypes)
+                for _ in windows[:2]
+            ]
         # what each buffer holds, and what makes the device wait for it
         self._held: list[Window | None] = [None] * len(self._buffers)
         self._ready: list[Future[Callable[[], None]] | None] = [None] * len(self._buffers)
         self._reader = ThreadPoolExecutor(1, "liverank-windows")
         self.count, self.bytes_loaded = len(windows), 0
+        self._slot_bytes = slot_bytes(packed.weighted)
         # memory of the buffers may still be in use by work that was issued before
         device.synchronize()
 
-    def __iter__(self) -> Iterator[tuple[Window, Array]]:
-        """Each window with its column indices, int32[slots]. Work on it has to be complete when the
-        next one is asked for. Raises OSError.
+    def __iter__(self) -> Iterator[tuple[Window, tuple[Array, ...]]]:
+        """Each window with its column indices, int32[slots], and the weights of a weighted graph,
+        float32[slots]. Work on it has to be complete when the next one is asked for. Raises
+        OSError.
         """
         order = self._order
         self._request(order[0], busy=None)
@@ -112,7 +121,7 @@ class WindowStream:
                 self._ready[buffer] = None
             if place + 1 < len(order):
                 self._request(order[place + 1], busy=buffer)
-            yield window, self._buffers[buffer][: window.slots]
+            yield window, _first(self._buffers[buffer], window.slots)
         order.reverse()
 
     def _request(self, window: Window, busy: int | None) -> None:
@@ -122,18 +131,25 @@ class WindowStream:
         buffer = 0 if busy is None else 1 - busy
         self._held[buffer] = window
         self._ready[buffer] = self._reader.submit(self._load, window, buffer)
-        self.bytes_loaded += SLOT_BYTES * window.slots
+        self.bytes_loaded += self._slot_bytes * window.slots
 
     def _load(self, window: Window, buffer: int) -> Callable[[], None]:
-        target = self._buffers[buffer][: window.slots]
+        targets = _first(self._buffers[buffer], window.slots)
         if self._host is not None:
-            source = self._host[window.first : window.first + window.slots]
-            return self._backend.device.start_copy(source, target)
-        staged = self._staging[buffer][: window.slots]
-        self._file.read(window.first, staged)
-        if staged.base is target.base:
-            return _nothing
-        return self._backend.device.start_copy(staged, target)
+            here = slice(window.first, window.first + window.slots)
+            sources = tuple(column[here] for column in self._host)
+        else:
+            sources = _first(self._staging[buffer], window.slots)
+            self._file.read(window.first, *sources)
+            if self._staging is self._buffers:
+                return _nothing
+        started = list(map(self._backend.device.start_copy, sources, targets))
+
+        def wait() -> None:
+            for copied in started:
+                copied()
+
+        return wait
 
     def close(self) -> None:
         """Ends the thread, and frees the buffers, once no copy uses them any more."""
@@ -145,16 +161,20 @@ class WindowStream:
         self._buffers, self._staging, self._host = [], [], None
 
 
-def _read_whole(backend: Backend, packed: PackedEdges) -> Array | None:
-    """int32[slots], page-locked: the whole file; None if the host has no room for it."""
-    if SLOT_BYTES * packed.slots > available_bytes():
+def _read_whole(backend: Backend, packed: PackedEdges) -> tuple[NDArray[Any], ...] | None:
+    """The whole file, page-locked; None if the host has no room for it."""
+    if slot_bytes(packed.weighted) * packed.slots > available_bytes():
         return None
     try:
-        host = backend.device.page_locked(packed.slots, np.int32)
+        host = tuple(backend.device.page_locked(packed.slots, dtype) for dtype in packed.dtypes)
     except OutOfMemory:
         return None
-    packed.file.read(0, host)
+    packed.file.read(0, *host)
     return host
+
+
+def _first(columns: tuple[Array, ...], slots: int) -> tuple[Array, ...]:
+    return tuple(column[:slots] for column in columns)
 
 
 def _nothing() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpu.graph.permutation import VertexPermutation
 from gpu.graph.vertex_ids import VertexIds
 from gpu.operations.backend import Backend
 from gpu.operations.csr import Csr, GraphView, Rows
@@ -19,34 +20,43 @@ from gpu.out_of_core.windowed_sweeps import WindowedSweeps
 class StreamedRows:
     """One direction of a graph whose entries are streamed.
 
-    csr      row starts in the window of each row; no entries
-    longest  length of the longest row
+    csr             row starts in the window of each row; no entries
+    longest         length of the longest row
+    strength_depth  see gpu.pagerank.ranked_graph.NeighbourLists
     """
 
     csr: Csr
     longest: int
+    strength_depth: int
+
+    def partition(self) -> Rows:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("rows that are streamed are grouped by window")
 
 
 class WindowedGraph:
-    """What a solve over all vertices reads of a DynamicGraph. It does not change.
+    """A gpu.pagerank.ranked_graph.RankedGraph of which a solve sweeps over all vertices: it has no
+    out-lists. It does not change.
 
     backend  the backend, with sweeps over windows
     """
-
-    weighted = False
 
     def __init__(self, backend: Backend, packed: PackedEdges, slots: int) -> None:
         """slots  of one buffer. Raises OutOfMemory, OSError."""
         device = backend.device
         self.vertices = self.columns = len(packed.row_lengths)
         self.edges, self.arcs, self.fixed_loops = packed.edges, packed.arcs, packed.fixed_loops
+        self.weighted = packed.weighted
         self.loop = device.to_device(packed.loop)
         self.degree = device.to_device(packed.degree)
         windows = Windows.of(backend, packed, slots)
-        no_entries = device.allocate("windows of in-lists", 0, np.int32)
-        rows = Csr(windows.row_starts, windows.row_lengths, no_entries)
-        self.incoming = StreamedRows(rows, int(packed.row_lengths.max(initial=0)))
-        self.ids = VertexIds(self.vertices)
+        nothing = (device.allocate("windows of in-lists", 0, dtype) for dtype in packed.dtypes)
+        rows = Csr(windows.row_starts, windows.row_lengths, *nothing)
+        depth = packed.strength_depth
+        self.incoming = StreamedRows(rows, int(packed.row_lengths.max(initial=0)), depth)
+        no_rows = rows._replace(row_starts=rows.row_starts[:0], row_lengths=rows.row_lengths[:0])
+        self.outgoing = StreamedRows(no_rows, packed.longest_outgoing, depth)
+        self.ids, self.permutation = VertexIds(self.vertices), VertexPermutation(backend)
         self.free: Array = device.allocate("vertices", 0, np.int32)
         linked = (self.degree != self.loop) | (windows.row_lengths != 0)
         self.connected = int(device.sum(linked))
@@ -59,10 +69,15 @@ class WindowedGraph:
 
     @property
     def view(self) -> GraphView:
-        """The graph as kernels read it, but for the entries of rows; there are no out-lists."""
-        rows = self.incoming.csr
+        """The graph as kernels read it, but for the entries of rows."""
         return GraphView(
-            self.vertices, self.arcs, rows, rows, self.loop, self.degree, self.incoming.longest
+            self.vertices,
+            self.arcs,
+            self.outgoing.csr,
+            self.incoming.csr,
+            self.loop,
+            self.degree,
+            self.incoming.longest,
         )
 
     def in_rows(self) -> Rows:

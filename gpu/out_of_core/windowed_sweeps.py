@@ -24,8 +24,8 @@ class WindowedSweeps(PartialSweeps):
     def _windows(self, graph: GraphView) -> Iterator[tuple[GraphView, Rows]]:
         """The graph with the in-lists of one window after the other, and their rows."""
         starts, lengths = graph.incoming.row_starts, graph.incoming.row_lengths
-        for window, column_indices in self._stream:
-            yield graph._replace(incoming=Csr(starts, lengths, column_indices)), window.rows
+        for window, slots in self._stream:
+            yield graph._replace(incoming=Csr(starts, lengths, *slots)), window.rows
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
         self._local.compute_contributions(graph, values, contributions)

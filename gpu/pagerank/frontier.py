@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.csr import Rows
 from gpu.operations.device import Array
 from gpu.operations.frontier import Frontier
 from gpu.operations.published import AFFECTED, PRUNED, IterationTrace, Marks, Rule
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.ranked_graph import RankedGraph
 from gpu.pagerank.strategies import Solved, Strategy
 from gpu.pagerank.sweeps import iterate_to_tolerance
 from gpu.trace import TraceStep
@@ -40,7 +40,7 @@ class TouchedVertices:
         self.sources.append(update.sources)
         self.removed_targets.append(update.removed_targets)
 
-    def mark_affected(self, graph: DynamicGraph, strategy: Strategy, flags: Array) -> Array:
+    def mark_affected(self, graph: RankedGraph, strategy: Strategy, flags: Array) -> Array:
         """int32[k]: the initially affected vertices.
 
         flags  int32[n], all 0; set for the vertices returned
@@ -67,7 +67,7 @@ class TouchedVertices:
         return affected
 
 
-def _expand(graph: DynamicGraph, frontier: Array, flags: Array, frontier_flags: Array) -> Array:
+def _expand(graph: RankedGraph, frontier: Array, flags: Array, frontier_flags: Array) -> Array:
     """int32[…]: the out-neighbours of some vertices that had no flag, flagged now. Forward from a
     small frontier, backward to a large one.
 
@@ -85,7 +85,7 @@ def _expand(graph: DynamicGraph, frontier: Array, flags: Array, frontier_flags: 
     return found
 
 
-def _reachable(graph: DynamicGraph, found: Array, flags: Array) -> Array:
+def _reachable(graph: RankedGraph, found: Array, flags: Array) -> Array:
     """int32[k]: the flagged vertices `found` and all that can be reached from them, flagged too, by
     breadth-first search.
     """

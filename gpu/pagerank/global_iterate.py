@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.device import Array
 from gpu.operations.residual import ResidualDelta
 from gpu.operations.sweeps import DeflationVector, SweepResult
 from gpu.pagerank.certificate import STORAGE_ROUNDOFF, UNIT_ROUNDOFF, Certificate
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.iterate import Iterate, transition_error
+from gpu.pagerank.ranked_graph import RankedGraph
 from gpu.pagerank.workspace import ContributionBuffers, Workspace, workspace_bytes
 from gpu.trace import TraceStep
 from gpu.types import Options, Ranking
@@ -61,7 +61,7 @@ class GlobalIterate(Iterate):
     unguessable  edges of the graph when a guess was no use: see gpu.pagerank.start
     """
 
-    def __init__(self, graph: DynamicGraph, options: Options) -> None:
+    def __init__(self, graph: RankedGraph, options: Options) -> None:
         super().__init__(
             graph, options, Certificate(options.damping, STORAGE_ROUNDOFF[options.storage])
         )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.residual import PushLimits, PushResult, ResidualDelta
 from gpu.operations.sweeps import SweepResult
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.certificate import Certificate, gather_roundoff, strength_roundoff
 from gpu.pagerank.deflation import Deflation
+from gpu.pagerank.ranked_graph import RankedGraph
 from gpu.pagerank.workspace import ContributionBuffers, Workspace
 from gpu.types import Options
 
@@ -21,11 +21,11 @@ _EDGE_WEIGHT = 0.02
 """What an out-edge adds to the work of pushing a vertex, relative to a vertex without any."""
 
 
-def transition_error(graph: DynamicGraph) -> float:
+def transition_error(graph: RankedGraph) -> float:
     """Certificate.transition_error for a graph."""
     if not graph.weighted:
         return 0.0
-    return strength_roundoff(graph.backend.rebuild.strength_depth(graph.outgoing.longest))
+    return strength_roundoff(graph.outgoing.strength_depth)
 
 
 class Iterate(ABC):
@@ -38,7 +38,7 @@ class Iterate(ABC):
     residual_id  stands for the residual as it is: a new object after each change
     """
 
-    def __init__(self, graph: DynamicGraph, options: Options, certificate: Certificate) -> None:
+    def __init__(self, graph: RankedGraph, options: Options, certificate: Certificate) -> None:
         self.graph = graph
         self.options = options
         self.certificate = certificate

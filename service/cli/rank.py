@@ -13,7 +13,7 @@ from gpu import BackendName, Change, EdgeBatch, Engine, Options, OutOfCoreRankin
 from liverank.client import RankedVertex
 from liverank.tables import Tabular
 from service.cli.ingest import final_graph, unused_columns
-from service.formats.edge_list import EdgeList
+from service.formats.edge_list import EdgeList, WantedColumns
 from service.formats.edge_pieces import NotIntegers, read_edge_pieces
 from service.vertex_keys import KeyKind, KeyTable
 
@@ -142,6 +142,7 @@ def rank_edges(
 
 def rank_file(
     path: Path,
+    wanted: WantedColumns,
     memory: int,
     scratch: Path | None,
     options: Options,
@@ -151,20 +152,25 @@ def rank_file(
 ) -> Ranking:
     """Ranks the graph of an edge file whose edges are not held in memory.
 
+    wanted   the column of weights
+
     memory   bytes for the arrays of the graph: keys, values of vertices, and buffers of edges
     scratch  folder for files; None for the system's folder of temporary files
     top      how many places to return; None: all
 
     Raises EngineError, EdgeListError, OSError.
     """
+    options = replace(options, weighted=wanted.weight is not None)
+    shared = (path, wanted, memory, scratch, options, solve, backend, top)
     try:
-        return _rank_pieces(path, memory, scratch, options, solve, backend, top, "integer")
+        return _rank_pieces(*shared, "integer")
     except NotIntegers:
-        return _rank_pieces(path, memory, scratch, options, solve, backend, top, "string")
+        return _rank_pieces(*shared, "string")
 
 
 def _rank_pieces(
     path: Path,
+    wanted: WantedColumns,
     memory: int,
     scratch: Path | None,
     options: Options,
@@ -176,8 +182,8 @@ def _rank_pieces(
     keys, unread = KeyTable(kind), tuple[str, ...]()
     with OutOfCoreRanking(memory, options, backend, scratch) as graph:
         started = time.perf_counter()
-        for piece in read_edge_pieces(path, kind == "integer"):
-            graph.add(keys.assign(piece.sources), keys.assign(piece.targets))
+        for piece in read_edge_pieces(path, kind == "integer", wanted):
+            graph.add(keys.assign(piece.sources), keys.assign(piece.targets), piece.weights)
             unread = piece.unread
         read_seconds = time.perf_counter() - started
         ranked = graph.rank(len(keys), solve, keys.nbytes())

@@ -156,7 +156,7 @@ def _read_table(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
             message = f"expected times, finite numbers or timestamps, in column {names[time]!r}"
             raise EdgeListError(path, None, message)
     if weight is not None:
-        weights = _weights(path, table.column(weight), names[weight])
+        weights = weights_of_table(path, table.column(weight), names[weight])
     unread = unread_columns(names, *ends, time, weight)
     return EdgeList(keys[0], keys[1], times, unread=unread, weights=weights)
 
@@ -173,8 +173,12 @@ def key_column(path: Path, name: str, column: pa.Array, integers: bool) -> pa.Ar
     return keys
 
 
-def _weights(path: Path, column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
-    """Raises EdgeListError."""
+def weights_of_table(
+    path: Path, column: pa.ChunkedArray, name: str, first: int = 0
+) -> NDArray[np.float64]:
+    """The weights in a column of a table, or of a part that begins at row `first`. Raises
+    EdgeListError.
+    """
     is_number = any(
         test(column.type)
         for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
@@ -189,7 +193,7 @@ def _weights(path: Path, column: pa.ChunkedArray, name: str) -> NDArray[np.float
         message = (
             f"expected a weight, {EXPECTED_WEIGHT}, in column {name!r}, got {column[row].as_py()!r}"
         )
-        raise EdgeListError(path, None, f"row {row + 1}: {message}")
+        raise EdgeListError(path, None, f"row {first + row + 1}: {message}")
     return weights
 
 

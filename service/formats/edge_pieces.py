@@ -2,7 +2,7 @@
 
 Text edge lists, Parquet, Arrow and .gr.bin files, as service.formats.edge_files reads them, all but
 Parquet compressed or not. Keys are 64-bit integers if all of them are: so a text file is read as
-integers, and again as strings if it turns out to have others. Times and weights are not read.
+integers, and again as strings if it turns out to have others. Times are not read.
 """
 
 from __future__ import annotations
@@ -16,16 +16,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+from numpy.typing import NDArray
 
-from service.formats.edge_files import STDIN, key_column, reading, uncompressed
+from service.formats.edge_files import (
+    AS_RECOGNISED,
+    STDIN,
+    key_column,
+    reading,
+    uncompressed,
+    weights_of_table,
+)
 from service.formats.edge_list import (
     ACCEPTED,
     EdgeListError,
+    WantedColumns,
     end_columns,
     has_empty,
     unread_columns,
 )
-from service.formats.edge_text import TextLayout, first_row, layout_of
+from service.formats.edge_text import TextLayout, first_row, layout_of, weights_of_rows
 
 PIECE_BYTES = 1 << 22
 """Of text that is parsed at once."""
@@ -45,17 +54,22 @@ class EdgePiece(NamedTuple):
 
     sources, targets  both pa.int64() or both pa.string(), without nulls
     unread            names of the file's columns that are not in it
+    weights           float64[rows], as gpu.EdgeBatch takes them; None if the edges have none
     """
 
     sources: pa.Array
     targets: pa.Array
     unread: tuple[str, ...] = ()
+    weights: NDArray[np.float64] | None = None
 
 
-def read_edge_pieces(path: Path, integers: bool) -> Iterator[EdgePiece]:
+def read_edge_pieces(
+    path: Path, integers: bool, wanted: WantedColumns = AS_RECOGNISED
+) -> Iterator[EdgePiece]:
     """The edges of a file, one piece after the other, each with at least one row.
 
     integers  whether keys are to be read as integers
+    wanted    the column of weights
 
     Raises NotIntegers; EdgeListError for stdin, for formats that are not read by pieces, and what
     `read_edge_list` raises it for.
@@ -69,21 +83,22 @@ def read_edge_pieces(path: Path, integers: bool) -> Iterator[EdgePiece]:
         if not head:
             raise EdgeListError(path, None, f"the file is empty; {ACCEPTED}")
         if ".gr.bin" in path.name.lower():
+            wanted.refuse_weight(path, "a .gr.bin file")
             yield from _pairs(path, source, head)
         elif ".links.bin" in path.name.lower() or head.startswith(b"%%Matrix"):
             raise EdgeListError(path, None, _PIECEWISE)
         elif head.startswith(b"PAR1"):
             if source is not file:
                 raise EdgeListError(path, None, "a compressed Parquet file is not read by pieces")
-            yield from _parquet(path, integers)
+            yield from _parquet(path, integers, wanted)
         elif head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
             is_file = head.startswith(b"ARROW1")
             if is_file and source is not file:
                 raise EdgeListError(path, None, "a compressed Arrow file is not read by pieces")
             file.seek(0)
-            yield from _arrow(path, uncompressed(file), is_file, integers)
+            yield from _arrow(path, uncompressed(file), is_file, integers, wanted)
         else:
-            yield from _text(path, source, head, integers)
+            yield from _text(path, source, head, integers, wanted)
 
 
 def _pairs(path: Path, source: Any, head: bytes) -> Iterator[EdgePiece]:
@@ -98,40 +113,46 @@ def _pairs(path: Path, source: Any, head: bytes) -> Iterator[EdgePiece]:
         yield EdgePiece(pa.array(pairs[:, 0]), pa.array(pairs[:, 1]))
 
 
-def _parquet(path: Path, integers: bool) -> Iterator[EdgePiece]:
+def _parquet(path: Path, integers: bool, wanted: WantedColumns) -> Iterator[EdgePiece]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            yield from _tables(path, file.schema_arrow, file.iter_batches(PIECE_ROWS), integers)
+            batches = file.iter_batches(PIECE_ROWS)
+            yield from _tables(path, file.schema_arrow, batches, integers, wanted)
     except (pa.ArrowException, ValueError) as error:
         if isinstance(error, EdgeListError):
             raise
         raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
 
 
-def _arrow(path: Path, source: Any, is_file: bool, integers: bool) -> Iterator[EdgePiece]:
+def _arrow(
+    path: Path, source: Any, is_file: bool, integers: bool, wanted: WantedColumns
+) -> Iterator[EdgePiece]:
     try:
         if is_file:
             with pa.ipc.open_file(source) as file:
                 batches = (file.get_batch(number) for number in range(file.num_record_batches))
-                yield from _tables(path, file.schema, batches, integers)
+                yield from _tables(path, file.schema, batches, integers, wanted)
         else:
             with pa.ipc.open_stream(source) as stream:
-                yield from _tables(path, stream.schema, stream, integers)
+                yield from _tables(path, stream.schema, stream, integers, wanted)
     except (pa.ArrowException, ValueError) as error:
         if isinstance(error, EdgeListError):
             raise
         raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
 
 
-def _tables(path: Path, schema: pa.Schema, batches: Any, integers: bool) -> Iterator[EdgePiece]:
+def _tables(
+    path: Path, schema: pa.Schema, batches: Any, integers: bool, wanted: WantedColumns
+) -> Iterator[EdgePiece]:
     names = schema.names
     if len(names) < 2:
         raise EdgeListError(path, None, f"expected at least two columns, got {len(names)}")
-    ends = end_columns([name.lower() for name in names])
+    header = [name.lower() for name in names]
+    ends = end_columns(header)
+    _, weight = wanted.places(path, header, len(names))
     if integers and not all(pa.types.is_integer(schema.types[number]) for number in ends):
         raise NotIntegers
-    unread = unread_columns(names, *ends)
-    is_empty = True
+    unread, rows = unread_columns(names, *ends, weight), 0
     for batch in batches:
         batch.validate(full=True)
         for first in range(0, len(batch), PIECE_ROWS):
@@ -139,13 +160,19 @@ def _tables(path: Path, schema: pa.Schema, batches: Any, integers: bool) -> Iter
             sources, targets = (
                 key_column(path, names[at], part.column(at), integers) for at in ends
             )
-            yield EdgePiece(sources, targets, unread)
-            is_empty = False
-    if is_empty:
+            weights = None
+            if weight is not None:
+                column = pa.chunked_array([part.column(weight)])
+                weights = weights_of_table(path, column, names[weight], rows)
+            yield EdgePiece(sources, targets, unread, weights)
+            rows += len(part)
+    if rows == 0:
         raise EdgeListError(path, None, "expected at least one row, got none")
 
 
-def _text(path: Path, source: Any, head: bytes, integers: bool) -> Iterator[EdgePiece]:
+def _text(
+    path: Path, source: Any, head: bytes, integers: bool, wanted: WantedColumns
+) -> Iterator[EdgePiece]:
     content, ended = head, False
     while not ended and not _has_two_rows(content):
         if b"\0" in content:
@@ -156,10 +183,11 @@ def _text(path: Path, source: Any, head: bytes, integers: bool) -> Iterator[Edge
     if layout.events:
         message = "a list of events is not read by pieces: it may delete edges"
         raise EdgeListError(path, None, message)
+    _, weight = wanted.places(path, layout.header, layout.rows.columns)
     line, start = 1, layout.rows.start
     while True:
         end = len(content) if ended else content.rfind(b"\n") + 1
-        yield from _piece(layout, content[:end], start, line, integers)
+        yield from _piece(layout, content[:end], start, line, integers, weight)
         if ended:
             return
         line, start = line + content.count(b"\n", 0, end), 0
@@ -174,17 +202,21 @@ def _has_two_rows(content: bytes) -> bool:
 
 
 def _piece(
-    layout: TextLayout, content: bytes, start: int, line: int, integers: bool
+    layout: TextLayout, content: bytes, start: int, line: int, integers: bool, weight: int | None
 ) -> Iterator[EdgePiece]:
+    """The edges of a piece of text; none if it has comments alone. weight: its column."""
     if first_row(content, start) == len(content) or not content[start:].strip():
         return
     rows = replace(layout.rows, content=content, start=start, line=line)
     ends = end_columns(layout.header)
-    wanted = pa.int64() if integers else pa.string()
-    sources, targets = rows.read(dict.fromkeys(ends, wanted))
-    if integers and not sources.type == targets.type == wanted:
+    key = pa.int64() if integers else pa.string()
+    types = dict.fromkeys(ends, key) | ({} if weight is None else {weight: pa.float64()})
+    columns = dict(zip(types, rows.read(types), strict=True))
+    sources, targets = (columns[end] for end in ends)
+    if integers and not sources.type == targets.type == key:
         raise NotIntegers
     for number, keys in zip(ends, (sources, targets), strict=True):
         if has_empty(keys):
             raise rows.bad_cell(number, "a key", lambda cell: cell != "")
-    yield EdgePiece(sources, targets, unread_columns(layout.names, *ends))
+    weights = None if weight is None else weights_of_rows(rows, weight, columns[weight])
+    yield EdgePiece(sources, targets, unread_columns(layout.names, *ends, weight), weights)

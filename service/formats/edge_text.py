@@ -193,7 +193,7 @@ def read_text(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
     types |= {place: pa.float64() for place in (time, weight) if place is not None}
     columns = dict(zip(types, rows.read(types), strict=True))
     sources, targets = keys_of(rows, ends, *(columns[end] for end in ends))
-    weights = None if weight is None else _weights(rows, weight, columns[weight])
+    weights = None if weight is None else weights_of_rows(rows, weight, columns[weight])
     times = None if time is None else numbers_of(columns[time])
     if guessed and not _look_like_times(times):
         time = times = None
@@ -203,7 +203,8 @@ def read_text(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
     return EdgeList(sources, targets, times, unread=unread, weights=weights)
 
 
-def _weights(rows: TextRows, place: int, column: pa.Array) -> NDArray[np.float64]:
+def weights_of_rows(rows: TextRows, place: int, column: pa.Array) -> NDArray[np.float64]:
+    """The weights in the column with the number `place`. Raises EdgeListError."""
     weights = numbers_of(column)
     if weights is None or not is_weight(weights).all():
         raise rows.bad_cell(
@@ -261,7 +262,7 @@ def read_matrix_market(path: Path, content: bytes, wanted: WantedColumns) -> Edg
             types[2] = pa.float64()
         sources, targets, *others = rows.read(types)
         if others:
-            weights = _weights(rows, 2, others[0])
+            weights = weights_of_rows(rows, 2, others[0])
         for number, ends in enumerate((sources, targets)):
             whole = ends.type == pa.int64()
             if not whole or pc.min(ends).as_py() < 1 or pc.max(ends).as_py() > count:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends.cuda.device import NULL, Kernel
-from gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK
+from gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK, PROGRAM_COUNTS
 from gpu.backends.cuda.launcher import Launcher, blocks_for, pointers
 from gpu.backends.cuda.program_source import (
     ACTIVE_BLOCKS,
@@ -26,9 +26,6 @@ from gpu.operations.programs import (
     VertexProgram,
     parameter_record,
 )
-
-ACTIVE_COUNT, MESSAGES, SUPERSTEPS, FINAL, COUNTS = 0, 9, 10, 14, 18
-"""Positions in the counts of programs.cuh, and how many there are."""
 
 _ROWS = np.dtype([("first", np.int64, len(BIN_LANES) + 1)])
 """Rows of programs.cuh."""
@@ -125,8 +122,8 @@ class CudaPrograms(ProgramOperations):
             len(lists.column_indices) for lists in (view.outgoing, view.incoming)[:directions]
         )
         items = xp.empty(directions * vertices + slots // EDGE_CHUNK + 1, np.int64)
-        start = np.zeros(COUNTS, np.int64)
-        start[ACTIVE_COUNT] = state.count
+        start = np.zeros(PROGRAM_COUNTS["SIZE"], np.int64)
+        start[PROGRAM_COUNTS["ACTIVE"]] = state.count
         counts = self._launch.device.to_device(start)
         by_edges, columns = _columns(graph)
         name = f"run_active<{str(in_place).lower()}>"
@@ -156,12 +153,12 @@ class CudaPrograms(ProgramOperations):
                 counts,
             ),
         )
-        seen = self._launch.device.to_host(counts)
-        if seen[SUPERSTEPS] % 2:
+        done, final, messages = self._read(counts)
+        if done % 2:
             state.active = following
-        state.count = int(seen[FINAL])
-        state.supersteps += int(seen[SUPERSTEPS])
-        state.edges += int(seen[MESSAGES])
+        state.count = final
+        state.supersteps += done
+        state.edges += messages
 
     def _run_all(
         self,
@@ -178,7 +175,7 @@ class CudaPrograms(ProgramOperations):
         groups = np.zeros((), _ROWS)
         groups["first"] = rows.groups
         blocks = self._blocks(view.vertices, ALL_BLOCKS)
-        counts, aggregate = xp.zeros(COUNTS, np.int64), xp.empty(1)
+        counts, aggregate = xp.zeros(PROGRAM_COUNTS["SIZE"], np.int64), xp.empty(1)
         by_edges, columns = _columns(graph)
         accumulated = xp.full(view.vertices if by_edges else 0, program.identity, program.dtype)
         self._kernel(program, view.weighted, "run_all", by_edges)(
@@ -205,13 +202,20 @@ class CudaPrograms(ProgramOperations):
                 aggregate,
             ),
         )
-        seen = self._launch.device.to_host(counts)
-        if seen[SUPERSTEPS] % 2:
+        done, final, _ = self._read(counts)
+        if done % 2:
             state.values = new_values
-        state.count = graph.vertices if seen[FINAL] else 0
-        state.supersteps += int(seen[SUPERSTEPS])
-        state.edges += int(seen[SUPERSTEPS]) * view.edges
+        state.count = graph.vertices if final else 0
+        state.supersteps += done
+        state.edges += done * view.edges
         state.aggregate = float(self._launch.device.to_host(aggregate)[0])
+
+    def _read(self, counts: Array) -> tuple[int, int, int]:
+        """Supersteps that were run, what `FINAL` says, and messages."""
+        seen = self._launch.device.to_host(counts)
+        names = ("SUPERSTEPS", "FINAL", "MESSAGES")
+        done, final, messages = (int(seen[PROGRAM_COUNTS[name]]) for name in names)
+        return done, final, messages
 
     def supports_any(
         self,

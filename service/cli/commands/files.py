@@ -43,6 +43,7 @@ from service.cli.commands.options import (
     graph_options,
     read_edges,
     send_batches,
+    wanted_columns,
     write_ranks,
 )
 from service.cli.errors import CommandError
@@ -248,10 +249,11 @@ def rank(
         with display.working("ranking"):
             ranking = rank_edges(edges, options, solve, backend, places)
     else:
-        if weights is not None or half_life is not None:
-            raise CommandError("--weights and --half-life cannot be used with --memory")
+        if half_life is not None:
+            raise CommandError("--half-life cannot be used with --memory")
+        wanted = wanted_columns(weights=weights)
         with display.working("ranking"):
-            ranking = rank_file(file, memory, scratch, options, solve, backend, places)
+            ranking = rank_file(file, wanted, memory, scratch, options, solve, backend, places)
     left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
     display.notice_left_out(ranking.unused_columns, **left_out)
     if plot is not None:

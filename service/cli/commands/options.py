@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from liverank.client import Client
     from liverank.tables import Tabular
     from service.cli.ingest import ReplayedBatch
-    from service.formats.edge_list import EdgeList
+    from service.formats.edge_list import EdgeList, WantedColumns
 
 Backend = Literal["auto", "cpu", "cuda"]
 
@@ -126,7 +126,7 @@ Memory = Annotated[
 Scratch = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="With --memory: folder of those files, 16 bytes an edge at most."
+        metavar="DIR", help="With --memory: folder of those files, 16 to 24 bytes an edge."
     ),
 ]
 
@@ -217,13 +217,19 @@ def client_of(url: str) -> Client:
 def read_edges(file: Path, time_column: str | None = None, weights: str | None = None) -> EdgeList:
     from service.cli.display import working
     from service.formats.edge_files import read_edge_list
-    from service.formats.edge_list import WantedColumns
 
     with working(f"reading {file.name}"):
-        edges = read_edge_list(file, WantedColumns(_column(time_column), _column(weights)))
+        edges = read_edge_list(file, wanted_columns(time_column, weights))
     if time_column is not None and edges.times is None:
         raise CommandError(f"{file}: a file of this format has no column of times")
     return edges
+
+
+def wanted_columns(time: str | None = None, weights: str | None = None) -> WantedColumns:
+    """The columns that are named on the command line."""
+    from service.formats.edge_list import WantedColumns
+
+    return WantedColumns(_column(time), _column(weights))
 
 
 def _column(given: str | None) -> str | int | None:

@@ -231,7 +231,7 @@ def test_windows_are_no_larger_than_their_part(backend: Backend) -> None:
     class Observed(window_stream.WindowStream):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            rooms.append(sum(buffer.nbytes for buffer in self._buffers))
+            rooms.append(sum(column.nbytes for buffer in self._buffers for column in buffer))
 
     least = least_memory(pairs, options, backend)
     streamed = least - pairs[0] * budget.vertex_bytes(backend, "float64")
@@ -328,7 +328,8 @@ def test_an_interruption_leaves_no_file_and_no_thread(
 @pytest.mark.parametrize(
     ("options", "solve", "message"),
     [
-        (Options(weighted=True), RESIDUAL, "weighted: True is not allowed"),
+        (Options(half_life=60.0), RESIDUAL, "half_life: 60.0 is not allowed"),
+        (Options(), Solve("residual", settle=3), "settle: 3 is not allowed"),
         (Options(), Solve("dynamic-frontier"), "strategy: 'dynamic-frontier' .* out of core"),
         (Options(), Solve("static", "published"), "form: 'published' .* out of core"),
         (Options(form="published"), Solve("static"), "form: 'published' .* out of core"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpu import InvalidValue
-from gpu.out_of_core.scratch_file import ScratchFile
+from gpu.out_of_core.scratch_file import ScratchColumns
 from gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
 from tests.gpu.graphs import random_graph
 
@@ -70,7 +70,7 @@ def test_columns_are_checked() -> None:
 
 
 def test_a_scratch_file_that_ends_early_is_an_error() -> None:
-    with ScratchFile() as file:
+    with ScratchColumns(1) as file:
         file.write(3, np.arange(5))
         whole = np.empty(8, np.int64)
         file.read(0, whole)

@@ -142,6 +142,7 @@ def test_the_residual_of_a_deflated_iterate_is_maintained(
 def _residual(iterate: PersonalizedIterate, values: Ranking) -> Ranking:
     """β·s + αP̄ᵀy - y from the edges, by positions."""
     graph, damping = iterate.graph, iterate.options.damping
+    assert isinstance(graph, DynamicGraph)
     backend, seeds = graph.backend, iterate.seeds
     degree = backend.device.to_host(graph.degree).astype(np.float64)
     loop = backend.device.to_host(graph.loop)

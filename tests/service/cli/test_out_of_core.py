@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gpu.generate import rmat
@@ -20,6 +21,35 @@ def crawl(tmp_path: Path) -> Path:
     rows = [f"p{u},p{v},1\n" for u, v in zip(sources.tolist(), targets.tolist(), strict=True)]
     file.write_text("source,target,w\n" + "".join(rows))
     return file
+
+
+@pytest.fixture
+def roads(tmp_path: Path) -> Path:
+    """Integer keys and weights; each edge is named more than once, from either end."""
+    generator = np.random.default_rng(3)
+    ends = generator.integers(0, 60, (2000, 2))
+    weights = generator.integers(1, 1000, 2000) / 8
+    file = tmp_path / "roads.csv"
+    rows = zip(*ends.T.tolist(), weights.tolist(), strict=True)
+    file.write_text("source,target,w\n" + "".join(f"{u},{v},{w}\n" for u, v, w in rows))
+    return file
+
+
+@pytest.mark.parametrize("options", [(), ("--dangling", "self-loop"), ("--undirected",)])
+def test_ranks_of_weighted_edges_are_those_of_the_whole_file(
+    run: Any, roads: Path, options: tuple[str, ...]
+) -> None:
+    common = ("rank", roads, "--json", "--backend", "cpu", "--top", 100, "--weights", "w", *options)
+    whole = json.loads(run(*common)[1])
+    code, out, error = run(*common, "--memory", "0.5MiB")
+    assert code == 0, error
+    streamed = json.loads(out)
+    expected = {place["vertex"]: place["rank"] for place in whole["ranks"]}
+    found = {place["vertex"]: place["rank"] for place in streamed["ranks"]}
+    assert found.keys() == expected.keys()
+    error_bound = whole["error_bound"] + streamed["error_bound"]
+    assert sum(abs(found[key] - expected[key]) for key in found) <= error_bound < 1e-6
+    assert (streamed["edges"], streamed["unused_columns"]) == (whole["edges"], [])
 
 
 @pytest.mark.parametrize("options", [(), ("--dangling", "self-loop"), ("--undirected",)])
@@ -78,7 +108,12 @@ def test_too_little_memory_names_the_least(run: Any, crawl: Path) -> None:
         (("--memory", "-1"), 2, "expected bytes"),
         (("--memory", "0"), 1, "memory: 0 is not allowed"),
         (("--scratch", "."), 1, "--scratch needs --memory"),
-        (("--memory", "1MiB", "--weights", "w"), 1, "cannot be used with --memory"),
+        (("--memory", "1MiB", "--weights", "v"), 1, "there is no column 'v' for the weight"),
+        (
+            ("--memory", "1MiB", "--time", "w", "--half-life", "60"),
+            1,
+            "--half-life cannot be used with --memory",
+        ),
         (("--memory", "1MiB", "--scratch", "/nowhere"), 1, "/nowhere"),
         (("--memory", "1MiB", "--strategy", "dynamic-frontier"), 1, "strategy: "),
     ],

@@ -16,7 +16,7 @@ import pytest
 
 from service.formats import edge_pieces
 from service.formats.edge_files import STDIN, read_edge_list
-from service.formats.edge_list import EdgeListError
+from service.formats.edge_list import EdgeListError, WantedColumns
 from service.formats.edge_pieces import NotIntegers, read_edge_pieces
 
 ROWS = 500
@@ -172,3 +172,63 @@ def test_missing_files_and_stdin_are_refused(tmp_path: Path) -> None:
     damaged.write_bytes(lzma.compress(lines(" ").encode())[:-50])
     with pytest.raises(EdgeListError, match="cannot be read"):
         read(damaged)
+
+
+WEIGHTS = np.exp2(np.random.default_rng(2).uniform(-30, 30, ROWS))
+
+
+def weighted() -> pa.Table:
+    return pa.table({"source": NUMBERS[:, 0], "w": WEIGHTS, "target": NUMBERS[:, 1]})
+
+
+WEIGHTED: dict[str, Callable[[Path], Any]] = {
+    "named.csv": lambda path: path.write_text(
+        "source,target,w\n"
+        + "".join(f"{u},{v},{w}\n" for (u, v), w in zip(NUMBERS, WEIGHTS, strict=True))
+    ),
+    "words.csv": lambda path: path.write_text(
+        "source,w,target\n"
+        + "".join(f"{u},{w},v{v}\n" for (u, v), w in zip(NUMBERS, WEIGHTS, strict=True))
+    ),
+    "table.parquet": lambda path: pa.parquet.write_table(weighted(), path, row_group_size=90),
+    "file.arrow": lambda path: write_arrow(path, weighted()),
+    "stream.arrow": lambda path: write_stream(path, weighted()),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_pieces_have_the_weights_of_the_file(tmp_path: Path, name: str) -> None:
+    path, wanted = tmp_path / name, WantedColumns(weight="W")
+    WEIGHTED[name](path)
+    pieces = list(read_edge_pieces(path, integers=name != "words.csv", wanted=wanted))
+    found = [piece.weights for piece in pieces if piece.weights is not None]
+    assert len(found) == len(pieces) > 5
+    assert np.concatenate(found).tolist() == WEIGHTS.tolist()
+    assert pieces[0].unread == ()
+    whole = read_edge_list(path, wanted)
+    assert pa.concat_arrays([piece.sources for piece in pieces]).equals(whole.sources)
+    assert pa.concat_arrays([piece.targets for piece in pieces]).equals(whole.targets)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("zero.csv", "a,b,w\n" + "1,2,1\n" * 70 + "1,2,0\n", "line 72: expected a weight, .* '0'"),
+        ("text.csv", "a,b,w\n" + "1,2,1\n" * 70 + "1,2,x\n", "line 72: expected a weight, .* 'x'"),
+        ("none.csv", "a,b\n" + "1,2\n" * 70, "there is no column 'w' for the weight"),
+        ("pairs.gr.bin", "01234567", "there is no column 'w' for the weight in a .gr.bin file"),
+    ],
+)
+def test_wrong_weights_are_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(EdgeListError, match=message):
+        list(read_edge_pieces(path, True, WantedColumns(weight="w")))
+
+
+def test_a_wrong_weight_of_a_table_is_named_by_its_row(tmp_path: Path) -> None:
+    path, weights = tmp_path / "w.parquet", np.append(np.ones(70), np.nan)
+    ends = np.zeros(71, np.int64)
+    pa.parquet.write_table(pa.table({"source": ends, "target": ends, "w": weights}), path)
+    with pytest.raises(EdgeListError, match="row 71: expected a weight"):
+        list(read_edge_pieces(path, True, WantedColumns(weight="w")))

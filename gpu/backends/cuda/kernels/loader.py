@@ -117,6 +117,21 @@ list's short and middle rows, parts of long rows, and chunks of out-lists.
 CORE_COUNTS = {"REMAINING": 0, "QUEUED": 3, "LEAST": 6, "SIZE": 9}
 """Positions in the counts of cores.cu, three for each kind."""
 
+PROGRAM_COUNTS = {
+    "ACTIVE": 0,
+    "ITEMS": 3,
+    "RECEIVED": 6,
+    "MESSAGES": 9,
+    "SUPERSTEPS": 10,
+    "CHANGED": 11,
+    "FINAL": 14,
+    "ACTIVE_EDGES": 15,
+    "SIZE": 18,
+}
+"""Positions in the counts of run_active.cuh and run_all.cuh. Those with three places use them in
+turn. FINAL: how many vertices are active after the last superstep, or whether any value changed.
+"""
+
 LONG_ROW = 2048
 """A longer row of listed.cu is divided into parts of this many entries."""
 
@@ -310,7 +325,8 @@ def program_parts(weighted: bool, every_vertex: bool) -> tuple[str, str]:
         f'#line 1 "{part}"\n{(files(__package__) / part).read_text("utf-8")}'
         for part in ("common.cuh", "programs.cuh", f"run_{'all' if every_vertex else 'active'}.cuh")
     )
-    return f"{_constants(weighted)}\n{common}", "\n".join(kernels)
+    counts = _enumeration("ProgramCount", PROGRAM_COUNTS)
+    return "\n".join([_constants(weighted), counts, common]), "\n".join(kernels)
 
 
 def _constants(weighted: bool) -> str:
@@ -364,7 +380,7 @@ def _constants(weighted: bool) -> str:
             f"using Loop = {'float' if weighted else 'unsigned char'};",
             *(f"inline constexpr int {name} = {number};" for name, number in numbers.items()),
             *(
-                f"struct {name} {{ enum {{ {_listed(members)} }}; }};"
+                _enumeration(name, members)
                 for name, members in (
                     ("Counter", counters),
                     ("Tally", TALLY),
@@ -379,5 +395,6 @@ def _constants(weighted: bool) -> str:
     )
 
 
-def _listed(members: dict[str, int]) -> str:
-    return ", ".join(f"{name} = {number}" for name, number in members.items())
+def _enumeration(name: str, members: dict[str, int]) -> str:
+    listed = ", ".join(f"{member} = {number}" for member, number in members.items())
+    return f"struct {name} {{ enum {{ {listed} }}; }};"

@@ -6,12 +6,6 @@
 
 #include <cooperative_groups.h>
 
-// Positions in the counts of a run; some have three, used in turn.
-enum ProgramCount {
-    ACTIVE_COUNT = 0, ITEM_COUNT = 3, RECEIVED_COUNT = 6, MESSAGES = 9, SUPERSTEPS = 10, CHANGED = 11, FINAL = 14,
-    ACTIVE_EDGES = 15
-};
-
 __device__ __forceinline__ int64 thread_of_grid() { return (int64)blockIdx.x * BLOCK + threadIdx.x; }
 __device__ __forceinline__ int64 threads_of_grid() { return (int64)gridDim.x * BLOCK; }
 

@@ -117,16 +117,16 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
         const int now = step % 3, next = (step + 1) % 3, after = (step + 2) % 3;
         const int* active = step % 2 ? second_active : first_active;
         int* next_active = step % 2 ? first_active : second_active;
-        const int64 count = numbers[ACTIVE_COUNT + now];
+        const int64 count = numbers[ProgramCount::ACTIVE + now];
         if (count == 0) break;
         if (thread_of_grid() == 0) {
-            numbers[ACTIVE_COUNT + after] = 0;
-            numbers[ITEM_COUNT + next] = 0;
-            numbers[RECEIVED_COUNT + next] = 0;
-            numbers[ACTIVE_EDGES + after] = 0;
+            numbers[ProgramCount::ACTIVE + after] = 0;
+            numbers[ProgramCount::ITEMS + next] = 0;
+            numbers[ProgramCount::RECEIVED + next] = 0;
+            numbers[ProgramCount::ACTIVE_EDGES + after] = 0;
         }
         if constexpr (FIRST_WINS && !IN_PLACE) {
-            if (numbers[ACTIVE_EDGES + now] * LOOKING_PART > edges) {
+            if (numbers[ProgramCount::ACTIVE_EDGES + now] * LOOKING_PART > edges) {
                 // vertices without a value look for an active in-neighbour
                 for (int64 at = thread_of_grid(); at < count; at += threads_of_grid()) marks[active[at]] = 1;
                 grid.sync();
@@ -142,11 +142,11 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                     const Value new_value = program_apply(IDENTITY, message, 0, 0.0, 0, 0, 0.0, parameters);
                     values[v] = new_value;
                     if (!program_scatter(IDENTITY, new_value, parameters)) continue;
-                    next_active[append(counters + ACTIVE_COUNT + next)] = (int)v;
+                    next_active[append(counters + ProgramCount::ACTIVE + next)] = (int)v;
                     following += out_lengths[v];
                 }
                 following = (int64)warp_sum((uint64)following);
-                if (lane == 0 && following > 0) atomicAdd(counters + ACTIVE_EDGES + next, (uint64)following);
+                if (lane == 0 && following > 0) atomicAdd(counters + ProgramCount::ACTIVE_EDGES + next, (uint64)following);
                 grid.sync();
                 for (int64 at = thread_of_grid(); at < count; at += threads_of_grid()) marks[active[at]] = 0;
                 grid.sync();
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
         }
         const Delivery to = {
             values, accumulated, marks, IN_PLACE ? next_active : received,
-            counters + (IN_PLACE ? ACTIVE_COUNT + next : RECEIVED_COUNT + now)};
+            counters + (IN_PLACE ? ProgramCount::ACTIVE + next : ProgramCount::RECEIVED + now)};
 
         if constexpr (BY_EDGES) {
             const Columns columns = {edge_sources, edge_targets, edge_weights, edge_count};
@@ -186,10 +186,10 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                     }
                 }
                 __syncwarp();
-                list_chunks(chunks, at, items, counters + ITEM_COUNT + now);
+                list_chunks(chunks, at, items, counters + ProgramCount::ITEMS + now);
             }
             grid.sync();
-            const int64 item_count = numbers[ITEM_COUNT + now];
+            const int64 item_count = numbers[ProgramCount::ITEMS + now];
             for (int64 item = thread_of_grid() / WARP; item < item_count; item += threads_of_grid() / WARP) {
                 const int u = active[items[item] >> 32];
                 int chunk = (int)(items[item] & 0x7fffffff);
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
         }
         grid.sync();
         if constexpr (!IN_PLACE) {
-            const int64 received_count = numbers[RECEIVED_COUNT + now];
+            const int64 received_count = numbers[ProgramCount::RECEIVED + now];
             int64 following = 0;
             for (int64 at = thread_of_grid(); at < received_count; at += threads_of_grid()) {
                 const int v = received[at];
@@ -216,20 +216,20 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                     old_value, gathered, ids[v], degree[v], in_lengths[v], superstep + step, 0.0, parameters);
                 values[v] = new_value;
                 if (!program_scatter(old_value, new_value, parameters)) continue;
-                next_active[append(counters + ACTIVE_COUNT + next)] = v;
+                next_active[append(counters + ProgramCount::ACTIVE + next)] = v;
                 if constexpr (FIRST_WINS) following += out_lengths[v];
             }
             if constexpr (FIRST_WINS) {
                 following = (int64)warp_sum((uint64)following);
-                if (lane == 0 && following > 0) atomicAdd(counters + ACTIVE_EDGES + next, (uint64)following);
+                if (lane == 0 && following > 0) atomicAdd(counters + ProgramCount::ACTIVE_EDGES + next, (uint64)following);
             }
             grid.sync();
         }
     }
     const uint64 sent = warp_sum((uint64)messages);
-    if (lane == 0 && sent > 0) atomicAdd(counters + MESSAGES, sent);
+    if (lane == 0 && sent > 0) atomicAdd(counters + ProgramCount::MESSAGES, sent);
     if (thread_of_grid() == 0) {
-        numbers[SUPERSTEPS] = step;
-        numbers[FINAL] = numbers[ACTIVE_COUNT + step % 3];
+        numbers[ProgramCount::SUPERSTEPS] = step;
+        numbers[ProgramCount::FINAL] = numbers[ProgramCount::ACTIVE + step % 3];
     }
 }

@@ -143,9 +143,9 @@ __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) run_all(
         __syncthreads();
         all.aggregate = everyone;
         __syncthreads();
-        finished = step > 0 && numbers[CHANGED + now] == 0;
+        finished = step > 0 && numbers[ProgramCount::CHANGED + now] == 0;
         if (finished || step == supersteps) break;
-        if (thread_of_grid() == 0) numbers[CHANGED + after] = 0;
+        if (thread_of_grid() == 0) numbers[ProgramCount::CHANGED + after] = 0;
         all.values = step % 2 ? new_values : values;
         all.new_values = step % 2 ? values : new_values;
         all.superstep = superstep + step;
@@ -172,11 +172,11 @@ __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) run_all(
             changed |= gather_rows<2>(all, rows, parameters, total);
             changed |= gather_rows<1>(all, rows, parameters, total);
         }
-        if (__syncthreads_or(changed) && threadIdx.x == 0) numbers[CHANGED + (step + 1) % 3] = 1;
+        if (__syncthreads_or(changed) && threadIdx.x == 0) numbers[ProgramCount::CHANGED + (step + 1) % 3] = 1;
     }
     if (thread_of_grid() == 0) {
-        numbers[SUPERSTEPS] = step;
-        numbers[FINAL] = finished ? 0 : 1;
+        numbers[ProgramCount::SUPERSTEPS] = step;
+        numbers[ProgramCount::FINAL] = finished ? 0 : 1;
         *aggregate = all.aggregate;
     }
 }
