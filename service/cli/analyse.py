@@ -53,10 +53,11 @@ class FileAnalyses:
                 each.program: {
                     "parameters": dict(self.parameters[each.program]),
                     "summary": summaries[each.program],
-                    **each.top(k, "largest"),
+                    "values": top["values"] or top["edges"],
                     **each.receipt,
                 }
                 for each in self.answers
+                for top in [each.top(k, "largest")]
             },
         }
 

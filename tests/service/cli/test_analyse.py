@@ -54,10 +54,9 @@ def test_values_of_edges_as_json_as_a_table_and_in_a_file(
     options = ("--json", "--top", "1", "--backend", "cpu")
     code, printed, _ = run("analyse", triangle, "support", "trussness", *options)
     document = json.loads(printed)
-    (edge,) = document["programs"]["support"]["edges"]
-    assert edge["value"] == 1
-    assert [place["value"] for place in document["programs"]["trussness"]["edges"]] == [3]
-    assert document["programs"]["trussness"]["values"] == []
+    (edge,) = document["programs"]["support"]["values"]
+    assert (set(edge), edge["value"]) == ({"source", "target", "value"}, 1)
+    assert [place["value"] for place in document["programs"]["trussness"]["values"]] == [3]
 
 
 @pytest.mark.parametrize(
