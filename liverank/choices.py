@@ -39,5 +39,7 @@ Program = Literal[
     "densest",
     "triangles",
     "clustering",
+    "support",
+    "trussness",
 ]
 Order = Literal["largest", "smallest"]

@@ -80,8 +80,9 @@ class Graph:
 class Catalog:
     """Creates, opens and drops graphs. Any thread may call any method; most of them block.
 
-    changes  the thread for requests that create and drop graphs. They run one at a time, for
-             minutes during a recovery; on the shared threads they would keep reads waiting
+    changes  the thread for requests that create and drop graphs or compile a program. They run one
+             at a time, for minutes during a recovery; on the shared threads they would keep reads
+             waiting
     """
 
     def __init__(

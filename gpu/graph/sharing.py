@@ -19,12 +19,14 @@ from gpu.graph.dynamic_graph import DynamicGraph
 class SharedGraph:
     """A graph at one moment, for reading alone.
 
-    graph   it: apply no batch to it
-    nbytes  of its arrays, if they are a copy; several may share one
+    graph      it: apply no batch to it
+    is_copied  whether its arrays are a copy, which several may share
+    nbytes     of the copy
     """
 
     def __init__(self, graph: DynamicGraph) -> None:
         self.graph = copy(graph)
+        self.is_copied = False
         self.nbytes = 0
 
 
@@ -41,7 +43,7 @@ def detach(readers: Iterable[SharedGraph], beside: int) -> None:
 
     Raises OutOfMemory; they then read the graph still.
     """
-    attached = [each for each in readers if not each.nbytes]
+    attached = [each for each in readers if not each.is_copied]
     if not attached:
         return
     source = attached[0].graph
@@ -51,11 +53,11 @@ def detach(readers: Iterable[SharedGraph], beside: int) -> None:
     try:
         outgoing, incoming = source.outgoing.copied(), source.incoming.copied()
         loop, degree = source.loop.copy(), source.degree.copy()
+        ids = source.ids.copied()
     except MemoryError as error:
         raise OutOfMemory(purpose, needed, device.memory_available()) from error
-    ids = source.ids.copied()
     for each in attached:
         graph = each.graph
         graph.outgoing, graph.incoming = outgoing, incoming
         graph.loop, graph.degree, graph.ids = loop, degree, ids
-        each.nbytes = needed
+        each.is_copied, each.nbytes = True, needed

@@ -156,6 +156,13 @@ class Answer:
             sources, targets = map(device.to_host, self._ends)
         return sources, targets
 
+    @property
+    def may_continue(self) -> bool:
+        """Whether a later run may continue from this answer, as far as is known yet."""
+        program = self.program
+        continues = isinstance(program, VertexProgram) and program.continues
+        return continues and not self.since.stale
+
     def follow(self, update: GraphUpdate) -> None:
         """Notes what a batch did, if a later run may continue from this answer."""
         self.since.note(update, self.program, self._depends_on_any, self.backend.xp)

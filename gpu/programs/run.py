@@ -74,7 +74,7 @@ class Programs:
             detach([run.shared for run in running], beside)
         except OutOfMemory as error:
             for run in running:
-                if not run.shared.nbytes:
+                if not run.shared.is_copied:
                     run.fail(error)
 
     def follow(self, update: GraphUpdate) -> None:

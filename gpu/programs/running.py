@@ -178,7 +178,7 @@ class RunningVertexProgram(ProgramRun):
         self._program = program
         self._at_once = 1
         self._view: ProgramGraph | None = None
-        self._view_of = 0
+        self._view_is_copied = False
         self._continued = after is not None
         self._state: ProgramState | None = self._initial(after)
 
@@ -208,9 +208,9 @@ class RunningVertexProgram(ProgramRun):
 
     def _graph_view(self) -> ProgramGraph:
         """The graph for the program; another one when its arrays are copies."""
-        if self._view is None or self._view_of != self.shared.nbytes:
+        if self._view is None or self._view_is_copied != self.shared.is_copied:
             self._view = program_graph(self.shared.graph, self._program, self._work.schedule)
-            self._view_of = self.shared.nbytes
+            self._view_is_copied = self.shared.is_copied
         return self._view
 
     def _advance(self, seconds: float) -> Computed | None:

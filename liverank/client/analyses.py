@@ -68,11 +68,26 @@ class ValueOfVertex(VertexValue, frozen=True):
     version: int
 
 
+class EdgeValue(msgspec.Struct, frozen=True):
+    """An edge without direction: either end may be the source."""
+
+    source: Key
+    target: Key
+    value: int
+
+
 class TopValues(msgspec.Struct, frozen=True):
-    """values: in order; of `components` and `labels` the groups, with their numbers of vertices."""
+    """values: in order; of `components` and `labels` the groups, with their numbers of vertices;
+    edges: of `support` and `trussness`, which have no `values`.
+    """
 
     version: int
     values: list[VertexValue]
+    edges: list[EdgeValue]
+
+
+def _path(graph: str, identity: str, *rest: Key) -> str:
+    return path_of("graphs", graph, "analyses", identity, *rest)
 
 
 class AnalysisCalls:
@@ -120,32 +135,30 @@ class AnalysisCalls:
         wait         seconds to wait until it is neither queued nor running, up to 300; None: 0
         min_version  wait also until its answer is of this version or a later one
         """
-        path = path_of("graphs", graph, "analyses", identity)
-        return read(path, decoder(AnalysisInfo), wait=wait, min_version=min_version)
+        decode = decoder(AnalysisInfo)
+        return read(_path(graph, identity), decode, wait=wait, min_version=min_version)
 
     @operation
     def drop_analysis(self, graph: str, identity: str) -> Call[None]:
         """Cancels an analysis that is queued or runs; removes one that has ended."""
-        path = path_of("graphs", graph, "analyses", identity)
-        return Call(method="DELETE", path=path, parse=nothing)
+        return Call(method="DELETE", path=_path(graph, identity), parse=nothing)
 
     @operation
     def value(self, graph: str, identity: str, vertex: Key) -> Call[ValueOfVertex]:
-        """The value of one vertex in the answer. Raises ServerError 404 for an unknown vertex, 409
-        if there is no answer.
+        """The value of one vertex in the answer; of `support` and `trussness` the largest of its
+        edges. Raises ServerError 404 for an unknown vertex, 409 if there is no answer.
         """
-        path = path_of("graphs", graph, "analyses", identity, "values", vertex)
-        return read(path, decoder(ValueOfVertex))
+        return read(_path(graph, identity, "values", vertex), decoder(ValueOfVertex))
 
     @operation
     def top_values(
         self, graph: str, identity: str, k: int = 10, order: Order = "largest"
     ) -> Call[TopValues]:
         """The vertices of the largest or the smallest values; of `components` and `labels` the
-        groups by their numbers of vertices. Raises ServerError 409 if there is no answer.
+        groups by their numbers of vertices, of `support` and `trussness` the edges. Raises
+        ServerError 409 if there is no answer.
         """
-        path = path_of("graphs", graph, "analyses", identity, "top")
-        return read(path, decoder(TopValues), k=k, order=order)
+        return read(_path(graph, identity, "top"), decoder(TopValues), k=k, order=order)
 
     @export
     def export_values(
@@ -155,6 +168,5 @@ class AnalysisCalls:
         *,
         format: Format = "arrow",  # noqa: A002
     ) -> Call[None]:
-        """The values of all vertices, streamed: see Export."""
-        path = path_of("graphs", graph, "analyses", identity, "export")
-        return export_call(path, format)
+        """The values of all vertices, or of all edges, streamed: see Export."""
+        return export_call(_path(graph, identity, "export"), format)

@@ -38,29 +38,33 @@ class FileAnalyses:
     backend: str
 
     def document(self, k: int) -> dict[str, Any]:
-        """The figures as JSON: beside each program's answer the numbers of its summary."""
-        summary = {name: number for each in self.answers for name, number in each.summary.items()}
+        """The figures as JSON. The numbers of the programs' summaries are its members too; of those
+        with the same name, that of the last program.
+        """
+        summaries = {each.program: _integral(each.summary) for each in self.answers}
         return {
             "vertices": self.vertices,
             "edges": self.edges,
             "duplicates": self.duplicates,
             "superseded": self.superseded,
             "backend": self.backend,
-            **{name: _integral(number) for name, number in summary.items()},
+            **{name: n for summary in summaries.values() for name, n in summary.items()},
             "programs": {
                 each.program: {
                     "parameters": dict(self.parameters[each.program]),
-                    "values": each.top(k, "largest"),
+                    "summary": summaries[each.program],
+                    "values": top["values"] or top["edges"],
                     **each.receipt,
                 }
                 for each in self.answers
+                for top in [each.top(k, "largest")]
             },
         }
 
 
-def _integral(number: float) -> float:
-    """An integer where it is one."""
-    return int(number) if number == int(number) else number
+def _integral(summary: Mapping[str, float]) -> dict[str, float]:
+    """Whole numbers as integers."""
+    return {name: int(n) if n == int(n) else n for name, n in summary.items()}
 
 
 def analyse_edges(

@@ -73,13 +73,16 @@ def rank_table(
     return table
 
 
-def value_table(program: str, places: Sequence[Mapping[str, Any]]) -> Table:
-    """Vertices and what a program says about them."""
-    table = Table("vertex", program, box=None)
-    table.columns[0].overflow = "fold"
-    table.columns[1].justify = "right"
-    for place in places:
-        table.add_row(Text(printable(place["vertex"])), f"{place['value']:,.8g}")
+def value_table(program: str, top: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+    """Vertices or edges, and what a program says about them: see AnalysisAnswer.top."""
+    ends = ("source", "target") if top["edges"] else ("vertex",)
+    table = Table(*ends, program, box=None)
+    for column in table.columns[:-1]:
+        column.overflow = "fold"
+    table.columns[-1].justify = "right"
+    for place in top["edges"] or top["values"]:
+        keys = (Text(printable(place[end])) for end in ends)
+        table.add_row(*keys, f"{place['value']:,.8g}")
     return table
 
 

@@ -62,7 +62,18 @@ class AnalysisList(Body):
 
 class VertexValue(Body):
     vertex: Key
-    value: Value = Field(description="null for a vertex that has none")
+    value: Value = Field(
+        description="null for a vertex that has none; of `support` and `trussness` the largest of "
+        "its edges"
+    )
+
+
+class EdgeValue(Body):
+    """An edge without direction: either end may be the source."""
+
+    source: Key
+    target: Key
+    value: int
 
 
 class ValueAnswer(VertexValue):
@@ -74,4 +85,7 @@ class TopValues(Body):
     values: list[VertexValue] = Field(
         description="in order. Of `components` and `labels`: the groups, each by the vertex that "
         "names it, with its number of vertices"
+    )
+    edges: list[EdgeValue] = Field(
+        description="of `support` and `trussness`, which have no `values`, in order"
     )

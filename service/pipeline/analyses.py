@@ -105,8 +105,8 @@ class Analyses:
         self.ends = 0
 
     def __bool__(self) -> bool:
-        """Whether one is queued or runs."""
-        return bool(self._queued or self._running)
+        """Whether one is queued or runs, or is to run again."""
+        return bool(self._queued or self._running or self._outdated())
 
     def get(self, identity: str) -> Analysis:
         """Raises UnknownAnalysis."""
@@ -145,7 +145,7 @@ class Analyses:
         else:
             parameters_by_id(self._graph, parameters, self._keyed.keys)
         try:
-            write_analyses(self._file, [*self.all(), new])
+            self._store([*self.all(), new])
         except BaseException:
             if run is not None:
                 self._engine.programs.close(run.job)
@@ -164,19 +164,20 @@ class Analyses:
         Raises UnknownAnalysis, StorageFailed.
         """
         found = self.get(identity)
+        self._store([one for one in self.all() if one.id != identity])
+        self._forget_run(identity)
         if found.is_unfinished:
-            self._forget_run(identity)
             self._end(replace(found, state="cancelled", answer=None))
             return
-        write_analyses(self._file, [one for one in self.all() if one.id != identity])
-        self._forget_run(identity)
         self._all = {one.id: one for one in self.all() if one.id != identity}
 
     def advance(self, seconds: float = SLICE_SECONDS) -> None:
         """Works for about `seconds`, for at least one step."""
-        self._queue_outdated()
         end = perf_counter() + seconds
         while self:
+            for one in self._outdated():
+                self._put(replace(one, state="queued"))
+                self._queued.append(one.id)
             while self._queued and len(self._running) < self._limits.running:
                 self._begin(self._queued.popleft())
             if self._running:
@@ -191,17 +192,20 @@ class Analyses:
             self._engine.programs.close(self._running.popleft().job)
         self._endings.close(reason)
 
-    def _queue_outdated(self) -> None:
-        """Those that are kept fresh run again once a later version is published."""
+    def _store(self, analyses: Sequence[Analysis]) -> None:
+        """Cancelled ones are left out: after a restart those that are kept fresh would run again.
+
+        Raises StorageFailed.
+        """
+        write_analyses(self._file, [one for one in analyses if one.state != "cancelled"])
+
+    def _outdated(self) -> list[Analysis]:
+        """Those that are kept fresh and have ended, of which a later version is published."""
+        ended = [one for one in self.all() if one.fresh and one.state in ("finished", "failed")]
+        if not ended:
+            return []
         published = self._versions.published()
-        for one in self.all():
-            if (
-                one.fresh
-                and one.state in ("finished", "failed")
-                and self._begun.get(one.id, -1) < published
-            ):
-                self._put(replace(one, state="queued"))
-                self._queued.append(one.id)
+        return [one for one in ended if self._begun.get(one.id, -1) < published]
 
     def _begin(self, identity: str) -> None:
         queued = self.get(identity)
@@ -252,7 +256,9 @@ class Analyses:
         values = AnalysisAnswer.of(answer, run.version, run.keys)
         self._forget_run(run.id)
         if found.fresh:
-            self._last[run.id], self._begun[run.id] = answer, run.version
+            self._begun[run.id] = run.version
+            if answer.may_continue:
+                self._last[run.id] = answer
         self._end(replace(found, state="finished", answer=values))
 
     def _fail(self, identity: str, error: Exception) -> None:

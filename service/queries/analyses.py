@@ -6,10 +6,10 @@ are the values of programs that name vertices.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +25,6 @@ UNFINISHED = ("queued", "running")
 Order = Literal["largest", "smallest"]
 
 Parameters = Mapping[str, str | int | float]
-
-ANALYSES = (
-    *("pagerank", "levels", "distances", "components", "labels"),
-    *("cores", "densest", "triangles", "clustering"),
-)
-"""The programs that can be asked for: those whose values are of vertices."""
 
 _VERTEX = "source"
 """The parameter that is a vertex."""
@@ -48,8 +42,8 @@ def checked_parameters(
 
     Raises InvalidValue for an unknown program or parameter, and for a value of another kind.
     """
-    if program not in ANALYSES:
-        raise InvalidValue("program", program, f"one of {', '.join(ANALYSES)}")
+    if program not in PROGRAMS:
+        raise InvalidValue("program", program, f"one of {', '.join(PROGRAMS)}")
     declared = PROGRAMS[program].parameters
     for name, value in given.items():
         if name not in declared:
@@ -72,7 +66,7 @@ def _checked_key(field: str, value: Any, kind: KeyKind) -> str | int:
 
 def _checked(field: str, value: Any, default: float) -> int | float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
+    if not is_number or not abs(value) <= sys.float_info.max:  # an integer may be above it
         raise InvalidValue(field, value, "a finite number")
     if isinstance(default, float):
         return float(value)
@@ -113,14 +107,38 @@ class Group:
     sizes: NDArray[np.int64]
 
 
+_NO_EDGES = -1
+"""Stands for the largest value of a vertex's edges if it has none."""
+
+
+class EdgeValues(NamedTuple):
+    """Values of edges, which have no direction and are no loops.
+
+    sources, targets  int32[m] each: ids, the lower one first
+    values            int32[m]
+    """
+
+    sources: NDArray[np.int32]
+    targets: NDArray[np.int32]
+    values: NDArray[np.int32]
+
+    def largest_by_vertex(self, vertices: int) -> NDArray[np.int32]:
+        """int32[vertices]: the largest value of a vertex's edges, _NO_EDGES for one without."""
+        largest = np.full(vertices, _NO_EDGES, np.int32)
+        for ends in (self.sources, self.targets):
+            np.maximum.at(largest, ends, self.values)
+        return largest
+
+
 @dataclass(frozen=True, slots=True)
 class AnalysisAnswer:
-    """The values of all vertices of one version.
+    """The values of all vertices, or of all edges, of one version.
 
-    values   by id, on the host
+    values   by id, on the host; of a program of edges, the largest of each vertex's edges
     keys     of the vertices of that version
     missing  the value of vertices that have none; None if all have one
     groups   of a program whose values are vertices; None for others
+    edges    of a program whose values are of edges; None for others
     """
 
     program: str
@@ -129,22 +147,30 @@ class AnalysisAnswer:
     values: NDArray[Any]
     missing: float | None
     groups: Group | None
+    edges: EdgeValues | None
     receipt: Mapping[str, Any]
     summary: Mapping[str, float]
 
     @classmethod
     def of(cls, answer: Answer, version: int, keys: VertexKeys) -> AnalysisAnswer:
         """keys: of the vertices of that version. Copies the values to the host."""
-        receipt, values = answer.receipt, answer.values
-        program, groups, summary = answer.program, None, dict(answer.summary)
-        is_partial = isinstance(program, VertexProgram) and program.monotone
-        missing = program.identity if isinstance(program, VertexProgram) and is_partial else None
-        if receipt.program in _GROUPS:
+        receipt, program, values = answer.receipt, answer.program, answer.values
+        groups: Group | None = None
+        edges: EdgeValues | None = None
+        missing: float | None = None
+        summary = dict(answer.summary)
+        if answer.edges is not None:
+            sources, targets = (ends.astype(np.int32) for ends in answer.edges)
+            edges = EdgeValues(sources, targets, values)
+            values, missing = edges.largest_by_vertex(keys.limit), _NO_EDGES
+        elif receipt.program in _GROUPS:
             sizes = np.bincount(values[keys.vertices(0, len(values))])
             named = np.flatnonzero(sizes)
-            groups, missing = Group(named, sizes[named]), None
+            groups = Group(named, sizes[named])
             if receipt.program == "components":
                 summary |= {"components": len(named), "largest": int(sizes.max(initial=0))}
+        elif isinstance(program, VertexProgram) and program.monotone:
+            missing = program.identity
         members = ("supersteps", "edges", "seconds", "continued", "finished")
         return cls(
             receipt.program,
@@ -153,6 +179,7 @@ class AnalysisAnswer:
             values,
             missing,
             groups,
+            edges,
             {name: getattr(receipt, name) for name in members},
             summary,
         )
@@ -160,8 +187,10 @@ class AnalysisAnswer:
     @property
     def nbytes(self) -> int:
         """Bytes of the values."""
-        groups = self.groups
-        return int(self.values.nbytes + (2 * groups.ids.nbytes if groups else 0))
+        arrays: list[NDArray[Any]] = [self.values, *(self.edges or ())]
+        if self.groups is not None:
+            arrays += [self.groups.ids, self.groups.sizes]
+        return sum(int(each.nbytes) for each in arrays)
 
     @property
     def type(self) -> pa.DataType:
@@ -170,7 +199,27 @@ class AnalysisAnswer:
             return ARROW_TYPES[self.keys.kind]
         return pa.float64() if self.values.dtype.kind == "f" else pa.int64()
 
-    def column(self, ids: NDArray[np.int64]) -> pa.Array:
+    @property
+    def fields(self) -> dict[str, pa.DataType]:
+        """The columns of the table of all values."""
+        ends = ("vertex",) if self.edges is None else ("source", "target")
+        return {**dict.fromkeys(ends, ARROW_TYPES[self.keys.kind]), "value": self.type}
+
+    @property
+    def limit(self) -> int:
+        """Every place in the table is below it: an id, or the place of an edge."""
+        return len(self.values if self.edges is None else self.edges.values)
+
+    def columns(self, first: int, last: int) -> list[pa.Array]:
+        """Those of `fields`, of the places from `first` up to, but without, `last`."""
+        if self.edges is None:
+            ids = self.keys.vertices(first, min(last, self.limit))
+            return [self.keys.keys(ids), self._column(ids)]
+        *ends, values = (each[first:last] for each in self.edges)
+        keys = [self.keys.keys(ids.astype(np.int64)) for ids in ends]
+        return [*keys, pa.array(values, self.type)]
+
+    def _column(self, ids: NDArray[np.int64]) -> pa.Array:
         """The values of vertices by id; null for those that have none."""
         values = self.values[ids]
         if self.groups is not None:
@@ -183,35 +232,48 @@ class AnalysisAnswer:
         ids = self.keys.lookup(pa.array([key], ARROW_TYPES[self.keys.kind]))
         if not 0 <= ids[0] < len(self.values):
             raise UnknownVertex(graph, key)
-        return self.column(ids)[0].as_py()
+        return self._column(ids)[0].as_py()
 
     def table(self) -> pa.Table:
-        """Columns vertex and value of all vertices, by id."""
-        ids = self.keys.vertices(0, len(self.values))
-        return pa.table({"vertex": self.keys.keys(ids), "value": self.column(ids)})
+        """All values: of vertices by id, of edges in their order."""
+        return pa.table(dict(zip(self.fields, self.columns(0, self.limit), strict=True)))
 
-    def top(self, k: int, order: Order) -> list[dict[str, Any]]:
-        """The k vertices of the largest, or the smallest, values; ties in order of ids. Of a
-        program whose values are vertices: the k largest groups, by the vertices that name them.
+    def top(self, k: int, order: Order) -> dict[str, list[dict[str, Any]]]:
+        """The k largest, or smallest, values; ties in order of ids, or of edges. Of a program whose
+        values are vertices: the k largest groups, by the vertices that name them.
+
+        ``{"values": [{"vertex", "value"}, …], "edges": [{"source", "target", "value"}, …]}``: one
+        of them is empty
         """
-        if self.groups is not None:
-            ids, values = self.groups.ids, self.groups.sizes
+        ends: list[NDArray[Any]]
+        values: NDArray[Any]
+        if self.edges is not None:
+            *ends, values = self.edges
+        elif self.groups is not None:
+            ends, values = [self.groups.ids], self.groups.sizes
         else:
             ids = self.keys.vertices(0, len(self.values))
             values = self.values[ids]
             if self.missing is not None:
                 ids, values = ids[values != self.missing], values[values != self.missing]
-        by_value = -values if order == "largest" else values
-        if k < len(ids):
-            limit = np.partition(by_value, k - 1)[k - 1]
-            chosen = by_value <= limit
-            ids, values, by_value = ids[chosen], values[chosen], by_value[chosen]
-        best = np.argsort(by_value, kind="stable")[:k]
-        keys = self.keys.keys(ids[best]).to_pylist()
-        return [
-            {"vertex": key, "value": value}
-            for key, value in zip(keys, values[best].tolist(), strict=True)
-        ]
+            ends = [ids]
+        best = _first_places(values, k, order)
+        keys = [self.keys.keys(ids[best].astype(np.int64)).to_pylist() for ids in ends]
+        rows = zip(*keys, values[best].tolist(), strict=True)
+        found = [dict(zip(self.fields, row, strict=True)) for row in rows]
+        return {"values": [], "edges": []} | {"edges" if self.edges else "values": found}
+
+
+def _first_places(values: NDArray[Any], k: int, order: Order) -> NDArray[np.int64]:
+    """int64[min(k, len(values))]: where the largest, or smallest, values are; ties in order."""
+    by_value = -values if order == "largest" else values
+    places = np.arange(min(k, len(values)))
+    if k < len(values):
+        limit = np.partition(by_value, k - 1)[k - 1]
+        before = np.flatnonzero(by_value < limit)
+        equal = np.flatnonzero(by_value == limit)[: k - len(before)]
+        places = np.concatenate([before, equal])
+    return places[np.argsort(by_value[places], kind="stable")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,16 +79,17 @@ def edges_export(edges: CapturedEdges, keys: VertexKeys, version: int, weighted:
 
 
 def values_export(answer: AnalysisAnswer) -> Export:
-    """Columns vertex and value, by id; null for a vertex that has no value."""
+    """Columns vertex and value, by id, null for a vertex that has no value; of a program of edges
+    source, target and value.
+    """
     facts: dict[str, int | float] = {"version": answer.version}
-    keys, count = answer.keys, len(answer.values)
-    fields = {"vertex": ARROW_TYPES[keys.kind], "value": answer.type}
-    schema = _schema(fields, facts, {"value"} if answer.missing is not None else set())
+    has_nulls = answer.edges is None and answer.missing is not None
+    schema = _schema(answer.fields, facts, {"value"} if has_nulls else set())
 
     def pieces() -> Iterator[pa.RecordBatch]:
-        for first in range(0, count, PIECE_ROWS):
-            ids = keys.vertices(first, min(first + PIECE_ROWS, count))
-            yield pa.record_batch([keys.keys(ids), answer.column(ids)], schema=schema)
+        for first in range(0, answer.limit, PIECE_ROWS):
+            columns = answer.columns(first, first + PIECE_ROWS)
+            yield pa.record_batch(columns, schema=schema)
 
     return Export(schema, facts, pieces())
 

@@ -37,7 +37,7 @@ ValuesOut = Annotated[
     typer.Option(
         "--out",
         metavar="FILE",
-        help="A file for the values of all vertices, as rank writes ranks; of one program.",
+        help="A file for all values, as rank writes ranks; of one program.",
     ),
 ]
 
@@ -56,7 +56,9 @@ def analyse(
     ] = None,
     damping: Damping = None,
     tolerance: Annotated[float | None, typer.Option(help="Of pagerank [1e-10].")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Of labels [10].")] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="Of labels [10] and trussness [no limit].")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Of densest [0.1].")] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of largest values to print.")] = 10,
     backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
@@ -67,7 +69,8 @@ def analyse(
     """Runs programs on the graph of a file; needs no server.
 
     Programs: pagerank, levels, distances, components, labels, cores, densest, triangles,
-    clustering. Of components and labels, the values printed are the sizes of the largest groups.
+    clustering; support and trussness have values of edges. Of components and labels, the values
+    printed are the sizes of the largest groups.
 
     \b
     Examples:

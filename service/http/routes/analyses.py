@@ -8,6 +8,7 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from gpu import PROGRAMS
 from service.analysis_errors import NoAnswer
 from service.catalog import Graph
 from service.http.analysis_schemas import (
@@ -31,13 +32,7 @@ from service.http.negotiation import export_form
 from service.http.openapi import body_of, exported, problems
 from service.http.responses import json_response
 from service.http.route import Route
-from service.queries.analyses import (
-    ANALYSES,
-    Analysis,
-    AnalysisAnswer,
-    Order,
-    checked_parameters,
-)
+from service.queries.analyses import Analysis, AnalysisAnswer, Order, checked_parameters
 from service.queries.exports import values_export
 from service.vertex_keys import key_from_text
 
@@ -45,7 +40,7 @@ router = APIRouter(tags=["analyses"], route_class=Route)
 
 Program = Annotated[
     str,
-    Path(description="name of a program", json_schema_extra={"enum": list(ANALYSES)}),
+    Path(description="name of a program", json_schema_extra={"enum": list(PROGRAMS)}),
 ]
 Identity = Annotated[str, Path(description="id of an analysis")]
 
@@ -64,7 +59,8 @@ async def start_analysis(
     body = await read_body(request)
     given = parse_body(AnalysisRequest, body or b"{}")
     parameters = checked_parameters(analysis, given.parameters, graph.options.keys)
-    await asyncio.to_thread(catalog.warm_up_program, graph, analysis)
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(catalog.changes, catalog.warm_up_program, graph, analysis)
     started = graph.pipeline.call(
         lambda writer: writer.analyses.start(analysis, parameters, given.fresh)
     )
@@ -120,7 +116,10 @@ async def drop_analysis(graph: OpenGraph, analysis: Identity) -> Response:
 async def value_of_vertex(
     request: Request, graph: OpenGraph, analysis: Identity, vertex: Vertex
 ) -> Response:
-    """The value of one vertex of the version of the answer."""
+    """The value of one vertex of the version of the answer.
+
+    Of `support` and `trussness`, the largest value of its edges.
+    """
     answer = _answer(graph, analysis)
     key = key_from_text(vertex, graph.options.keys)
     content = {
@@ -145,12 +144,13 @@ async def top_values(
 ) -> Response:
     """The vertices of the largest or the smallest values; equal ones in order of first appearance.
 
-    Of `components` and `labels`, the largest or the smallest groups.
+    Of `components` and `labels`, the largest or the smallest groups; of `support` and `trussness`,
+    the edges.
     """
     answer = _answer(graph, analysis)
 
     def encoded() -> bytes:
-        return orjson.dumps({"version": answer.version, "values": answer.top(k, order)})
+        return orjson.dumps({"version": answer.version, **answer.top(k, order)})
 
     return response_by_content(request, graph, await asyncio.to_thread(encoded))
 
@@ -161,7 +161,7 @@ async def top_values(
     responses={**exported(), **problems(404, 406, 409, 422)},
 )
 async def export_values(request: Request, graph: OpenGraph, analysis: Identity) -> Response:
-    """The values of all vertices of the version of the answer, streamed."""
+    """The values of all vertices, or all edges, of the version of the answer, streamed."""
     answer = _answer(graph, analysis)
     media_type, coding = export_form(request)
     tag = entity_tag(request, graph, f"{analysis}-{answer.version}", media_type, coding)

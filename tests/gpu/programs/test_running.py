@@ -76,6 +76,16 @@ def test_a_run_between_batches_answers_for_the_graph_at_its_beginning(
     assert engine.memory()["programs"] == 0
 
 
+def test_runs_of_an_empty_graph_and_of_a_later_one_are_kept_apart(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    first = engine.programs.begin("components")
+    engine.apply(EdgeBatch.of([(0, 1), (2, 3)]))
+    second = engine.programs.begin("components")
+    engine.apply(EdgeBatch.of([(1, 2)]))
+    assert _stepped(engine, first).values.tolist() == []
+    assert _stepped(engine, second).values.tolist() == [0, 0, 2, 2]
+
+
 def test_the_work_of_a_step_follows_the_time_that_it_may_take(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch.of([(v, v + 1) for v in range(40)]))

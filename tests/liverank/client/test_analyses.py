@@ -52,3 +52,27 @@ def test_the_same_with_asyncio(server: Server) -> None:
             return [(place.vertex, place.value) for place in top.values]
 
     assert asyncio.run(run()) == [("a", 3), ("x", 2)]
+
+
+def test_values_of_edges(server: Server) -> None:
+    graph = "with-trusses"
+    with Client(str(server.http.base_url)) as client:
+        client.create(graph)
+        client.insert(graph, [*EDGES, ("c", "a")])
+        identity = client.start_analysis(graph, "trussness")
+        client.analysis(graph, identity, wait=60)
+        (best,) = client.top_values(graph, identity, 1).edges
+        assert ({best.source, best.target} < {"a", "b", "c"}, best.value) == (True, 3)
+        table = client.export_values(graph, identity).to_arrow()
+        assert table.column_names == ["source", "target", "value"]
+        assert table.num_rows == 4
+
+    async def run() -> list[object]:
+        async with AsyncClient(str(server.http.base_url)) as client:
+            top = await client.top_values(graph, identity, 1, order="smallest")
+            assert top.values == []
+            (edge,) = top.edges
+            value = await client.value(graph, identity, edge.source)
+            return [edge.source, edge.target, edge.value, value.value]
+
+    assert asyncio.run(run()) == ["x", "y", 2, 2]

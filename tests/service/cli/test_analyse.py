@@ -21,6 +21,14 @@ def test_several_programs_and_their_numbers_as_json(run: Any, triangle: Path) ->
     assert not document["programs"]["triangles"]["continued"]
 
 
+def test_numbers_of_the_same_name_are_those_of_their_program(run: Any, triangle: Path) -> None:
+    options = ("--json", "--backend", "cpu")
+    _, out, _ = run("analyse", triangle, "components", "cores", *options)
+    programs = json.loads(out)["programs"]
+    assert programs["components"]["summary"] == {"components": 1, "largest": 4}
+    assert programs["cores"]["summary"] == {"largest": 2}
+
+
 def test_distances_from_a_vertex_and_all_values_in_a_file(run: Any, tmp_path: Path) -> None:
     file, out = tmp_path / "roads.csv", tmp_path / "distances.parquet"
     file.write_text("source,target,km\n1,2,2.5\n2,3,1.5\n9,8,1\n")
@@ -31,6 +39,24 @@ def test_distances_from_a_vertex_and_all_values_in_a_file(run: Any, tmp_path: Pa
     rows = pyarrow.parquet.read_table(out).to_pylist()
     values = {row["vertex"]: row["value"] for row in rows}
     assert values == {1: 4.0, 2: 1.5, 3: 0.0, 9: None, 8: None}
+
+
+def test_values_of_edges_as_json_as_a_table_and_in_a_file(
+    run: Any, triangle: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "trusses.csv"
+    code, printed, _ = run("analyse", triangle, "trussness", "--backend", "cpu", "--out", out)
+    assert code == 0
+    title, first = [line.split() for line in printed.splitlines() if line.strip()][:2]
+    assert (title, first[2]) == (["source", "target", "trussness"], "3")
+    assert out.read_text().splitlines()[0].replace('"', "") == "source,target,value"
+    assert len(out.read_text().splitlines()) == 1 + 4
+    options = ("--json", "--top", "1", "--backend", "cpu")
+    code, printed, _ = run("analyse", triangle, "support", "trussness", *options)
+    document = json.loads(printed)
+    (edge,) = document["programs"]["support"]["values"]
+    assert (set(edge), edge["value"]) == ({"source", "target", "value"}, 1)
+    assert [place["value"] for place in document["programs"]["trussness"]["values"]] == [3]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpu import ProgramRun
+from gpu import PROGRAMS, ProgramRun
 from gpu.programs.running import RunningVertexProgram
 from service.formats.media_types import EXPORTED
 from service.http.analysis_schemas import (
@@ -23,7 +23,6 @@ from service.http.analysis_schemas import (
     TopValues,
     ValueAnswer,
 )
-from service.queries.analyses import ANALYSES
 from tests.service.graphs import engine_of
 from tests.service.http.test_exports import table_of
 from tests.service.http.test_problems import problem
@@ -129,7 +128,14 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, float]]] = {
 """Parameters, values and summary."""
 
 
-@pytest.mark.parametrize("program", ANALYSES)
+OF_EDGES = {
+    "support": (0, {"triangles": 1.0, "largest": 1.0}),
+    "trussness": (2, {"largest": 3.0, "partitions": 1.0}),
+}
+"""The value of edges without triangles, one less than of those in the triangle, and the summary."""
+
+
+@pytest.mark.parametrize("program", [name for name in PROGRAMS if name not in OF_EDGES])
 def test_every_program_answers_by_key(server: Server, path: str, program: str) -> None:
     parameters, expected, summary = EXPECTED.get(program, ({}, None, None))
     analysis = start(server, path, program, **parameters)
@@ -189,6 +195,63 @@ def test_top_values_groups_and_exports(server: Server, path: str) -> None:
         server.http.delete(analysis).raise_for_status()
 
 
+@pytest.mark.parametrize("program", OF_EDGES)
+def test_programs_of_edges_answer_by_edge_and_by_vertex(
+    server: Server, path: str, program: str
+) -> None:
+    least, summary = OF_EDGES[program]
+    before = server.http.get(path).json()["memory"]["analyses"]
+    analysis = start(server, path, program)
+    found = finished(server, analysis)
+    assert (found.version, found.summary) == (1, summary)
+    rows = table_of(server.http.get(f"{analysis}/export")).to_pylist()
+    expected = dict.fromkeys(("ab", "ac", "bc"), least + 1)
+    expected |= dict.fromkeys(("cd", "de", "xy", "yz"), least)
+    assert {row["source"] + row["target"]: row["value"] for row in rows} == expected
+    assert len(rows) == len(expected)
+    for media_type in EXPORTED:
+        answer = server.http.get(f"{analysis}/export", headers={"Accept": media_type})
+        assert table_of(answer).to_pylist() == rows
+    for order, sign in (("largest", -1), ("smallest", 1)):
+        for k in (1, 2, 5, 9):
+            answer = server.http.get(f"{analysis}/top", params={"k": k, "order": order})
+            read = TopValues.model_validate_json(answer.content)
+            assert (read.version, read.values) == (1, [])
+            best = sorted(rows, key=lambda row, sign=sign: sign * row["value"])[:k]  # type: ignore[misc]
+            assert [edge.model_dump() for edge in read.edges] == best
+    for vertex, value in (("a", least + 1), ("c", least + 1), ("d", least), ("w", None)):
+        assert server.http.get(f"{analysis}/values/{vertex}").json()["value"] == value
+    problem(server.http.get(f"{analysis}/values/nobody"), 404)
+    assert server.http.get(path).json()["memory"]["analyses"] - before == 12 * 7 + 4 * 9
+    server.http.delete(analysis).raise_for_status()
+
+
+def test_trussness_follows_removals_and_takes_its_parameters(server: Server) -> None:
+    path = server.new_graph(keys="integer", directed=False)
+    edges = [[a, b] for a in range(5) for b in range(a)] + [[4, 9]]
+    server.http.post(f"{path}/batches", json={"insert": edges}).raise_for_status()
+    analysis = start(server, path, "trussness", fresh=True, binary=0, partitions=3)
+    finished(server, analysis)
+
+    def trussness() -> dict[frozenset[int], int]:
+        rows = table_of(server.http.get(f"{analysis}/export")).to_pylist()
+        return {frozenset((row["source"], row["target"])): row["value"] for row in rows}
+
+    assert trussness() == {frozenset(edge): 5 for edge in edges[:-1]} | {frozenset((4, 9)): 2}
+    batch = {"remove": [0], "insert": [[9, 3], [20, 20]]}
+    receipt = server.http.post(f"{path}/batches", json=batch).json()
+    found = finished(server, analysis, receipt["version"])
+    assert found.receipt is not None
+    assert not found.receipt.continued
+    left = [edge for edge in edges if 0 not in edge and 9 not in edge]
+    late = ((4, 9), (3, 9))
+    assert trussness() == {frozenset(e): 4 for e in left} | {frozenset(e): 3 for e in late}
+    assert server.http.get(f"{analysis}/values/20").json()["value"] is None
+    problem(server.http.get(f"{analysis}/values/0"), 404)
+    # no later run can continue from it, so nothing of it is kept on the device
+    assert server.catalog.get(path.rsplit("/", 1)[1]).analyses._last == {}
+
+
 def test_keys_that_are_integers_are_values_too(server: Server) -> None:
     path = server.new_graph(keys="integer", directed=False, weighted=True)
     edges = [[10, 20, 2.5], [20, 30, 1.5], [-5, 7, 1.0]]
@@ -212,6 +275,11 @@ def test_keys_that_are_integers_are_values_too(server: Server) -> None:
         ("pagerank", {"parameters": {"damping": "0.5"}}, 422, "parameters.damping"),
         ("labels", {"parameters": {"iterations": 1.5}}, 422, "parameters.iterations"),
         ("labels", {"parameters": {"iterations": 0}}, 422, "parameters.iterations"),
+        ("labels", {"parameters": {"iterations": 10**400}}, 422, "parameters.iterations"),
+        ("pagerank", {"parameters": {"tolerance": 10**400}}, 422, "parameters.tolerance"),
+        ("trussness", {"parameters": {"binary": 2}}, 422, "parameters.binary"),
+        ("trussness", {"parameters": {"partitions": 0}}, 422, "parameters.partitions"),
+        ("support", {"parameters": {"binary": 1}}, 422, "parameters.binary"),
         ("densest", {"parameters": {"epsilon": -1}}, 422, "parameters.epsilon"),
         ("densest", {"parameters": {"epsilon": True}}, 422, "parameters.epsilon"),
         ("components", {"mode": "synchronous"}, 422, "mode"),
@@ -354,10 +422,26 @@ def test_an_analysis_that_is_kept_fresh_follows_every_version(server: Server) ->
     problem(server.http.get(analysis), 404)
 
 
+def test_a_fresh_analysis_that_a_batch_overtook_runs_again_at_once(
+    server: Server, held: Held
+) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
+    analysis = start(server, path, "levels", fresh=True, source="a")
+    server.http.post(f"{path}/batches", json={"insert": [["a", "w"]]}).raise_for_status()
+    assert state(server, analysis).state == "running"
+    held.free()  # nothing else wakes the graph's thread from here on
+    assert finished(server, analysis, min_version=2).version == 2
+    assert values(server, analysis)["w"] == 1
+
+
 def test_requests_survive_a_restart_and_answers_do_not(tmp_path: Path, held: Held) -> None:
     path = "/graphs/default"
-    with running(tmp_path, max_analyses=3) as server:
+    with running(tmp_path, max_analyses=4) as server:
         server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
+        cancelled = start(server, path, "components", fresh=True)
+        server.http.delete(cancelled).raise_for_status()
+        assert state(server, cancelled).state == "cancelled"
         done = start(server, path, "cores")
         assert finished(server, done).version == 1
         removed = start(server, path, "triangles")
@@ -365,7 +449,7 @@ def test_requests_survive_a_restart_and_answers_do_not(tmp_path: Path, held: Hel
         interrupted = start(server, path, "levels", source="a")
         refused = problem(server.http.post(f"{path}/analyses/cores"), 409)
         assert refused["type"] == "urn:liverank:problem:too-many-analyses"
-        assert "has 3 analyses, which is its limit; 1 of them are queued" in refused["detail"]
+        assert "has 4 analyses, which is its limit; 1 of them are queued" in refused["detail"]
         server.http.delete(removed).raise_for_status()
         kept = start(server, path, "components", fresh=True)
         assert state(server, interrupted).state == state(server, kept).state == "running"
@@ -376,7 +460,8 @@ def test_requests_survive_a_restart_and_answers_do_not(tmp_path: Path, held: Hel
             assert (found.state, found.version, found.receipt) == ("interrupted", None, None)
             problem(server.http.get(f"{analysis}/top"), 409)
         assert found.parameters == {"source": "a"}
-        problem(server.http.get(removed), 404)
+        for gone in (removed, cancelled):
+            problem(server.http.get(gone), 404)
         assert finished(server, kept).version == 1
         assert values(server, kept) == EXPECTED["components"][1]
         for analysis in (done, interrupted, kept):
@@ -389,15 +474,38 @@ def test_requests_survive_a_restart_and_answers_do_not(tmp_path: Path, held: Hel
     assert "analyses.json: is not a file of analyses: analyses.x.program 5" in stopped["detail"]
 
 
+def test_compiling_programs_does_not_occupy_the_threads_of_reads(
+    server: Server, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(
+        server.catalog,
+        "warm_up_program",
+        lambda *_: names.append(threading.current_thread().name),
+    )
+    server.http.delete(start(server, path, "cores")).raise_for_status()
+    assert [name.rsplit("_", 1)[0] for name in names] == ["liverank-catalog"]
+    for one in server.http.get(f"{path}/analyses").json()["analyses"]:  # a cancelled one is kept
+        server.http.delete(f"{path}/analyses/{one['id']}").raise_for_status()
+
+
+@pytest.mark.usefixtures("held")
 def test_a_disk_that_fails_refuses_the_request(
     server: Server, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kept = start(server, path, "components")
+
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("service.storage.files.write_synced", full)
     refused = problem(server.http.post(f"{path}/analyses/cores"), 507)
     assert refused["type"] == "urn:liverank:problem:storage-full"
+    problem(server.http.delete(kept), 507)
+    assert state(server, kept).state == "running"
+    monkeypatch.undo()  # held too
+    finished(server, kept)
+    server.http.delete(kept).raise_for_status()
     assert server.http.get(f"{path}/analyses").json() == {"analyses": []}
     assert engine_of(server.catalog.get(path.rsplit("/", 1)[1]).pipeline).programs._running == []
 
