@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
@@ -48,7 +49,7 @@ def _loaded(options: Options, backend: Backend) -> Engine:
         np.concatenate([sources, spokes, pairs]),
         np.concatenate([targets, 0 * spokes + 5, pairs ^ 1]),
     )
-    weights = random.uniform(0.1, 9.0, len(columns[0])) if options.weighted else None
+    weights: Any = random.uniform(0.1, 9.0, len(columns[0])) if options.weighted else None
     engine = Engine(options, backend)
     engine.apply(EdgeBatch(*columns, vertices=1000, weights=weights))
     engine.apply(EdgeBatch.of(remove=[3, 950, 990]))
@@ -83,7 +84,7 @@ def test_a_solve_takes_the_same_sweeps_to_the_same_bound(
         assert _error(engine) <= iterate.error_bound <= 1e-6
         return swept.sweeps, iterate.error_bound
 
-    launched = []
+    launched: list[int] = []
     runs = {
         name: getattr(type(backend.sweeps), name) for name in ("fused_sweeps", "fused_orthomin")
     }
@@ -220,7 +221,9 @@ def test_each_sweep_is_that_of_a_launch_of_its_own(
         )
         contributions.reverse()
         following = single.next_residual_sum
-        exactness = {"rel": 1e-10, "abs": 1e-10} if options.storage == "float64" else {"abs": 1e-3}
+        exactness: dict[str, Any] = (
+            {"rel": 1e-10, "abs": 1e-10} if options.storage == "float64" else {"abs": 1e-3}
+        )
         for name in SweepResult.__slots__:
             assert getattr(result, name) == pytest.approx(getattr(single, name), **exactness), name
     assert len(found) == 5
@@ -265,7 +268,7 @@ def test_a_run_ends_where_it_is_told(backend: Backend) -> None:
     started = _Started(_loaded(Options(), backend))
     whole = [result for result, _ in started.sweeps(started.run(most=12))]
     assert len(whole) == 12
-    mass, bounds = started.iterate.certificate.mass, []
+    mass, bounds = float(started.iterate.certificate.mass), list[float]()
     free_mass = started.run().free_mass
     for result, shift in started.sweeps(started.run(most=12)):
         mass += result.mass + free_mass * shift
@@ -304,7 +307,7 @@ def test_accelerated_sweeps_alone_are_fused_between_new_weights(backend: Backend
     found = []
     for single in (True, False):
         iterate.reset()
-        with _single(backend) if single else patch("builtins.print"):
+        with _single(backend) if single else nullcontext():
             found.append((sweep_to_target(iterate, 300, kinds), _error(engine)))
         assert _error(engine) <= iterate.error_bound <= 1e-9
     assert abs(found[0][0].sweeps - found[1][0].sweeps) <= 2
