@@ -73,6 +73,40 @@ class OrthominState:
     weights: Array
 
 
+GAIN_SWEEPS = 4
+"""The gain of a kind of sweep is taken from its last sweeps: single ones differ by half."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedRun:
+    """What fused sweeps start from, and when they end, at the latest after `most`.
+
+    residual_l1, residual_sum, mass, next_residual_sum  as they are before: see SweepResult
+    image_sum      each sweep lowers the right-hand side by what Σr will be / image_sum; 0: it stays
+    free_mass      what Σy gains when the right-hand side is lowered by 1, as free ids are not
+                   part of it
+    residual_goal  they end when ‖r‖₁ - |Σr| ≤ residual_goal·Σy
+    step_goal      or when max |Δy| ≤ step_goal·Σy
+    least_gain     or when log((‖r‖₁ + |Σr|) / Σy) fell by less than this a sweep in the last
+                   GAIN_SWEEPS, or since `bounds` begin,
+    least_bounds   if there are at least this many earlier ones, of these and of `bounds`
+    bounds         (‖r‖₁ + |Σr|) / Σy after earlier sweeps of this kind
+    """
+
+    residual_l1: float
+    residual_sum: float
+    mass: float
+    next_residual_sum: float
+    image_sum: float
+    free_mass: float
+    residual_goal: float
+    step_goal: float
+    least_gain: float
+    least_bounds: int
+    bounds: tuple[float, ...]
+    most: int
+
+
 class SweepOperations(ABC):
     """Operations that read all in-lists. Reductions have a fixed shape, so the same input gives
     the same bits. `rows` are always all in-lists.
@@ -197,6 +231,31 @@ class SweepOperations(ABC):
                                           with edges; only for a y in float64
         """
 
+    def most_fused(self, graph: GraphView) -> int:  # noqa: ARG002
+        """The most sweeps that `fused_sweeps` or `fused_orthomin` should run: 1, if single sweeps
+        are as fast.
+        """
+        return 1
+
+    def fused_sweeps(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        new_contributions: Array,
+        damping: float,
+        run: FusedRun,
+    ) -> list[tuple[SweepResult, float]]:
+        """At least one `sweep`, without a host between them; only if `most_fused` exceeds 1.
+
+        contributions, new_contributions  take turns: after an even number of sweeps the first
+                                          ones are those of r
+        Returns the result of each, and its shift.
+        """
+        raise NotImplementedError("sweeps are run one at a time")
+
     @abstractmethod
     def orthomin_step(
         self,
@@ -223,6 +282,29 @@ class SweepOperations(ABC):
         floor         weights are recomputed, W = 1 / (1 - αℓ/d) / max(y, floor); 0 to keep them
         has_previous  whether `state` holds a p' and q'
         """
+
+    def fused_orthomin(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        image_mean: float,
+        floor: float,
+        has_previous: bool,
+        run: FusedRun,
+    ) -> list[tuple[OrthominStep, SweepResult, float]]:
+        """At least one `orthomin_step`, as `fused_sweeps`. They end also after a step that leaves
+        more than the damping of ‖r‖₁ / Σy, and one whose alpha is 0.
+
+        image_mean           of q' in `state`, if there is one
+        floor, has_previous  of the first step; the others keep the weights, and have a p' and q'
+        Returns the coefficients, the result and the mean of each.
+        """
+        raise NotImplementedError("sweeps are run one at a time")
 
     @abstractmethod
     def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:

@@ -7,9 +7,10 @@ with, and what lowering the right-hand side means. See gpu.pagerank.certificate 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 from gpu.operations.residual import PushLimits, PushResult, ResidualDelta
-from gpu.operations.sweeps import SweepResult
+from gpu.operations.sweeps import FusedRun, SweepResult
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.certificate import Certificate, gather_roundoff, strength_roundoff
 from gpu.pagerank.deflation import Deflation
@@ -174,7 +175,6 @@ class Iterate(ABC):
                 error = deflation.rounding_error(coefficient, self.certificate)
                 self.certificate.add_error(error)
         current, following = buffers.arrays(self.graph.columns)
-        before = self.certificate.residual_l1
         result = self.graph.backend.sweeps.sweep(
             self.graph.view,
             self.graph.in_rows(),
@@ -187,7 +187,34 @@ class Iterate(ABC):
             vector,
             coefficient if vector is not None else 0.0,
         )
+        self._record_sweep(buffers, result)
+        return result, shift
+
+    def fused_sweeps(
+        self, buffers: ContributionBuffers, run: FusedRun
+    ) -> Iterator[tuple[SweepResult, float]]:
+        """Dense sweeps in one launch, as `sweep` each. They are recorded one after the other as
+        they are taken, which has to be done to the end.
+
+        buffers  hold the contributions of r
+        """
+        self._drop_candidates()
+        results = self.graph.backend.sweeps.fused_sweeps(
+            self.graph.view,
+            self.graph.in_rows(),
+            self.workspace.values,
+            self.workspace.residual.values,
+            *buffers.arrays(self.graph.columns),
+            self.options.damping,
+            run,
+        )
+        for result, shift in results:
+            self._lower_rhs(shift)
+            self._record_sweep(buffers, result)
+            yield result, shift
+
+    def _record_sweep(self, buffers: ContributionBuffers, result: SweepResult) -> None:
+        gather_error = self.gather_roundoff * self.certificate.residual_l1
         self.residual_id = object()
         buffers.swap(self.residual_id, result.next_residual_sum)
-        self.certificate.after_sweep(result, self.gather_roundoff * before)
-        return result, shift
+        self.certificate.after_sweep(result, gather_error)

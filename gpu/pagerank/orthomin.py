@@ -11,11 +11,13 @@ far as minimises the weighted residual. With A = I - αP̄ᵀ:
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from gpu.operations.sweeps import OrthominState, SweepResult
+from gpu.operations.sweeps import FusedRun, OrthominState, OrthominStep, SweepResult
 from gpu.pagerank.certificate import UNIT_ROUNDOFF
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.workspace import ContributionBuffers
@@ -54,39 +56,85 @@ class Orthomin:
         """Drops the last direction, because r changed otherwise."""
         self._fresh = True
 
-    def step(
-        self, buffers: ContributionBuffers, mean_corrected: bool, closed_class_residual: float
-    ) -> AcceleratedResult | None:
-        """One step; None, and nothing is done, if no direction is left.
+    @property
+    def most_fused(self) -> int:
+        """Steps up to the next one that begins with new weights."""
+        following = (step for step in _FRESH_STEPS if step > self._steps)
+        return min(following, default=sys.maxsize) - self._steps
+
+    def steps(
+        self,
+        buffers: ContributionBuffers,
+        mean_corrected: bool,
+        closed_class_residual: float,
+        run: FusedRun | None,
+    ) -> Iterator[AcceleratedResult]:
+        """One step, or those of a run in one launch; none if no direction is left. They are
+        recorded one after the other as they are taken, which has to be done to the end.
 
         buffers                hold the contributions of r
         closed_class_residual  see gpu.pagerank.sweeps
         """
-        iterate, graph, certificate = self._iterate, self._iterate.graph, self._iterate.certificate
-        damping = iterate.options.damping
+        certificate = self._iterate.certificate
         fresh = self._fresh or self._steps in _FRESH_STEPS
+        floor = 0.0
+        if fresh:
+            damping, vertices = self._iterate.options.damping, self._iterate.graph.ids.count
+            floor = (1.0 - damping) * certificate.mass / vertices
         mean = 0.0
         if mean_corrected:
             image_sum = certificate.residual_sum - buffers.next_residual_sum
-            mean = image_sum / max(1, graph.connected)
-        floor = (1.0 - damping) * certificate.mass / graph.ids.count
-        residual_l1, mass = certificate.residual_l1, certificate.mass
+            mean = image_sum / max(1, self._iterate.graph.connected)
+        results = self._run(buffers, floor, not fresh, mean, run)
+        for step, result, mean_of_step in results:
+            if step.alpha == 0.0:
+                self._fresh = True
+                return
+            accelerated = self._record(buffers, step, result, mean_of_step, closed_class_residual)
+            closed_class_residual = accelerated.closed_class_residual
+            yield accelerated
+
+    def _run(
+        self,
+        buffers: ContributionBuffers,
+        floor: float,
+        has_previous: bool,
+        mean: float,
+        run: FusedRun | None,
+    ) -> list[tuple[OrthominStep, SweepResult, float]]:
+        """The steps, with the mean of each. mean: of the first one."""
+        iterate, graph = self._iterate, self._iterate.graph
         current, _ = buffers.arrays(graph.columns)
+        state = self._vectors()
+        damping = iterate.options.damping
+        iterate_arrays = (iterate.values, iterate.workspace.residual.values, current, state)
+        if run is not None:
+            return graph.backend.sweeps.fused_orthomin(
+                graph.view,
+                graph.in_rows(),
+                *iterate_arrays,
+                damping,
+                self._mean,
+                floor,
+                has_previous,
+                run,
+            )
         step, result = graph.backend.sweeps.orthomin_step(
-            graph.view,
-            graph.in_rows(),
-            iterate.values,
-            iterate.workspace.residual.values,
-            current,
-            self._vectors(),
-            damping,
-            mean,
-            floor if fresh else 0.0,
-            not fresh,
+            graph.view, graph.in_rows(), *iterate_arrays, damping, mean, floor, has_previous
         )
-        if step.alpha == 0.0:
-            self._fresh = True
-            return None
+        return [(step, result, mean)]
+
+    def _record(
+        self,
+        buffers: ContributionBuffers,
+        step: OrthominStep,
+        result: SweepResult,
+        mean: float,
+        closed_class_residual: float,
+    ) -> AcceleratedResult:
+        iterate, certificate = self._iterate, self._iterate.certificate
+        damping = iterate.options.damping
+        residual_l1, mass = certificate.residual_l1, certificate.mass
         alpha, beta = step.alpha, step.beta
         self._steps += 1
         # ‖z‖₁ ≤ ‖r‖₁ / (1-α); each of the three terms of q̂ measures at most as much as r

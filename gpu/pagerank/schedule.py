@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 
+from gpu.operations.sweeps import GAIN_SWEEPS
 from gpu.pagerank.global_iterate import GlobalIterate
 
 _VERTEX_COST, _ACCELERATED_VERTEX_COST = 2.0, 5.5
@@ -29,9 +30,6 @@ always leave less (R-MAT, wiki-Vote, p2p-Gnutella31) gain a tenth by acceleratio
 
 _TRIAL_SWEEPS = 4
 """Sweeps of a trial: the first two accelerated ones have no last direction and show nothing."""
-
-_COUNTED_SWEEPS = 4
-"""The gain of a kind is taken from its last sweeps: single ones differ by half."""
 
 _STAKE = 0.12
 """The part of all sweeps that trials may cost if they gain nothing: those that failed on road
@@ -81,17 +79,43 @@ class SweepSchedule:
         self._bounds: list[float] = []
         self.kind = self._first
 
-    def switch(self, bound: float) -> bool:
-        """Records the bound after a sweep. Whether `kind` changed."""
+    @property
+    def bounds(self) -> Sequence[float]:
+        """Those recorded since the kind changed."""
+        return self._bounds
+
+    @property
+    def least_bounds(self) -> int:
+        """How many bounds have to be known before one after which the kind can change."""
+        return 1 if self.kind == self._first else _TRIAL_SWEEPS
+
+    @property
+    def least_gain(self) -> float:
+        """About the gain below which the kind changes."""
+        if self._other is None:
+            return -inf
+        if self.kind != self._first:
+            return self._required_gain * self._cost
+        affordable = self._affordable_gain(self._bounds[-1]) if self._bounds else inf
+        return min(self._expected_gain, affordable) if affordable > self._least_gain else -inf
+
+    def record(self, bound: float) -> None:
+        """Records the bound after a sweep that another of its kind follows."""
         self._sweeps += 1
         self._bounds.append(bound)
+
+    def switch(self, bound: float) -> bool:
+        """Records the bound after a sweep. Whether `kind` changed."""
+        self.record(bound)
         swept = len(self._bounds) - 1
-        if self._other is None or swept < (1 if self.kind == self._first else _TRIAL_SWEEPS):
+        if self._other is None or swept < self.least_bounds:
             return False
-        counted = min(swept, _COUNTED_SWEEPS)
+        counted = min(swept, GAIN_SWEEPS)
         gain = log(self._bounds[-1 - counted] / bound) / counted
         if self.kind == self._first:
-            if gain >= self._expected_gain or not self._can_afford_trial(bound, gain):
+            if gain >= self._expected_gain:
+                return False
+            if max(gain, self._least_gain) >= self._affordable_gain(bound):
                 return False
             self._required_gain, self.kind = max(gain, self._least_gain), self._other
         else:
@@ -104,11 +128,13 @@ class SweepSchedule:
         self._bounds = [bound]
         return True
 
-    def _can_afford_trial(self, bound: float, gain: float) -> bool:
-        """Whether a trial can still pay, and costs little of all sweeps if it gains nothing."""
-        remaining = log(max(bound / self._target, 1.0)) / max(gain, self._least_gain)
+    def _affordable_gain(self, bound: float) -> float:
+        """The gain below which so many sweeps remain that a trial can still pay, and costs little
+        of all sweeps if it gains nothing.
+        """
         lost = self._lost + _TRIAL_SWEEPS * (self._cost - 1.0)
-        return remaining > _TRIAL_SWEEPS and lost <= _STAKE * (self._sweeps + remaining)
+        least_remaining = max(_TRIAL_SWEEPS, lost / _STAKE - self._sweeps)
+        return log(max(bound / self._target, 1.0)) / least_remaining
 
 
 def relative_cost(kind: SweepKind, iterate: GlobalIterate) -> float:

@@ -13,16 +13,22 @@ none; lowering β by μ gives it one, -μ, which a sweep turns into -αμ. So wh
 have put there is one number for each vertex (`closed_class_residual`), and lowering β by it undoes
 that: this is how plain sweeps begin. Acceleration removes what closed classes keep, which otherwise
 doubles the sweeps on the npm registry.
+
+Fused sweeps. On a device the launches of a sweep, and waiting for its sums, take longer than the
+sweep itself if the graph is small. There several sweeps are one launch
+(`SweepOperations.fused_sweeps`), which ends where one of the decisions made here could be another:
+the stop rule may be met, or the gain is so low that the kind may change. All results are recorded,
+in order, and then the decisions are made from them as always.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gpu.operations.sweeps import SweepResult
+from gpu.operations.sweeps import GAIN_SWEEPS, FusedRun, SweepResult
 from gpu.pagerank.certificate import StallRule
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.orthomin import Orthomin
@@ -35,6 +41,20 @@ _ROUNDING_PART = 0.1
 """The part of a bound that may be accumulated rounding before the residual is computed from y, at
 the cost of a sweep.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """When sweeps end.
+
+    met            tells from the last result and the error bound
+    residual_goal  fused sweeps end, so that it is asked, when ‖r‖₁ - |Σr| ≤ residual_goal·Σy,
+    step_goal      or when max |Δy| ≤ step_goal·Σy
+    """
+
+    met: Callable[[SweepResult, float], bool]
+    residual_goal: float
+    step_goal: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +85,8 @@ def sweep_to_target(
     def met(_: SweepResult, bound: float) -> bool:
         return bound <= target or iterate.mean_corrected_bound(target) <= target
 
-    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, met, from_nothing)
+    stop = StopRule(met, target * (1.0 - iterate.options.damping))
+    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, stop, from_nothing)
     if not kind.mean_corrected or (converged and iterate.error_bound > target):
         # the correction that `met` has measured; float32 leaves a sum when corrected too
         iterate.correct_mean()
@@ -88,7 +109,8 @@ def iterate_to_tolerance(
 
     if most_sweeps == 0:
         return Swept(0, False)
-    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, met, from_nothing)
+    stop = StopRule(met, left, tolerance)
+    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, stop, from_nothing)
     if not kind.mean_corrected:
         iterate.correct_mean()
     return Swept(sweeps, converged)
@@ -98,10 +120,10 @@ def _sweep(
     iterate: GlobalIterate,
     most_sweeps: int,
     kinds: Sequence[SweepKind],
-    met: Callable[[SweepResult, float], bool],
+    stop: StopRule,
     from_nothing: bool,
 ) -> tuple[int, bool, SweepKind]:
-    """Sweeps until `met` of the last result and the error bound, or rounding limits the bound.
+    """Sweeps until the stop rule is met, or rounding limits the bound.
     Returns the number of sweeps, whether it was met, and the last kind.
     """
     schedule = SweepSchedule(iterate, kinds)
@@ -112,11 +134,16 @@ def _sweep(
     else:
         dense.begin(schedule.kind)
     while True:
-        result = dense.sweep(schedule.kind)
-        sweeps += 1
-        bound = iterate.error_bound
-        converged = met(result, bound)
-        _trace(iterate)
+        swept: list[tuple[SweepResult, float]] = []
+        for result in dense.run(schedule, stop, most_sweeps - sweeps):
+            swept.append((result, iterate.error_bound))
+            _trace(iterate)
+        sweeps += len(swept)
+        for _, earlier in swept[:-1]:
+            stall.stalled(earlier)
+            schedule.record(earlier)
+        result, bound = swept[-1]
+        converged = stop.met(result, bound)
         rounding = iterate.certificate.rounding_error
         if not converged and rounding > _ROUNDING_PART * bound and sweeps < most_sweeps:
             sweeps += 1
@@ -194,19 +221,57 @@ class _DenseSweeps:
             self._orthomin.restart()
             self._plain_next = False
 
-    def sweep(self, kind: SweepKind) -> SweepResult:
-        """One sweep. After an ineffective accelerated one, one that is not accelerated."""
+    def run(self, schedule: SweepSchedule, stop: StopRule, most: int) -> Iterator[SweepResult]:
+        """At least one sweep of the scheduled kind, and at most `most`: several where they are
+        fused, until the kind may change or the stop rule may be met. After an ineffective
+        accelerated one, one that is not accelerated.
+        """
+        kind = schedule.kind
         if kind.accelerated and not self._plain_next:
-            accelerated = self._orthomin.step(
-                self._buffers, kind.mean_corrected, self.closed_class_residual
-            )
-            if accelerated is not None:
-                self._plain_next = not accelerated.effective
+            found = False
+            run = self._fused_run(schedule, stop, min(most, self._orthomin.most_fused))
+            for accelerated in self._orthomin.steps(
+                self._buffers, kind.mean_corrected, self.closed_class_residual, run
+            ):
+                found, self._plain_next = True, not accelerated.effective
                 self.closed_class_residual = accelerated.closed_class_residual
-                return accelerated.sweep
+                yield accelerated.sweep
+            if found:
+                return
         self._plain_next = False
-        deflation = self._correction if kind.mean_corrected else None
-        result, shift = self._iterate.sweep(self._buffers, deflation)
-        damping = self._iterate.options.damping
-        self.closed_class_residual = damping * self.closed_class_residual - shift
-        return result
+        for result, shift in self._sweeps(schedule, stop, 1 if kind.accelerated else most):
+            damping = self._iterate.options.damping
+            self.closed_class_residual = damping * self.closed_class_residual - shift
+            yield result
+
+    def _sweeps(
+        self, schedule: SweepSchedule, stop: StopRule, most: int
+    ) -> Iterable[tuple[SweepResult, float]]:
+        """Sweeps that are not accelerated, and what each subtracted from every r."""
+        run = self._fused_run(schedule, stop, most)
+        if run is not None:
+            return self._iterate.fused_sweeps(self._buffers, run)
+        deflation = self._correction if schedule.kind.mean_corrected else None
+        return [self._iterate.sweep(self._buffers, deflation)]
+
+    def _fused_run(self, schedule: SweepSchedule, stop: StopRule, most: int) -> FusedRun | None:
+        """How at most so many sweeps are fused; None if they are run one at a time."""
+        iterate, certificate = self._iterate, self._iterate.certificate
+        most = min(most, iterate.graph.backend.sweeps.most_fused(iterate.graph.view))
+        if most <= 1:
+            return None
+        scale = 1.0 - iterate.options.damping
+        return FusedRun(
+            residual_l1=certificate.residual_l1,
+            residual_sum=certificate.residual_sum,
+            mass=certificate.mass,
+            next_residual_sum=self._buffers.next_residual_sum,
+            image_sum=self._correction.image_sum if schedule.kind.mean_corrected else 0.0,
+            free_mass=certificate.free_mass / abs(iterate.rhs_scale),
+            residual_goal=stop.residual_goal,
+            step_goal=stop.step_goal,
+            least_gain=schedule.least_gain,
+            least_bounds=schedule.least_bounds,
+            bounds=tuple(scale * bound for bound in schedule.bounds[-GAIN_SWEEPS:]),
+            most=most,
+        )

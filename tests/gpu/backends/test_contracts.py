@@ -247,7 +247,10 @@ def test_orthomin_keeps_its_weights_until_it_starts_afresh(backend: Backend) -> 
 
     iterate = engine.internals.iterate
     iterate.reset()
-    with patch.object(type(backend.sweeps), "orthomin_step", observed):
+    with (
+        patch.object(type(backend.sweeps), "most_fused", lambda *_: 1),
+        patch.object(type(backend.sweeps), "orthomin_step", observed),
+    ):
         sweep_to_target(iterate, 30, [kind for kind in SWEEP_KINDS if kind.accelerated])
     assert seen == {(True, True), (False, False)}
 

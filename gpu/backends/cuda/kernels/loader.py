@@ -14,6 +14,7 @@ from gpu.operations.csr import ALIGNMENT
 from gpu.operations.generate import FEISTEL_ROUNDS
 from gpu.operations.published import AFFECTED, PRUNED
 from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT, SPARED_GROWTH
+from gpu.operations.sweeps import GAIN_SWEEPS
 from gpu.operations.update import (
     COUNTERS,
     DELETE,
@@ -45,6 +46,12 @@ OVERFLOW_FACTOR = 16
 
 SWEEP_SUMS = 5
 """Sums of a sweep; as many inner products of a step of Orthomin(1)."""
+
+FUSED_SUMS = 2 * SWEEP_SUMS + 1
+"""What fused.cu writes for each sweep."""
+
+FUSED_BLOCKS = {False: 4, True: 3}
+"""Blocks of fused.cu that fit on a multiprocessor at once, by whether the graph is weighted."""
 
 EDGE_CHUNK = 128
 """Edges of an out-list that a warp works on at a time."""
@@ -173,6 +180,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         "add_partial_sums<false>",
         "add_partial_sums<true>",
     ),
+    "fused": (*_each_value("fused_sweeps"), "fused_orthomin"),
     "perturb": _each_value("perturb", "spread", "recompute_rows", "select_candidates"),
     "push": _each_value("push"),
     "multivector": (
@@ -273,11 +281,15 @@ NAMES = _FILES | {f"{file}{_WEIGHTED}": names for file, names in _WEIGHTED_FILES
 once, as another unit, for weighted ones: with WEIGHTED set, and other types of degrees and loops.
 """
 
+_SWEEPS = ("common.cuh", "rows.cuh", "contributions.cuh")
+
 HEADERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("residual", "forward_push"), ("common.cuh", "rows.cuh")),
     "published": ("common.cuh", "ranking.cuh"),
     "listed": ("common.cuh", "rows.cuh", "ranking.cuh"),
-    **dict.fromkeys(("sweep", "orthomin"), ("common.cuh", "rows.cuh", "contributions.cuh")),
+    "sweep": (*_SWEEPS, "sweep_step.cuh"),
+    "orthomin": (*_SWEEPS, "orthomin_step.cuh"),
+    "fused": (*_SWEEPS, "sweep_step.cuh", "orthomin_step.cuh"),
     **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
     **dict.fromkeys(("select", "frontier", "generate", "triangles", "cores"), ("common.cuh",)),
@@ -288,7 +300,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
 }
 """The headers in front of each file, after the constants."""
 
-COOPERATIVE = frozenset({"push", "listed", "cores"})
+COOPERATIVE = frozenset({"push", "listed", "cores", "fused"})
 """Files whose kernels are launched with all blocks resident, so that they can synchronise."""
 
 
@@ -341,6 +353,9 @@ def _constants(weighted: bool) -> str:
         "MISBINNED_FACTOR": MISBINNED_FACTOR,
         "OVERFLOW_FACTOR": OVERFLOW_FACTOR,
         "SWEEP_SUMS": SWEEP_SUMS,
+        "FUSED_SUMS": FUSED_SUMS,
+        "FUSED_BLOCKS": FUSED_BLOCKS[weighted],
+        "GAIN_SWEEPS": GAIN_SWEEPS,
         "EDGE_CHUNK": EDGE_CHUNK,
         "LONG_ROW": LONG_ROW,
         "COLUMNS": COLUMNS,

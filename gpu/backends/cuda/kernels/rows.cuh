@@ -142,6 +142,15 @@ __device__ __forceinline__ void sum_rows(
         sum_unit<0>(rows, plan, unit, load, read, finish, wanted);
 }
 
+// The same for a grid of any size. A warp takes units that are far apart, so long and short rows alike.
+template <class Load, class Read, class Finish>
+__device__ __forceinline__ void sum_rows_striding(
+    const RowSums& rows, const RowPlan& plan, const Load& load, const Read& read, const Finish& finish) {
+    const int64 warps = (int64)gridDim.x * WARPS;
+    for (int64 unit = (int64)blockIdx.x * WARPS + threadIdx.x / WARP; unit < plan.first_unit[BINS]; unit += warps)
+        sum_unit<0>(rows, plan, unit, load, read, finish, EveryRow{});
+}
+
 constexpr double FLOAT32_NOISE = 1.0 / (1 << 21);  // four units in the last place of a float are at most this, relative to it
 
 // |y' - y|. A float that moved by a few units in the last place counts as unchanged: rounding alone can do that for ever.
@@ -163,11 +172,9 @@ __device__ __forceinline__ void write_sums(const double (&sums)[SWEEP_SUMS], dou
     }
 }
 
-// Adds up what the blocks wrote. Launch: one block.
+// Adds to the thread's sums what some of the blocks wrote; the threads of a block take all.
 template <bool LARGEST>
-__global__ void __launch_bounds__(BLOCK) add_partial_sums(
-    const double* __restrict__ partial_sums, int count, double* __restrict__ out) {
-    double sums[SWEEP_SUMS] = {};
+__device__ __forceinline__ void add_blocks(const double* partial_sums, int count, double (&sums)[SWEEP_SUMS]) {
 #pragma unroll 4
     for (int block = threadIdx.x; block < count; block += BLOCK) {
 #pragma unroll
@@ -176,5 +183,13 @@ __global__ void __launch_bounds__(BLOCK) add_partial_sums(
             sums[at] = LARGEST && at == SWEEP_SUMS - 1 ? fmax(sums[at], value) : sums[at] + value;
         }
     }
+}
+
+// Adds up what the blocks wrote. Launch: one block.
+template <bool LARGEST>
+__global__ void __launch_bounds__(BLOCK) add_partial_sums(
+    const double* __restrict__ partial_sums, int count, double* __restrict__ out) {
+    double sums[SWEEP_SUMS] = {};
+    add_blocks<LARGEST>(partial_sums, count, sums);
     write_sums<LARGEST>(sums, out);
 }

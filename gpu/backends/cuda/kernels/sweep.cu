@@ -15,30 +15,6 @@
 // streamed, if WEIGHTED; per row 16 (order, row
 // start, row length) + 5 (loop, degree) + 16 + 16 (y, r) + 4 (contributions); if DEFLATED 16 more.
 
-template <typename Value>
-struct Vertex {
-    double value, residual;
-    Degree d;
-    Loop loop;
-    bool isolated;
-    Contribution<Value> contribution;
-};
-
-// Stores an isolated vertex after its step. Returns its y.
-template <typename Value>
-__device__ __forceinline__ double step_isolated(
-    int64 v, double value, double residual, double diagonal, Value* values, Value* r, Contribution<Value>* contributions,
-    double (&sums)[SWEEP_SUMS]) {
-    const IsolatedStep<Value> next(value, residual, diagonal);
-    values[v] = next.value;
-    r[v] = next.residual;
-    contributions[v] = 0;
-    sums[RESIDUAL_L1] += fabs((double)next.residual);
-    sums[RESIDUAL_SUM] += next.residual;
-    sums[MASS] += next.value - value;
-    return next.value;
-}
-
 template <typename Value, bool DEFLATED>
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) sweep(
     const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
@@ -48,43 +24,13 @@ __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) sweep(
     double coefficient, Value* __restrict__ values, Value* __restrict__ r,
     Contribution<Value>* __restrict__ new_contributions, double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
-    const auto load = [&](int u) { return exact(contributions[u]); };
-    const auto read = [&](int v, bool wanted) {
-        if (!wanted) return Vertex<Value>{};
-        const Degree d = degree[v];
-        const Loop looping = loop[v];
-        const bool isolated = is_isolated(d, looping, row_lengths[v]);
-        return Vertex<Value>{(double)values[v], (double)r[v], d, looping, isolated, contributions[v]};
-    };
-    const auto finish = [&](int v, const Vertex<Value>& own, double incoming_mass) {
-        const double diagonal = diagonal_of(own.d, own.loop, damping);
-        if (own.isolated) {
-            const double new_value =
-                step_isolated(v, own.value, own.residual - shift, diagonal, values, r, new_contributions, sums);
-            sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], change_of<Value>(own.value, new_value));
-            return;
-        }
-        if (!DEFLATED && incoming_mass == 0.0 && own.residual == 0.0 && shift == 0.0) {  // most rows of a personalized vector
-            new_contributions[v] = 0;
-            return;
-        }
-        Value new_value = next_value<Value>(own.value, own.residual, own.contribution, own.d, diagonal);
-        double step = new_value - own.value;
-        Value residual = (Value)(damping * incoming_mass + (own.residual - diagonal * step) - shift);
-        if (DEFLATED) {  // not read earlier: registers are scarce
-            new_value += coefficient * z[v];
-            step = new_value - own.value;
-            residual -= coefficient * (z_rhs_scale - z_residual[v]);
-        }
-        const Contribution<Value> contribution = contribution_of<Value>(new_value, residual, own.d, diagonal);
-        values[v] = new_value;
-        r[v] = residual;
-        new_contributions[v] = contribution;
-        sums[RESIDUAL_L1] += fabs((double)residual);
-        sums[RESIDUAL_SUM] += residual;
-        sums[MASS] += step;
-        sums[NEXT_RESIDUAL_SUM] += next_residual<Value>(residual, contribution, own.d, damping);
-        sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], change_of<Value>(own.value, new_value));
+    const Sweep<Value, DEFLATED> step = {
+        row_lengths, loop, degree, contributions, damping, shift, z, z_residual, z_rhs_scale, coefficient, values, r,
+        new_contributions};
+    const auto load = [&](int u) { return step.load(u); };
+    const auto read = [&](int v, bool wanted) { return step.read(v, wanted); };
+    const auto finish = [&](int v, const SweptVertex<Value>& own, double incoming_mass) {
+        step.finish(v, own, incoming_mass, sums);
     };
     sum_rows({order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);

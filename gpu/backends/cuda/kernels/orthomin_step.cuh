@@ -1,0 +1,116 @@
+// What a step of Orthomin(1) does at one vertex: see orthomin.cu.
+
+enum Product { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R };
+
+struct ImageVertex {
+    double residual, last;
+    float weight;
+    Degree d;
+    Loop loop;
+    bool isolated;
+    Contribution<double> contribution;
+};
+
+// q̂ and the inner products, as `sum_rows` calls it. keeps_weights: whether weights are read; else they are computed from y and
+// written. has_previous: whether there is a q'.
+struct OrthominImage {
+    const int* row_lengths;
+    const Loop* loop;
+    const Degree* degree;
+    const Contribution<double>* contributions;
+    double damping, mean;
+    const double* values;
+    const double* r;
+    bool keeps_weights;
+    double floor;
+    float* weights;
+    bool has_previous;
+    const double* last_image;
+    double* image;
+
+    __device__ __forceinline__ double load(int u) const { return exact(contributions[u]); }
+
+    __device__ __forceinline__ ImageVertex read(int v, bool wanted) const {
+        if (!wanted) return {};
+        const double last = has_previous ? last_image[v] : 0.0;
+        const Degree d = degree[v];
+        const Loop looping = loop[v];
+        const bool isolated = is_isolated(d, looping, row_lengths[v]);
+        return {r[v], last, keeps_weights ? weights[v] : 0.0f, d, looping, isolated, contributions[v]};
+    }
+
+    __device__ __forceinline__ void finish(
+        int v, const ImageVertex& own, double incoming_mass, double (&sums)[SWEEP_SUMS]) const {
+        const double diagonal = diagonal_of(own.d, own.loop, damping);
+        if (own.isolated) {
+            image[v] = 0.0;
+            return;
+        }
+        const double here = diagonal * step_of(own.contribution, own.residual, own.d) - damping * incoming_mass - mean;
+        image[v] = here;
+        float weight = own.weight;
+        if (!keeps_weights) {
+            weight = 1.0f / (float)(diagonal * fmax(values[v], floor));
+            weights[v] = weight;
+        }
+        const double weighted = weight * here;
+        sums[NEW_NEW] += weighted * here;
+        sums[NEW_R] += weighted * own.residual;
+        sums[NEW_LAST] += weighted * own.last;
+        sums[LAST_LAST] += weight * own.last * own.last;
+        sums[LAST_R] += weight * own.last * own.residual;
+    }
+};
+
+// alpha and beta; alpha is 0 if no direction is left (OrthominStep.of is the same).
+struct Coefficients {
+    double alpha, beta;
+
+    __device__ __forceinline__ Coefficients(const double* products, bool has_previous) {
+        beta = has_previous ? products[NEW_LAST] / products[LAST_LAST] : 0.0;
+        const double squared = products[NEW_NEW] - beta * (2.0 * products[NEW_LAST] - beta * products[LAST_LAST]);
+        alpha = squared > 0.0 ? (products[NEW_R] - beta * products[LAST_R]) / squared : 0.0;
+    }
+};
+
+// The step. direction and last_image: p' and q' before, if has_previous; p and q after.
+struct OrthominUpdate {
+    const Loop* loop;
+    const Degree* degree;
+    const int* in_lengths;
+    double damping, mean;
+    bool has_previous;
+    const double* image;
+    double* direction;
+    double* last_image;
+    double* values;
+    double* r;
+    Contribution<double>* contributions;
+
+    __device__ __forceinline__ void apply(int64 v, const Coefficients& coefficients, double (&sums)[SWEEP_SUMS]) const {
+        const double alpha = coefficients.alpha, beta = coefficients.beta;
+        const Degree d = degree[v];
+        const double diagonal = diagonal_of(d, loop[v], damping);
+        const double old_value = values[v], old_residual = r[v];
+        const bool isolated = is_isolated(d, loop[v], in_lengths[v]);
+        double p = isolated ? mean / diagonal : step_of(contributions[v], old_residual, d), q = image[v];
+        if (has_previous) {
+            p -= beta * direction[v];
+            q -= beta * last_image[v];
+        }
+        const double new_value = old_value + alpha * p;
+        const double step = new_value - old_value;
+        const double residual = old_residual - alpha * q + diagonal * (alpha * p - step);
+        const Contribution<double> contribution = isolated ? 0 : contribution_of<double>(new_value, residual, d, diagonal);
+        direction[v] = p;
+        last_image[v] = q;
+        values[v] = new_value;
+        r[v] = residual;
+        contributions[v] = contribution;
+        sums[RESIDUAL_L1] += fabs(residual);
+        sums[RESIDUAL_SUM] += residual;
+        sums[MASS] += step;
+        if (!isolated) sums[NEXT_RESIDUAL_SUM] += next_residual<double>(residual, contribution, d, damping);
+        sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], fabs(step));
+    }
+};
