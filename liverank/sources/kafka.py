@@ -145,7 +145,8 @@ class KafkaTopic(Connection):
 
     def _resumed(self) -> set[Any]:
         """The assigned partitions whose positions are those of the server."""
-        return set(self.consumer.assignment()) - self.consumer.paused()
+        resumed: set[Any] = set(self.consumer.assignment()) - self.consumer.paused()
+        return resumed
 
     async def keep(self, letter: Letter) -> None:
         with self.errors():
