@@ -242,8 +242,8 @@ class Catalog:
                     )
                     compiling.start()
                 return created, True
-        for option, value in given.items():
-            present = getattr(graph.options, option)
+        for option in given:
+            value, present = getattr(options, option), getattr(graph.options, option)
             if value != present:
                 raise GraphExists(name, option, value, present)
         return graph, False

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import get_args
 
 from gpu import Dangling, Form, InvalidValue, Options, Solve, Storage
-from service.formats.times import Clock, TimeRule
+from service.formats.times import MAX_AHEAD, Clock, TimeRule
 from service.pipeline.window import WindowOptions
 from service.vertex_keys import KeyKind
 
@@ -20,6 +20,8 @@ class GraphOptions:
     half_life                                 as in gpu.Options; `weighted` is then true
     window                                    seconds after which an edge leaves the graph
     clock, forget_vertices                    as in service.pipeline.window.WindowOptions
+    max_time_ahead                            seconds that a time may be ahead of the server's
+                                              clock; None in a graph without times
     strategy                                  of batches that do not name one
     keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
                                               64-bit
@@ -42,26 +44,33 @@ class GraphOptions:
     window: float | None = None
     clock: Clock = "wall"
     forget_vertices: bool = False
+    max_time_ahead: float | None = None
 
     def __post_init__(self) -> None:
         self.solve(self.strategy)
         self._check_times()
         if self.half_life is not None:
             object.__setattr__(self, "weighted", True)
+        if self.timed and self.max_time_ahead is None:
+            object.__setattr__(self, "max_time_ahead", MAX_AHEAD[self.clock])
         if self.keys not in get_args(KeyKind):
             raise InvalidValue("keys", self.keys, "'string' or 'integer'")
 
     def _check_times(self) -> None:
         """Raises InvalidValue."""
         window = self.window
-        if window is not None:
-            number = isinstance(window, int | float) and not isinstance(window, bool)
-            if not number or not isfinite(window) or window <= 0.0:
-                raise InvalidValue("window", window, "a number of seconds above 0")
+        for name, seconds in (("window", window), ("max_time_ahead", self.max_time_ahead)):
+            if seconds is not None:
+                number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+                if not number or not isfinite(seconds) or seconds <= 0.0:
+                    raise InvalidValue(name, seconds, "a number of seconds above 0")
         if self.clock not in get_args(Clock):
             raise InvalidValue("clock", self.clock, "'wall' or 'event'")
         if self.clock != "wall" and not self.timed:
             raise InvalidValue("clock", self.clock, "left out without half_life or window")
+        if self.max_time_ahead is not None and not self.timed:
+            expected = "left out without half_life or window"
+            raise InvalidValue("max_time_ahead", self.max_time_ahead, expected)
         if not isinstance(self.forget_vertices, bool):
             raise InvalidValue("forget_vertices", self.forget_vertices, "true or false")
         if self.forget_vertices and window is None:
@@ -76,7 +85,9 @@ class GraphOptions:
         """What the times of a batch that arrives now, in Unix seconds, must be; None for a graph
         without times.
         """
-        return TimeRule.of(self.clock, self.half_life, now) if self.timed else None
+        if not self.timed:
+            return None
+        return TimeRule.of(self.clock, self.half_life, now, self.max_time_ahead)
 
     def window_options(self) -> WindowOptions | None:
         """None for a graph whose edges stay."""

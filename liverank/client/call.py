@@ -27,6 +27,7 @@ class Call(Generic[T]):
 
     parse       the body of a successful response to the result
     repeatable  whether it may be sent again when it is unknown if the server received it
+    retried     False: after one attempt it raises, because the caller decides when to repeat it
     otherwise   the result if the server refuses or does not respond, after one attempt; without
                 it, the client retries and raises
     """
@@ -38,6 +39,7 @@ class Call(Generic[T]):
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = False
+    retried: bool = True
     otherwise: T | None = None
 
 

@@ -75,6 +75,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
         window: float | None = None,
         clock: Clock | None = None,
         forget_vertices: bool | None = None,
+        max_time_ahead: float | None = None,
     ) -> Call[GraphInfo]:
         """Creates the graph, or finds it with the same options. Options that are None have their
         defaults in a new graph, and are not compared with those of an existing one.
@@ -97,6 +98,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
             window=window,
             clock=clock,
             forget_vertices=forget_vertices,
+            max_time_ahead=max_time_ahead,
         )
         return write("PUT", path_of("graphs", graph), options, GraphInfo, repeatable=True)
 

@@ -91,7 +91,7 @@ class Retries:
         }
 
     def _is_useful(self, state: tenacity.RetryCallState) -> bool:
-        if self._call.otherwise is not None:
+        if self._call.otherwise is not None or not self._call.retried:
             return False
         error = _error(state)
         if error is None:

@@ -50,6 +50,7 @@ class GraphOptions(msgspec.Struct, frozen=True):
     window: float | None = None
     clock: Clock = "wall"
     forget_vertices: bool = False
+    max_time_ahead: float | None = None
 
 
 class GraphInfo(msgspec.Struct, frozen=True):

@@ -19,8 +19,11 @@ from liverank.sources.messages import Message
 
 Take = Callable[[str, Awaitable["list[Message]"]], Coroutine[Any, Any, bool]]
 """Called for each group of messages of a partition, in order. It does not raise, also not what the
-messages raise; False: the session ends, and nothing more is taken.
+messages raise; False: the session ends, and nothing more is taken. A group may be empty.
 """
+
+Refresh = Callable[[], Coroutine[Any, Any, None]]
+"""Reads the positions from the server again. Raises Interrupted and ClientError."""
 
 broker_log = logging.getLogger("liverank.consume.broker")
 """What FastStream reports; each message only at the level DEBUG."""
@@ -138,7 +141,7 @@ class Connection(ABC):
             await self.broker.connect()
 
     @abstractmethod
-    async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:
+    async def subscribe(self, positions: Mapping[str, str], take: Take, refresh: Refresh) -> None:
         """Takes what follows the positions. Raises CannotContinue if the broker no longer has it.
 
         positions  by partition, the current ones at any time
@@ -193,6 +196,13 @@ class ReadAhead:
         """What was sent may be committed or not; only the stored position says."""
         if self._taking is not None:
             self._taking.cancel()
+
+
+def number_of(position: str) -> int:
+    """A stored position that is a number. Raises CannotContinue for another one."""
+    if not (position.isascii() and position.isdecimal()):
+        raise CannotContinue(f"stored position: expected a number, got {position!r}")
+    return int(position)
 
 
 async def _parsed(raw: Any) -> Any:

@@ -73,6 +73,7 @@ class Consumer:
     """One connection to a broker; another one begins where the server has the source.
 
     positions    by partition; changed as batches are committed
+    waits_for    why the server does not take the current batch for now; None: it does
     dead_letter  keeps a message that cannot be used; None: consumption stops
     """
 
@@ -88,7 +89,7 @@ class Consumer:
         if target.on_conflict == "add" and not options.weighted:
             raise CannotContinue(f"on_conflict add: graph {target.graph!r} has no weights")
         self.positions = positions
-        self.messages = 0
+        self.waits_for: str | None = None
         self._client = client
         self._target = target
         self._directed = options.directed
@@ -108,7 +109,6 @@ class Consumer:
                 await self._take_batch(partition, message)
         else:
             await self._take_edges(self._reader, partition, messages, messages[-1].position)
-        self.messages += len(messages)
 
     async def _take_batch(self, partition: str, message: Message) -> None:
         kind = ARROW_STREAM if message.body.startswith(_ARROW_START) else JSON
@@ -167,12 +167,12 @@ class Consumer:
             body=body,
             headers={"Content-Type": kind, "Idempotency-Key": new_key()},
             parse=decoder(Receipt),
-            repeatable=True,
+            retried=False,  # the attempts below note what they wait for
         )
         attempts = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(_is_away),
             wait=SERVER_PAUSES,
-            before_sleep=_say,
+            before_sleep=self._wait,
             reraise=True,
         )
         try:
@@ -180,7 +180,15 @@ class Consumer:
             await attempts(self._client._run, call)
         except ClientError as error:
             raise _meaning(error) from error
+        finally:
+            self.waits_for = None
         self.positions[partition] = end
+
+    def _wait(self, state: tenacity.RetryCallState) -> None:
+        assert state.outcome is not None
+        error, pause = state.outcome.exception(), state.upcoming_sleep
+        log.warning("%s; the batch is sent again in %.1f s", error, pause)
+        self.waits_for = str(error)
 
     async def _keep(self, partition: str, message: Message, reason: str) -> None:
         """Passes on a message that cannot be used. Raises CannotContinue without a place for it."""
@@ -235,9 +243,3 @@ def _meaning(error: ClientError) -> Exception:
         if about_messages and error.field not in _OF_THE_CONSUMER:
             return _Refused(str(error))
     return CannotContinue(str(error))
-
-
-def _say(state: tenacity.RetryCallState) -> None:
-    assert state.outcome is not None
-    pause = state.upcoming_sleep
-    log.warning("%s; the batch is sent again in %.1f s", state.outcome.exception(), pause)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,8 +12,8 @@ from aiokafka import ConsumerRebalanceListener, errors
 from faststream import AckPolicy
 from faststream.kafka import KafkaBroker
 
-from liverank.sources.broker import Address, Connection, Take
-from liverank.sources.consumer import CannotContinue, Letter, encoded
+from liverank.sources.broker import Address, Connection, Refresh, Take, number_of
+from liverank.sources.consumer import CannotContinue, Interrupted, Letter, encoded
 from liverank.sources.messages import Message
 
 
@@ -32,6 +33,8 @@ class KafkaTopic(Connection):
         super().__init__(address)
         self._subscriber: Any = None
         self._positions: Mapping[str, str] = {}
+        self._is_idle = asyncio.Event()  # no group is being taken
+        self._is_idle.set()
 
     def create(self) -> KafkaBroker:
         return KafkaBroker(
@@ -40,28 +43,31 @@ class KafkaTopic(Connection):
             **self.address.options,
         )
 
-    async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:
+    async def subscribe(self, positions: Mapping[str, str], take: Take, refresh: Refresh) -> None:
         self._positions, connection = positions, self
 
         class Resume(ConsumerRebalanceListener):  # type: ignore[misc]
             """Begins an assigned partition at its stored position."""
 
-            async def on_partitions_revoked(self, revoked: Any) -> None:
-                pass
+            async def on_partitions_revoked(self, revoked: Any) -> None:  # noqa: ARG002
+                """Waits for the group in flight, which moves positions."""
+                await connection._is_idle.wait()
 
             async def on_partitions_assigned(self, assigned: Any) -> None:
-                for partition in assigned:
-                    position = positions.get(str(partition.partition))
-                    if position is None:
-                        await connection.consumer.seek_to_beginning(partition)
-                    else:
-                        connection.consumer.seek(partition, int(position))
+                # until they have a position, they would be read from their beginning
+                connection.consumer.pause(*assigned)
+                # aiokafka would only log an error
+                await take("", connection._resume(assigned, refresh))
 
         async def handle(raw: Any) -> None:
-            for partition, grouped in groupby(raw, lambda record: record.partition):
-                records = list(grouped)
-                if not await take(str(partition), self._messages(records)):
-                    return
+            self._is_idle.clear()
+            try:
+                for partition, grouped in groupby(raw, lambda record: record.partition):
+                    records = list(grouped)
+                    if not await take(str(partition), self._messages(records)):
+                        return
+            finally:
+                self._is_idle.set()
 
         self._subscriber = self.broker.subscriber(
             self.address.place,
@@ -81,17 +87,34 @@ class KafkaTopic(Connection):
     def consumer(self) -> Any:
         return self._subscriber.consumer
 
+    async def _resume(self, assigned: Iterable[Any], refresh: Refresh) -> list[Message]:
+        """Begins partitions where the server has them: others may have consumed them meanwhile."""
+        await refresh()
+        with self.errors():
+            for partition in assigned:
+                position = self._positions.get(str(partition.partition))
+                if position is None:
+                    await self.consumer.seek_to_beginning(partition)
+                else:
+                    self.consumer.seek(partition, number_of(position))
+            self.consumer.resume(*assigned)
+        return []
+
     async def _messages(self, records: list[Any]) -> list[Message]:
-        """Raises CannotContinue for records before the position: the topic was made again."""
+        """Raises Interrupted for records before the position, and CannotContinue if messages after
+        it are gone.
+        """
         number, first = records[0].partition, records[0].offset
-        position = int(self._positions.get(str(number), "0"))
+        position = number_of(self._positions.get(str(number), "0"))
+        if (
+            first != position
+        ):  # compacted, unless the broker removed messages or made the topic again
+            await self.ping()
         if first < position:
-            raise CannotContinue(
+            raise Interrupted(
                 f"partition {number} of topic {records[0].topic!r} continues at {first}, but was "
                 f"read to {position}"
             )
-        if first > position:  # compacted, unless the broker removed messages
-            await self.ping()
         return [
             Message(str(one.offset + 1), one.value or b"", one.timestamp / 1000) for one in records
         ]
@@ -99,26 +122,36 @@ class KafkaTopic(Connection):
     async def ping(self) -> bool:
         """Raises CannotContinue if messages after a position are gone."""
         with self.errors():
-            assigned = list(self.consumer.assignment())
+            assigned = list(self._resumed())
             begins = await self.consumer.beginning_offsets(assigned) if assigned else {}
             ends = await self.consumer.end_offsets(assigned) if assigned else {}
-        for partition, begin in begins.items():
+        for partition in self._resumed() & begins.keys():
+            begin = begins[partition]
             # what was fetched since then may be behind the end
             end = max(ends[partition], self.consumer.highwater(partition) or 0)
-            position = self._positions.get(str(partition.partition), "0")
-            if begin > int(position) and position != "0":
+            position = number_of(self._positions.get(str(partition.partition), "0"))
+            if begin > position > 0:
                 raise CannotContinue(
                     f"partition {partition.partition} of topic {partition.topic!r} begins at "
                     f"{begin}, after {position}, from which to continue: messages between them "
                     "are lost"
                 )
-            if end < int(position):
+            if end < position:
                 raise CannotContinue(
                     f"partition {partition.partition} of topic {partition.topic!r} ends at {end}, "
                     f"but was read to {position}"
                 )
         return True
 
+    def _resumed(self) -> set[Any]:
+        """The assigned partitions whose positions are those of the server."""
+        resumed: set[Any] = set(self.consumer.assignment()) - self.consumer.paused()
+        return resumed
+
     async def keep(self, letter: Letter) -> None:
         with self.errors():
             await self.broker.publish(encoded(letter), topic=self.address.dead_letter)
+
+    async def close(self) -> None:
+        self._is_idle.set()  # leaving the group waits for on_partitions_revoked
+        await super().close()

@@ -11,9 +11,22 @@ from nats import errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NoStreamResponseError, NotFoundError, ServiceUnavailableError
 
-from liverank.sources.broker import CONNECT_SECONDS, Address, Connection, ReadAhead, Take
+from liverank.sources.broker import (
+    CONNECT_SECONDS,
+    Address,
+    Connection,
+    ReadAhead,
+    Refresh,
+    Take,
+    number_of,
+)
 from liverank.sources.consumer import CannotContinue, Interrupted, Letter, encoded
 from liverank.sources.messages import Message
+
+_INACTIVE_SECONDS = 300.0
+"""After so long without a request the broker removes its consumer; by default 5 s, which a group
+takes whose batch the server refuses for a while.
+"""
 
 
 class NatsSubject(Connection):
@@ -24,6 +37,7 @@ class NatsSubject(Connection):
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         self._jetstream: Any = None
+        self._subscription: Any = None
         self._delivered = 0
         self._ahead = ReadAhead()
 
@@ -40,8 +54,13 @@ class NatsSubject(Connection):
         with self.errors():
             self._jetstream = (await self.broker.connect()).jetstream()
 
-    async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:
-        read_to = int(positions.get("", "0"))
+    async def subscribe(
+        self,
+        positions: Mapping[str, str],
+        take: Take,
+        refresh: Refresh,  # noqa: ARG002
+    ) -> None:
+        read_to = number_of(positions.get("", "0"))
         with self.errors():
             stream = await self._stream("" in positions)
             await self._check(stream, read_to)
@@ -72,13 +91,15 @@ class NatsSubject(Connection):
                 ack_policy=AckPolicy.NONE,
                 deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
                 opt_start_seq=read_to + 1,
+                inactive_threshold=_INACTIVE_SECONDS,
             ),
             pull_sub=PullSub(batch_size=self.address.size, timeout=self.address.linger, batch=True),
         )
         subscriber(handle)
         with self.errors():
             await self.broker.start()
-        _repair(subscriber.subscription)
+        self._subscription = subscriber.subscription
+        _repair(self._subscription)
 
     async def _stream(self, was_read: bool) -> str:
         """The name of the stream that has the subject."""
@@ -103,6 +124,15 @@ class NatsSubject(Connection):
                 f"stream {stream!r} begins at {state.first_seq}, after {position}, from which to "
                 "continue: messages between them are lost"
             )
+
+    async def ping(self) -> bool:
+        """Raises Interrupted without the broker's consumer: requests to it would go unanswered."""
+        with self.errors():
+            try:
+                await self._subscription.consumer_info()
+            except NotFoundError:
+                raise Interrupted("nats: the broker has removed its consumer") from None
+        return True
 
     async def keep(self, letter: Letter) -> None:
         """In the stream that has the subject: without one, the letter would be lost."""

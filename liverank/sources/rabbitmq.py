@@ -13,7 +13,7 @@ from aio_pika import exceptions
 from faststream import AckPolicy
 from faststream.rabbit import Channel, RabbitBroker, RabbitQueue
 
-from liverank.sources.broker import CONNECT_SECONDS, Address, Connection, Take
+from liverank.sources.broker import CONNECT_SECONDS, Address, Connection, Refresh, Take
 from liverank.sources.consumer import Letter, encoded
 from liverank.sources.messages import Message
 
@@ -46,7 +46,12 @@ class RabbitMQQueue(Connection):
             **self.address.options,
         )
 
-    async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:  # noqa: ARG002
+    async def subscribe(
+        self,
+        positions: Mapping[str, str],  # noqa: ARG002
+        take: Take,
+        refresh: Refresh,  # noqa: ARG002
+    ) -> None:
         queue = RabbitQueue(self.address.place, declare=False)
         subscriber = self.broker.subscriber(queue, ack_policy=AckPolicy.MANUAL)
 

@@ -9,7 +9,7 @@ from typing import Any
 from faststream.redis import RedisBroker, StreamSub
 from redis import exceptions
 
-from liverank.sources.broker import PING_SECONDS, Address, Connection, ReadAhead, Take
+from liverank.sources.broker import PING_SECONDS, Address, Connection, ReadAhead, Refresh, Take
 from liverank.sources.consumer import CannotContinue, Letter, encoded
 from liverank.sources.messages import Message
 
@@ -39,7 +39,12 @@ class RedisStream(Connection):
             self._client = await self.broker.connect()
             await self._client.ping()
 
-    async def subscribe(self, positions: Mapping[str, str], take: Take) -> None:
+    async def subscribe(
+        self,
+        positions: Mapping[str, str],
+        take: Take,
+        refresh: Refresh,  # noqa: ARG002
+    ) -> None:
         stream, position = self.address.place, positions.get("")
         with self.errors():
             # FastStream repeats at once, and for ever, a read that Redis refuses

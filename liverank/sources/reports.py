@@ -7,9 +7,13 @@ import socket
 import time
 
 from liverank.client import AsyncClient
+from liverank.client.sources import ConsumerState
 
 PERIOD = 10.0
 """Seconds between reports that it consumes."""
+
+MAX_REASON = 1_000
+"""Characters of a reason that the server accepts."""
 
 STOPPED_SECONDS = 24 * 3600.0
 """How long the server shows why a consumer has stopped."""
@@ -23,34 +27,27 @@ class StateReports:
         self._graph = graph
         self._source = source
         self._consumer = f"{socket.gethostname()} {os.getpid()}"
+        self._state: ConsumerState | None = None
         self._next = 0.0
 
-    async def consuming(self) -> None:
-        """Reports it if it is time to."""
-        if time.monotonic() >= self._next:
+    async def connected(self, waits_for: str | None) -> None:
+        """Reports that it consumes, or for what it waits, if that is new or it is time to."""
+        state: ConsumerState = "consuming" if waits_for is None else "retrying"
+        if state != self._state or time.monotonic() >= self._next:
             self._next = time.monotonic() + PERIOD
-            await self._client.report_consumer(
-                self._graph, self._source, self._consumer, "consuming", seconds=3 * PERIOD
-            )
+            await self._report(state, waits_for, 3 * PERIOD)
 
     async def retrying(self, reason: object, pause: float) -> None:
         """pause: seconds until the next attempt."""
         self._next = 0.0
-        await self._client.report_consumer(
-            self._graph,
-            self._source,
-            self._consumer,
-            "retrying",
-            str(reason)[:1000],
-            pause + 3 * PERIOD,
-        )
+        await self._report("retrying", str(reason), pause + 3 * PERIOD)
 
     async def stopped(self, reason: object) -> None:
+        await self._report("stopped", str(reason), STOPPED_SECONDS)
+
+    async def _report(self, state: ConsumerState, reason: str | None, seconds: float) -> None:
+        self._state = state
+        reason = None if reason is None else reason[:MAX_REASON]
         await self._client.report_consumer(
-            self._graph,
-            self._source,
-            self._consumer,
-            "stopped",
-            str(reason)[:1000],
-            STOPPED_SECONDS,
+            self._graph, self._source, self._consumer, state, reason, seconds
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import tenacity
@@ -72,18 +73,9 @@ class Sessions:
         await self._reports.retrying(error, pause)
 
     async def _session(self) -> None:
-        try:
+        with _server_errors():
             options = (await self._client.graph(self._target.graph)).options
-            stored = await self._client.sources(self._target.graph)
-        except ServerUnreachable as error:
-            raise Interrupted(str(error)) from error
-        except ServerError as error:
-            if error.status >= 500 or error.status == 429:
-                raise Interrupted(str(error)) from error
-            raise
-        positions = {
-            one.partition: one.position for one in stored if one.source == self._target.source
-        }
+        positions = await self._positions()
         async with self._broker.connected() as connection:
             keep = connection.keep if self._dead_letters else None
             consumer = Consumer(self._client, self._target, options, positions, keep)
@@ -96,7 +88,7 @@ class Sessions:
                 with activity:
                     try:
                         messages = await group
-                        if not ended.done():
+                        if messages and not ended.done():
                             await consumer.take(partition, messages)
                             self._failures = 0
                             self.messages += len(messages)
@@ -107,19 +99,30 @@ class Sessions:
                         _end(ended, CannotContinue(f"unexpected {error!r}"))
                 return not ended.done()
 
+            async def refresh() -> None:
+                stored = await self._positions()
+                positions.clear()
+                positions.update(stored)
+
             with activity:
-                await connection.subscribe(positions, take)
+                await connection.subscribe(positions, take, refresh)
             where = ", ".join(f"{key or 'its position'} {at}" for key, at in positions.items())
             source = self._target.source or self._broker.kind.name
             log.info("consuming %s from %s", source, where or "the beginning")
             while not ended.done():
-                await self._reports.consuming()
+                await self._reports.connected(consumer.waits_for)
                 await asyncio.wait([ended], timeout=PING_SECONDS)
                 if self._idle_seconds is not None and activity.idle_seconds >= self._idle_seconds:
                     return
                 if not ended.done() and not await connection.ping():
                     raise Interrupted(f"{self._broker.kind.name} does not answer")
             ended.result()
+
+    async def _positions(self) -> dict[str, str]:
+        """By partition, where the server has the source. Raises Interrupted and ClientError."""
+        with _server_errors():
+            stored = await self._client.sources(self._target.graph)
+        return {one.partition: one.position for one in stored if one.source == self._target.source}
 
 
 class _Activity:
@@ -139,6 +142,19 @@ class _Activity:
     def __exit__(self, *_: object) -> None:
         self._running -= 1
         self._since = time.monotonic()
+
+
+@contextmanager
+def _server_errors() -> Iterator[None]:
+    """Raises Interrupted where another attempt may succeed."""
+    try:
+        yield
+    except ServerUnreachable as error:
+        raise Interrupted(str(error)) from error
+    except ServerError as error:
+        if error.status >= 500 or error.status == 429:
+            raise Interrupted(str(error)) from error
+        raise
 
 
 def _retrieve(ended: asyncio.Future[None]) -> None:

@@ -36,9 +36,9 @@ class Attributes(NamedTuple):
         count = len(columns.insert_sources)
         if self.times is None or columns.times is not None or not count:
             return columns
-        if self.times.arrival is None:
+        if self.times.clock == "event":
             raise FormatError("time", None, NEEDS_TIME)
-        if self.times.arrival > self.times.farthest:
-            message = f"{too_far(self.times)}; it is {self.times.arrival:.3f} now"
+        if self.times.now > self.times.farthest:
+            message = f"{too_far(self.times)}; it is {self.times.now:.3f} now"
             raise FormatError("time", None, message)
-        return replace(columns, times=pa.array(np.full(count, self.times.arrival)))
+        return replace(columns, times=pa.array(np.full(count, self.times.now)))

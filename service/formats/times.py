@@ -16,8 +16,10 @@ from service.formats.values import described
 
 Clock = Literal["wall", "event"]
 
-AHEAD_SECONDS = 60.0
-"""How far a time may be ahead of the wall clock."""
+MAX_AHEAD: dict[Clock, float] = {"wall": 60.0, "event": 86_400.0}
+"""Seconds that a time may be ahead of the server's clock, unless the graph says otherwise. By the
+clock ``event``, one wrong time far ahead would make all other edges too old.
+"""
 
 EXPECTED_TIME = "a finite number, in Unix seconds"
 UNTIMED = (
@@ -33,19 +35,24 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 class TimeRule:
     """What the times of a batch must be.
 
-    arrival   Unix seconds: the time of insertions without one, and AHEAD_SECONDS before the latest
-              that is taken; None for the clock ``event``, by which all insertions need one
-    farthest  seconds from 0 that a time may have
+    clock      by ``wall``, insertions without a time have `now`; by ``event`` all need one
+    now        Unix seconds
+    max_ahead  seconds that a time may be ahead of `now`
+    farthest   seconds from 0 that a time may have
     """
 
-    arrival: float | None = None
+    clock: Clock
+    now: float
+    max_ahead: float
     farthest: float = math.inf
 
     @classmethod
-    def of(cls, clock: Clock, half_life: float | None, now: float) -> TimeRule:
-        """now: Unix seconds"""
+    def of(
+        cls, clock: Clock, half_life: float | None, now: float, max_ahead: float | None = None
+    ) -> TimeRule:
+        """now: Unix seconds; max_ahead: None for that of the clock"""
         farthest = math.inf if half_life is None else half_life * MOST_HALF_LIVES
-        return cls(now if clock == "wall" else None, farthest)
+        return cls(clock, now, MAX_AHEAD[clock] if max_ahead is None else max_ahead, farthest)
 
 
 def times_of(values: list[Any], field: str, rule: TimeRule | None, prefix: str = "") -> pa.Array:
@@ -91,13 +98,13 @@ def _checked(
             index = int(far[0])
             got = described(_item(values, index))
             raise FormatError(field, index, f"{prefix}{too_far(rule)}, got {got}")
-    if rule is not None and rule.arrival is not None:
-        ahead = np.flatnonzero(seconds > rule.arrival + AHEAD_SECONDS)
+        ahead = np.flatnonzero(seconds > rule.now + rule.max_ahead)
         if len(ahead):
             index = int(ahead[0])
             message = (
-                f"{prefix}expected a time at most {AHEAD_SECONDS:.0f} s ahead of the server's "
-                f"clock, which is at {rule.arrival:.3f}, got {described(_item(values, index))}"
+                f"{prefix}expected a time at most {rule.max_ahead:g} s (max_time_ahead) ahead of "
+                f"the server's clock, which is at {rule.now:.3f}, "
+                f"got {described(_item(values, index))}"
             )
             raise FormatError(field, index, message)
     return pa.array(seconds)

@@ -94,6 +94,12 @@ class GraphRequest(Body):
         False,
         description="whether vertices leave with their last edge by age; only with `window`",
     )
+    max_time_ahead: float | None = Field(
+        None,
+        description="seconds that a time may be ahead of the server's clock; only with "
+        "`half_life` or `window`, by default 60, and 86400 with the clock `event`",
+        json_schema_extra=_ABOVE_ZERO,
+    )
 
 
 class GraphInfo(Body):

@@ -14,6 +14,7 @@ If comparing takes longer than ranking, ranks are skipped: the event of such a r
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import deque
@@ -44,6 +45,8 @@ MAX_WAITING_VIEWS = 4
 
 RECEIPTS_FIRST_SECONDS = 0.004
 """Before a comparison, which would compete for the interpreter with the receipts of its batches."""
+
+_REVISION = re.compile(r"\d{1,100}", re.ASCII)
 
 MAX_EVENTS = 1024
 MAX_EVENT_BYTES = 8 << 20
@@ -123,7 +126,7 @@ class EventRing:
         docs/api.md.
         """
         epoch, _, revision = last_event_id.rpartition("-")
-        if epoch != self.epoch or not (revision.isascii() and revision.isdecimal()):
+        if epoch != self.epoch or _REVISION.fullmatch(revision) is None:
             return "epoch"
         with self._changing:
             if int(revision) < self._removed:

@@ -51,10 +51,16 @@ class Consumers:
     def report(
         self, source: str, consumer: str, state: ConsumerState, reason: str | None, seconds: float
     ) -> None:
-        """Replaces the report of this consumer for this many seconds. Raises InvalidField for one
-        consumer too many.
+        """Replaces the report of this consumer for this many seconds, and those of others of the
+        source that have stopped: it may have been started in their place. Raises InvalidField for
+        one consumer too many.
         """
         key = source, consumer
+        self._newest = {
+            other: one
+            for other, one in self._newest.items()
+            if one.state != "stopped" or one.source != source or other == key
+        }
         if key not in self._newest and len(self.newest) >= MAX_CONSUMERS:
             message = f"the graph has {MAX_CONSUMERS:,} consumers, which is the limit"
             raise InvalidField("consumer", None, consumer, message)

@@ -45,6 +45,7 @@ DEFAULT_OPTIONS: dict[str, Any] = {
     "window": None,
     "clock": "wall",
     "forget_vertices": False,
+    "max_time_ahead": None,
 }
 """Of a graph, as the server shows them."""
 

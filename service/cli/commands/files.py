@@ -22,6 +22,7 @@ from service.cli.commands.options import (
     HalfLife,
     Json,
     MaxIterations,
+    MaxTimeAhead,
     Memory,
     Plot,
     PruneTolerance,
@@ -73,6 +74,7 @@ def load(
     window: Window = None,
     clock: Clock = None,
     forget_vertices: ForgetVertices = False,
+    max_time_ahead: MaxTimeAhead = None,
     undirected: Undirected = False,
     strategy: Annotated[
         Strategy | None, typer.Option(help="Of the graph's batches [auto].")
@@ -150,6 +152,7 @@ def replay(
     window: Window = None,
     clock: Clock = None,
     forget_vertices: ForgetVertices = False,
+    max_time_ahead: MaxTimeAhead = None,
     undirected: Undirected = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,

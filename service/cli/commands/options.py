@@ -97,6 +97,10 @@ Clock = Annotated[
 ForgetVertices = Annotated[
     bool, typer.Option("--forget-vertices", help="Vertices leave with their last edge by age.")
 ]
+MaxTimeAhead = Annotated[
+    float | None,
+    typer.Option(help="Seconds that a time may be ahead of the server's clock [60; event: 86400]."),
+]
 MaxIterations = Annotated[int | None, typer.Option(help="Of one solve [500].")]
 Undirected = Annotated[
     bool, typer.Option("--undirected", help="An edge is followed either way, and is one edge.")
@@ -194,7 +198,7 @@ _GRAPH_OPTIONS = (
 )
 
 
-_TIME_OPTIONS = ("half_life", "window", "clock")
+_TIME_OPTIONS = ("half_life", "window", "clock", "max_time_ahead")
 """Of the commands that take times."""
 
 

@@ -64,7 +64,7 @@ async def create_key(request: Request) -> Response:
     return json_response({**_describe(key), "key": text}, 201)
 
 
-@router.delete("/keys/{id}", status_code=204, responses=problems(404, 409))
+@router.delete("/keys/{id}", status_code=204, responses=problems(404, 409, 422))
 async def revoke_key(
     request: Request, identity: Annotated[str, Path(alias="id", description="of the key")]
 ) -> Response:

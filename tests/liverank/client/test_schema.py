@@ -74,6 +74,7 @@ ARGUMENTS: dict[str, Any] = {
     "window": 60.0,
     "clock": "event",
     "forget_vertices": True,
+    "max_time_ahead": 30.0,
     "on_conflict": "add",
     "k": 3,
     "offset": 2,

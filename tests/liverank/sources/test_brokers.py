@@ -103,6 +103,30 @@ def test_nats_exactly_once(server: Server, nats_broker: Process) -> None:
         run_here(server, path, "nats", nats_broker.port, "edges")
 
 
+def test_a_consumer_that_nats_has_removed_is_made_again(
+    server: Server, nats_broker: Process
+) -> None:
+    path = server.new_graph(weighted=True)
+    asyncio.run(make_stream(nats_broker.port, "removed"))
+
+    async def publish(jetstream: Any) -> None:
+        await jetstream.publish("removed", b'{"source": "a", "target": "b"}')
+
+    async def remove(jetstream: Any) -> None:
+        for one in await jetstream.consumers_info("removed"):
+            await jetstream.delete_consumer("removed", one.name)
+
+    options = arguments(server, path, "nats", f"nats://127.0.0.1:{nats_broker.port}")
+    options[1] = "removed"
+    asyncio.run(in_jetstream(nats_broker.port, publish))
+    with consumer(*options):
+        wait_for(lambda: version(server, path) == 1)
+        asyncio.run(in_jetstream(nats_broker.port, remove))
+        asyncio.run(in_jetstream(nats_broker.port, publish))
+        wait_for(lambda: version(server, path) == 2)
+    assert edges_of(server, path) == {("a", "b"): 2.0}
+
+
 def test_kafka_exactly_once(server: Server, kafka_broker: Process) -> None:
     path = server.new_graph(weighted=True)
     messages, model = changes()

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import tenacity
 
 from liverank.client import AsyncClient
 from liverank.client.responses import GraphOptions
 from liverank.sources import consumer as consuming
+from liverank.sources import session
 from liverank.sources.broker import Address, Broker, Connection, ReadAhead
 from liverank.sources.consumer import (
     LETTER_BYTES,
@@ -25,12 +27,18 @@ from liverank.sources.consumer import (
     encoded,
 )
 from liverank.sources.messages import Form, Message
+from liverank.sources.reports import StateReports
 
 OPTIONS = GraphOptions(0.85, "uniform", "auto", 1e-6, "float64", "string")
 RECEIPT = {
     **dict.fromkeys(("version", "ranked_version", "revision", "inserted", "already_present"), 1),
     **dict.fromkeys(("deleted", "not_found", "new_vertices", "iterations", "touched_vertices"), 0),
     **{"strategy": "auto", "error_bound": 0.0, "converged": True, "seconds": {}},
+}
+
+GRAPH = {
+    **{"graph": "g", "version": 0, "revision": 1, "vertices": 0, "edges": 0, "error_bound": 0.0},
+    **{"backend": "cpu", "options": msgspec.to_builtins(OPTIONS), "memory": {}},
 }
 
 Answer = Callable[[httpx.Request], httpx.Response | None]
@@ -254,7 +262,7 @@ class FakeConnection(Connection):
             if self.opening is not None:
                 raise self.opening
 
-    async def subscribe(self, positions: Any, take: Any) -> None:
+    async def subscribe(self, positions: Any, take: Any, refresh: Any) -> None:
         raise NotImplementedError
 
     async def keep(self, letter: Letter) -> None:
@@ -285,3 +293,56 @@ def test_errors_of_a_session_are_not_those_of_its_connection() -> None:
 
     with pytest.raises(OSError, match="of the session"):
         asyncio.run(fail())
+
+
+def test_a_consumer_reports_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that it consumes, once the server takes the batch."""
+    monkeypatch.setattr(session, "PING_SECONDS", 0.01)
+    reports: list[tuple[str, str | None]] = []
+
+    def full(_: httpx.Request) -> httpx.Response | None:
+        if len(reports) >= 2:
+            return None
+        answer = problem(429, "too-busy", "the queue is full")
+        answer.headers["Retry-After"] = "1"
+        return answer
+
+    server = FakeServer(full)
+
+    class OneGroup(FakeConnection):
+        async def subscribe(self, _: Any, take: Any, __: Any) -> None:
+            self._taking = asyncio.create_task(take("", self._group()))
+
+        async def _group(self) -> list[Message]:
+            while not reports:
+                await asyncio.sleep(0.005)
+            return [message(1)]
+
+        async def ping(self) -> bool:
+            return True
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT":
+            body = json.loads(request.content)
+            reports.append((body["state"], body["reason"]))
+            return httpx.Response(204)
+        if request.method == "POST":
+            await asyncio.sleep(0.01)
+            return server(request)
+        if request.url.path.endswith("/sources"):
+            return httpx.Response(200, json={"sources": [], "consumers": []})
+        return httpx.Response(200, json=GRAPH)
+
+    async def run() -> None:
+        async with AsyncClient("http://server", transport=httpx.MockTransport(answer)) as client:
+            place = Broker(OneGroup, Address("fake://127.0.0.1", "edges"))
+            states = StateReports(client, "g", "s")
+            sessions = session.Sessions(client, place, Target("g", "s"), False, states, 0.1)
+            await sessions.run()
+            assert sessions.messages == 1
+
+    asyncio.run(run())
+    reason = reports[1][1]
+    assert reason is not None
+    assert "the queue is full" in reason
+    assert reports == [("consuming", None), ("retrying", reason), ("consuming", None)]

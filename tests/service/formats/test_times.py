@@ -25,7 +25,7 @@ JSON = "application/json"
 CSV = "text/csv"
 
 NOW = 1_700_000_000.0
-WALL, EVENT = TimeRule(NOW), TimeRule(None)
+WALL, EVENT = TimeRule.of("wall", None, NOW), TimeRule.of("event", None, NOW)
 
 ROWS = [("a", "b", 1.5), ("b", "c", NOW), ("a", "c", -3.0)]
 SOURCES, TARGETS, TIMES = (list(column) for column in zip(*ROWS, strict=True))
@@ -194,7 +194,7 @@ def test_what_is_no_time_is_named_with_its_value(
     assert refusal(content_type, body).startswith(message)
 
 
-AHEAD = "expected a time at most 60 s ahead of the server's clock, which is at 1700000000.000, got the number"
+AHEAD = "expected a time at most 60 s (max_time_ahead) ahead of the server's clock, which is at 1700000000.000, got the number"
 
 
 @pytest.mark.parametrize(
@@ -284,6 +284,21 @@ def test_a_zone_counts() -> None:
     column = pa.array([local], pa.timestamp("us", "+09:00"))
     body = arrow_stream(source=pa.array(["a"]), target=pa.array(["b"]), time=column)
     assert times(decoded(ARROW, body)) == [NOW]
+
+
+@pytest.mark.parametrize(("given", "most"), [(None, 86_400.0), (1.5, 1.5)])
+def test_a_time_far_ahead_of_the_event_clock_is_refused(given: float | None, most: float) -> None:
+    rule = TimeRule.of("event", None, NOW, given)
+
+    def body(time: float) -> bytes:
+        return orjson.dumps({"insert": [["a", "b", None, time]]})
+
+    assert times(decoded(JSON, body(NOW + most), rule)) == [NOW + most]
+    milliseconds = NOW * 1000
+    assert refusal(JSON, body(milliseconds), rule) == (
+        f"insert[0]: time: expected a time at most {most:g} s (max_time_ahead) ahead of the "
+        f"server's clock, which is at 1700000000.000, got the number {milliseconds}"
+    )
 
 
 def test_times_are_within_so_many_half_lives_of_0() -> None:

@@ -236,6 +236,19 @@ def test_consumers_report_their_state_until_it_expires(server: Server) -> None:
     assert (refused.status_code, refused.json()["field"]) == (422, "source")
 
 
+def test_a_consumer_replaces_those_of_its_source_that_have_stopped(server: Server) -> None:
+    path = server.new_graph()
+    name = path.rsplit("/", 1)[1]
+    with Client(server.url("")) as client:
+        assert client.report_consumer(name, "a", "c1", "stopped", "trimmed", 60)
+        assert client.report_consumer(name, "b", "c2", "stopped", "no permission", 60)
+        assert client.report_consumer(name, "b", "c3", "consuming", seconds=60)
+        found = [(one.source, one.consumer) for one in client.consumers(name)]
+        # the others of this server read /readyz, which lists those that do not consume
+        assert client.report_consumer(name, "a", "c1", "consuming")
+    assert found == [("a", "c1"), ("b", "c3")]
+
+
 def test_a_graph_has_a_limit_of_consumers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumers, "MAX_CONSUMERS", 1)
     path = f"{server.new_graph()}/consumers/s"

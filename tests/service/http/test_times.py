@@ -193,6 +193,9 @@ def test_a_graph_says_how_its_edges_age(server: Server) -> None:
         ({"forget_vertices": True}, "forget_vertices"),
         ({"forget_vertices": True, "half_life": 60}, "forget_vertices"),
         ({"forget_vertices": 1, "window": 60}, "forget_vertices"),
+        ({"max_time_ahead": 60}, "max_time_ahead"),
+        ({"max_time_ahead": 0, "window": 60}, "max_time_ahead"),
+        ({"max_time_ahead": True, "half_life": 60}, "max_time_ahead"),
     ],
 )
 def test_wrong_options_are_refused_by_name(
@@ -214,6 +217,7 @@ def test_refused_times_change_nothing(server: Server) -> None:
         (wall, {"insert": columns}, "insert.time", 1),
         (wall, {"insert": [["a", "b", 1, "now"]]}, "insert", 0),
         (event, {"insert": [["a", "b"]]}, "time", None),
+        (event, {"insert": [["a", "b", None, time.time() * 1000]]}, "insert", 0),
         (plain, {"insert": [["a", "b", 1, 5]]}, "insert", 0),
     ):  # fmt: skip
         answer = server.http.post(f"{path}/batches", json=body)
@@ -221,6 +225,23 @@ def test_refused_times_change_nothing(server: Server) -> None:
         problem = answer.json()
         assert (problem["field"], problem.get("index")) == (field, index)
         assert server.http.get(path).json()["version"] == 0
+
+
+def test_a_graph_says_how_far_ahead_a_time_may_be(server: Server) -> None:
+    """A restart keeps it; another one is refused, and its default is that of the clock."""
+    for options, most in (
+        ({"window": 60}, 60),
+        ({"half_life": 60, "clock": "event"}, 86_400),
+        ({"window": 60, "clock": "event", "max_time_ahead": 1e12}, 1e12),
+    ):
+        path = server.new_graph(**options)
+        assert server.http.get(path).json()["options"]["max_time_ahead"] == most
+        repeated = server.http.put(path, json={**options, "max_time_ahead": most})
+        assert repeated.status_code == 200
+        other = server.http.put(path, json={**options, "max_time_ahead": 5})
+        assert (other.status_code, other.json()["field"]) == (409, "max_time_ahead")
+    far = {"insert": [["a", "b", None, time.time() * 100]]}
+    assert server.http.post(f"{path}/batches", json=far).status_code == 200
 
 
 @pytest.mark.parametrize("with_weights", [False, True])

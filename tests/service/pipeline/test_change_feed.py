@@ -177,6 +177,7 @@ def test_the_bytes_of_a_ring_are_limited(pipeline: Pipeline) -> None:
         (lambda epoch, newest: f"{epoch}-{newest + 1}", "future"),
         (lambda epoch, newest: f"{epoch}-{10**30 + newest}", "future"),
         (lambda epoch, newest: f"{epoch}0-{newest}", "epoch"),
+        (lambda epoch, _: f"{epoch}-{'9' * 5000}", "epoch"),
         (lambda epoch, _: epoch, "epoch"),
         (lambda epoch, _: f"{epoch}-", "epoch"),
         (lambda epoch, newest: f"{epoch}--{newest}", "epoch"),
