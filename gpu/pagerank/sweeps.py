@@ -17,14 +17,16 @@ doubles the sweeps on the npm registry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.certificate import StallRule
+from gpu.pagerank.components import ComponentTrial
 from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.goals import Goal, TargetError, Tolerance
 from gpu.pagerank.orthomin import Orthomin
 from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind, SweepSchedule
 from gpu.pagerank.start import can_guess, start_from_in_degrees
@@ -56,18 +58,16 @@ def sweep_to_target(
     from_nothing  whether to start from nothing (gpu.pagerank.start) instead of from y
     """
     target = iterate.options.target_error
+    goal = TargetError(iterate, target)
     if most_sweeps == 0 or (iterate.error_bound <= target and not from_nothing):
         return Swept(0, iterate.error_bound <= target)
     if iterate.dtype is np.float32:
         # a direction is kept as float64, which a graph that saves memory has no room for
         kinds = [kind for kind in kinds if not kind.accelerated]
 
-    def met(_: SweepResult, bound: float) -> bool:
-        return bound <= target or iterate.mean_corrected_bound(target) <= target
-
-    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, met, from_nothing)
+    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, goal, from_nothing)
     if not kind.mean_corrected or (converged and iterate.error_bound > target):
-        # the correction that `met` has measured; float32 leaves a sum when corrected too
+        # the correction that the goal has measured; float32 leaves a sum when corrected too
         iterate.correct_mean()
     return Swept(sweeps, converged or iterate.error_bound <= target)
 
@@ -78,17 +78,11 @@ def iterate_to_tolerance(
     """Sweeps until no normalised rank moves by more than the tolerance: the stop rule of the
     published strategies; or until ‖r‖₁ is at most `left`·Σy. from_nothing: see `sweep_to_target`.
     """
-    tolerance = iterate.options.tolerance
     kinds = [kind for kind in SWEEP_KINDS if not kind.accelerated]
-
-    def met(result: SweepResult, _: float) -> bool:
-        certificate = iterate.certificate
-        mass = float(certificate.mass)
-        return result.largest_step <= tolerance * mass or certificate.residual_l1 <= left * mass
-
     if most_sweeps == 0:
         return Swept(0, False)
-    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, met, from_nothing)
+    goal = Tolerance(iterate, iterate.options.tolerance, left)
+    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, goal, from_nothing)
     if not kind.mean_corrected:
         iterate.correct_mean()
     return Swept(sweeps, converged)
@@ -98,15 +92,17 @@ def _sweep(
     iterate: GlobalIterate,
     most_sweeps: int,
     kinds: Sequence[SweepKind],
-    met: Callable[[SweepResult, float], bool],
+    goal: Goal,
     from_nothing: bool,
 ) -> tuple[int, bool, SweepKind]:
-    """Sweeps until `met` of the last result and the error bound, or rounding limits the bound.
-    Returns the number of sweeps, whether it was met, and the last kind.
+    """Sweeps until the goal is met, or rounding limits the bound. From nothing, it solves one
+    component after the other where that is cheaper (gpu.pagerank.components). Returns the number of
+    sweeps, whether the goal was met, and the last kind.
     """
     schedule = SweepSchedule(iterate, kinds)
     stall = StallRule(iterate.options.damping)
     dense, sweeps = _DenseSweeps(iterate), 0
+    trial = ComponentTrial(iterate, goal) if from_nothing else None
     if from_nothing:
         sweeps = dense.start(schedule.kind, most_sweeps)
     else:
@@ -115,7 +111,7 @@ def _sweep(
         result = dense.sweep(schedule.kind)
         sweeps += 1
         bound = iterate.error_bound
-        converged = met(result, bound)
+        converged = goal.met(result)
         _trace(iterate)
         rounding = iterate.certificate.rounding_error
         if not converged and rounding > _ROUNDING_PART * bound and sweeps < most_sweeps:
@@ -126,6 +122,13 @@ def _sweep(
             _trace(iterate)
         if converged or stall.stalled(bound) or sweeps >= most_sweeps:
             return sweeps, converged, schedule.kind
+        if trial is not None and (solved := trial.after_sweep(result, most_sweeps - sweeps)):
+            sweeps += solved
+            if goal.met(result) or not goal.attainable or sweeps >= most_sweeps:
+                return sweeps, goal.met(result), schedule.kind
+            dense.restart(schedule.kind)
+            stall.reset()
+            continue
         if schedule.switch(bound):
             dense.switch(schedule.kind)
             stall.reset()
@@ -185,6 +188,11 @@ class _DenseSweeps:
             shift = self._correction.coefficient(self._iterate.certificate.residual_sum)
         self._iterate.quantize(self._buffers, shift)
         self.closed_class_residual -= shift
+
+    def restart(self, kind: SweepKind) -> None:
+        """Continues from a residual that was not left by sweeps."""
+        self.closed_class_residual = 0.0
+        self.begin(kind)
 
     def switch(self, kind: SweepKind) -> None:
         """Continues with another kind."""
