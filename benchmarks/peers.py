@@ -29,12 +29,11 @@ from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX
 from benchmarks.networks import read_graph
-from benchmarks.peer_solvers import DAMPING, PEERS, Edges, Solve
+from benchmarks.peer_solvers import DAMPING, PEERS, Edges, Ids, Solve
 from gpu import BackendName, EdgeBatch, Engine, Options, generate
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend
@@ -56,10 +55,9 @@ _LOOSEST = 16.0
 """The engine's targets are tried downwards by halves from this many times the peer's error."""
 
 
-def distinct(
-    name: str, vertices: int, sources: NDArray[np.int64], targets: NDArray[np.int64]
-) -> Edges:
-    keys = np.unique(sources << 32 | targets)
+def distinct(name: str, vertices: int, sources: Ids, targets: Ids, xp: Any = np) -> Edges:
+    """`sources` and `targets` are arrays of `xp`, and so are the graph's."""
+    keys = xp.unique(sources << 32 | targets)
     return Edges(name, vertices, keys >> 32, keys & 0xFFFFFFFF)
 
 

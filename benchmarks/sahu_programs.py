@@ -93,13 +93,12 @@ Solve = Callable[[], tuple[float, Ranking]]
 
 def programs(graph: str, first: EdgeBatch, backend: Backend) -> Iterator[dict[str, Any]]:
     """Figure 2: rows of one graph. The programs take turns."""
-    vertices = np.arange(first.vertices)
-    edges = distinct(
-        graph,
-        first.vertices,
-        np.concatenate([first.insert_sources, vertices]),
-        np.concatenate([first.insert_targets, vertices]),
+    xp, size = backend.xp, first.vertices
+    sources, targets = (
+        xp.concatenate([xp.asarray(ids, np.int64), xp.arange(size)])
+        for ids in (first.insert_sources, first.insert_targets)
     )
+    edges = distinct(graph, size, sources, targets, xp)
     options = Options(dangling="self-loop", target_error=1e-12)
     engine = _loaded(first, backend, options)
     engine.update("auto")
