@@ -19,7 +19,8 @@ from math import log
 
 import numpy as np
 
-from gpu.operations.components import Components
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.components import ComponentOperations, Components
 from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.goals import Goal
@@ -28,17 +29,20 @@ from gpu.trace import TraceStep
 _OBSERVED_SWEEPS = 3
 """Sweeps after which the remaining ones are predicted."""
 
-_SLOW = 0.5
-"""Sweeps that leave less of the bound are fast."""
+_FAST = 0.5
+"""What sweeps leave of the bound at best where a guess from in-degrees was no use."""
 
-_RECIPROCAL = 0.3
+_RECIPROCAL = 0.4
 """The part of edges with an opposite one above which most of a graph is one component."""
+
+_ACYCLIC = 0.5
+"""The part of edges that may be on cycles for a solve by components to begin without a sweep."""
 
 _SEQUENTIAL_COST = 3.0
 """What an edge costs that one core reads alone, in edges of a sweep by all cores."""
 
-_FINDING_COST = 2.0
-"""What an edge costs when components are found, in edges that are read to solve one of them."""
+_VERTEX_COST = 4.0
+"""What a vertex costs beside its edges when components are found and solved."""
 
 _COMPONENT_SWEEPS = 0.5
 """Sweeps inside a component, in sweeps over all that would remain: Gauss-Seidel takes half."""
@@ -46,72 +50,75 @@ _COMPONENT_SWEEPS = 0.5
 _COMPONENT_EDGE = 1.5
 """What an edge costs inside a component, in edges of a sweep: float64 is read, not float32."""
 
-_REMAINING_PART = 0.7
-"""The part of the predicted sweeps that is counted: acceleration saves a third of most."""
-
-_LEAST_SWEEPS = 24.0
-"""Fewer remaining sweeps are not worth the attempt."""
-
 
 class ComponentTrial:
-    """Solves by components, at most once a solve, when sweeps turn out to be slow."""
+    """Solves by components, at most once a solve."""
 
     def __init__(self, iterate: GlobalIterate, goal: Goal) -> None:
         self._iterate, self._goal = iterate, goal
         self._excesses: list[float] = []
-        graph = iterate.graph
-        self._possible = (
-            graph.backend.components is not None
-            and iterate.dtype is np.float64
-            and graph.directed
-            and graph.arcs >= 2 * iterate.cyclic
-        )
+        self._graph = graph = iterate.graph
+        self._operations = None
+        self._most_cyclic = 0.0
+        if iterate.dtype is np.float64 and graph.directed and graph.arcs >= 2 * iterate.cyclic:
+            self._operations = graph.backend.components
+
+    def at_start(self, most_sweeps: int) -> int:
+        """Before any sweep from equal ranks; see `after_sweep`."""
+        if self._operations is None or most_sweeps < 2:
+            return 0
+        self._most_cyclic = _most_cyclic_edges(self._graph)
+        if self._most_cyclic > _ACYCLIC * self._graph.arcs:
+            return 0
+        return self._try(log(max(self._goal.first_excess, 1.0)) / -log(_FAST), most_sweeps, True)
 
     def after_sweep(self, result: SweepResult, most_sweeps: int) -> int:
         """Solves by components if that is predicted to cost less than to continue. Returns the
         number of sweeps that this took, the residual included; 0 if nothing was done.
         """
         self._excesses.append(self._goal.excess(result))
-        if not self._possible or len(self._excesses) < _OBSERVED_SWEEPS or most_sweeps < 2:
+        if self._operations is None or len(self._excesses) < _OBSERVED_SWEEPS or most_sweeps < 2:
             return 0
-        self._possible = False
-        iterate, graph = self._iterate, self._iterate.graph
-        remaining = self._remaining_sweeps()
-        if remaining < _LEAST_SWEEPS or not graph.backend.components:
-            return 0
-        operations = graph.backend.components
-        if operations.reciprocity(graph.view) > _RECIPROCAL:
-            iterate.cyclic = graph.arcs
-            return 0
-        try:
-            components = operations.find(graph.view)
-            if not self._pays(components, remaining):
-                iterate.cyclic = graph.arcs
-                return 0
-            return self._solve(components, most_sweeps - 1) + 1
-        except MemoryError:
-            return 0
-
-    def _remaining_sweeps(self) -> float:
-        """How many more sweeps are expected; 0 if they are fast."""
         left = self._excesses[-1] / self._excesses[-2]
-        if left <= _SLOW:
-            return 0.0
+        if not _FAST < left < 1.0:
+            return 0
+        self._most_cyclic = self._most_cyclic or _most_cyclic_edges(self._graph)
         left = min(left, self._iterate.options.damping)
-        return _REMAINING_PART * log(max(self._excesses[-1], 1.0)) / -log(left)
+        return self._try(log(max(self._excesses[-1], 1.0)) / -log(left), most_sweeps)
 
-    def _pays(self, components: Components, remaining: float) -> bool:
-        graph = self._iterate.graph
-        sequential = (1.0 + _FINDING_COST) * (graph.arcs + 4.0 * graph.vertices)
-        sweeps = _COMPONENT_SWEEPS * remaining * _COMPONENT_EDGE * components.cyclic_edges
-        cost = _SEQUENTIAL_COST * sequential + sweeps + 2.0 * self._iterate.sweep_cost
-        return cost <= remaining * self._iterate.sweep_cost
+    def _try(self, remaining: float, most_sweeps: int, from_equal: bool = False) -> int:
+        """remaining  sweeps that are expected otherwise"""
+        iterate, operations = self._iterate, self._operations
+        if operations is None or not self._pays(self._most_cyclic, remaining):
+            return 0
+        # one trial
+        self._operations = None
+        if operations.reciprocity(self._graph.view) <= _RECIPROCAL:
+            try:
+                components = operations.find(self._graph.view)
+                if self._pays(components.cyclic_edges, remaining):
+                    if from_equal:
+                        iterate.rhs_scale = 1.0 - iterate.options.damping
+                        iterate.values[:] = 1.0
+                    return self._solve(operations, components, most_sweeps - 1) + 1
+            except MemoryError:
+                return 0
+        iterate.cyclic = self._graph.arcs
+        return 0
 
-    def _solve(self, components: Components, most_sweeps: int) -> int:
-        iterate, graph = self._iterate, self._iterate.graph
+    def _pays(self, cyclic_edges: float, remaining: float) -> bool:
+        graph, sweep = self._graph, self._iterate.sweep_cost
+        # two passes on one core: to find the components, and to solve them
+        sequential = 2.0 * _SEQUENTIAL_COST * (graph.arcs + _VERTEX_COST * graph.vertices)
+        swept = _COMPONENT_SWEEPS * remaining * _COMPONENT_EDGE * cyclic_edges
+        return sequential + swept + 2.0 * sweep <= remaining * sweep
+
+    def _solve(
+        self, operations: ComponentOperations, components: Components, most_sweeps: int
+    ) -> int:
+        iterate, graph = self._iterate, self._graph
         contributions = iterate.scratch("contributions", length=graph.columns)
-        assert graph.backend.components is not None
-        solved = graph.backend.components.solve(
+        solved = operations.solve(
             graph.view,
             components,
             iterate.values,
@@ -132,6 +139,15 @@ class ComponentTrial:
             )
             iterate.trace.append(step)
         return solved.sweeps
+
+
+def _most_cyclic_edges(graph: DynamicGraph) -> float:
+    """At most as many edges are on cycles: edges from or to a vertex that has no others are not.
+    Those that are both count twice, so there are about as many, or more.
+    """
+    incoming, outgoing = graph.incoming.csr.row_lengths, graph.outgoing.csr.row_lengths
+    acyclic = graph.total(outgoing[incoming == 0]) + graph.total(incoming[outgoing == 0])
+    return max(0.0, graph.arcs - acyclic)
 
 
 def warm_up(iterate: GlobalIterate) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from gpu.operations.sweeps import SweepResult
@@ -18,6 +19,14 @@ class Goal(Protocol):
 
     def met(self, result: SweepResult) -> bool:
         """Whether it is met after a sweep."""
+
+    @property
+    def met_by_residual(self) -> bool:
+        """Whether the residual alone shows that it is met."""
+
+    @property
+    def first_excess(self) -> float:
+        """About what `excess` is after the first sweep from equal ranks."""
 
     def excess(self, result: SweepResult) -> float:
         """How many times as large as it may be what has to fall is after a sweep."""
@@ -39,6 +48,14 @@ class TargetError:
     target: float
 
     def met(self, _: SweepResult) -> bool:
+        return self.met_by_residual
+
+    @property
+    def first_excess(self) -> float:
+        return 4.0 / self.target
+
+    @property
+    def met_by_residual(self) -> bool:
         iterate, target = self.iterate, self.target
         return iterate.error_bound <= target or iterate.mean_corrected_bound(target) <= target
 
@@ -67,13 +84,21 @@ class Tolerance:
     left: float
 
     def met(self, result: SweepResult) -> bool:
+        mass = float(self.iterate.certificate.mass)
+        return result.largest_step <= self.tolerance * mass or self.met_by_residual
+
+    @property
+    def met_by_residual(self) -> bool:
         certificate = self.iterate.certificate
-        mass = float(certificate.mass)
-        moved, remaining = result.largest_step, float(certificate.residual_l1)
-        return moved <= self.tolerance * mass or remaining <= self.left * mass
+        return float(certificate.residual_l1) <= self.left * float(certificate.mass)
+
+    @property
+    def first_excess(self) -> float:
+        return 1e-2 / self.tolerance if self.tolerance > 0.0 else inf
 
     def excess(self, result: SweepResult) -> float:
-        return result.largest_step / (self.tolerance * float(self.iterate.certificate.mass))
+        largest = self.tolerance * float(self.iterate.certificate.mass)
+        return result.largest_step / largest if largest > 0.0 else inf
 
     @property
     def attainable(self) -> bool:

@@ -102,9 +102,18 @@ def _sweep(
     schedule = SweepSchedule(iterate, kinds)
     stall = StallRule(iterate.options.damping)
     dense, sweeps = _DenseSweeps(iterate), 0
-    trial = ComponentTrial(iterate, goal) if from_nothing else None
+    trial = None
     if from_nothing:
-        sweeps = dense.start(schedule.kind, most_sweeps)
+        trial = ComponentTrial(iterate, goal)
+        sweeps, useful = dense.guess(schedule.kind, most_sweeps)
+        if not useful:
+            if solved := trial.at_start(most_sweeps - sweeps):
+                sweeps += solved
+                if goal.met_by_residual or not goal.attainable or sweeps >= most_sweeps:
+                    return sweeps, goal.met_by_residual, schedule.kind
+            else:
+                iterate.reset()
+            dense.begin(schedule.kind)
     else:
         dense.begin(schedule.kind)
     while True:
@@ -124,8 +133,8 @@ def _sweep(
             return sweeps, converged, schedule.kind
         if trial is not None and (solved := trial.after_sweep(result, most_sweeps - sweeps)):
             sweeps += solved
-            if goal.met(result) or not goal.attainable or sweeps >= most_sweeps:
-                return sweeps, goal.met(result), schedule.kind
+            if goal.met_by_residual or not goal.attainable or sweeps >= most_sweeps:
+                return sweeps, goal.met_by_residual, schedule.kind
             dense.restart(schedule.kind)
             stall.reset()
             continue
@@ -164,19 +173,17 @@ class _DenseSweeps:
         self.closed_class_residual = 0.0
         self._mean_corrected = self._plain_next = False
 
-    def start(self, kind: SweepKind, most_sweeps: int) -> int:
-        """Starts from nothing. Returns the number of sweeps that this took."""
-        sweeps = 0
+    def guess(self, kind: SweepKind, most_sweeps: int) -> tuple[int, bool]:
+        """Starts from in-degrees, if that can be useful. Returns the number of sweeps that this
+        took, and whether to continue from there; if not, y is to be reset.
+        """
         # at least one more follows
-        if most_sweeps > 1 and can_guess(self._iterate):
-            useful, sweeps = start_from_in_degrees(self._iterate, self._buffers), 1
-            _trace(self._iterate)
-            if useful:
-                self._mean_corrected = kind.mean_corrected
-                return sweeps
-        self._iterate.reset()
-        self.begin(kind)
-        return sweeps
+        if most_sweeps <= 1 or not can_guess(self._iterate):
+            return 0, False
+        useful = start_from_in_degrees(self._iterate, self._buffers)
+        _trace(self._iterate)
+        self._mean_corrected = kind.mean_corrected
+        return 1, useful
 
     def begin(self, kind: SweepKind) -> None:
         """Continues from the residual as it is."""

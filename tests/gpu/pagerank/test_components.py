@@ -17,7 +17,7 @@ from gpu import EdgeBatch, Engine, Options, Result
 from gpu.backends.cpu import component_kernels
 from gpu.backends.cpu.components import CpuComponents
 from gpu.operations.backend import Backend
-from gpu.pagerank import components
+from gpu.pagerank import components, sweeps
 from tests.gpu.graphs import exact_ranks, igraph_ranks, random_graph
 
 Edges = NDArray[np.int64]
@@ -35,9 +35,9 @@ def cpu(backend: Backend) -> Backend:
 def _always() -> Iterator[None]:
     """Solves by components wherever that is possible."""
     with (
-        patch.object(components, "_LEAST_SWEEPS", 0.0),
-        patch.object(components, "_SLOW", -1.0),
+        patch.object(components, "_ACYCLIC", 1.0),
         patch.object(components, "_RECIPROCAL", 1.0),
+        patch.object(sweeps, "start_from_in_degrees", lambda *_: False),
         patch.object(components.ComponentTrial, "_pays", lambda *_: True),
     ):
         yield
