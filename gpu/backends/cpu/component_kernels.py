@@ -240,7 +240,7 @@ def _extract(  # type: ignore[no-untyped-def]
 
 
 @sequential
-def _sweep(first_chunk, last_chunk, size, sweep, history, damping, local):  # type: ignore[no-untyped-def]
+def _sweep(first_chunk, last_chunk, sweep, history, damping, local):  # type: ignore[no-untyped-def]
     """One Gauss-Seidel sweep over some chunks.
 
     history  how many of the sweeps before count
@@ -380,9 +380,9 @@ def _iterate(size, chunks, rhs_scale, damping, residual_goal, largest_step, most
     sums = local.sums[0]
     for sweep in range(most):
         if chunks == 1:
-            _sweep(0, 1, size, sweep, history, damping, local)
+            _sweep(0, 1, sweep, history, damping, local)
         else:
-            _sweep_on_all_cores(chunks, 1, size, sweep, history, damping, local)
+            _sweep_on_all_cores(chunks, 1, sweep, history, damping, local)
             for chunk in range(1, chunks):
                 largest = max(sums[LARGEST_STEP], local.sums[chunk, LARGEST_STEP])
                 sums += local.sums[chunk]
@@ -399,9 +399,7 @@ def _iterate(size, chunks, rhs_scale, damping, residual_goal, largest_step, most
         if chunks == 1:
             _mix(0, 1, size, sweep, history, new_part, old_part, rhs_scale, local)
         else:
-            _mix_on_all_cores(
-                chunks, 1, size, sweep, history, new_part, old_part, rhs_scale, local
-            )
+            _mix_on_all_cores(chunks, 1, size, sweep, history, new_part, old_part, rhs_scale, local)
         if not plain:
             history = min(history + 1, 2)
     return most
