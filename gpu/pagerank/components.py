@@ -7,7 +7,7 @@ step, and only components of several vertices need sweeps, over their own edges 
 Afterwards r is computed from y as after any solve, and proves the error.
 
 This is worth its price where sweeps are slow and most edges are on no cycle: in package registries
-and much of the web. What it costs is counted, so that the same graph is always solved in the same
+and citations. What it costs is counted, so that the same graph is always solved in the same
 way. Where the structure does not suit, finding that out is lost; so a sample of edges comes first
 (most edges of roads, grids and friendships have an opposite one), and after a vain attempt the next
 one is made when the graph has twice the edges.
@@ -21,22 +21,18 @@ import numpy as np
 
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.components import ComponentOperations, Components
-from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.goals import Goal
 from gpu.trace import TraceStep
 
-_OBSERVED_SWEEPS = 3
-"""Sweeps after which the remaining ones are predicted."""
-
-_FAST = 0.5
+_REDUCTION = 0.5
 """What sweeps leave of the bound at best where a guess from in-degrees was no use."""
 
 _RECIPROCAL = 0.4
 """The part of edges with an opposite one above which most of a graph is one component."""
 
 _ACYCLIC = 0.5
-"""The part of edges that may be on cycles for a solve by components to begin without a sweep."""
+"""The largest part of edges that may be on cycles before components are looked for."""
 
 _SEQUENTIAL_COST = 3.0
 """What an edge costs that one core reads alone, in edges of a sweep by all cores."""
@@ -51,63 +47,42 @@ _COMPONENT_EDGE = 1.5
 """What an edge costs inside a component, in edges of a sweep: float64 is read, not float32."""
 
 
-class ComponentTrial:
-    """Solves by components, at most once a solve."""
+class ComponentSolver:
+    """Solves by components where that is predicted to cost less than sweeps."""
 
     def __init__(self, iterate: GlobalIterate, goal: Goal) -> None:
         self._iterate, self._goal = iterate, goal
-        self._excesses: list[float] = []
         self._graph = graph = iterate.graph
-        self._operations = None
-        self._most_cyclic = 0.0
-        if iterate.dtype is np.float64 and graph.directed and graph.arcs >= 2 * iterate.cyclic:
-            self._operations = graph.backend.components
+        suits = iterate.dtype is np.float64 and graph.directed and graph.arcs >= 2 * iterate.cyclic
+        self._operations = graph.backend.components if suits else None
 
-    def at_start(self, most_sweeps: int) -> int:
-        """Before any sweep from equal ranks; see `after_sweep`."""
-        if self._operations is None or most_sweeps < 2:
-            return 0
-        self._most_cyclic = _most_cyclic_edges(self._graph)
-        if self._most_cyclic > _ACYCLIC * self._graph.arcs:
-            return 0
-        return self._try(log(max(self._goal.first_excess, 1.0)) / -log(_FAST), most_sweeps, True)
-
-    def after_sweep(self, result: SweepResult, most_sweeps: int) -> int:
-        """Solves by components if that is predicted to cost less than to continue. Returns the
-        number of sweeps that this took, the residual included; 0 if nothing was done.
+    def solve(self, most_sweeps: int) -> int:
+        """Solves from equal ranks. Returns the number of sweeps that this took, the residual
+        included; 0 if nothing was done.
         """
-        self._excesses.append(self._goal.excess(result))
-        if self._operations is None or len(self._excesses) < _OBSERVED_SWEEPS or most_sweeps < 2:
+        iterate, operations, most_cyclic = self._iterate, self._operations, 0.0
+        if operations is not None:
+            most_cyclic = _most_cyclic_edges(self._graph)
+        if (
+            operations is None
+            or most_sweeps < 2
+            or most_cyclic > _ACYCLIC * self._graph.arcs
+            or not self._pays(most_cyclic)
+        ):
             return 0
-        left = self._excesses[-1] / self._excesses[-2]
-        if not _FAST < left < 1.0:
-            return 0
-        self._most_cyclic = self._most_cyclic or _most_cyclic_edges(self._graph)
-        left = min(left, self._iterate.options.damping)
-        return self._try(log(max(self._excesses[-1], 1.0)) / -log(left), most_sweeps)
-
-    def _try(self, remaining: float, most_sweeps: int, from_equal: bool = False) -> int:
-        """remaining  sweeps that are expected otherwise"""
-        iterate, operations = self._iterate, self._operations
-        if operations is None or not self._pays(self._most_cyclic, remaining):
-            return 0
-        # one trial
-        self._operations = None
         if operations.reciprocity(self._graph.view) <= _RECIPROCAL:
             try:
                 components = operations.find(self._graph.view)
-                if self._pays(components.cyclic_edges, remaining):
-                    if from_equal:
-                        iterate.rhs_scale = 1.0 - iterate.options.damping
-                        iterate.values[:] = 1.0
+                if self._pays(components.cyclic_edges):
                     return self._solve(operations, components, most_sweeps - 1) + 1
             except MemoryError:
                 return 0
         iterate.cyclic = self._graph.arcs
         return 0
 
-    def _pays(self, cyclic_edges: float, remaining: float) -> bool:
+    def _pays(self, cyclic_edges: float) -> bool:
         graph, sweep = self._graph, self._iterate.sweep_cost
+        remaining = log(max(self._goal.first_excess, 1.0)) / -log(_REDUCTION)
         # two passes on one core: to find the components, and to solve them
         sequential = 2.0 * _SEQUENTIAL_COST * (graph.arcs + _VERTEX_COST * graph.vertices)
         swept = _COMPONENT_SWEEPS * remaining * _COMPONENT_EDGE * cyclic_edges
@@ -117,6 +92,8 @@ class ComponentTrial:
         self, operations: ComponentOperations, components: Components, most_sweeps: int
     ) -> int:
         iterate, graph = self._iterate, self._graph
+        iterate.rhs_scale = 1.0 - iterate.options.damping
+        iterate.values[:] = 1.0
         contributions = iterate.scratch("contributions", length=graph.columns)
         solved = operations.solve(
             graph.view,

@@ -26,10 +26,7 @@ class Goal(Protocol):
 
     @property
     def first_excess(self) -> float:
-        """About what `excess` is after the first sweep from equal ranks."""
-
-    def excess(self, result: SweepResult) -> float:
-        """How many times as large as it may be what has to fall is after a sweep."""
+        """About how many times as large as it may be what has to fall is for equal ranks."""
 
     @property
     def attainable(self) -> bool:
@@ -58,9 +55,6 @@ class TargetError:
     def met_by_residual(self) -> bool:
         iterate, target = self.iterate, self.target
         return iterate.error_bound <= target or iterate.mean_corrected_bound(target) <= target
-
-    def excess(self, _: SweepResult) -> float:
-        return self.iterate.error_bound / self.target
 
     @property
     def attainable(self) -> bool:
@@ -95,10 +89,6 @@ class Tolerance:
     @property
     def first_excess(self) -> float:
         return 1e-2 / self.tolerance if self.tolerance > 0.0 else inf
-
-    def excess(self, result: SweepResult) -> float:
-        largest = self.tolerance * float(self.iterate.certificate.mass)
-        return result.largest_step / largest if largest > 0.0 else inf
 
     @property
     def attainable(self) -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 
 from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.certificate import StallRule
-from gpu.pagerank.components import ComponentTrial
+from gpu.pagerank.components import ComponentSolver
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.goals import Goal, TargetError, Tolerance
 from gpu.pagerank.orthomin import Orthomin
@@ -102,12 +102,10 @@ def _sweep(
     schedule = SweepSchedule(iterate, kinds)
     stall = StallRule(iterate.options.damping)
     dense, sweeps = _DenseSweeps(iterate), 0
-    trial = None
     if from_nothing:
-        trial = ComponentTrial(iterate, goal)
         sweeps, useful = dense.guess(schedule.kind, most_sweeps)
         if not useful:
-            if solved := trial.at_start(most_sweeps - sweeps):
+            if solved := ComponentSolver(iterate, goal).solve(most_sweeps - sweeps):
                 sweeps += solved
                 if goal.met_by_residual or not goal.attainable or sweeps >= most_sweeps:
                     return sweeps, goal.met_by_residual, schedule.kind
@@ -131,13 +129,6 @@ def _sweep(
             _trace(iterate)
         if converged or stall.stalled(bound) or sweeps >= most_sweeps:
             return sweeps, converged, schedule.kind
-        if trial is not None and (solved := trial.after_sweep(result, most_sweeps - sweeps)):
-            sweeps += solved
-            if goal.met_by_residual or not goal.attainable or sweeps >= most_sweeps:
-                return sweeps, goal.met_by_residual, schedule.kind
-            dense.restart(schedule.kind)
-            stall.reset()
-            continue
         if schedule.switch(bound):
             dense.switch(schedule.kind)
             stall.reset()
@@ -195,11 +186,6 @@ class _DenseSweeps:
             shift = self._correction.coefficient(self._iterate.certificate.residual_sum)
         self._iterate.quantize(self._buffers, shift)
         self.closed_class_residual -= shift
-
-    def restart(self, kind: SweepKind) -> None:
-        """Continues from a residual that was not left by sweeps."""
-        self.closed_class_residual = 0.0
-        self.begin(kind)
 
     def switch(self, kind: SweepKind) -> None:
         """Continues with another kind."""
