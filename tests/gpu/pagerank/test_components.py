@@ -182,7 +182,8 @@ def test_a_target_below_rounding_is_not_waited_for(cpu: Backend) -> None:
 
 
 def test_a_registry_is_solved_by_components_and_a_grid_is_not(cpu: Backend) -> None:
-    registry = _with_pairs(_backwards(60_000, 240_000), 3_000)
+    leaves = np.random.default_rng(8).integers([6_000, 0], [60_000, 6_000], (200_000, 2))
+    registry = _with_pairs(np.concatenate([_backwards(6_000, 20_000), leaves]), 1_000)
     engine = _loaded(cpu, registry, Options(target_error=1e-10))
     # the structure decides, not the guess
     with patch.object(sweeps, "start_from_in_degrees", lambda *_: False):
