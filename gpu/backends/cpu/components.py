@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.backends.cpu import component_kernels as kernels
+from gpu.backends.cpu import component_search as search
 from gpu.backends.cpu.component_kernels import MOST_CHUNKS, Local
 from gpu.backends.cpu.rows import plain
 from gpu.jit.compile import locked
@@ -23,15 +24,15 @@ class CpuComponents(ComponentOperations):
 
     def reciprocity(self, graph: GraphView) -> float:
         counts = np.zeros(2, np.int64)
-        kernels.count_reciprocal(graph.outgoing, graph.incoming, _SAMPLES, counts)
+        search.count_reciprocal(graph.outgoing, graph.incoming, _SAMPLES, counts)
         return float(counts[1] / max(counts[0], 1))
 
     def find(self, graph: GraphView) -> Components:
         component = np.zeros(graph.vertices, np.int32)
-        count = kernels.number_components(*plain(graph.outgoing)[:3], component)
+        count = search.number_components(*plain(graph.outgoing)[:3], component)
         first, order = np.zeros(count + 1, np.int64), np.empty(graph.vertices, np.int32)
         counts = np.zeros(3, np.int64)
-        kernels.order_by_component(component, graph.incoming.row_lengths, first, order, counts)
+        search.order_by_component(component, graph.incoming.row_lengths, first, order, counts)
         return Components(order, first, *counts.tolist())
 
     def solve(
