@@ -11,16 +11,17 @@ class TraceStep:
     """One step of a solve; None where a member does not apply.
 
     kind            ``iteration`` over affected vertices, ``sweep`` over all (also one that only
-                    computes the residual, when rounding limits the bound), or ``push``: rounds of
-                    work-lists, traced together
-    rounds          1, or the rounds of a push
+                    computes the residual, when rounding limits the bound), ``push``: rounds of
+                    work-lists, traced together, or ``components``: a solve of one strongly
+                    connected component after the other, and the residual afterwards
+    rounds          1, the rounds of a push, or of components: the most sweeps over any, and 1
     vertices        recomputed; of a push, those that the solve pushes for the first time
     edges           edges read; an undirected one in each direction
     joined, pruned  vertices that became affected after it, and that it pruned
     largest_change  the largest relative change of a rank (published form); of a personalized
                     query the largest change of an entry of y
     threshold       θ at the end of a push
-    error_bound     after it (dense sweeps and pushes)
+    error_bound     after it (dense sweeps, pushes and components)
     end             why a push ended, as gpu.operations.residual.PushResult says
     deflation       the direction of a personalized sweep: ``seeds`` or ``ranks``; None without
     mode            of a published personalized query: ``push``, ``pushopt`` or ``pull``. There each
@@ -28,7 +29,7 @@ class TraceStep:
     cost_difference Ψ before it, of such a query: pushing costs less where it is negative
     """
 
-    kind: Literal["iteration", "sweep", "push"]
+    kind: Literal["iteration", "sweep", "push", "components"]
     rounds: int
     vertices: int
     edges: int

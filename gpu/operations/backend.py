@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gpu.operations.components import ComponentOperations
 from gpu.operations.cores import CoreOperations
 from gpu.operations.device import DeviceOperations
 from gpu.operations.forward_push import ForwardPushOperations
@@ -45,7 +46,10 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One kind of device and the operations that run on it."""
+    """One kind of device and the operations that run on it.
+
+    components  None where there are none: on ``cuda``, and where rows are only a part of a graph
+    """
 
     name: str
     costs: Costs
@@ -63,6 +67,7 @@ class Backend:
     programs: ProgramOperations
     triangles: TriangleOperations
     cores: CoreOperations
+    components: ComponentOperations | None = None
 
     @property
     def xp(self) -> Any:

@@ -61,7 +61,8 @@ class WindowedGraph:
         linked = (self.degree != self.loop) | (windows.row_lengths != 0)
         self.connected = int(device.sum(linked))
         self.stream = WindowStream(backend, packed, windows.windows)
-        self.backend = replace(backend, sweeps=WindowedSweeps(backend.sweeps, self.stream))
+        sweeps = WindowedSweeps(backend.sweeps, self.stream)
+        self.backend = replace(backend, sweeps=sweeps, components=None)
 
     def total(self, values: Array) -> float:
         """Σ over the vertices of an array over them."""

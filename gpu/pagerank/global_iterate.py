@@ -58,7 +58,7 @@ class GlobalIterate(Iterate):
     large that a sweep costs less.
 
     trace  where a solve adds its steps; None if they are not asked for
-    unguessable  edges of the graph when a guess was no use: see gpu.pagerank.start
+    unguessable, cyclic  edges of the graph when a guess, or a solve by components, was no use
     """
 
     def __init__(self, graph: RankedGraph, options: Options) -> None:
@@ -68,7 +68,7 @@ class GlobalIterate(Iterate):
         self.dtype = np.dtype(options.storage).type
         self.workspace = Workspace(graph.backend, "ranks", self.dtype)
         self.trace: list[TraceStep] | None = None
-        self._cursor = self._updates = self.unguessable = 0
+        self._cursor = self._updates = self.unguessable = self.cyclic = 0
         # free ids that Σy does not contain; and Σy when it was last summed, or more
         self._free = graph.free
         self._summed_mass = 0.0

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from gpu.operations.device import Array
 from gpu.operations.published import Marks
-from gpu.pagerank import frontier
+from gpu.pagerank import components, frontier
 from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.published import PublishedSolver
@@ -82,6 +82,7 @@ def warm_up_acceleration(iterate: GlobalIterate) -> None:
     if iterate.options.storage == "float64":
         iterate.reset()
         sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
+        components.warm_up(iterate)
 
 
 def _solve_residual(iterate: GlobalIterate) -> Solved:

@@ -17,20 +17,22 @@ doubles the sweeps on the npm registry.
 Fused sweeps. On a device the launches of a sweep, and waiting for its sums, take longer than the
 sweep itself if the graph is small. There several sweeps are one launch
 (`SweepOperations.fused_sweeps`), which ends where one of the decisions made here could be another:
-the stop rule may be met, or the gain is so low that the kind may change. All results are recorded,
+the goal may be met, or the gain is so low that the kind may change. All results are recorded,
 in order, and then the decisions are made from them as always.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpu.operations.sweeps import GAIN_SWEEPS, FusedRun, SweepResult
 from gpu.pagerank.certificate import StallRule
+from gpu.pagerank.components import ComponentSolver
 from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.goals import Goal, TargetError, Tolerance
 from gpu.pagerank.orthomin import Orthomin
 from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind, SweepSchedule
 from gpu.pagerank.start import can_guess, start_from_in_degrees
@@ -41,20 +43,6 @@ _ROUNDING_PART = 0.1
 """The part of a bound that may be accumulated rounding before the residual is computed from y, at
 the cost of a sweep.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class StopRule:
-    """When sweeps end.
-
-    met            tells from the last result and the error bound
-    residual_goal  fused sweeps end, so that it is asked, when ‖r‖₁ - |Σr| ≤ residual_goal·Σy,
-    step_goal      or when max |Δy| ≤ step_goal·Σy
-    """
-
-    met: Callable[[SweepResult, float], bool]
-    residual_goal: float
-    step_goal: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +64,16 @@ def sweep_to_target(
     from_nothing  whether to start from nothing (gpu.pagerank.start) instead of from y
     """
     target = iterate.options.target_error
+    goal = TargetError(iterate, target)
     if most_sweeps == 0 or (iterate.error_bound <= target and not from_nothing):
         return Swept(0, iterate.error_bound <= target)
     if iterate.dtype is np.float32:
         # a direction is kept as float64, which a graph that saves memory has no room for
         kinds = [kind for kind in kinds if not kind.accelerated]
 
-    def met(_: SweepResult, bound: float) -> bool:
-        return bound <= target or iterate.mean_corrected_bound(target) <= target
-
-    stop = StopRule(met, target * (1.0 - iterate.options.damping))
-    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, stop, from_nothing)
+    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, goal, from_nothing)
     if not kind.mean_corrected or (converged and iterate.error_bound > target):
-        # the correction that `met` has measured; float32 leaves a sum when corrected too
+        # the correction that the goal has measured; float32 leaves a sum when corrected too
         iterate.correct_mean()
     return Swept(sweeps, converged or iterate.error_bound <= target)
 
@@ -99,18 +84,11 @@ def iterate_to_tolerance(
     """Sweeps until no normalised rank moves by more than the tolerance: the stop rule of the
     published strategies; or until ‖r‖₁ is at most `left`·Σy. from_nothing: see `sweep_to_target`.
     """
-    tolerance = iterate.options.tolerance
     kinds = [kind for kind in SWEEP_KINDS if not kind.accelerated]
-
-    def met(result: SweepResult, _: float) -> bool:
-        certificate = iterate.certificate
-        mass = float(certificate.mass)
-        return result.largest_step <= tolerance * mass or certificate.residual_l1 <= left * mass
-
     if most_sweeps == 0:
         return Swept(0, False)
-    stop = StopRule(met, left, tolerance)
-    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, stop, from_nothing)
+    goal = Tolerance(iterate, iterate.options.tolerance, left)
+    sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, goal, from_nothing)
     if not kind.mean_corrected:
         iterate.correct_mean()
     return Swept(sweeps, converged)
@@ -120,22 +98,31 @@ def _sweep(
     iterate: GlobalIterate,
     most_sweeps: int,
     kinds: Sequence[SweepKind],
-    stop: StopRule,
+    goal: Goal,
     from_nothing: bool,
 ) -> tuple[int, bool, SweepKind]:
-    """Sweeps until the stop rule is met, or rounding limits the bound.
-    Returns the number of sweeps, whether it was met, and the last kind.
+    """Sweeps until the goal is met, or rounding limits the bound. From nothing, it solves one
+    component after the other where that is cheaper (gpu.pagerank.components). Returns the number of
+    sweeps, whether the goal was met, and the last kind.
     """
     schedule = SweepSchedule(iterate, kinds)
     stall = StallRule(iterate.options.damping)
     dense, sweeps = _DenseSweeps(iterate), 0
     if from_nothing:
-        sweeps = dense.start(schedule.kind, most_sweeps)
+        sweeps, useful = dense.guess(schedule.kind, most_sweeps)
+        if not useful:
+            if solved := ComponentSolver(iterate, goal).solve(most_sweeps - sweeps):
+                sweeps += solved
+                if goal.met_by_residual or not goal.attainable or sweeps >= most_sweeps:
+                    return sweeps, goal.met_by_residual, schedule.kind
+            else:
+                iterate.reset()
+            dense.begin(schedule.kind)
     else:
         dense.begin(schedule.kind)
     while True:
         swept: list[tuple[SweepResult, float]] = []
-        for result in dense.run(schedule, stop, most_sweeps - sweeps):
+        for result in dense.run(schedule, goal, most_sweeps - sweeps):
             swept.append((result, iterate.error_bound))
             _trace(iterate)
         sweeps += len(swept)
@@ -143,7 +130,7 @@ def _sweep(
             stall.stalled(earlier)
             schedule.record(earlier)
         result, bound = swept[-1]
-        converged = stop.met(result, bound)
+        converged = goal.met(result)
         rounding = iterate.certificate.rounding_error
         if not converged and rounding > _ROUNDING_PART * bound and sweeps < most_sweeps:
             sweeps += 1
@@ -188,19 +175,17 @@ class _DenseSweeps:
         self.closed_class_residual = 0.0
         self._mean_corrected = self._plain_next = False
 
-    def start(self, kind: SweepKind, most_sweeps: int) -> int:
-        """Starts from nothing. Returns the number of sweeps that this took."""
-        sweeps = 0
+    def guess(self, kind: SweepKind, most_sweeps: int) -> tuple[int, bool]:
+        """Starts from in-degrees, if that can be useful. Returns the number of sweeps that this
+        took, and whether to continue from there; if not, y is to be reset.
+        """
         # at least one more follows
-        if most_sweeps > 1 and can_guess(self._iterate):
-            useful, sweeps = start_from_in_degrees(self._iterate, self._buffers), 1
-            _trace(self._iterate)
-            if useful:
-                self._mean_corrected = kind.mean_corrected
-                return sweeps
-        self._iterate.reset()
-        self.begin(kind)
-        return sweeps
+        if most_sweeps <= 1 or not can_guess(self._iterate):
+            return 0, False
+        useful = start_from_in_degrees(self._iterate, self._buffers)
+        _trace(self._iterate)
+        self._mean_corrected = kind.mean_corrected
+        return 1, useful
 
     def begin(self, kind: SweepKind) -> None:
         """Continues from the residual as it is."""
@@ -221,15 +206,15 @@ class _DenseSweeps:
             self._orthomin.restart()
             self._plain_next = False
 
-    def run(self, schedule: SweepSchedule, stop: StopRule, most: int) -> Iterator[SweepResult]:
+    def run(self, schedule: SweepSchedule, goal: Goal, most: int) -> Iterator[SweepResult]:
         """At least one sweep of the scheduled kind, and at most `most`: several where they are
-        fused, until the kind may change or the stop rule may be met. After an ineffective
+        fused, until the kind may change or the goal may be met. After an ineffective
         accelerated one, one that is not accelerated.
         """
         kind = schedule.kind
         if kind.accelerated and not self._plain_next:
             found = False
-            run = self._fused_run(schedule, stop, min(most, self._orthomin.most_fused))
+            run = self._fused_run(schedule, goal, min(most, self._orthomin.most_fused))
             for accelerated in self._orthomin.steps(
                 self._buffers, kind.mean_corrected, self.closed_class_residual, run
             ):
@@ -239,28 +224,29 @@ class _DenseSweeps:
             if found:
                 return
         self._plain_next = False
-        for result, shift in self._sweeps(schedule, stop, 1 if kind.accelerated else most):
+        for result, shift in self._sweeps(schedule, goal, 1 if kind.accelerated else most):
             damping = self._iterate.options.damping
             self.closed_class_residual = damping * self.closed_class_residual - shift
             yield result
 
     def _sweeps(
-        self, schedule: SweepSchedule, stop: StopRule, most: int
+        self, schedule: SweepSchedule, goal: Goal, most: int
     ) -> Iterable[tuple[SweepResult, float]]:
         """Sweeps that are not accelerated, and what each subtracted from every r."""
-        run = self._fused_run(schedule, stop, most)
+        run = self._fused_run(schedule, goal, most)
         if run is not None:
             return self._iterate.fused_sweeps(self._buffers, run)
         deflation = self._correction if schedule.kind.mean_corrected else None
         return [self._iterate.sweep(self._buffers, deflation)]
 
-    def _fused_run(self, schedule: SweepSchedule, stop: StopRule, most: int) -> FusedRun | None:
+    def _fused_run(self, schedule: SweepSchedule, goal: Goal, most: int) -> FusedRun | None:
         """How at most so many sweeps are fused; None if they are run one at a time."""
         iterate, certificate = self._iterate, self._iterate.certificate
         most = min(most, iterate.graph.backend.sweeps.most_fused(iterate.graph.view))
         if most <= 1:
             return None
         scale = 1.0 - iterate.options.damping
+        residual_goal, step_goal = goal.sweep_limits
         return FusedRun(
             residual_l1=certificate.residual_l1,
             residual_sum=certificate.residual_sum,
@@ -268,8 +254,8 @@ class _DenseSweeps:
             next_residual_sum=self._buffers.next_residual_sum,
             image_sum=self._correction.image_sum if schedule.kind.mean_corrected else 0.0,
             free_mass=certificate.free_mass / abs(iterate.rhs_scale),
-            residual_goal=stop.residual_goal,
-            step_goal=stop.step_goal,
+            residual_goal=residual_goal,
+            step_goal=step_goal,
             least_gain=schedule.least_gain,
             least_bounds=schedule.least_bounds,
             bounds=tuple(scale * bound for bound in schedule.bounds[-GAIN_SWEEPS:]),

@@ -20,7 +20,7 @@ from gpu.sharded.communicator import Communicator
 
 def sharded(local: Backend, communicator: Communicator) -> Backend:
     """A backend whose sweeps are those of all shards; everything else is that of this shard."""
-    return replace(local, sweeps=ShardedSweeps(local.sweeps, communicator))
+    return replace(local, sweeps=ShardedSweeps(local.sweeps, communicator), components=None)
 
 
 class ShardedSweeps(PartialSweeps):

@@ -102,7 +102,7 @@ class NewApiKey(ApiKeyInfo, frozen=True):
 class TraceStep(msgspec.Struct, frozen=True):
     """One step of a solve; None where a member does not apply."""
 
-    kind: Literal["iteration", "sweep", "push"]
+    kind: Literal["iteration", "sweep", "push", "components"]
     rounds: int
     vertices: int
     edges: int

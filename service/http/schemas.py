@@ -113,8 +113,10 @@ class Seconds(Body):
 class TraceStep(Body):
     """One step of a solve; null where a member does not apply."""
 
-    kind: Literal["iteration", "sweep", "push"]
-    rounds: int = Field(description="1, or the rounds of work-lists that a push traces together")
+    kind: Literal["iteration", "sweep", "push", "components"]
+    rounds: int = Field(
+        description="1, or the rounds that a push or a solve by components traces together"
+    )
     vertices: int = Field(description="recomputed, or pushed for the first time")
     edges: int = Field(description="edges read")
     joined: int | None = Field(description="vertices that became affected after it")

@@ -6,6 +6,7 @@ and so are the sums of the chunks added: results do not depend on the number of 
 
 from __future__ import annotations
 
+from gpu.backends.cpu.components import CpuComponents
 from gpu.backends.cpu.cores import CpuCores
 from gpu.backends.cpu.device import CpuDevice
 from gpu.backends.cpu.forward_push import CpuForwardPush
@@ -43,5 +44,6 @@ def cpu_backend() -> Backend:
         generate=CpuGenerate(device),
         programs=CpuPrograms(),
         cores=CpuCores(),
+        components=CpuComponents(),
         triangles=CpuTriangles(device),
     )

@@ -1,0 +1,250 @@
+"""Solves of one strongly connected component after the other, and when they are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+import networkx as nx
+import numba
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import EdgeBatch, Engine, Options, Result
+from gpu.backends.cpu import component_kernels
+from gpu.backends.cpu.components import CpuComponents
+from gpu.operations.backend import Backend
+from gpu.pagerank import components, solver, sweeps
+from tests.gpu.graphs import exact_ranks, igraph_ranks, random_graph
+
+Edges = NDArray[np.int64]
+"""int64[m, 2], distinct."""
+
+
+@pytest.fixture
+def cpu(backend: Backend) -> Backend:
+    if backend.name != "cpu":
+        pytest.skip("components are solved on a CPU only")
+    return backend
+
+
+@contextmanager
+def _always() -> Iterator[None]:
+    """Solves by components wherever that is possible."""
+    with (
+        patch.object(components, "_ACYCLIC", 1.0),
+        patch.object(components, "_RECIPROCAL", 1.0),
+        patch.object(sweeps, "start_from_in_degrees", lambda *_: False),
+        patch.object(solver, "USELESS_BOUND", -1.0),
+        patch.object(components.ComponentSolver, "_pays", lambda *_: True),
+    ):
+        yield
+
+
+def _kinds(result: Result) -> set[str]:
+    assert result.trace is not None
+    assert sum(step.rounds for step in result.trace.steps) == result.iterations
+    return {step.kind for step in result.trace.steps}
+
+
+def _loaded(
+    backend: Backend, edges: Edges, options: Options, vertices: int = 0, seed: int = 1
+) -> Engine:
+    engine = Engine(options, backend)
+    weights = None
+    if options.weighted:
+        weights = np.random.default_rng(seed).uniform(0.1, 9.0, len(edges)).astype(np.float32)
+    columns = edges[:, 0].copy(), edges[:, 1].copy()
+    engine.apply(EdgeBatch(*columns, vertices=vertices, weights=weights))
+    return engine
+
+
+def _backwards(vertices: int, edges: int, seed: int = 3) -> Edges:
+    """Edges that lead to lower ids: no cycles."""
+    generator = np.random.default_rng(seed)
+    sources = generator.integers(1, vertices, edges)
+    return np.unique(
+        np.stack([sources, (sources * generator.random(edges)).astype(int)], 1), axis=0
+    )
+
+
+def _with_pairs(edges: Edges, pairs: int) -> Edges:
+    """In addition some cycles of two and of three, with loops."""
+    some = np.arange(pairs)
+    cycles = [
+        [some, some ^ 1],
+        [some + pairs, pairs + (some + 1) % 3 + some // 3 * 3],
+        [some, some],
+    ]
+    return np.unique(np.concatenate([edges, *(np.stack(each, 1) for each in cycles)]), axis=0)
+
+
+def _giant(vertices: int, tail: int, degree: int = 6) -> Edges:
+    """One large component, with a path into it and one out of it."""
+    generator = np.random.default_rng(4)
+    ring = np.arange(vertices)
+    steps = generator.geometric(0.1, (degree, vertices))
+    inner = [np.stack([ring, (ring + step) % vertices], 1) for step in (*steps, 1)]
+    before = np.arange(vertices, vertices + tail)
+    paths = [np.stack([before, before + 1], 1), np.stack([before + tail + 1, before + tail + 2], 1)]
+    joints = np.array([[vertices + tail, 0], [5, vertices + tail + 1]])
+    return np.unique(np.concatenate([*inner, *paths, joints]), axis=0)
+
+
+GRAPHS: dict[str, Callable[[], Edges]] = {
+    "a path": lambda: np.stack([np.arange(300), np.arange(1, 301)], 1),
+    "no cycles": lambda: _backwards(500, 2_000),
+    "few cycles": lambda: _with_pairs(_backwards(500, 2_000), 30),
+    "one component with tails": lambda: _giant(800, 100),
+    "random": lambda: random_graph(5)[1],
+    "a cycle": lambda: np.stack([np.arange(90), (np.arange(90) + 1) % 90], 1),
+}
+
+POLICIES = {
+    "uniform": Options(target_error=1e-12),
+    "self-loop": Options(target_error=1e-12, dangling="self-loop"),
+    "weighted": Options(target_error=1e-12, weighted=True),
+}
+
+
+@pytest.mark.parametrize("strategy", ["auto", "static"])
+@pytest.mark.parametrize("options", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_the_ranks_are_those_of_other_solvers(
+    graph: str, options: Options, strategy: str, cpu: Backend
+) -> None:
+    options = replace(options, tolerance=1e-15)
+    edges = GRAPHS[graph]()
+    vertices = int(edges.max()) + 4
+    engine = _loaded(cpu, edges, options, vertices)
+    with _always():
+        result = engine.update(strategy, trace=True)
+    assert result.converged
+    assert "components" in _kinds(result)
+    ranks = engine.publish().to_numpy()
+    exact, bound = exact_ranks(engine)
+    error = np.abs(ranks - exact).sum()
+    assert error <= 1e-12 + bound
+    assert error <= result.error_bound + bound
+    if not options.weighted:
+        other = igraph_ranks((vertices, edges), options.dangling)
+        assert np.abs(ranks - other).sum() <= 1e-10
+
+
+def test_removed_vertices_have_no_part(cpu: Backend) -> None:
+    engine = _loaded(cpu, _with_pairs(_backwards(500, 2_000), 30), Options(target_error=1e-12))
+    engine.apply(EdgeBatch.of(remove=[3, 77, 499]))
+    with _always():
+        result = engine.update(trace=True)
+    assert "components" in _kinds(result)
+    exact, bound = exact_ranks(engine)
+    error = np.abs(engine.publish().to_numpy() - exact).sum()
+    assert error <= min(1e-12, result.error_bound) + bound
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_components_are_those_of_networkx(seed: int, cpu: Backend) -> None:
+    vertices, edges = random_graph(seed)
+    engine = _loaded(cpu, edges, Options(vertex_order="given"), vertices)
+    found = CpuComponents().find(engine.internals.graph.view)
+    parts = np.split(found.order, found.first[1:-1])
+    graph = nx.DiGraph(edges.tolist())
+    graph.add_nodes_from(range(vertices))
+    expected = {frozenset(part) for part in nx.strongly_connected_components(graph)}
+    assert {frozenset(part.tolist()) for part in parts} == expected
+    assert all(part.tolist() == sorted(part) for part in parts)
+    of_vertex = np.empty(vertices, int)
+    for number, part in enumerate(parts):
+        of_vertex[part] = number
+    assert np.all(of_vertex[edges[:, 0]] <= of_vertex[edges[:, 1]])
+    cyclic = [part for part in parts if len(part) > 1]
+    lengths = engine.internals.graph.view.incoming.row_lengths
+    counts = [int(lengths[part].sum()) for part in cyclic]
+    assert (found.cyclic_edges, found.largest_edges) == (sum(counts), max(counts, default=0))
+    assert found.largest_size == max((len(part) for part in cyclic), default=0)
+
+
+def test_a_target_below_rounding_is_not_waited_for(cpu: Backend) -> None:
+    """Rounding alone exceeds the target: the ranks are as exact as others, and it says so."""
+    hub = np.stack([np.arange(1, 4_001), np.zeros(4_000, int)], 1)
+    edges = np.concatenate([_backwards(4_001, 9_000), hub])
+    engine = _loaded(cpu, np.unique(edges, axis=0), Options(target_error=1e-13))
+    with _always():
+        result = engine.update(trace=True)
+    assert result.trace is not None
+    assert result.trace.steps[-1].kind == "components"
+    assert not result.converged
+    exact, bound = exact_ranks(engine)
+    assert np.abs(engine.publish().to_numpy() - exact).sum() <= 1e-13 + bound
+
+
+def test_a_registry_is_solved_by_components_and_a_grid_is_not(cpu: Backend) -> None:
+    leaves = np.random.default_rng(8).integers([6_000, 0], [60_000, 6_000], (200_000, 2))
+    registry = _with_pairs(np.concatenate([_backwards(6_000, 20_000), leaves]), 1_000)
+    engine = _loaded(cpu, registry, Options(target_error=1e-10))
+    # the structure decides, not the guess
+    with patch.object(sweeps, "start_from_in_degrees", lambda *_: False):
+        result = engine.update(trace=True)
+        assert "components" in _kinds(result)
+        assert result.converged
+        assert "components" in _kinds(engine.update("static", trace=True))
+        assert "components" not in _kinds(engine.update("naive-dynamic", trace=True))
+
+    side = 150
+    corner = np.arange(side * side).reshape(side, side)
+    right = np.stack([corner[:, :-1].ravel(), corner[:, 1:].ravel()], 1)
+    down = np.stack([corner[:-1].ravel(), corner[1:].ravel()], 1)
+    grid = np.concatenate([right, down])
+    with patch.object(CpuComponents, "find", side_effect=AssertionError):
+        both = np.concatenate([grid, grid[:, ::-1]])
+        assert _kinds(_loaded(cpu, both, Options()).update(trace=True)) == {"sweep"}
+        undirected = _loaded(cpu, grid, Options(directed=False, target_error=1e-10))
+        assert _kinds(undirected.update(trace=True)) == {"sweep"}
+        single = _loaded(cpu, registry, Options(storage="float32"))
+        assert _kinds(single.update(trace=True)) == {"sweep"}
+
+
+def test_a_graph_of_one_component_is_searched_once(cpu: Backend) -> None:
+    engine = _loaded(cpu, _giant(20_000, 10, degree=2), Options(target_error=1e-12))
+    find = CpuComponents.find
+    with (
+        patch.object(components, "_ACYCLIC", 1.0),
+        patch.object(components.ComponentSolver, "_pays", side_effect=[True, False]),
+        patch.object(sweeps, "start_from_in_degrees", lambda *_: False),
+        patch.object(CpuComponents, "find", autospec=True, side_effect=find) as searched,
+    ):
+        for _ in range(2):
+            assert _kinds(engine.update("static", trace=True)) == {"sweep"}
+    assert searched.call_count == 1
+
+
+def _bits(backend: Backend, edges: Edges, threads: int) -> tuple[bytes, int]:
+    before = numba.get_num_threads()
+    numba.set_num_threads(threads)
+    try:
+        engine = _loaded(backend, edges, Options(target_error=1e-12))
+        with _always():
+            result = engine.update(trace=True)
+        assert "components" in _kinds(result)
+        return engine.publish().to_numpy().tobytes(), result.iterations
+    finally:
+        numba.set_num_threads(before)
+
+
+def test_results_do_not_depend_on_the_number_of_threads(cpu: Backend) -> None:
+    if numba.config.NUMBA_NUM_THREADS < 2:
+        pytest.skip("there is one thread")
+    edges = _giant(12_000, 50)
+    assert len(edges) > 3 * component_kernels.CHUNK_EDGES
+    assert _bits(cpu, edges, 1) == _bits(cpu, edges, 2)
+
+
+def test_a_solve_without_room_for_components_sweeps(cpu: Backend) -> None:
+    engine = _loaded(cpu, GRAPHS["few cycles"](), Options())
+    with _always(), patch.object(CpuComponents, "find", side_effect=MemoryError):
+        result = engine.update(trace=True)
+    assert result.converged
+    assert _kinds(result) == {"sweep"}
