@@ -58,12 +58,12 @@ class _WorkList(NamedTuple):
 
     queue      int32[…], own ones
     threshold  θ: every candidate above it is in the list
-    count, edges  vertices and out-edges of all shards
+    vertices, edges  of all shards
     """
 
     queue: Array
     threshold: float
-    count: int
+    vertices: int
     edges: int
 
 
@@ -194,7 +194,7 @@ class ShardedResidual(ResidualOperations):
                 break
             work = self._work_list(graph, residual, threshold, limits.edge_weight)
             threshold = work.threshold
-            if work.count == 0:
+            if work.vertices == 0:
                 if threshold <= max(residual.floor, 0.0):
                     end = "floor"
                     break
@@ -282,13 +282,13 @@ class ShardedResidual(ResidualOperations):
             total(moved),
             total(marks >> SOLVE_SHIFT != solve).astype(np.float64),
         ]
-        *own, first = self._local.device.to_host(xp.stack(numbers)).tolist()
+        l1, change, mass, size, first = self._local.device.to_host(xp.stack(numbers)).tolist()
         sources = queue[degree > 0]
         contributions = (transition * step)[degree > 0]
         none, no_amounts = xp.empty(0, np.int32), xp.empty(0)
         spread = self._local.residual.spread
         sent = spread(graph, sums, sources, contributions, none, no_amounts)
-        pushed = ResidualDelta(*own, additions=len(queue))
+        pushed = ResidualDelta(l1, change, mass, size, 0.0, len(queue))
         delta, newly_pushed = self._deliver(graph, residual, sent, pushed, first)
         return delta, int(newly_pushed)
 
@@ -349,8 +349,8 @@ class ShardedResidual(ResidualOperations):
         )
         *sums, floors = self._communicator.gather([*astuple(own), first, residual.floor]).T
         self._agree_on_candidates(residual, float(floors.max()))
-        *numbers, additions, first = (fsum(column) for column in sums)
-        return ResidualDelta(*numbers, additions=int(additions)), first
+        l1, total, mass, moved, magnitude, additions, first = (fsum(column) for column in sums)
+        return ResidualDelta(l1, total, mass, moved, magnitude, int(additions)), first
 
     def _agree_on_candidates(self, residual: Residual, highest_floor: float) -> None:
         """If one shard has more candidates than its list holds, none has candidates."""
