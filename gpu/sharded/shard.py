@@ -102,8 +102,8 @@ class Shard:
         needed  whether r is used
         """
         # an error may have ended a call on other shards at another step
-        solving, following = self._communicator.gather([self._solving, self._following]).any(axis=0)
-        self._solving = bool(solving)
+        solving, following = self._communicator.sums([self._solving, self._following])
+        self._solving = solving > 0.0
         update, self._update, self._following = self._update, None, True
         if solving or following or not needed:
             self._iterate.invalidate()
