@@ -109,6 +109,8 @@ def measure(
         "error bound": static.error_bound,
         "batch ms": median(mutations[1:]),
         "solve after batch ms": median(refreshes[1:]),
+        "iterations after batch": result.iterations,
+        "touched vertices after batch": result.touched_vertices,
         "error bound after batches": result.error_bound,
     }
 

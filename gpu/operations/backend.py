@@ -35,6 +35,7 @@ class Costs:
 
     pushed_edge     one edge of a push
     sweep_overhead  a sweep over hardly any edges
+    exchange        a collective operation of shards, for each shard, over hardly any data
     sparse_part     a set of fewer vertices than one in this many of all is cheaper as a list than
                     as flags over all of them; 0 if none is
     """
@@ -42,6 +43,7 @@ class Costs:
     pushed_edge: float
     sweep_overhead: float
     sparse_part: int
+    exchange: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,11 @@ class PushResult:
 class ResidualOperations(ABC):
     """Operations whose cost follows what they touch. Additions to r come in any order on
     ``cuda``, so results can differ in the last bits from run to run.
+
+    round_cost  cost of a round of a push beside its edges, in edges of a dense sweep
     """
+
+    round_cost = 0.0
 
     @abstractmethod
     def recompute_rows(

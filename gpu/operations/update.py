@@ -233,5 +233,10 @@ class GraphUpdate:
     returned: NDArray[np.int64]
 
     @property
+    def touches(self) -> bool:
+        """Whether the list or the loop of a vertex changed."""
+        return len(self.sources) > 0
+
+    @property
     def rebuilt(self) -> bool:
         return self.changes is None

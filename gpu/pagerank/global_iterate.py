@@ -68,9 +68,9 @@ class GlobalIterate(Iterate):
         self.dtype = np.dtype(options.storage).type
         self.workspace = Workspace(graph.backend, "ranks", self.dtype)
         self.trace: list[TraceStep] | None = None
-        self._cursor = self._updates = self.unguessable = self.cyclic = 0
+        self._limit = self._cursor = self._updates = self.unguessable = self.cyclic = 0
         # free ids that Σy does not contain; and Σy when it was last summed, or more
-        self._free = graph.free
+        self._free, self._free_count = graph.free, graph.ids.free_count
         self._summed_mass = 0.0
         self._scratch: dict[str, Array] = {}
 
@@ -88,10 +88,11 @@ class GlobalIterate(Iterate):
     def restore(self, values: Ranking | NDArray[np.float32], rhs_scale: float, mass: float) -> None:
         """Takes y (of `dtype`, on the host), β and Σy; the next solve begins with the residual."""
         self.workspace.extend(len(values))
+        self._limit = self.graph.ids.limit
         self.values[:] = self.graph.backend.device.to_device(values)
         self.rhs_scale = rhs_scale
         self.certificate.mass = self._summed_mass = mass
-        self._record_free(self.graph.free)
+        self._record_free()
         self.certificate.transition_error = transition_error(self.graph)
         self.invalidate()
 
@@ -99,15 +100,15 @@ class GlobalIterate(Iterate):
         """A new vertex starts at the value that it has without edges, exact up to its storage; no
         other vertex changes.
         """
-        known, vertices = self.workspace.vertices, self.graph.vertices
+        known, joined = self.workspace.vertices, self.graph.ids.limit - self._limit
         self.certificate.evaluation = self.gather_roundoff
-        if vertices == known:
+        if joined == 0:
             return
+        self._limit += joined
         value, remainder = self._isolated()
-        self.workspace.extend(vertices)
-        self.values[known:] = value
-        self.workspace.residual.values[known:] = remainder
-        self.certificate.add_vertices(vertices - known, value, remainder)
+        self.workspace.extend(self.graph.vertices)
+        self.values[known:], self.workspace.residual.values[known:] = value, remainder
+        self.certificate.add_vertices(joined, value, remainder)
 
     def _isolated(self) -> tuple[float, float]:
         """y of a vertex without edges, as it is stored, and the r that this leaves."""
@@ -127,35 +128,37 @@ class GlobalIterate(Iterate):
         free, excluded, xp = self.graph.free, self._free, self.graph.backend.xp
         if free is excluded:
             return
-        total = self.graph.backend.device.sum
+        total, values, residuals = self.graph.total, self.values, self.workspace.residual.values
         back, gone = excluded[~xp.isin(excluded, free)], free[~xp.isin(free, excluded)]
-        values, residuals = self.values, self.workspace.residual.values
-        before = total(values[gone])
-        residual_l1 = total(xp.abs(residuals[gone]))
-        residual_sum = total(residuals[gone])
-        returned = total(values[back])
+        before, returned = total(values[gone]), total(values[back])
+        residual_l1, residual_sum = total(xp.abs(residuals[gone])), total(residuals[gone])
         value, remainder = self._isolated()
         values[gone], residuals[gone] = value, remainder
-        remainder *= len(gone)
+        left, joined = (int(total(each >= 0)) for each in (gone, back))
+        remainder *= left
         self._summed_mass = max(self._summed_mass, float(self.certificate.mass))
-        self._record_free(free)
+        self._record_free()
         self.add(
             ResidualDelta(
-                residual_l1=abs(remainder) - float(residual_l1),
-                residual_sum=remainder - float(residual_sum),
-                mass=float(returned - before),
-                moved=float(returned + before),
+                residual_l1=abs(remainder) - residual_l1,
+                residual_sum=remainder - residual_sum,
+                mass=returned - before,
+                moved=returned + before,
                 magnitude=abs(remainder),
-                additions=len(gone) + len(back),
+                additions=left + joined,
             )
         )
         if 2.0 * float(self.certificate.mass) < self._summed_mass:
             # a difference of much larger sums
             self.invalidate()
 
-    def _record_free(self, free: Array) -> None:
-        self._free = free
-        self.certificate.free_mass = len(free) * abs(self.rhs_scale) / self._isolated_diagonal
+    def _record_free(self) -> None:
+        self._free, self._free_count = self.graph.free, self.graph.ids.free_count
+        self._record_free_mass()
+
+    def _record_free_mass(self) -> None:
+        size = abs(self.rhs_scale) / self._isolated_diagonal
+        self.certificate.free_mass = self._free_count * size
 
     def invalidate(self) -> None:
         """Marks r as unknown: the next solve begins with `recompute_residual`."""
@@ -163,8 +166,7 @@ class GlobalIterate(Iterate):
         self.residual_id = object()
         self._drop_candidates()
 
-    def _invalidate(self) -> None:
-        self.invalidate()
+    _invalidate = invalidate
 
     def _drop_candidates(self) -> None:
         self.workspace.residual.listed, self.workspace.residual.floor = 0, np.inf
@@ -190,7 +192,7 @@ class GlobalIterate(Iterate):
             self.options.damping,
             self.rhs_scale,
         )
-        self._record_free(graph.free)
+        self._record_free()
         certificate.start(result.residual_sum)
         certificate.mass = result.mass - certificate.free_mass
         self._summed_mass = 0.0
@@ -202,12 +204,10 @@ class GlobalIterate(Iterate):
         """Computes r from y at every vertex."""
         self._drop_candidates()
         free = self.graph.free
-        if len(free):
-            self.values[free] = 0.0
+        self.values[free] = 0.0
         mass = self._summed_mass = self.graph.total(self.values)
-        if len(free):
-            self.values[free] = self._isolated()[0]
-        self._record_free(free)
+        self.values[free] = self._isolated()[0]
+        self._record_free()
         residual_l1, residual_sum = self.graph.backend.sweeps.compute_residual(
             self.graph.view,
             self.graph.in_rows(),
@@ -296,7 +296,7 @@ class GlobalIterate(Iterate):
         self.rhs_scale -= amount
         if len(free):
             self.values[free], residuals[free] = self._isolated()
-        self._record_free(free)
+        self._record_free_mass()
         residual_l1 = self.graph.total(self.graph.backend.xp.abs(residuals))
         residual_sum = self.certificate.residual_sum - amount * self._ranked
         self.certificate.after_pass(residual_l1, residual_sum)
@@ -307,8 +307,8 @@ class GlobalIterate(Iterate):
         """An operation lowered β and every r by `amount`."""
         self.rhs_scale -= amount
         # what the operation takes from the y of free ids is not part of Σy
-        self.certificate.mass += len(self._free) * amount / self._isolated_diagonal
-        self._record_free(self._free)
+        self.certificate.mass += self._free_count * amount / self._isolated_diagonal
+        self._record_free_mass()
         # vertices without edges take it into y, rounded
         error = 4.0 * UNIT_ROUNDOFF * abs(amount) * self.graph.ids.limit
         self.certificate.add_error(error)
@@ -316,7 +316,7 @@ class GlobalIterate(Iterate):
     @property
     def _ranked(self) -> int:
         """Vertices whose ids were not free when the solve began."""
-        return self.graph.ids.limit - len(self._free)
+        return self.graph.ids.limit - self._free_count
 
     def correct_mean(self) -> None:
         """Makes Σr = 0 by lowering β: a pass over n."""
@@ -333,7 +333,7 @@ class GlobalIterate(Iterate):
         xp, residuals = self.graph.backend.xp, self.workspace.residual.values
         mean = certificate.residual_sum / self._ranked
         corrected = self.graph.total(xp.abs(xp.subtract(residuals, mean, dtype=np.float64)))
-        corrected = max(0.0, corrected - len(self._free) * abs(mean))
+        corrected = max(0.0, corrected - self._free_count * abs(mean))
         return float((corrected + certificate.uncertainty) / scale)
 
     # ---- what others use of it ----

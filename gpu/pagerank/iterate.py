@@ -75,7 +75,7 @@ class Iterate(ABC):
     def sweep_cost(self) -> float:
         """Cost of a dense sweep, in edges of one."""
         graph = self.graph
-        return graph.arcs + graph.vertices + graph.backend.costs.sweep_overhead
+        return graph.arcs + graph.ids.limit + graph.backend.costs.sweep_overhead
 
     @property
     def gather_roundoff(self) -> float:
@@ -92,7 +92,7 @@ class Iterate(ABC):
         if update.changes is None:
             self._invalidate()
             return
-        if self.stale or len(update.sources) == 0:
+        if self.stale or not update.touches:
             return
         backend = self.graph.backend
         delta = backend.residual.perturb(

@@ -46,7 +46,7 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
             # at most `room` entries can be above ‖r‖₁ / room
             floor = certificate.residual_l1 / len(residual.candidates)
             graph.backend.residual.select_candidates(residual, max(_FIRST_FLOOR * unit, floor))
-            budget -= graph.vertices
+            budget -= graph.ids.limit
         pushed = iterate.push(
             goal,
             threshold,
@@ -70,8 +70,9 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
         vertices += pushed.vertices
         threshold = pushed.threshold
         cost = pushed.delta.additions * costs.pushed_edge
+        cost += pushed.rounds * graph.backend.residual.round_cost
         budget -= cost
-        if pushed.end != "floor" or budget <= graph.vertices:
+        if pushed.end != "floor" or budget <= graph.ids.limit:
             break
         lower = residual.floor / _FLOOR_DIVISOR
         # at a lower floor the same work gains that much less: is it still more than a sweep's gain?
@@ -79,7 +80,7 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
         sweep_gain = _SWEEP_REDUCTION * certificate.residual_l1
         if lower < unit / _FLOOR_DIVISOR or gain * iterate.sweep_cost < sweep_gain * cost:
             break
-        budget -= graph.vertices
+        budget -= graph.ids.limit
         graph.backend.residual.select_candidates(residual, lower)
         if residual.floor == np.inf:
             break

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gpu.backends import backend_named
 from gpu.errors import InvalidValue, Unsupported
 from gpu.graph.permutation import VertexPermutation
+from gpu.graph.vertex_ids import NO_IDS
 from gpu.pagerank.ranks import Ranks
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.shard import check_options, sharded_strategy
@@ -60,15 +61,13 @@ class ShardedEngine:
         self.vertices = self.edges = 0
 
     def apply(self, batch: EdgeBatch) -> Change:
-        """Deletes, then inserts. All or nothing. The ranks follow at `update`. Raises InvalidValue,
-        OutOfMemory, ShardLost; Unsupported for vertices to remove.
+        """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`. Raises
+        InvalidValue, OutOfMemory, ShardLost.
         """
-        if len(batch.remove):
-            raise Unsupported("remove", f"{len(batch.remove)} vertices", "deleting their edges")
         slices = _slices(batch, self._workers.size)
         change: Change = self._workers.call("apply", [(each,) for each in slices])[0]
-        self.vertices += change.new_vertices
-        self.edges += change.inserted - change.deleted
+        self.vertices += change.new_vertices - change.removed
+        self.edges += change.inserted - change.deleted - change.removed_edges
         return change
 
     def update(self, strategy: str = "auto") -> Result:
@@ -105,8 +104,8 @@ class ShardedEngine:
             # chosen once, when the first edges arrive
             self._ids = self._everywhere("order")[0]
         permutation = VertexPermutation(backend, self._ids[: len(values)].astype(np.int32))
-        nobody = np.empty(0, np.int32)
-        return Ranks(backend, permutation, values, parts[0][1], self._error_bound, nobody)
+        free = np.flatnonzero(values == -np.inf).astype(np.int32)
+        return Ranks(backend, permutation, values, parts[0][1], self._error_bound, free)
 
     def close(self) -> None:
         """Ends the shards."""
@@ -147,6 +146,8 @@ def _slices(batch: EdgeBatch, count: int) -> list[EdgeBatch]:
                 None if batch.weights is None else batch.weights[insert],
                 batch.on_conflict,
                 times=None if batch.times is None else batch.times[insert],
+                remove=batch.remove if at == 0 else NO_IDS,
+                add=batch.add if at == 0 else NO_IDS,
             )
         )
     return parts

@@ -8,19 +8,22 @@ shards change or none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.columns import LARGEST_WEIGHT
-from gpu.errors import InvalidValue, Unsupported
+from gpu.errors import InvalidValue
 from gpu.graph.arcs import Arcs, require_times
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.estimate import batch_purpose
 from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.permutation import LEAST_PERMUTED, VertexPermutation, by_descending_degree
 from gpu.graph.rebuild import degrees_of
+from gpu.graph.removal import Removal
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.graph.workspace import Workspace, allocate_changes
 from gpu.operations.backend import Backend
@@ -30,10 +33,15 @@ from gpu.operations.graph import SortedKeys
 from gpu.operations.update import INSERT, Counts, EdgeChanges, GraphUpdate, UpdateCounts
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
-from gpu.sharded.sweeps import sharded
+from gpu.sharded.removal import removed_arcs
+from gpu.sharded.residual import ShardedResidual
+from gpu.sharded.sweeps import ShardedSweeps, sweep_costs
 from gpu.types import EdgeBatch, Options
 
 _NEIGHBOUR = 0x7FFFFFFF
+
+_RENUMBERED_SLOTS = 1 << 24
+"""Slots that are renumbered at a time, which takes as much scratch memory."""
 
 
 class _Direction(NamedTuple):
@@ -54,6 +62,21 @@ class _Direction(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ShardUpdate(GraphUpdate):
+    """What a batch did to one shard.
+
+    unknown  ids to remove that were no vertices, or repeated
+    """
+
+    unknown: int
+
+    @property
+    def touches(self) -> bool:
+        """True: a list of another shard may have changed."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
 class _Load:
     """Both directions of a graph that had no edges, in new arrays."""
 
@@ -62,6 +85,7 @@ class _Load:
     loop: Array
     degree: Array
     directions: tuple[_Direction, _Direction]
+    changes: EdgeChanges | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,29 +109,43 @@ class ShardGraph(DynamicGraph):
     def __init__(self, local: Backend, communicator: Communicator, options: Options) -> None:
         order, weighted, directed = options.vertex_order, options.weighted, options.directed
         super().__init__(local, options.dangling, order, weighted, directed)
-        self.backend = sharded(local, communicator)
         self.numbering = Numbering(communicator.rank, communicator.size)
+        local = replace(local, costs=sweep_costs(local.costs, communicator))
+        self._residual = ShardedResidual(local, communicator)
+        sweeps = ShardedSweeps(local.sweeps, communicator)
+        self.backend = replace(local, sweeps=sweeps, residual=self._residual, components=None)
         self._communicator = communicator
 
     def total(self, values: Array) -> float:
         (total,) = self._communicator.sums([super().total(values)])
         return total
 
-    def apply(self, batch: EdgeBatch, rebuilds: bool = False) -> GraphUpdate:  # noqa: ARG002
-        """Deletes, then inserts; to be called on all shards, each with a slice of the batch. The
-        counts are those of all slices, and no single changes are told: a solve computes the
-        residual. An error on any shard leaves the whole graph unchanged, if the others are told.
+    def apply(
+        self,
+        batch: EdgeBatch,
+        rebuilds: bool = False,  # noqa: ARG002
+        reserve: Callable[[int], None] = lambda _: None,
+    ) -> ShardUpdate:
+        """Removes, deletes, then inserts; to be called on all shards, each with a slice of the
+        batch. The counts are those of all slices; changes are those of own out-lists, with targets
+        as columns. An error on any shard leaves the whole graph unchanged, if the others are told.
 
-        Raises InvalidValue, OutOfMemory, Unsupported.
+        reserve  makes room for this many rows in other arrays over own vertices
+        Raises InvalidValue, OutOfMemory.
         """
-        if len(batch.remove):
-            raise Unsupported("remove", f"{len(batch.remove)} vertices", "deleting their edges")
         require_times(batch, False)
-        arcs = Arcs.of(self.backend, batch, None, self.directed, self.weighted)
-        sent = (len(batch.insert_sources), len(batch.delete_sources))
+        sent = (len(batch.insert_sources), len(batch.delete_sources), len(batch.remove))
         table = self._communicator.gather([batch.vertices, *sent])
+        self._connected = None  # on all shards, also if the batch is refused
         limit = max(self.ids.limit, int(table[:, 0].max()))
-        insertions, deletions = (int(column.sum()) for column in table.T[1:])
+        insertions, deletions, to_remove = (int(column.sum()) for column in table.T[1:])
+        removal = self._removal(batch) if to_remove else None
+        removed, gone = (removal.vertices, removal.edges) if removal else (NO_IDS, 0)
+        arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
+        self.ids.reserve(limit if to_remove else 0)
+        returned = self.ids.returning(self.backend, batch, removed)
+        if self.ids.free_count or len(removed):
+            returned = self._united(returned)
         permutation = self.permutation
         if insertions and self._order_to_choose:
             permutation = self._chosen_permutation(arcs, limit, insertions)
@@ -118,6 +156,7 @@ class ShardGraph(DynamicGraph):
         needed = self.bytes_needed(operations, rows)
         self.backend.device.require(batch_purpose(operations, rows), needed)
         self._reserve(rows)
+        reserve(rows)
         prepare = self._load if self.arcs == 0 else self._plan
         prepared = prepare(out_keys, in_keys, arcs.adds, rows)
         out, into = self._agreed(prepared.directions)
@@ -141,19 +180,54 @@ class ShardGraph(DynamicGraph):
             all_out if self.directed else all_out - all_in // 2
             for all_out, all_in in zip(out[:3], into[:3], strict=True)
         )
-        new_vertices = limit - self.ids.limit
-        self.ids.change(NO_IDS, NO_IDS, limit)
+        new_vertices = limit - self.ids.limit + len(returned)
+        if self.ids.change(removed, returned, limit):
+            self._free = None
         self.edges += inserted - deleted
         self.arcs += out.growth
         counts = UpdateCounts(
             inserted,
             insertions - inserted - reweighted,
-            deleted,
-            deletions - deleted,
+            deleted - gone,
+            deletions - deleted + gone,
             new_vertices,
             reweighted,
+            len(removed),
+            gone,
         )
-        return GraphUpdate(counts, self.free, self.free, None, NO_IDS, NO_IDS)
+        changes, unknown = prepared.changes, to_remove - len(removed)
+        lists = (changes.sources, changes.removed_targets) if changes else (self.free, self.free)
+        return ShardUpdate(counts, *lists, changes, removed, returned, unknown)
+
+    @property
+    def free(self) -> Array:
+        """int32[…] on the device: own rows of free ids; the same array until free ids change."""
+        if self._free is None:
+            positions = self.permutation.positions_of(self.ids.free())
+            own = positions[self.numbering.owners(positions) == self.numbering.rank]
+            self._free = self.numbering.rows_of(own).astype(np.int32)
+        return self._free
+
+    def _removal(self, batch: EdgeBatch) -> Removal | None:
+        """The vertices that all slices remove, and the arcs that this shard names."""
+        vertices = self.ids.vertices_among(self._united(batch.remove))
+        if len(vertices) == 0:
+            return None
+        lists = (self.outgoing.csr, self.incoming.csr)
+        loop = None if self.fixed_loops else self.loop
+        positions, to_ids = self.permutation.positions_of(vertices), self.permutation.to_ids
+        sources, targets, loops = removed_arcs(
+            self.backend, self.numbering, positions, *lists, loop
+        )
+        arcs, loops = map(int, self._communicator.sums([len(sources) - loops, loops]))
+        edges = (arcs if self.directed else arcs // 2) + loops
+        return Removal(vertices, (to_ids(sources), to_ids(targets)), edges)
+
+    def _united(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64[…] on the host: the distinct ids of all shards, ascending."""
+        device, own = self.backend.device, self.backend.device.to_device(ids)
+        parts = self._communicator.all_to_all([own] * self.numbering.size)
+        return np.unique(device.to_host(self.backend.xp.concatenate(parts)))
 
     def _extend(self, vertices: int) -> None:
         super()._extend(vertices)
@@ -178,12 +252,22 @@ class ShardGraph(DynamicGraph):
 
     def _renumber(self, numbering: Numbering) -> None:
         """Takes a numbering with other room: a pass over all lists, seldom."""
-        if numbering == self.numbering:
+        earlier = self.numbering
+        if numbering == earlier:
             return
-        for direction in (self.outgoing, self.incoming):
-            columns = direction.csr.column_indices
-            columns[:] = self.numbering.renumbered(columns, numbering, self.backend.xp)
-        self.numbering, self.columns = numbering, numbering.columns
+        xp, lists = self.backend.xp, (self.outgoing.csr, self.incoming.csr)
+        slots = max(len(csr.column_indices) for csr in lists)
+        scratch = self.backend.device.allocate(
+            "renumbering", min(slots, _RENUMBERED_SLOTS), np.int32
+        )
+        # when all have the memory nothing can fail: all take the numbering, or none
+        self._communicator.gather([0.0])
+        for csr in lists:
+            for first in range(0, len(csr.column_indices), _RENUMBERED_SLOTS):
+                columns = csr.column_indices[first : first + _RENUMBERED_SLOTS]
+                earlier.renumber(columns, numbering, scratch[: len(columns)], xp)
+        self.numbering = self._residual.numbering = numbering
+        self.columns = numbering.columns
 
     def _routed(self, arcs: Arcs, permutation: VertexPermutation) -> tuple[SortedKeys, SortedKeys]:
         """The operations on own out-lists and on own in-lists, from all slices."""
@@ -268,7 +352,7 @@ class ShardGraph(DynamicGraph):
 
     def _take(self, load: _Load, rows: int) -> None:
         self.outgoing, self.incoming = load.outgoing, load.incoming
-        self._loop, self._degree = load.loop, load.degree
+        self._loop, self._degree, self._free = load.loop, load.degree, None
         self._extend(rows)
 
     # ---- later batches ----

@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gpu.errors import InvalidValue
 from gpu.operations.device import Array
 
@@ -69,15 +71,26 @@ class Numbering:
         return positions // self.size
 
     def positions_of(self, rows: Array) -> Array:
-        """The positions of own rows."""
-        return rows * self.size + self.rank
+        """int64[k]: the positions of own rows."""
+        return rows.astype(np.int64) * self.size + self.rank
+
+    def positions_at(self, columns: Array, xp: Any) -> Array:
+        """int64[k]: the positions of columns that are of a vertex."""
+        parts, rows = columns // max(1, self.room), columns % max(1, self.room)
+        owners = xp.where(parts == 0, self.rank, parts - 1)
+        return rows.astype(np.int64) * self.size + owners
 
     def columns_of(self, positions: Array, xp: Any) -> Array:
         """The column of each position."""
         owners, rows = self.owners(positions), self.rows_of(positions)
         return xp.where(owners == self.rank, rows, (owners + 1) * self.room + rows)
 
-    def renumbered(self, columns: Array, new: Numbering, xp: Any) -> Array:
-        """Columns of this numbering in a new one, which has room for them."""
-        parts, rows = columns // max(1, self.room), columns % max(1, self.room)
-        return xp.where(parts == 0, columns, parts * new.room + rows)
+    def renumber(self, columns: Array, new: Numbering, scratch: Array, xp: Any) -> None:
+        """Writes the columns of a new numbering, which has room for them, in place of those of
+        this one.
+
+        columns, scratch  int32[k]
+        """
+        xp.floor_divide(columns, max(1, self.room), out=scratch)
+        xp.multiply(scratch, new.room - self.room, out=scratch)
+        xp.add(columns, scratch, out=columns)

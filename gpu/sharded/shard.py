@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 from gpu.errors import Unsupported
 from gpu.graph.warm_up import sample_batches
 from gpu.operations.backend import Backend
+from gpu.operations.device import Array
 from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.places import without
+from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.solver import USELESS_BOUND, solve_all
 from gpu.pagerank.strategies import TABLE, Solved, Strategy, strategy_named
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.sharded.communicator import Communicator, SingleCommunicator
-from gpu.sharded.graph import ShardGraph
+from gpu.sharded.graph import ShardGraph, ShardUpdate
 from gpu.types import Change, EdgeBatch, Options, Ranking, Result
 
 SHARDED_STRATEGIES: tuple[str, ...] = tuple(
@@ -74,36 +77,60 @@ class Shard:
 
     def __init__(self, communicator: Communicator, options: Options, backend: Backend) -> None:
         check_options(options)
+        self._communicator = communicator
         self.graph = ShardGraph(backend, communicator, options)
         self._iterate = GlobalIterate(self.graph, options)
+        self._update: ShardUpdate | None = None
         self._record_ranked()
-        self._interrupted = False
+        self._solving = self._following = False
 
     def apply(self, batch: EdgeBatch) -> Change:
-        """Deletes, then inserts the edges of the slices of all shards, and returns the counts of
-        all; see ShardGraph.apply.
+        """Removes, deletes, then inserts what the slices of all shards name, and returns the counts
+        of all; see ShardGraph.apply.
         """
         begun = perf_counter()
-        self._iterate.reserve(self.graph.numbering.rows(batch.vertices))
-        update = self.graph.apply(batch)
-        self._iterate.perturb(update)
+        self._follow()
+        self._update = update = self.graph.apply(batch, reserve=self._iterate.reserve)
         self.graph.backend.device.synchronize()
-        return Change(**update.counts._asdict(), seconds=perf_counter() - begun)
+        seconds = perf_counter() - begun
+        return Change(**update.counts._asdict(), seconds=seconds, unknown=update.unknown)
+
+    def _follow(self, needed: bool = True) -> bool:
+        """Makes r the residual in the graph as the last batch left it. That is not part of the
+        batch, which stands on all shards by then. Returns whether the last solve ended early.
+
+        needed  whether r is used
+        """
+        # an error may have ended a call on other shards at another step
+        solving, following = self._communicator.sums([self._solving, self._following])
+        self._solving = solving > 0.0
+        update, self._update, self._following = self._update, None, True
+        if solving or following or not needed:
+            self._iterate.invalidate()
+        if update is not None:
+            self._iterate.perturb(update)
+        self._following = False
+        return self._solving
 
     def update(self, strategy: str = "auto") -> Result:
         """Brings the ranks up to date; see Engine.update. Raises InvalidValue, Unsupported. If it
-        raises, there are no ranks until it succeeds.
+        raises any other error, there are no ranks until it succeeds.
         """
         begun, row = perf_counter(), sharded_strategy(strategy)
-        self._ranked, interrupted, self._interrupted = 0, self._interrupted, True
+        self._ranked = 0
+        ended_early = self._follow(needed=row.start == "previous")
+        self._solving = True
         solved, error_bound = Solved(0, 0, True), 0.0
         if self.graph.ids.count:
-            if interrupted:
-                # shards may have ended at different steps, with different right-hand sides
+            if ended_early:
+                # with different right-hand sides, if shards ended at different steps
                 self._iterate.reset()
+            else:
+                self._iterate.exclude_free()
             solved = self._solve(row)
             error_bound = min(2.0, self._iterate.error_bound)
-        self._interrupted = False
+            ended_early = False
+        self._solving = ended_early
         self._record_ranked()
         return Result(
             strategy=strategy,
@@ -118,6 +145,7 @@ class Shard:
     def _record_ranked(self) -> None:
         """What readers need, which the next batch may change."""
         self._ranked, self._permutation = self.graph.vertices, self.graph.permutation
+        self._free = self.graph.free
         self._mass = float(self._iterate.certificate.mass)
 
     def _solve(self, strategy: Strategy) -> Solved:
@@ -126,11 +154,16 @@ class Shard:
             return solve_all(iterate, strategy)
         if iterate.stale:
             iterate.recompute_residual()
+        iterate.workspace.residual.solve += 1
+        rounds = touched = 0
         if iterate.error_bound > USELESS_BOUND:
             iterate.reset()
-        swept = sweep_to_target(iterate, iterate.options.max_iterations, _KINDS)
-        touched = self.graph.ids.count if swept.sweeps else 0
-        return Solved(swept.sweeps, touched, swept.converged)
+        else:
+            rounds, touched = push_to_target(iterate)
+        swept = sweep_to_target(iterate, iterate.options.max_iterations - rounds, _KINDS)
+        if swept.sweeps:
+            touched = self.graph.ids.count
+        return Solved(rounds + swept.sweeps, touched, swept.converged)
 
     def order(self) -> NDArray[np.int64]:
         """int64[m]: the id at each position below m at the last `update`; from m on, positions are
@@ -139,16 +172,21 @@ class Shard:
         return self._permutation.ids_of(np.arange(len(self._permutation.ids)))
 
     def values(self) -> tuple[Ranking, float]:
-        """y of own vertices after the last `update`, float64[rows] on the host, by row; and Σy over
-        all shards.
+        """y of own vertices after the last `update`, float64[rows] on the host, by row, and -inf
+        for free ids; and Σy over all shards.
         """
-        to_host = self.graph.backend.device.to_host
-        return to_host(self._iterate.values[: self._ranked]), self._mass
+        values = self._iterate.values[: self._ranked]
+        with without(values, self._free):
+            return self.graph.backend.device.to_host(values), self._mass
 
     def top(self, k: int) -> Leading:
         """The k own vertices with the highest ranks of the last `update`."""
-        graph, values = self.graph, self._iterate.values[: self._ranked]
-        k = min(k, self._ranked)
+        values = self._iterate.values[: self._ranked]
+        with without(values, self._free):
+            return self._top(values, min(k, len(values) - len(self._free)))
+
+    def _top(self, values: Array, k: int) -> Leading:
+        graph = self.graph
         rows, highest = graph.backend.select.top_k(values, k)
         if k:
             # of those that tie for the last place, the ones with the lowest ids

@@ -10,17 +10,21 @@ from __future__ import annotations
 from dataclasses import astuple, replace
 from math import fsum
 
-from gpu.operations.backend import Backend
+from gpu.operations.backend import Costs
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
 from gpu.operations.sweeps import DeflationVector, SweepOperations, SweepResult
 from gpu.pagerank.partial_sweeps import PartialSweeps
 from gpu.sharded.communicator import Communicator
 
+_EXCHANGES = 2
+"""Collective operations of a sweep: its contributions, and its sums."""
 
-def sharded(local: Backend, communicator: Communicator) -> Backend:
-    """A backend whose sweeps are those of all shards; everything else is that of this shard."""
-    return replace(local, sweeps=ShardedSweeps(local.sweeps, communicator), components=None)
+
+def sweep_costs(local: Costs, communicator: Communicator) -> Costs:
+    """The costs of a backend, with the exchanges of a sweep."""
+    exchanges = _EXCHANGES * local.exchange * communicator.size
+    return replace(local, sweep_overhead=local.sweep_overhead + exchanges)
 
 
 class ShardedSweeps(PartialSweeps):

@@ -30,7 +30,7 @@ def cpu_backend() -> Backend:
     graph = CpuGraph(device)
     return Backend(
         name="cpu",
-        costs=Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16),
+        costs=Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5),
         device=device,
         graph=graph,
         rebuild=CpuRebuild(device, graph),

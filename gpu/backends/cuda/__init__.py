@@ -41,7 +41,7 @@ def make_backend(device: Device) -> Backend:
     graph = CudaGraph(launcher)
     return Backend(
         name="cuda",
-        costs=Costs(pushed_edge=12.0, sweep_overhead=1.2e7, sparse_part=0),
+        costs=Costs(pushed_edge=12.0, sweep_overhead=1.2e7, sparse_part=0, exchange=2e7),
         device=cuda_device,
         graph=graph,
         rebuild=CudaRebuild(launcher, graph),

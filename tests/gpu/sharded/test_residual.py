@@ -1,0 +1,253 @@
+"""The residual in shards, perturbed by owner and pushed in rounds; removal; and errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import EdgeBatch, InvalidValue, Options, OutOfMemory, ShardedEngine
+from gpu.backends import backend_named
+from gpu.operations.backend import Backend
+from gpu.operations.residual import PushResult, ResidualDelta
+from gpu.sharded.shard import Shard
+from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.sharded.test_shards import TARGET, assert_ranks
+from tests.gpu.sharded.threads import ThreadWorkers
+
+
+def without_latency(backend: Backend) -> Backend:
+    """The backend where an exchange costs nothing, so that small graphs are pushed."""
+    return replace(backend, costs=replace(backend.costs, exchange=0.0))
+
+
+def random_edges(seed: int, vertices: int, edges: int) -> EdgeBatch:
+    return EdgeBatch(*np.random.default_rng(seed).integers(0, vertices, (2, edges)))
+
+
+def residuals(workers: ThreadWorkers) -> list[NDArray[np.float64]]:
+    """r of each shard."""
+    to_host = workers.shards[0].graph.backend.device.to_host
+    return [to_host(each._iterate.workspace.residual.values).copy() for each in workers.shards]
+
+
+def sums_of(shard: Shard) -> tuple[float, float, float]:
+    certificate = shard._iterate.certificate
+    return certificate.residual_l1, certificate.residual_sum, certificate.mass
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_batch_perturbs_what_would_be_computed(
+    seed: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if seed % 2:
+        # all columns are searched for sums
+        monkeypatch.setattr("gpu.sharded.residual._LEAST_CANDIDATES", 1)
+        monkeypatch.setattr("gpu.sharded.residual._CANDIDATE_PART", 1 << 20)
+    generator = np.random.default_rng(seed)
+    options = Options(
+        target_error=TARGET,
+        weighted=bool(seed // 2 % 2),
+        directed=bool(seed // 4 % 2),
+        dangling="self-loop" if seed % 3 == 2 else "uniform",
+    )
+    kind = WeightedModel if options.weighted else Model
+    model = kind(options.dangling, options.directed)
+    workers = ThreadWorkers(options, 2 + seed % 2, without_latency(backend))
+    with ShardedEngine(options, workers=workers) as engine:
+        for size in (200, 3, 12):
+            if isinstance(model, WeightedModel):
+                batch = weighted_batch(generator, model, size)
+            else:
+                batch = random_batch(generator, model, size)
+            assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+            if size < 200:
+                workers.call("_follow", [()] * workers.size)
+                maintained, sums = residuals(workers), [sums_of(each) for each in workers.shards]
+                assert not any(each._iterate.stale for each in workers.shards)
+                assert len(set(sums)) == 1
+                recompute(workers)
+                for ours, theirs in zip(maintained, residuals(workers), strict=True):
+                    assert np.abs(ours - theirs).max(initial=0.0) <= 1e-13
+                assert np.allclose(sums[0], sums_of(workers.shards[0]), rtol=1e-11, atol=1e-11)
+            assert_ranks(engine, model, engine.update().error_bound)
+
+
+def recompute(workers: ThreadWorkers) -> None:
+    """Computes r from y on all shards."""
+    for shard in workers.shards:
+        shard._iterate.stale = True
+        shard._recompute = shard._iterate.recompute_residual  # type: ignore[attr-defined]
+    workers.call("_recompute", [()] * workers.size)
+
+
+@pytest.mark.parametrize("shards", [2, 3])
+def test_pushes_meet_the_target_alone(shards: int, backend: Backend) -> None:
+    options, model = Options(target_error=1e-6), Model("uniform")
+    workers = ThreadWorkers(options, shards, without_latency(backend))
+    with ShardedEngine(options, workers=workers) as engine:
+        # a tree, so that what a batch moves ends at the root
+        vertices = np.arange(1, 3000)
+        batch = EdgeBatch(vertices, vertices // 2)
+        model.apply(batch)
+        engine.apply(batch)
+        engine.update()
+        rounds = []
+        for vertex in (7, 1000, 2999):
+            batch = EdgeBatch.of(insert=[(vertex, 5)], delete=[(vertex - 1, (vertex - 1) // 2)])
+            assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+            result = engine.update()
+            assert result.converged
+            assert 0 < result.touched_vertices < 100
+            rounds.append(result.iterations)
+            assert_ranks(engine, model, result.error_bound)
+        assert max(rounds) > 1
+
+
+def test_a_push_stops_as_it_is_told(backend: Backend) -> None:
+    options = Options(target_error=1e-6)
+    workers = ThreadWorkers(options, 2, without_latency(backend))
+    with ShardedEngine(options, workers=workers) as engine:
+        engine.apply(random_edges(4, 3000, 12_000))
+        engine.update()
+        engine.apply(random_edges(5, 3000, 20))
+        workers.call("_follow", [()] * 2)
+
+        def push(*limits: float) -> PushResult:
+            for shard in workers.shards:
+                shard._push = shard._iterate.push  # type: ignore[attr-defined]
+                operations = shard.graph.backend.residual
+                shard._select = operations.select_candidates  # type: ignore[attr-defined]
+            lists = [(each._iterate.workspace.residual, 1e-6) for each in workers.shards]
+            workers.call("_select", lists)
+            first, second = workers.call("_push", [limits] * 2)
+            assert first == second
+            result: PushResult = first
+            return result
+
+        assert push(1e-9, 1e-3, 0, 10_000, 10).end == "work"
+        assert push(1e-9, 1e-3, 10_000, 10_000, 0).end == "rounds"
+        assert push(1e-9, 1e-3, 10_000, -1, 10).end == "work"
+        met = PushResult("goal", 1e-3, 0, 0, ResidualDelta())
+        assert push(1.0, 1e-3, 10_000, 10_000, 10) == met
+        done = push(1e-9, 1e-3, 100_000, 100_000, 100)
+        assert done.end == "floor"
+        assert done.rounds > 1
+        assert done.delta.residual_l1 < 0.0
+
+
+def test_a_round_takes_three_exchanges(backend: Backend) -> None:
+    options = Options(target_error=1e-6)
+    workers = ThreadWorkers(options, 2, without_latency(backend))
+    with ShardedEngine(options, workers=workers) as engine:
+        vertices = np.arange(1, 3000)
+        engine.apply(EdgeBatch(vertices, vertices // 2))
+        engine.update()
+        engine.apply(EdgeBatch.of(insert=[(2999, 2)]))
+        before = workers.communicators[0].exchanges
+        result = engine.update()
+        assert 4 < result.iterations < 100
+        assert result.touched_vertices < 3000
+        # each selection of candidates takes two more, and ends with a list too many
+        assert workers.communicators[0].exchanges - before <= 3 * result.iterations + 20
+
+
+def test_a_long_candidate_list_of_one_shard_is_given_up_by_all(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu.pagerank.workspace._LEAST_CANDIDATES", 3)
+    monkeypatch.setattr("gpu.pagerank.workspace._CANDIDATE_PART", 1 << 20)
+    options, model = Options(target_error=1e-7), Model("uniform")
+    workers = ThreadWorkers(options, 2, without_latency(backend))
+    with ShardedEngine(options, workers=workers) as engine:
+        for seed, edges in ((1, 6000), (2, 4), (3, 30)):
+            batch = random_edges(seed, 2000, edges)
+            assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+            assert_ranks(engine, model, engine.update().error_bound)
+
+
+def test_an_error_after_a_batch_leaves_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    options, model = Options(target_error=TARGET), Model("uniform")
+    workers = ThreadWorkers(options, 3, without_latency(backend_named("cpu")))
+    with ShardedEngine(options, workers=workers) as engine:
+
+        def apply(batch: EdgeBatch) -> None:
+            assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+
+        def out_of_memory(*_: Any) -> Any:
+            raise MemoryError("an array")
+
+        apply(random_edges(1, 90, 400))
+        engine.update()
+        # memory is short on one shard
+        apply(EdgeBatch.of(insert=[(1, 2), (2, 88), (0, 5)]))
+        residual = workers.shards[1].graph.backend.residual
+        with monkeypatch.context() as patch:
+            patch.setattr(residual, "_sums_to_send", out_of_memory)
+            apply(EdgeBatch.of(insert=[(7, 8)]))
+        assert all(each._iterate.stale for each in workers.shards)
+        assert_ranks(engine, model, engine.update().error_bound)
+        # one shard fails in the middle
+        apply(EdgeBatch.of(insert=[(1, 3), (2, 87), (0, 6), (3, 9)]))
+        with monkeypatch.context() as patch:
+            patch.setattr(residual, "_deliver", out_of_memory)
+            with pytest.raises(MemoryError, match="an array"):
+                engine.apply(EdgeBatch.of(insert=[(11, 12)]))
+        apply(EdgeBatch.of(insert=[(11, 13)]))
+        assert_ranks(engine, model, engine.update().error_bound)
+        # ... or in the middle of a push
+        apply(EdgeBatch.of(insert=[(2, 40)]))
+        with monkeypatch.context() as patch:
+            patch.setattr(residual, "_push_list", out_of_memory)
+            with pytest.raises(MemoryError, match="an array"):
+                engine.update()
+        apply(EdgeBatch.of(insert=[(3, 41)]))
+        assert_ranks(engine, model, engine.update().error_bound)
+
+
+def test_a_refused_batch_leaves_all_shards_alike(backend: Backend) -> None:
+    options, model = Options(target_error=TARGET, weighted=True), WeightedModel("uniform")
+    with ShardedEngine(options, workers=ThreadWorkers(options, 2, backend)) as engine:
+        batch = EdgeBatch.of(insert=[(0, 1, 3e38), (1, 2, 1.0), (1, 0, 1.0), (2, 0, 1.0)])
+        model.apply(batch)
+        engine.apply(batch)
+        engine.update()
+        # a fourth vertex takes room on the second shard alone
+        refused = EdgeBatch.of(insert=[(0, 1, 3e38), (3, 0, 1.0)], on_conflict="add")
+        with pytest.raises(InvalidValue, match="weights"):
+            engine.apply(refused)
+        assert_ranks(engine, model, engine.update("static").error_bound)
+
+
+def test_short_memory_of_one_shard_leaves_the_numbering_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options, model = Options(target_error=TARGET), Model("uniform")
+    workers = ThreadWorkers(options, 2, backend_named("cpu"))
+    with ShardedEngine(options, workers=workers) as engine:
+        batch = random_edges(1, 60, 300)
+        model.apply(batch)
+        engine.apply(batch)
+        engine.update()
+        device, calls = workers.shards[1].graph.backend.device, 0
+        allocate = device.allocate
+
+        def failing(purpose: str, *arguments: Any) -> Any:
+            nonlocal calls
+            calls += purpose == "renumbering"
+            if purpose == "renumbering" and calls == 2:
+                raise OutOfMemory(purpose, 10, 5)
+            return allocate(purpose, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(device, "allocate", failing)
+            with pytest.raises(OutOfMemory, match="renumbering"):
+                engine.apply(EdgeBatch.of(insert=[(0, 5000)]))
+        assert len({each.graph.numbering.room for each in workers.shards}) == 1
+        assert_ranks(engine, model, engine.update("static").error_bound)
+        batch = EdgeBatch.of(insert=[(0, 5000)])
+        assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+        assert_ranks(engine, model, engine.update().error_bound)
