@@ -108,7 +108,7 @@ class Pipeline:
             self._commits,
             self._capture,
         )
-        self.edges = EdgeReading(graph, self.call, self._writer_for_edges)
+        self.edges = EdgeReading(graph, self._call_for_edges, self._writer_for_edges)
         self._may_recover = threading.Event()
         # name of the backend; whether the graph can be read
         self._mapped: Future[tuple[str, bool]] = Future()
@@ -280,6 +280,10 @@ class Pipeline:
     def _writer_for_edges(self) -> Writer:
         self.shards.check_call("edges")
         return self._writer_or_not_ready()
+
+    def _call_for_edges(self, function: Callable[[Writer], Result]) -> Future[Result]:
+        self.shards.check_call("edges")
+        return self.call(function)
 
     def _capture(self) -> Captured:
         """The graph, once its writer has captured it: for the checkpointer's thread."""

@@ -38,7 +38,7 @@ def test_batches_and_reads_are_those_of_one_device(sharded: Server, server: Serv
         sharded.http.get(PATH).json()["error_bound"] + server.http.get(one).json()["error_bound"]
     )
     ours, theirs = (
-        {each["vertex"]: each["rank"] for each in on.http.get(f"{path}/top?k=9").json()["top"]}
+        {each["vertex"]: each["rank"] for each in on.http.get(f"{path}/top?k=9").json()["vertices"]}
         for path, on in ((PATH, sharded), (one, server))
     )
     assert set(ours) == set(theirs) == {"a", "b", "c", "d", "lone"}
