@@ -32,6 +32,7 @@ from service.pipeline.consumers import Consumers
 from service.pipeline.edge_times import EdgeTimes
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
+from service.pipeline.shards import check_options
 from service.process_limits import check_process_limits
 from service.queries.analyses import Analysis
 from service.settings import Settings
@@ -209,8 +210,8 @@ class Catalog:
     def create(self, name: str, given: Mapping[str, Any]) -> tuple[Graph, bool]:
         """The graph, and whether it is new. `given` options must match those of an existing graph.
 
-        Raises InvalidValue for the name or an option, GraphExists, TooManyGraphs, NotReady,
-        StorageFailed.
+        Raises InvalidValue for the name or an option, Unsupported for one that does not work with
+        shards, GraphExists, TooManyGraphs, NotReady, StorageFailed.
         """
         if NAME.fullmatch(name) is None:
             raise InvalidValue(
@@ -221,6 +222,7 @@ class Catalog:
         options = GraphOptions(**given)
         if options.half_life is not None and given.get("weighted") is False:
             raise InvalidValue("weighted", False, "true, or left out, where half_life is given")
+        self._check_shards(options)
         self._check_ready()
         with self._changing:
             self._check_ready()
@@ -264,6 +266,15 @@ class Catalog:
         if self._not_ready is not None:
             raise NotReady(self._not_ready)
 
+    def _check_shards(self, options: GraphOptions) -> None:
+        if self._settings.shards:
+            check_options(options.engine_options(), options.solve(), options.window_options())
+
+    @property
+    def _backend(self) -> BackendName:
+        """Of what runs in this process."""
+        return "cpu" if self._settings.shards else self._settings.backend
+
     def _create(self, name: str, options: GraphOptions) -> Graph:
         directory = self._store.create(name, asdict(options))
         try:
@@ -281,23 +292,28 @@ class Catalog:
             EdgeTimes.warm_up()
         kernels = Options(storage=options.storage, weighted=options.weighted)
         if kernels not in self._warm:
-            Engine(kernels, self._settings.backend).warm_up()
+            Engine(kernels, self._backend).warm_up()
             self._warm.add(kernels)
 
     def warm_up_others(self, kinds: Collection[Options] = ()) -> None:
         """Compiles what hardly any request needs, of these kinds of graphs or of all present."""
+        if self._settings.shards:
+            return
         try:
             for kernels in kinds or list(self._warm):
                 if not self._closing:
-                    Engine(kernels, self._settings.backend).warm_up_others()
+                    Engine(kernels, self._backend).warm_up_others()
         except Exception:  # a request will compile it, or fail with a better message
             log.exception("not every kernel was compiled in advance")
 
     def warm_up_program(self, graph: Graph, program: str) -> None:
-        """Compiles a program for graphs of this kind, which would hold up batches later."""
+        """Compiles a program for graphs of this kind, which would hold up batches later. Raises
+        Unsupported with shards.
+        """
+        graph.pipeline.shards.check_call("analyses")
         kind = (program, graph.options.weighted)
         if kind not in self._warm_programs:
-            engine = Engine(Options(weighted=graph.options.weighted), self._settings.backend)
+            engine = Engine(Options(weighted=graph.options.weighted), self._backend)
             engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0)]))
             engine.run(program)
             self._warm_programs.add(kind)
@@ -312,18 +328,20 @@ class Catalog:
             options = GraphOptions(**read_manifest(directory))
         except (ValueError, TypeError) as error:
             raise StorageFailed(directory, f"has invalid options: {error}") from error
+        self._check_shards(options)
         settings = self._settings
         pipeline = Pipeline(
             directory.name,
             directory,
             options.engine_options(),
             options.keys,
-            settings.backend,
+            self._backend,
             CheckpointLimits(settings.checkpoint_bytes, settings.checkpoint_seconds),
             QueueLimits(settings.max_queue_batches, settings.max_queue_bytes),
             self._observe(directory.name),
             options.window_options(),
             AnalysisLimits(settings.max_running_analyses, settings.max_analyses),
+            settings.shards,
         )
         return Graph(directory.name, options, pipeline)
 

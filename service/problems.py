@@ -14,8 +14,15 @@ from typing import Any
 
 import orjson
 
-from gpu import BackendUnavailable, DeviceLost, InvalidValue, OutOfMemory
-from service import analysis_errors, errors
+from gpu import (
+    BackendUnavailable,
+    DeviceLost,
+    InvalidValue,
+    OutOfMemory,
+    ShardLost,
+    Unsupported,
+)
+from service import analysis_errors, errors, shard_errors
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:liverank:problem:"
@@ -94,6 +101,7 @@ _TYPES: dict[type[Exception], ProblemType] = {
         ),
         (errors.BatchLost, 500, "batch-lost", "Batch lost"),
         (errors.RankingFailed, 500, "ranking-failed", "Ranking failed"),
+        (shard_errors.RankingDelayed, 503, "ranking-delayed", "Ranking delayed"),
         (errors.OutcomeDelayed, 503, "outcome-delayed", "Outcome delayed"),
         (errors.RetiredVersion, 410, "retired-version", "Retired version"),
         (errors.StorageFull, 507, "storage-full", "Storage full"),
@@ -104,6 +112,8 @@ _TYPES: dict[type[Exception], ProblemType] = {
         (OutOfMemory, 507, "out-of-memory", "Out of memory"),
         (MemoryError, 507, "out-of-memory", "Out of memory"),
         (DeviceLost, 503, "device-lost", "Device lost"),
+        (ShardLost, 503, "shard-lost", "Shard lost"),
+        (Unsupported, 422, "unsupported", "Not supported with shards"),
         (BackendUnavailable, 503, "backend-unavailable", "Backend unavailable"),
     )
 }

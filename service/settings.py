@@ -54,6 +54,8 @@ class Settings(BaseSettings):
     data                     the directory of all graphs; one server at a time uses it
     host, port               where the server listens
     backend                  ``auto``: CUDA if there is a device, otherwise the CPU
+    shards                   worker processes that hold each graph, on the CPU; 0: the server holds
+                             it, on its backend
     checkpoint_bytes         a checkpoint is taken once the journal has grown by this many bytes and
                              by the size of the last checkpoint
     checkpoint_seconds       and at the latest this many seconds after a change
@@ -91,6 +93,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     backend: BackendName = "auto"
+    shards: Annotated[int, Field(ge=0, le=64)] = 0
     max_body_bytes: Limit = 256 * 1024 * 1024
     checkpoint_bytes: Annotated[int, Field(ge=1, le=2**50)] = 64 * 1024 * 1024
     checkpoint_seconds: Annotated[int, Field(ge=1, le=10**9)] = 300
@@ -123,6 +126,8 @@ class Settings(BaseSettings):
             super().__init__(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
             raise _invalid(error.errors(include_url=False)[0]) from None
+        if self.shards and self.backend == "cuda":
+            raise InvalidSetting("backend", self.backend, "cpu or auto, because of LIVERANK_SHARDS")
 
     @property
     def loopback(self) -> bool:

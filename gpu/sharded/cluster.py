@@ -241,7 +241,8 @@ class DaskWorkers(Workers):
         while not all(future.done() for future in futures):
             try:
                 waiting = [future for future in futures if not future.done()]
-                wait(waiting, timeout=_WATCH_SECONDS, return_when="FIRST_COMPLETED")
+                with self._client.as_current():  # there may be one for each graph
+                    wait(waiting, timeout=_WATCH_SECONDS, return_when="FIRST_COMPLETED")
             except TimeoutError:
                 pass
             if any(future.status == "error" for future in futures):

@@ -19,8 +19,9 @@ from gpu.errors import InvalidValue, Unsupported
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.pagerank.ranks import Ranks
+from gpu.sharded.gathering import edges_of, gathered, values_by_id
 from gpu.sharded.numbering import Numbering
-from gpu.sharded.shard import check_options, sharded_strategy
+from gpu.sharded.shard import ShardRows, check_options, sharded_strategy
 from gpu.sharded.workers import Workers
 from gpu.types import Change, EdgeBatch, Options, Ranking, Result
 
@@ -33,6 +34,7 @@ class ShardedEngine:
     backend  of the shards: ``cpu``. Shards on GPUs are started as gpu.sharded.shard shows
     workers  those that run the shards, in place of a local cluster
     vertices, edges  of the whole graph
+    shard_edges, shard_bytes  see gpu.sharded.shard.ShardRanks; at the last `publish`
 
     Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``. ShardLost is
     raised by the call during which a shard's process ends, and by every later one.
@@ -56,9 +58,19 @@ class ShardedEngine:
 
             workers = local_workers(self.options, shards)
         self._workers = workers
+        self.shard_edges: list[int] = []
+        self.shard_bytes: list[int] = []
         self._ids = np.empty(0, np.int64)
         self._error_bound = 0.0
         self.vertices = self.edges = 0
+
+    @staticmethod
+    def check(options: Options, strategy: str = "auto") -> None:
+        """Raises Unsupported for an option or a strategy that does not work with shards;
+        InvalidValue for an unknown strategy.
+        """
+        check_options(options)
+        sharded_strategy(strategy)
 
     def apply(self, batch: EdgeBatch) -> Change:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`. Raises
@@ -96,16 +108,44 @@ class ShardedEngine:
         """The ranks of the last update, gathered into the memory of this process."""
         parts = self._everywhere("values")
         size, backend = self._workers.size, backend_named("cpu")
-        values = np.empty(sum(len(part) for part, _ in parts))
-        for rank, (part, _) in enumerate(parts):
-            rows = np.arange(len(part))
-            values[Numbering(rank, size).positions_of(rows)] = part
-        if len(self._ids) == 0:
-            # chosen once, when the first edges arrive
-            self._ids = self._everywhere("order")[0]
-        permutation = VertexPermutation(backend, self._ids[: len(values)].astype(np.int32))
+        self.shard_edges = [part.edges for part in parts]
+        self.shard_bytes = [part.nbytes for part in parts]
+        values = np.empty(sum(len(part.values) for part in parts))
+        for rank, part in enumerate(parts):
+            rows = np.arange(len(part.values))
+            values[Numbering(rank, size).positions_of(rows)] = part.values
+        permutation = VertexPermutation(backend, self._order()[: len(values)].astype(np.int32))
         free = np.flatnonzero(values == -np.inf).astype(np.int32)
-        return Ranks(backend, permutation, values, parts[0][1], self._error_bound, free)
+        return Ranks(backend, permutation, values, parts[0].mass, self._error_bound, free)
+
+    def gather(self) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
+        """The arrays and numbers of a gpu.Snapshot, in the memory of this process: for right after
+        an `update`. Raises Unsupported where ids are free.
+        """
+        parts: list[ShardRows] = self._everywhere("rows")
+        vertices = sum(len(part.lengths) for part in parts)
+        if vertices > self.vertices:
+            raise Unsupported("free", f"{vertices - self.vertices} ids of removed vertices", "none")
+        numbers = {
+            "edges": self.edges,
+            "base": parts[0].rhs_scale,
+            "total": parts[0].mass,
+            "error_bound": self._error_bound,
+        }
+        return gathered(parts, self._order().astype(np.int32)), numbers
+
+    def restore(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, float]) -> None:
+        """Brings an engine that has no vertices to the state of a gpu.Snapshot of one engine or
+        of shards, of any number. Raises Unsupported for one with free ids, and as `apply`.
+        """
+        if len(free := arrays.get("free", ())):
+            raise Unsupported("free", f"{len(free)} ids of removed vertices", "no free id")
+        self.apply(edges_of(arrays, self.options))
+        if self.edges != numbers["edges"]:
+            raise InvalidValue("edges", numbers["edges"], f"{self.edges}, as the lists have")
+        values = values_by_id(arrays)
+        self._everywhere("restore", values, numbers["base"], numbers["total"])
+        self._error_bound = numbers["error_bound"]
 
     def close(self) -> None:
         """Ends the shards."""
@@ -121,6 +161,13 @@ class ShardedEngine:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _order(self) -> NDArray[np.int64]:
+        """See Shard.order."""
+        if len(self._ids) == 0:
+            # chosen once, when the first edges arrive
+            self._ids = self._everywhere("order")[0]
+        return self._ids
 
     def _everywhere(self, method: str, *arguments: Any) -> list[Any]:
         return self._workers.call(method, [arguments] * self._workers.size)

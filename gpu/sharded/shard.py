@@ -8,7 +8,7 @@ result = shard.update("static")
 from __future__ import annotations
 
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,42 @@ class Leading(NamedTuple):
 
     ids: NDArray[np.int64]
     values: Ranking
+    mass: float
+
+
+class ShardRanks(NamedTuple):
+    """The ranks of one shard, and its size.
+
+    values  float64[rows], y of own vertices, on the host; -inf for free ids
+    mass    Σy over all shards
+    edges   entries and loops of own out-lists: of an undirected edge, one at each end
+    nbytes  memory held, in bytes
+    """
+
+    values: Ranking
+    mass: float
+    edges: int
+    nbytes: int
+
+
+class ShardRows(NamedTuple):
+    """The out-lists and ranks of one shard by row, on the host.
+
+    lengths     int32[rows], of the out-lists
+    neighbours  int32[…], positions, list after list
+    weights     float32[…], those of `neighbours`; None for an unweighted graph
+    loop        see GraphView.loop
+    values      float64[rows], y
+    rhs_scale   β
+    mass        Σy over all shards
+    """
+
+    lengths: NDArray[np.int32]
+    neighbours: NDArray[np.int32]
+    weights: NDArray[np.float32] | None
+    loop: NDArray[Any]
+    values: Ranking
+    rhs_scale: float
     mass: float
 
 
@@ -171,13 +207,49 @@ class Shard:
         """
         return self._permutation.ids_of(np.arange(len(self._permutation.ids)))
 
-    def values(self) -> tuple[Ranking, float]:
-        """y of own vertices after the last `update`, float64[rows] on the host, by row, and -inf
-        for free ids; and Σy over all shards.
+    def values(self) -> ShardRanks:
+        """The ranks of own vertices after the last `update`, -inf for free ids, and what they
+        take.
         """
+        graph, device = self.graph, self.graph.backend.device
+        entries = int(device.sum(graph.outgoing.csr.row_lengths))
+        loops = 0 if graph.fixed_loops else int(device.sum(graph.loop != 0))
+        held = sum(graph.memory().values()) + self._iterate.nbytes
         values = self._iterate.values[: self._ranked]
         with without(values, self._free):
-            return self.graph.backend.device.to_host(values), self._mass
+            values = device.to_host(values)
+        return ShardRanks(values, self._mass, entries + loops, held)
+
+    def rows(self) -> ShardRows:
+        """What a snapshot has of own vertices, after an `update` of everything applied."""
+        graph, xp = self.graph, self.graph.backend.xp
+        to_host, csr = graph.backend.device.to_host, graph.outgoing.csr
+        lengths = csr.row_lengths.astype(np.int64)
+        skipped = csr.row_starts - (xp.cumsum(lengths) - lengths)
+        slots = xp.arange(int(lengths.sum())) + xp.repeat(skipped, lengths)
+        neighbours = graph.numbering.positions_in(csr.column_indices[slots], xp)
+        return ShardRows(
+            to_host(csr.row_lengths),
+            to_host(neighbours).astype(np.int32),
+            None if csr.weights is None else to_host(csr.weights[slots]),
+            to_host(graph.loop),
+            to_host(self._iterate.values),
+            self._iterate.rhs_scale,
+            self._mass,
+        )
+
+    def restore(self, values: Ranking, rhs_scale: float, mass: float) -> None:
+        """Continues from ranks of the edges that were applied to an empty graph.
+
+        values     float64[n], y by id, of all vertices
+        rhs_scale  β
+        mass       Σy
+        """
+        positions = self.graph.numbering.positions_of(np.arange(self.graph.vertices))
+        own = values[self.graph.permutation.ids_of(positions)]
+        self._update = None
+        self._iterate.restore(own, rhs_scale, mass)
+        self._record_ranked()
 
     def top(self, k: int) -> Leading:
         """The k own vertices with the highest ranks of the last `update`."""

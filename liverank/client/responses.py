@@ -53,8 +53,24 @@ class GraphOptions(msgspec.Struct, frozen=True):
     max_time_ahead: float | None = None
 
 
+class ShardsInfo(msgspec.Struct, frozen=True):
+    """Worker processes that hold a graph.
+
+    reason, since    why and since when (Unix seconds) they are started again; None while `serving`
+    vertices, edges  of each; no edges while `recovering`
+    """
+
+    count: int
+    state: Literal["serving", "recovering"]
+    reason: str | None
+    since: float | None
+    restarts: int
+    vertices: list[int]
+    edges: list[int]
+
+
 class GraphInfo(msgspec.Struct, frozen=True):
-    """memory: bytes, by purpose."""
+    """memory: bytes, by purpose; shards: None for a graph on one device."""
 
     graph: str
     version: int
@@ -65,6 +81,7 @@ class GraphInfo(msgspec.Struct, frozen=True):
     backend: str
     options: GraphOptions
     memory: dict[str, int]
+    shards: ShardsInfo | None = None
 
 
 class CheckpointTaken(msgspec.Struct, frozen=True):

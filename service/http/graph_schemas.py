@@ -102,6 +102,18 @@ class GraphRequest(Body):
     )
 
 
+class ShardsInfo(Body):
+    count: int = Field(description="number of worker processes")
+    state: Literal["serving", "recovering"]
+    reason: str | None = Field(description="why it recovers")
+    since: float | None = Field(description="when shards were lost, Unix seconds")
+    restarts: int = Field(description="how often the workers were started again")
+    vertices: list[int] = Field(description="of each shard")
+    edges: list[int] = Field(
+        description="entries of the out-lists of each shard; empty while it recovers"
+    )
+
+
 class GraphInfo(Body):
     graph: str
     version: int
@@ -112,6 +124,7 @@ class GraphInfo(Body):
     backend: str
     options: GraphRequest
     memory: dict[str, int] = Field(description="bytes, by purpose")
+    shards: ShardsInfo | None = Field(None, description="omitted for a graph on one device")
 
 
 class GraphList(Body):
@@ -169,8 +182,17 @@ class WaitingConsumer(Consumer):
     graph: str
 
 
+class RecoveringGraph(Body):
+    graph: str
+    reason: str
+    since: float = Field(description="when shards were lost, Unix seconds")
+
+
 class Ready(Body):
     status: Literal["ready"]
+    recovering: list[RecoveringGraph] = Field(
+        [], description="graphs whose shards were lost; omitted if there are none"
+    )
     consumers: list[WaitingConsumer] = Field(
         [], description="those of external sources that do not consume; omitted if there are none"
     )

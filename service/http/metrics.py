@@ -290,6 +290,31 @@ class _GraphState(Collector):
         yield refused
         yield dropped
         yield memory
+        yield from _shard_families([graph for graph in graphs if graph.pipeline.shards.count])
+
+
+def _shard_families(graphs: Sequence[Graph]) -> Iterator[Metric]:
+    """Of graphs in shards."""
+    each = ["graph", "shard"]
+    vertices = GaugeMetricFamily("liverank_shard_vertices", "Vertices of a shard", labels=each)
+    edges = GaugeMetricFamily(
+        "liverank_shard_edges", "Entries of the out-lists of a shard", labels=each
+    )
+    recovering = GaugeMetricFamily(
+        "liverank_recovering", "1 while a graph recovers from the loss of shards", labels=["graph"]
+    )
+    restarts = CounterMetricFamily(
+        "liverank_shard_restarts", "Times that the workers were started again", labels=["graph"]
+    )
+    for graph in graphs:
+        shards = graph.pipeline.shards
+        limit = graph.pipeline.view.ranks.id_limit
+        for family, counts in ((vertices, shards.vertices(limit)), (edges, shards.edges)):
+            for shard, count in enumerate(counts):
+                family.add_metric([graph.name, str(shard)], count)
+        recovering.add_metric([graph.name], float(shards.loss is not None))
+        restarts.add_metric([graph.name], shards.restarts)
+    yield from (vertices, edges, recovering, restarts)
 
 
 _GRAPH_GAUGES: tuple[tuple[str, str, Callable[[Graph], float]], ...] = (

@@ -10,7 +10,8 @@ thread, the writer's; readers use the newest `View`. Batches and computations ar
 limit, and a batch that does not fit into memory is refused before it is journalled.
 
 A graph with a checkpoint can be read, at the checkpoint's version, as soon as the checkpoint is
-mapped. Later batches are then replayed and ranked; batches sent during that time wait.
+mapped. Later batches are then replayed and ranked; batches sent during that time wait. So they do
+while a graph whose shards are lost is opened again, of which the newest view can be read.
 """
 
 from __future__ import annotations
@@ -24,54 +25,37 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
-from gpu import BackendName, DeviceLost, Options, Solve
+from gpu import BackendName, DeviceLost, Engine, Options, ShardLost, Solve
 from service.errors import (
     NotReady,
     RetiredVersion,
     UnknownVersion,
 )
 from service.pipeline.admission import Admission, QueueLimits
-from service.pipeline.analyses import Analyses, AnalysisLimits, Versions
+from service.pipeline.analyses import Analyses, AnalysisLimits
 from service.pipeline.batch import Batch, PendingBatch
-from service.pipeline.capture import Captured, source_positions_of
+from service.pipeline.capture import Captured, snapshot_of
 from service.pipeline.change_feed import ChangeFeed
-from service.pipeline.checkpointer import (
-    Checkpointer,
-    CheckpointLimits,
-    StoredCheckpoint,
-    TakenCheckpoint,
-)
+from service.pipeline.checkpointer import CheckpointLimits, TakenCheckpoint
 from service.pipeline.completions import Waiter
 from service.pipeline.device_loss import end_process
 from service.pipeline.edge_reading import EdgeReading
-from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import Observer
+from service.pipeline.opening import Opening
 from service.pipeline.published import PublishedViews
-from service.pipeline.ranking import RECOVERY, Ranking
-from service.pipeline.recovery import (
-    MappedGraph,
-    map_checkpoint,
-    replayed,
-    restored_analyses,
-    restored_journal,
-    restored_watched,
-    restored_window,
-)
-from service.pipeline.source_positions import SourcePosition, SourcePositions
-from service.pipeline.vertex_sets import VertexSets
+from service.pipeline.recovery import MappedGraph, map_checkpoint, restored_journal
+from service.pipeline.shards import Shards
+from service.pipeline.source_positions import SourcePosition
 from service.pipeline.waiters import Waiters
 from service.pipeline.window import WindowOptions
 from service.pipeline.work_queue import Task, WorkQueue
 from service.pipeline.writer import Writer
 from service.queries.positions import MinPosition
 from service.queries.requests import PendingQuery, QueryResponse
-from service.queries.scheduler import QueryScheduler, WatchRequest
+from service.queries.scheduler import WatchRequest
 from service.queries.view import View
-from service.storage import checkpoint as checkpoints
 from service.storage import journal as journal_file
-from service.storage import watched_file
-from service.storage.journal import Journal, Outcome
-from service.storage.replay_mark import ReplayMark
+from service.storage.journal import Outcome
 from service.vertex_keys import KeyKind
 
 log = logging.getLogger("liverank.pipeline")
@@ -94,27 +78,43 @@ class Pipeline:
         observer: Observer | None = None,
         window: WindowOptions | None = None,
         analysis_limits: AnalysisLimits | None = None,
+        shards: int = 0,
     ) -> None:
         """Starts the thread, which maps the newest checkpoint in `directory`, and replays the
         journal once `recover` is called.
+
+        shards  number of worker processes that hold the graph; 0: `backend` holds it
         """
         self.graph = graph
         self.batches = Admission(graph, queue_limits or QueueLimits())
         self.computations = Admission(graph, queue_limits or QueueLimits())
         self._directory = directory
-        self._map = partial(map_checkpoint, directory, options, keys, backend)
-        self._checkpoint_limits = checkpoint_limits
-        self._window_options = window
-        self._analysis_limits = analysis_limits or AnalysisLimits()
-        self._observer = observer or Observer()
+        self._keys = keys
+        self.shards = Shards(graph, shards)
+        self._new_engine = partial(self.shards.new_engine, options, backend)
         self._queue = WorkQueue()
         self._views = PublishedViews(graph)
         self._commits = Waiters[int]()
-        self.edges = EdgeReading(graph, self.call, self._writer_or_not_ready)
+        self._opening = Opening(
+            graph,
+            directory,
+            window,
+            self.shards,
+            checkpoint_limits,
+            analysis_limits or AnalysisLimits(),
+            observer or Observer(),
+            self._queue,
+            self._views,
+            self._commits,
+            self._capture,
+        )
+        self.edges = EdgeReading(graph, self._call_for_edges, self._writer_for_edges)
         self._may_recover = threading.Event()
         # name of the backend; whether the graph can be read
         self._mapped: Future[tuple[str, bool]] = Future()
         self._writer: Future[Writer] = Future()
+        self._last: Writer | None = None
+        self._engine: Engine | None = None
         self._thread = threading.Thread(target=self._run, name=f"liverank-{graph}", daemon=True)
         self._thread.start()
 
@@ -160,7 +160,7 @@ class Pipeline:
     @property
     def committed(self) -> int:
         """The newest version known to be on disk."""
-        writer = self._open_writer
+        writer = self._open_writer or self._last
         return writer.journal.version if writer else self.view.version
 
     def submit(
@@ -172,8 +172,9 @@ class Pipeline:
     ) -> None:
         """Queues a batch; for the futures see PendingBatch.
 
-        Raises QueueFull, and the reason given to `close`.
+        Raises QueueFull, Unsupported, and the reason given to `close`.
         """
+        self.shards.check_batch(batch.columns, batch.solve)
         release = self.batches.admit(batch.nbytes)
         try:
             self._queue.put(PendingBatch(batch, durable, ranked, release))
@@ -182,12 +183,16 @@ class Pipeline:
             raise
 
     def recompute(self, solve: Solve) -> Future[bytes]:
-        """Ranks the same version again; the future holds the receipt. Raises QueueFull."""
+        """Ranks the same version again; the future holds the receipt. Raises QueueFull, and
+        Unsupported.
+        """
+        self.shards.check_solve(solve)
         submitted = perf_counter()
         return self.call(lambda writer: writer.ranking.recompute(solve, submitted))
 
     def submit_query(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
-        """Queues personalized queries, or one to be watched. Raises QueueFull."""
+        """Queues personalized queries, or one to be watched. Raises QueueFull, Unsupported."""
+        self.shards.check_call("personalized")
         release = self.computations.admit(request.nbytes)
         request.answer.add_done_callback(lambda _: release())
         try:
@@ -258,37 +263,52 @@ class Pipeline:
         self._queue.close(reason)
         self._may_recover.set()
         self._thread.join()
-        if writer := self._open_writer:
-            writer.close(reason)
+        if self._last is not None:
+            self._last.close(reason)
 
     @property
     def _open_writer(self) -> Writer | None:
-        """None before the graph is recovered, and if recovery failed."""
-        recovered = self._writer.done() and self._writer.exception() is None
-        return self._writer.result() if recovered else None
+        """None while the graph is recovered, and if recovery failed."""
+        writer = self._writer  # another one while shards recover
+        return writer.result() if writer.done() and writer.exception() is None else None
 
     def _writer_or_not_ready(self) -> Writer:
         if writer := self._open_writer:
             return writer
         raise NotReady(f"graph {self.graph!r} is being recovered")
 
+    def _writer_for_edges(self) -> Writer:
+        self.shards.check_call("edges")
+        return self._writer_or_not_ready()
+
+    def _call_for_edges(self, function: Callable[[Writer], Result]) -> Future[Result]:
+        self.shards.check_call("edges")
+        return self.call(function)
+
+    def _capture(self) -> Captured:
+        """The graph, once its writer has captured it: for the checkpointer's thread."""
+        assert self._engine is not None
+        buffer = self._engine.staging_buffer()
+        task = Task(lambda: self._writer.result().ranking.capture(buffer))
+        self._queue.put(task)
+        captured: Captured = task.result.result()
+        return captured
+
     # Everything below runs on the writer's thread.
 
     def _run(self) -> None:
         reason: Exception
         try:
-            writer = self._open()
-            self._writer.set_result(writer)
-            self._commits.reach(writer.journal.version)
-            writer.run()
+            self._work()
             assert self._queue.closed is not None
             reason = self._queue.closed
         except DeviceLost as error:
             end_process(error)
         except Exception as error:
-            if self._writer.done():  # otherwise those who wait for the writer get the error
+            if self._last is not None:  # otherwise those who wait for the writer get the error
                 log.exception("graph %s: its pipeline failed and has ended", self.graph)
             reason = error
+            self.shards.failed(error)
             self._queue.close(error)
             for future in (self._mapped, self._writer):
                 if not future.done():
@@ -296,9 +316,29 @@ class Pipeline:
         self._queue.refuse(reason)
         self._views.close(reason)
         self._commits.close(reason)
+        self.shards.release()
+
+    def _work(self) -> None:
+        """Until the queue is closed. A graph whose shards are lost is opened again. Raises the
+        error that ended it.
+        """
+        while self._queue.closed is None or self._last is None:
+            try:
+                self._last = writer = self._open() if self._last is None else self._reopen()
+                self.shards.recovered()
+                self._writer.set_result(writer)
+                self._commits.reach(writer.journal.version)
+                writer.run()
+                return
+            except ShardLost as error:
+                if self._last is None:
+                    raise
+                if self._writer.done():
+                    self._writer = Future()
+                self._queue.wait_until_closed(self.shards.lost(error))
 
     def _open(self) -> Writer:
-        mapped: MappedGraph = self._map()
+        mapped = self._mapped_graph()
         if mapped.view is not None:
             self._views.publish(mapped.view)
         self._mapped.set_result((mapped.engine.backend, mapped.view is not None))
@@ -307,85 +347,19 @@ class Pipeline:
             raise self._queue.closed
         journal = restored_journal(self._directory / journal_file.FILE, mapped)
         try:
-            return self._recovered(mapped, journal)
+            return self._opening.writer(mapped, journal)
         except BaseException:
             journal.close()
             raise
 
-    def _recovered(self, mapped: MappedGraph, journal: Journal) -> Writer:
-        """Replays and ranks the batches after the checkpoint."""
-        engine, checkpoint = mapped.engine, mapped.checkpoint
-        sets = VertexSets(self.graph, mapped.sets)
-        window = restored_window(self._window_options, engine, checkpoint)
-        keyed = KeyedGraph(self.graph, engine, mapped.keys, sets, window)
-        stored = [] if checkpoint is None else source_positions_of(checkpoint)
-        positions = SourcePositions(self.graph, stored)
-        version = checkpoint.version if checkpoint is not None else 0
-        mark = ReplayMark(journal.path)
-        unranked = replayed(journal, version, keyed, positions, engine, mark)
-        file = self._directory / watched_file.FILE
-        watched = restored_watched(self.graph, engine, keyed, file)
-        ranking = Ranking(
-            self.graph,
-            engine,
-            keyed,
-            positions,
-            journal,
-            watched,
-            file,
-            self._views,
-            self._observer,
-            unranked,
-            checkpoint.revision if checkpoint is not None else 0,
-        )
-        if checkpoint is None or version < journal.version:
-            ranking.rank(RECOVERY, journal.version)
-        else:
-            ranking.publish_watched()
-        mark.end()
-        if journal.deaths():
-            journal.acquit()
-        scheduler = QueryScheduler(
-            self.graph,
-            self._queue.queries,
-            engine,
-            keys=lambda: keyed.keys,
-            newest=ranking.newest,
-            keep=ranking.watch,
-            closing=lambda: self._queue.closed is not None,
-            sets=lambda: keyed.sets.members,
-        )
-        versions = Versions(lambda: journal.version, lambda: self._views.newest.version)
-        requested = restored_analyses(self._directory)
-        kept = (self._analysis_limits, self._observer)
-        analyses = Analyses(self.graph, engine, keyed, versions, requested, self._directory, *kept)
+    def _reopen(self) -> Writer:
+        """A writer with another engine. Journal and checkpoints go on."""
+        assert self._last is not None
+        mapped = self._mapped_graph()
+        if mapped.checkpoint is not None:
+            mapped.engine.restore(snapshot_of(mapped.checkpoint))
+        return self._opening.writer(mapped, self._last.journal, self._last.checkpointer)
 
-        def capture() -> Captured:
-            """For the checkpointer's thread."""
-            buffer = engine.staging_buffer()
-            task = Task(lambda: ranking.capture(buffer))
-            self._queue.put(task)
-            captured: Captured = task.result.result()
-            return captured
-
-        checkpointer = Checkpointer(
-            self.graph,
-            self._directory / checkpoints.DIRECTORY,
-            journal,
-            self._checkpoint_limits,
-            capture,
-            None if checkpoint is None else StoredCheckpoint.of(checkpoint),
-        )
-        return Writer(
-            self.graph,
-            self._queue,
-            journal,
-            keyed,
-            positions,
-            ranking,
-            scheduler,
-            analyses,
-            checkpointer,
-            self._observer,
-            self._commits,
-        )
+    def _mapped_graph(self) -> MappedGraph:
+        self._engine = self._new_engine()
+        return map_checkpoint(self._directory, self._engine, self._keys)

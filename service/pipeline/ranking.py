@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from gpu import Change, DeviceLost, Engine, Registration, Result, Solve, StagingBuffer
+from gpu import (
+    Change,
+    DeviceLost,
+    Engine,
+    Registration,
+    Result,
+    ShardLost,
+    Solve,
+    StagingBuffer,
+)
 from service.errors import OutcomeDelayed, RankingFailed, StorageFailed
 from service.pipeline.capture import Captured
 from service.pipeline.completions import Completions
@@ -22,6 +31,7 @@ from service.queries.model import QueryByIds
 from service.queries.scheduler import WatchRequest
 from service.queries.view import View
 from service.queries.watched import WatchedQueries
+from service.shard_errors import RankingDelayed
 from service.storage.journal import Journal
 from service.storage.watched_file import write_watched
 
@@ -98,9 +108,11 @@ class Ranking:
                 self._views.publish(replace(self._views.newest, version=group.version))
                 return
             self.rank(group.solve, group.version)
+        except ShardLost:
+            raise
         except Exception as error:
             log.exception("graph %s: version %d is not ranked", self._graph, group.version)
-            self._fail_unranked(error)
+            self.fail_unranked(error)
 
     def rank_committed(self) -> None:
         """Ranks all committed batches, so that the newest view is one of the current graph.
@@ -236,6 +248,7 @@ class Ranking:
             blame(self._journal, [applied.version for applied in self.unranked], error)
 
     def _view(self, version: int, revision: int, result: Result) -> View:
+        ranks = self._engine.publish()  # first: the memory of shards is known with it
         return View(
             version=version,
             revision=revision,
@@ -243,22 +256,21 @@ class Ranking:
             vertices=self._engine.vertices,
             edges=self._engine.edges,
             memory={**self._engine.memory(), **self._keyed.memory()},
-            ranks=self._engine.publish(),
+            ranks=ranks,
             keys=self._keyed.keys,
             watched=self._watched.results,
             sets=self._keyed.sets.members,
             positions=self._positions.reached,
         )
 
-    def _fail_unranked(self, error: Exception) -> None:
+    def fail_unranked(self, error: Exception) -> None:
         """Fails the futures; the batches are ranked, and get receipts, with the next ones, or when
         one of them is sent again.
         """
         completions = Completions()
         for applied in self.unranked:
             if applied.pending is not None:
-                kind = OutcomeDelayed if isinstance(error, StorageFailed) else RankingFailed
-                applied.pending.fail(kind(applied.version, str(error)), completions)
+                applied.pending.fail(_failure(applied.version, error), completions)
                 applied.pending, applied.late = None, True
                 self._observer.failed(1)
         completions.deliver()
@@ -270,3 +282,11 @@ class Ranking:
             if applied.pending is not None:
                 applied.pending.fail(reason, completions)
         completions.deliver()
+
+
+def _failure(version: int, error: Exception) -> Exception:
+    """What the client of a batch is told that `error` left unranked."""
+    if isinstance(error, ShardLost):
+        return RankingDelayed(version, error)
+    kind = OutcomeDelayed if isinstance(error, StorageFailed) else RankingFailed
+    return kind(version, str(error))

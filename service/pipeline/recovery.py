@@ -19,14 +19,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from gpu import (
-    BackendName,
     Change,
     DeviceLost,
     Engine,
     EngineError,
     InvalidValue,
-    Options,
     OutOfMemory,
+    ShardLost,
+    Unsupported,
 )
 from service.errors import (
     FileDamaged,
@@ -94,11 +94,10 @@ class MappedGraph:
     sets: Members
 
 
-def map_checkpoint(
-    directory: Path, options: Options, kind: KeyKind, backend: BackendName
-) -> MappedGraph:
-    """Creates the engine, and maps the newest valid checkpoint of the graph in `directory`."""
-    engine = Engine(options, backend)
+def map_checkpoint(directory: Path, engine: Engine, kind: KeyKind) -> MappedGraph:
+    """Maps the newest valid checkpoint of the graph in `directory`, for an engine without
+    vertices.
+    """
     needed = version_needed(directory / journal_file.FILE)
     checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY, needed)
     if checkpoint is None:
@@ -170,8 +169,8 @@ def replay(
     during whose replay the process ended that often.
 
     Raises StorageFailed for a payload that cannot be read; GraphStopped for a batch with a receipt
-    that no longer applies, and for an error that is none of a batch; DeviceLost, which is recorded
-    in the journal.
+    that no longer applies, for one that does not work with shards, and for an error that is none of
+    a batch; DeviceLost, which is recorded in the journal; ShardLost.
     """
     unanswered: dict[int, Change] = {}
     deaths = journal.deaths()
@@ -196,6 +195,8 @@ def replay(
             change = _applied(
                 journal, version, partial(apply, columns, version, committed_at), rank, suspect
             )
+        except ShardLost:
+            raise
         except BATCH_ERRORS as error:
             if isinstance(error, DeviceLost) and deaths.get(version, 0) < MAX_DEATHS:
                 raise
@@ -203,6 +204,8 @@ def replay(
                 raise GraphStopped(
                     journal.path, f"batch {version} was applied before, but not now: {error}"
                 ) from error
+            if isinstance(error, Unsupported):
+                raise GraphStopped(journal.path, f"batch {version}: {error}") from error
             journal.reject(version, encode_problem(problem_of(error)))
             log.warning("%s: batch %d is rejected: %s", journal.path, version, error)
             continue

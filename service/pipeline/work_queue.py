@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu import DeviceLost
+from gpu import DeviceLost, ShardLost
 from service.pipeline.batch import PendingBatch
 from service.pipeline.completions import Completions
 from service.queries.requests import PendingQuery, QueryResponse
@@ -24,7 +24,7 @@ class Task:
     result: Future[Any] = field(default_factory=Future)
 
     def run(self) -> None:
-        """Completes `result`. Raises DeviceLost."""
+        """Completes `result`. Raises DeviceLost, and ShardLost, with which `result` fails too."""
         if not self.result.set_running_or_notify_cancel():
             return
         try:
@@ -33,6 +33,8 @@ class Task:
             raise
         except Exception as error:
             self.result.set_exception(error)
+            if isinstance(error, ShardLost):
+                raise
 
 
 class WorkQueue:
@@ -93,6 +95,11 @@ class WorkQueue:
             while self._waiting and isinstance(self._waiting[0], PendingBatch):
                 batches.append(self._waiting.popleft())  # type: ignore[arg-type]
             return batches
+
+    def wait_until_closed(self, seconds: float) -> None:
+        """Waits until the queue is closed, for `seconds` at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.closed is not None, seconds)
 
     def batch_is_next(self) -> bool:
         """Whether `take` would return batches."""

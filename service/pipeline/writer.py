@@ -6,7 +6,7 @@ import logging
 from concurrent.futures import Future
 from time import perf_counter
 
-from gpu import DeviceLost
+from gpu import DeviceLost, ShardLost
 from service.errors import BatchRejected, OutcomeDelayed, StorageFailed
 from service.pipeline.analyses import Analyses
 from service.pipeline.batch import Batch, PendingBatch
@@ -24,6 +24,7 @@ from service.pipeline.waiters import Waiters
 from service.pipeline.work_queue import Task, WorkQueue
 from service.problems import encode_problem, problem_of
 from service.queries.scheduler import QueryScheduler
+from service.shard_errors import RankingDelayed
 from service.storage.journal import Journal
 
 log = logging.getLogger("liverank.pipeline")
@@ -86,6 +87,9 @@ class Writer:
             self.ranking.rank_group()
         except DeviceLost:
             raise
+        except ShardLost as error:  # another writer continues
+            self.ranking.fail_unranked(error)
+            raise
         except Exception as error:
             self._refuse(error)
             raise
@@ -117,7 +121,7 @@ class Writer:
                 self._commit(batches)
             if not self._more_can_join():
                 self.ranking.rank_group()
-        except DeviceLost:
+        except (DeviceLost, ShardLost):
             raise
         except Exception as error:  # a fault of this code: all other errors are handled below
             completions = Completions()
@@ -129,13 +133,21 @@ class Writer:
     def _commit(self, batches: list[PendingBatch]) -> None:
         """Commits and applies batches."""
         began = perf_counter()
-        for group in self._committer.commit(batches):
-            unranked = self.ranking.group
-            if unranked is not None and (unranked.solve != group.solve or group.rank_later):
-                self.ranking.rank_group()
-            self._apply(group)
-            if not group.rank_later or not self.ranking.unranked:  # or all are rejected
-                self.ranking.add_group(group.solve, group.version, began)
+        groups = self._committer.commit(batches)
+        try:
+            for group in groups:
+                unranked = self.ranking.group
+                if unranked is not None and (unranked.solve != group.solve or group.rank_later):
+                    self.ranking.rank_group()
+                self._apply(group)
+                if not group.rank_later or not self.ranking.unranked:  # or all are rejected
+                    self.ranking.add_group(group.solve, group.version, began)
+        except ShardLost as error:
+            completions = Completions()
+            for version, pending in (one for group in groups for one in group.batches):
+                pending.fail(RankingDelayed(version, error), completions)
+            completions.deliver()
+            raise
 
     def _expire(self) -> None:
         """Deletes what is too old, and ranks unless more can join."""
@@ -184,8 +196,8 @@ class Writer:
             change, seconds.keys = self.keyed.apply(pending.batch.columns)
         except DeviceLost as error:
             blame(self.journal, [version], error)
-        except IncompletelyApplied:
-            raise  # the graph stops
+        except (IncompletelyApplied, ShardLost):
+            raise  # the graph stops, or recovers
         except Exception as error:
             self._reject(version, pending, error)
         else:

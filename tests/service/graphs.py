@@ -153,6 +153,7 @@ def started(
     checkpoint_bytes: int = 1 << 30,
     checkpoint_seconds: float = 3600.0,
     window: WindowOptions | None = None,
+    shards: int = 0,
     **options: Any,
 ) -> Pipeline:
     """The pipeline of the directory, before recovery."""
@@ -160,7 +161,9 @@ def started(
         Journal.create(directory / "journal.db")
     limits = CheckpointLimits(checkpoint_bytes, checkpoint_seconds)
     chosen = Options(**options)
-    return Pipeline("test", directory, chosen, "string", "cpu", limits, window=window)
+    return Pipeline(
+        "test", directory, chosen, "string", "cpu", limits, window=window, shards=shards
+    )
 
 
 def opened(directory: Path, **limits: Any) -> Pipeline:

@@ -23,7 +23,7 @@ FILES = sorted((ROOT / "service").rglob("*.py"))
 
 ORDER = [
     {"errors", "vertex_keys", "settings"},
-    {"analysis_errors", "logs", "formats", "process_limits"},
+    {"analysis_errors", "shard_errors", "logs", "formats", "process_limits"},
     {"problems"},
     {"queries"},
     {"storage"},

@@ -35,6 +35,10 @@ def serve(
     backend: Annotated[
         Backend | None, typer.Option(help="auto: CUDA if there is a device.")
     ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(min=0, max=64, help="Worker processes that hold each graph, on the CPU."),
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on.")] = None,
     keys: Annotated[
@@ -66,6 +70,7 @@ def serve(
         Settings(
             data=data,
             backend=backend,
+            shards=shards,
             host=host,
             port=port,
             keys=keys,

@@ -43,8 +43,8 @@ async def _in_order(catalog: Catalog, change: Callable[..., Any], *arguments: ob
 
 
 def _describe(graph: Graph) -> dict[str, Any]:
-    view = graph.pipeline.view
-    return {
+    view, shards = graph.pipeline.view, graph.pipeline.shards
+    document = {
         "graph": graph.name,
         "version": view.version,
         "revision": view.revision,
@@ -55,6 +55,9 @@ def _describe(graph: Graph) -> dict[str, Any]:
         "options": asdict(graph.options),
         "memory": graph.memory,
     }
+    if shards.count:
+        document["shards"] = shards.document(view.ranks.id_limit)
+    return document
 
 
 @router.put(

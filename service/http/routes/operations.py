@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -29,9 +30,9 @@ async def alive() -> Response:
 async def ready(request: Request, catalog: OpenCatalog) -> Response:
     """200 once kernels are compiled and graphs recovered; until then 503 with the reason.
 
-    Consumers of external sources that have reported that they do not consume are listed; the server
-    is ready nevertheless. With API keys in use, only requests with one get this list and the
-    reason, which name graphs and files.
+    Graphs that recover from the loss of shards are listed, and consumers of external sources that
+    have reported that they do not consume; the server is ready nevertheless. With API keys in use,
+    only requests with one get these lists and the reason, which name graphs and files.
     """
     access = access_of(request)
     trusted = access.trusts(request)
@@ -39,10 +40,15 @@ async def ready(request: Request, catalog: OpenCatalog) -> Response:
         raise NotReady(catalog.not_ready if trusted else "the reason is shown to API keys only")
     document: dict[str, Any] = {"status": "ready"}
     key = access.identify(request) if trusted and access.keys else None
+    graphs = [
+        graph for graph in catalog.graphs() if trusted and (key is None or key.allows(graph.name))
+    ]
+    lost = [(graph.name, loss) for graph in graphs if (loss := graph.pipeline.shards.loss)]
+    if lost:
+        document["recovering"] = [{"graph": name, **asdict(loss)} for name, loss in lost]
     waiting = [
         {"graph": graph.name, **report.document()}
-        for graph in catalog.graphs()
-        if trusted and (key is None or key.allows(graph.name))
+        for graph in graphs
         for report in graph.consumers.newest
         if report.state != "consuming"
     ]

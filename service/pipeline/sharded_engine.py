@@ -1,0 +1,224 @@
+"""An engine whose edges and ranks are in shards, for the pipeline of one graph."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, NoReturn
+
+from gpu import Capture as EngineCapture
+from gpu import (
+    Change,
+    EdgeBatch,
+    Engine,
+    EngineError,
+    Form,
+    Options,
+    QueryBatch,
+    Ranks,
+    Registration,
+    ResolvedQuery,
+    Result,
+    ShardedEngine,
+    ShardLost,
+    Snapshot,
+    StagingBuffer,
+    Unsupported,
+)
+
+log = logging.getLogger("liverank.shards")
+
+ONE_DEVICE = "a server without --shards"
+
+_RELEASE_SECONDS = 30.0
+"""How long workers that do not end may hold up the recovery of their graph."""
+
+
+class ShardsFailed(ShardLost):
+    """A call did not return from the shards. Whether they are alive is unknown."""
+
+    def __init__(self, shards: int, error: Exception) -> None:
+        EngineError.__init__(self, f"the {shards} shards did not answer: {error!r}")
+
+
+class _Gathered(EngineCapture):
+    """A snapshot that is in the memory of this process already."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+
+class ShardedGraphEngine(Engine):
+    """The part of an Engine that batches, ranks and checkpoints need, done by shards. Its own
+    graph remains empty: calls of the parts that would use it raise Unsupported.
+
+    shards  worker processes on this machine; they start with the first call that needs them
+    Raises Unsupported for options that do not work with shards. Every call may raise ShardLost; no
+    other than `release` works afterwards.
+    """
+
+    def __init__(self, options: Options, shards: int) -> None:
+        ShardedEngine.check(options)
+        self._started: ShardedEngine | None = None  # first: the properties below use it
+        super().__init__(options, "cpu")
+        self.shards = shards
+        self._unused = Engine(options, "cpu")
+        self._seconds: dict[str, float] = {}
+        self._stage_ended = 0.0
+
+    @property
+    def vertices(self) -> int:
+        return self._started.vertices if self._started else 0
+
+    @property
+    def id_limit(self) -> int:
+        return self.vertices
+
+    @property
+    def edges(self) -> int:
+        return self._started.edges if self._started else 0
+
+    @property
+    def shard_edges(self) -> Sequence[int]:
+        """Entries of the out-lists of each shard at the last publication; empty before it."""
+        return self._started.shard_edges if self._started else ()
+
+    def memory(self) -> dict[str, int]:
+        return {"shards": sum(self._started.shard_bytes) if self._started else 0}
+
+    def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
+        """Raises OutOfMemory if a batch of these operations and new vertices would not fit beside
+        what the shards hold, as one device estimates it.
+        """
+        added = max(0, vertices - self.id_limit)
+        self._unused.check_memory(operations, added, times)
+
+    def apply(self, batch: EdgeBatch) -> Change:
+        began = perf_counter()
+        change: Change = self._call(lambda shards: shards.apply(batch))
+        return replace(change, seconds=perf_counter() - began)
+
+    def apply_coalesced(
+        self,
+        batch: EdgeBatch,  # noqa: ARG002
+        parts: Sequence[tuple[int, int]],  # noqa: ARG002
+    ) -> None:
+        """Batches are applied one by one."""
+        return
+
+    def update(
+        self, strategy: str = "auto", form: Form | None = None, trace: bool = False, settle: int = 0
+    ) -> Result:
+        check_solve(strategy, form, trace, settle)
+        began = perf_counter()
+        result: Result = self._call(lambda shards: shards.update(strategy))
+        self._stage_ended = perf_counter()
+        solved = self._stage_ended - began
+        self._seconds = {"mark": 0.0, "solve": solved, "certify": 0.0}
+        return replace(result, solve_seconds=solved)
+
+    def end_stage(self, name: str) -> None:
+        now = perf_counter()
+        self._seconds[name] = now - self._stage_ended
+        self._stage_ended = now
+
+    def stage_seconds(self) -> dict[str, float]:
+        return dict(self._seconds)
+
+    def publish(self) -> Ranks:
+        ranks: Ranks = self._call(lambda shards: shards.publish())
+        return ranks
+
+    def capture(self, buffer: StagingBuffer) -> EngineCapture:  # noqa: ARG002
+        """Gathers the graph into the memory of this process."""
+        return _Gathered(Snapshot(*self._call(lambda shards: shards.gather())))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self._call(lambda shards: shards.restore(snapshot.arrays, snapshot.numbers))
+
+    def release(self) -> None:
+        """Ends the workers, also after ShardLost; waits for `_RELEASE_SECONDS` at most."""
+        started, self._started = self._started, None
+        if started is None:
+            return
+        closing = threading.Thread(target=_close, args=(started,), daemon=True)
+        closing.start()
+        closing.join(_RELEASE_SECONDS)
+        if closing.is_alive():
+            log.error("the workers of %d shards have not ended", self.shards)
+
+    def _call(self, call: Callable[[ShardedEngine], Any]) -> Any:
+        with self._answering(OSError, CancelledError):
+            return call(self._engine())
+
+    def _engine(self) -> ShardedEngine:
+        if self._started is None:
+            # Dask raises RuntimeError if a worker ends while it starts
+            with self._answering(OSError, CancelledError, RuntimeError):
+                self._started = ShardedEngine(self.options, self.shards)
+        return self._started
+
+    @contextmanager
+    def _answering(self, *errors: type[Exception]) -> Iterator[None]:
+        """Raises ShardsFailed for errors of connections and processes."""
+        try:
+            yield
+        except EngineError:
+            raise
+        except errors as error:
+            raise ShardsFailed(self.shards, error) from error
+
+    # ---- what needs the graph on one device ----
+
+    def submit(self, queries: Any) -> QueryBatch:  # noqa: ARG002
+        _refuse("personalized")
+
+    def resolve(self, queries: Any) -> list[ResolvedQuery]:  # noqa: ARG002
+        _refuse("personalized")
+
+    def register(self, name: str, query: Any) -> Registration:  # noqa: ARG002
+        _refuse("watched")
+
+    def watch(self, name: str, query: Any) -> None:  # noqa: ARG002
+        _refuse("watched")
+
+    def run(self, program: Any, **parameters: Any) -> Any:  # noqa: ARG002
+        _refuse("programs")
+
+    def edge_list(self) -> Any:
+        _refuse("edges")
+
+    def edge_weights(self) -> Any:
+        _refuse("edges")
+
+
+def check_solve(strategy: str, form: Form | None, trace: bool, settle: int) -> None:
+    """Raises Unsupported for a way to rank that does not work with shards; InvalidValue for an
+    unknown strategy.
+    """
+    ShardedEngine.check(Options(), strategy)
+    if form == "published":
+        raise Unsupported("form", form, "'accelerated'")
+    if trace:
+        raise Unsupported("trace", trace, "false")
+    if settle:
+        raise Unsupported("target", "settled-top-k", "'error'")
+
+
+def _refuse(call: str) -> NoReturn:
+    raise Unsupported("call", call, ONE_DEVICE)
+
+
+def _close(engine: ShardedEngine) -> None:
+    try:
+        engine.close()
+    except Exception as error:  # its workers are lost, or the cluster was ending already
+        log.warning("ending the workers of shards: %r", error)

@@ -1,0 +1,127 @@
+"""The shards of one graph: what does not work in them is refused here by name, before anything is
+done; and their state.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from gpu import BackendName, Engine, Options, ShardedEngine, Solve, Unsupported
+from service.formats.columns import EdgeColumns
+from service.pipeline.sharded_engine import ONE_DEVICE, ShardedGraphEngine, check_solve
+from service.pipeline.window import WindowOptions
+
+log = logging.getLogger("liverank.shards")
+
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 60.0
+"""Seconds between attempts to recover: doubled with each that fails."""
+
+
+def check_options(options: Options, solve: Solve, window: WindowOptions | None) -> None:
+    """Raises Unsupported for options of a graph that do not work with shards."""
+    ShardedEngine.check(options)
+    check_solve(*solve)
+    if window is not None:
+        raise Unsupported("window", window.seconds, "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Since when (Unix time, in seconds) shards are lost, and why."""
+
+    since: float
+    reason: str
+
+
+class Shards:
+    """Any thread may read. Without shards, nothing is refused.
+
+    count     of worker processes; 0 for a graph on one device
+    restarts  how often the workers were started again
+    loss      None while the graph is open
+    """
+
+    def __init__(self, graph: str, count: int) -> None:
+        self.count = count
+        self.restarts = 0
+        self.loss: Loss | None = None
+        self._graph = graph
+        self._delay = _FIRST_DELAY
+        self._engine: Engine | None = None
+
+    def new_engine(self, options: Options, backend: BackendName) -> Engine:
+        """An engine without vertices. Raises Unsupported, BackendUnavailable."""
+        self._engine = (
+            ShardedGraphEngine(options, self.count) if self.count else Engine(options, backend)
+        )
+        return self._engine
+
+    def check_batch(self, columns: EdgeColumns, solve: Solve) -> None:
+        """Raises Unsupported."""
+        if not self.count:
+            return
+        if len(columns.remove):
+            raise Unsupported("remove", f"{len(columns.remove)} vertices", "deleting their edges")
+        self.check_solve(solve)
+
+    def check_solve(self, solve: Solve) -> None:
+        """Raises Unsupported."""
+        if self.count:
+            check_solve(*solve)
+
+    def check_call(self, call: str) -> None:
+        """Raises Unsupported for a call that needs the graph on one device."""
+        if self.count:
+            raise Unsupported("call", call, ONE_DEVICE)
+
+    def lost(self, error: Exception) -> float:
+        """Ends the workers that are left. Returns the seconds after which to recover."""
+        log.error("graph %s: %s: it recovers with new workers", self._graph, error)
+        self.loss = self.loss or Loss(time.time(), str(error))
+        self.restarts += 1
+        self.release()
+        delay, self._delay = self._delay, min(2 * self._delay, _LONGEST_DELAY)
+        return delay
+
+    def failed(self, error: Exception) -> None:
+        """The graph cannot recover."""
+        if self.loss is not None:
+            self.loss = Loss(self.loss.since, f"recovery failed, restart the server: {error}")
+
+    def recovered(self) -> None:
+        """The graph is open, with all its shards."""
+        if self.loss is not None:
+            seconds = time.time() - self.loss.since
+            log.info("graph %s: recovered in %.1f s", self._graph, seconds)
+        self.loss, self._delay = None, _FIRST_DELAY
+
+    def release(self) -> None:
+        """Ends the workers, if there are any."""
+        if isinstance(self._engine, ShardedGraphEngine):
+            self._engine.release()
+
+    @property
+    def edges(self) -> list[int]:
+        """Of each shard: entries of its out-lists at the last publication."""
+        engine = self._engine
+        return list(engine.shard_edges) if isinstance(engine, ShardedGraphEngine) else []
+
+    def vertices(self, ids: int) -> list[int]:
+        """Of each shard, of a graph with so many ids: they are dealt out."""
+        return [(ids - shard + self.count - 1) // self.count for shard in range(self.count)]
+
+    def document(self, ids: int) -> dict[str, Any]:
+        """As JSON shows it."""
+        loss = self.loss
+        return {
+            "count": self.count,
+            "state": "recovering" if loss else "serving",
+            "reason": loss.reason if loss else None,
+            "since": loss.since if loss else None,
+            "restarts": self.restarts,
+            "vertices": self.vertices(ids),
+            "edges": self.edges,
+        }

@@ -1,0 +1,131 @@
+"""`liverank serve --shards 2`: one server whose default graph is in two worker processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from service.pipeline.sharded_engine import ShardedGraphEngine
+from tests.service.server import Server, running, wait_for
+
+pytestmark = pytest.mark.filterwarnings("default")
+"""Dask's own warnings are not ours."""
+
+PATH = "/graphs/default"
+EDGES = [["a", "b"], ["b", "c"], ["c", "a"], ["d", "a"], ["a", "a"]]
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("sharded"), shards=2) as server:
+        yield server
+
+
+def test_batches_and_reads_are_those_of_one_device(sharded: Server, server: Server) -> None:
+    one = server.new_graph()
+    for path, on in ((PATH, sharded), (one, server)):
+        body = {"insert": EDGES, "vertices": ["lone"]}
+        receipt = on.http.post(f"{path}/batches", json=body).json()
+        assert (receipt["inserted"], receipt["new_vertices"]) == (5, 5)
+        assert set(receipt["seconds"]) >= {"mutate", "solve", "publish"}
+        receipt = on.http.post(f"{path}/batches", json={"delete": [["a", "a"]]}).json()
+        assert (receipt["version"], receipt["deleted"]) == (2, 1)
+    bound = (
+        sharded.http.get(PATH).json()["error_bound"] + server.http.get(one).json()["error_bound"]
+    )
+    ours, theirs = (
+        {each["vertex"]: each["rank"] for each in on.http.get(f"{path}/top?k=9").json()["vertices"]}
+        for path, on in ((PATH, sharded), (one, server))
+    )
+    assert set(ours) == set(theirs) == {"a", "b", "c", "d", "lone"}
+    assert sum(abs(ours[key] - theirs[key]) for key in ours) <= bound
+    assert sharded.http.get(f"{PATH}/ranks/b").json()["rank"] == ours["b"]
+    assert sharded.http.get(f"{PATH}/ranks").status_code == 200
+
+
+def test_the_shards_are_described(sharded: Server) -> None:
+    document = sharded.http.get(PATH).json()
+    assert document["backend"] == "cpu"
+    assert document["memory"]["shards"] > 0
+    shards = document["shards"]
+    assert sum(shards.pop("edges")) == document["edges"]
+    assert sum(shards.pop("vertices")) == document["vertices"]
+    nothing = {"reason": None, "since": None}
+    assert shards == {"count": 2, "state": "serving", "restarts": 0, **nothing}
+    metrics = sharded.http.get("/metrics").text
+    for line in (
+        'liverank_shard_vertices{graph="default",shard="1"} ',
+        'liverank_shard_edges{graph="default",shard="0"} ',
+        'liverank_recovering{graph="default"} 0.0',
+        'liverank_shard_restarts_total{graph="default"} 0.0',
+    ):
+        assert f"\n{line}" in metrics
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("PUT", "/graphs/new", {"storage": "float32"}, "storage"),
+        ("PUT", "/graphs/new", {"form": "published"}, "form"),
+        ("PUT", "/graphs/new", {"half_life": 60.0}, "half_life"),
+        ("PUT", "/graphs/new", {"window": 60.0}, "window"),
+        ("PUT", "/graphs/new", {"strategy": "dynamic-frontier"}, "strategy"),
+        ("POST", f"{PATH}/batches", {"remove": ["a"]}, "remove"),
+        ("POST", f"{PATH}/batches?strategy=dynamic-traversal", {"insert": []}, "strategy"),
+        ("POST", f"{PATH}/batches?trace=true", {"insert": []}, "trace"),
+        ("POST", f"{PATH}/recompute?target=settled-top-k", None, "target"),
+        ("GET", f"{PATH}/personalized/a", None, "call"),
+        ("PUT", f"{PATH}/watched/w", {"seeds": [["a", 1.0]]}, "call"),
+        ("POST", f"{PATH}/analyses/connected-components", {}, "call"),
+        ("GET", f"{PATH}/edges", None, "call"),
+        ("GET", f"{PATH}/neighbors/a", None, "call"),
+        ("POST", f"{PATH}/subgraph", {"vertices": ["a"]}, "call"),
+    ],
+)
+def test_what_does_not_work_is_refused_by_name(
+    sharded: Server, method: str, path: str, body: Any, field: str
+) -> None:
+    before = sharded.http.get(PATH).json()
+    answer = sharded.http.request(method, path, json=body)
+    problem = answer.json()
+    assert answer.status_code == 422, answer.text
+    assert problem["type"] == "urn:liverank:problem:unsupported"
+    assert problem["field"] == field
+    assert "does not work with shards" in problem["detail"]
+    assert sharded.http.get("/graphs/new").status_code == 404
+    assert sharded.http.get(PATH).json() == before
+
+
+def test_a_killed_worker_loses_nothing(sharded: Server) -> None:
+    taken = sharded.http.post(f"{PATH}/checkpoint").json()
+    receipt = sharded.http.post(f"{PATH}/batches", json={"insert": [["e", "a"]]}).json()
+    assert receipt["version"] == taken["version"] + 1
+    before = sharded.http.get(f"{PATH}/ranks/a").json()
+    pipeline = sharded.catalog.get("default").pipeline
+    engine = pipeline._engine
+    assert isinstance(engine, ShardedGraphEngine)
+    assert engine._started is not None
+    workers: Any = engine._started._workers
+    os.kill(workers._client.run(os.getpid)[workers.addresses[1]], signal.SIGKILL)
+    answer = sharded.http.post(f"{PATH}/batches", json={"insert": [["a", "c"]]})
+    assert answer.status_code == 503
+    problem = answer.json()
+    assert problem["type"] == "urn:liverank:problem:ranking-delayed"
+    version = problem["version"]
+    assert version == receipt["version"] + 1
+    (recovering,) = sharded.http.get("/readyz").json()["recovering"]
+    assert recovering["graph"] == "default"
+    assert "shard 1 of 2" in recovering["reason"]
+    assert sharded.http.get(f"{PATH}/ranks/a").json() == before
+    assert sharded.http.get(PATH).json()["shards"]["state"] == "recovering"
+    wait_for(lambda: sharded.http.get("/readyz").json() == {"status": "ready"})
+    assert sharded.http.get(f"{PATH}/batches/{version}").json()["inserted"] == 1
+    document = sharded.http.get(PATH).json()
+    assert (document["version"], document["edges"]) == (version, 6)
+    assert document["shards"]["restarts"] == 1
+    deleted = sharded.http.post(f"{PATH}/batches", json={"delete": [["e", "a"], ["a", "c"]]})
+    assert deleted.json()["deleted"] == 2

@@ -1,0 +1,284 @@
+"""Graphs in shards: checkpoints, refusals and the loss of shards. The shards are threads here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu import Options, ShardLost, Solve, Unsupported
+from gpu.backends import backend_named
+from service.errors import GraphStopped, NotReady
+from service.pipeline.pipeline import Pipeline
+from service.shard_errors import RankingDelayed
+from tests.gpu.sharded.threads import ThreadWorkers
+from tests.service.graphs import (
+    Sent,
+    batch,
+    edges_of,
+    engine_of,
+    opened,
+    send,
+    submit,
+    timed_batch,
+    weighted_batch,
+    working,
+)
+from tests.service.server import wait_for
+
+EDGES = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
+
+
+class Cluster:
+    """Starts shards. `failing` names the next call during which one is lost; `absent` is how often
+    workers do not start from now on.
+    """
+
+    def __init__(self) -> None:
+        self.failing: str | None = None
+        self.absent = 0
+        self.may_start = threading.Event()
+        self.may_start.set()
+        self.started: list[LosingWorkers] = []
+
+    def start(self, options: Options, shards: int) -> LosingWorkers:
+        self.may_start.wait(60)
+        if self.absent:
+            self.absent -= 1
+            raise TimeoutError("workers have not come")
+        workers = LosingWorkers(self, options, shards)
+        self.started.append(workers)
+        return workers
+
+
+class LosingWorkers(ThreadWorkers):
+    def __init__(self, cluster: Cluster, options: Options, size: int) -> None:
+        super().__init__(options, size, backend_named("cpu"))
+        self.closed = False
+        self._cluster = cluster
+
+    def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        assert not self.closed
+        if self._cluster.failing == method:
+            self._cluster.failing = None
+            raise ShardLost(1, self.size, "tls://127.0.0.1:1")
+        return super().call(method, arguments)
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster()
+    monkeypatch.setattr("gpu.sharded.cluster.local_workers", cluster.start)
+    return cluster
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, cluster: Cluster) -> Iterator[Pipeline]:  # noqa: ARG001
+    with working(tmp_path, shards=2) as pipeline:
+        yield pipeline
+
+
+def ranks_of(pipeline: Pipeline) -> dict[str, float]:
+    view = pipeline.view
+    keys = view.keys.keys(np.arange(view.ranks.id_limit)).to_pylist()
+    return dict(zip(keys, view.ranks.to_numpy().tolist(), strict=True))
+
+
+def assert_same_ranks(ours: Pipeline, theirs: Pipeline) -> None:
+    bound = ours.view.error_bound + theirs.view.error_bound
+    expected, ranks = ranks_of(theirs), ranks_of(ours)
+    assert set(ranks) == set(expected)
+    assert sum(abs(ranks[key] - expected[key]) for key in expected) <= bound + 1e-12
+
+
+def test_a_graph_opens_with_any_number_of_shards_and_without(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    sent: list[list[tuple[str, str, float]]] = [
+        [("a", "b", 2.0), ("b", "c", 1.0), ("c", "c", 4.0), ("a", "d", 1.5)],
+        [("d", "b", 1.0), ("b", "e", 0.5)],
+        [("e", "a", 3.0)],
+        [("f", "a", 1.0)],
+    ]
+    for shards, edges in zip((2, 0, 3, 0), sent, strict=True):
+        with working(tmp_path, shards=shards, weighted=True, target_error=1e-9) as pipeline:
+            if shards:
+                (workers,) = cluster.started
+                cluster.started.clear()
+                assert workers.size == shards
+            got = send(pipeline, weighted_batch(edges, [("a", "d")] if len(edges) == 1 else []))
+            assert got["inserted"] == len(edges)
+            assert got["error_bound"] <= 1e-9
+            taken = pipeline.checkpoint().result(60)
+            assert taken.version == got["version"]
+            assert pipeline.view.version == taken.version
+        assert not shards or workers.closed
+    with working(tmp_path, weighted=True, target_error=1e-9) as pipeline:
+        sources, targets = engine_of(pipeline).edge_list()
+        keys = pipeline.view.keys.keys
+        ends = (keys(column).to_pylist() for column in (sources, targets))
+        weights = engine_of(pipeline).edge_weights().tolist()
+        expected = {edge for edges in sent for edge in edges} - {("a", "d", 1.5)}
+        assert set(zip(*ends, weights, strict=True)) == expected
+
+
+@pytest.mark.parametrize("method", ["apply", "update", "values"])
+def test_a_batch_in_progress_is_not_lost_with_a_shard(
+    pipeline: Pipeline, cluster: Cluster, method: str, tmp_path: Path
+) -> None:
+    send(pipeline, batch(EDGES))
+    before, (first,) = pipeline.view, cluster.started
+    cluster.may_start.clear()
+    cluster.failing = method
+    one, later = batch([("a", "c")], key="k"), batch([("e", "a")])
+    submit(pipeline, one)
+    with pytest.raises(RankingDelayed, match="version 2 is committed, but not ranked yet: shard 1"):
+        one.ranked.result(60)
+    assert one.durable.result(0) == 2
+    wait_for(lambda: first.closed)
+    loss = pipeline.shards.loss
+    assert loss is not None
+    assert "shard 1 of 2" in loss.reason
+    assert pipeline.shards.document(4)["state"] == "recovering"
+    # reads continue, what needs the writer waits or says so
+    assert pipeline.view is before
+    with pytest.raises(NotReady, match="is being recovered"):
+        pipeline.outcome(2)
+    submit(pipeline, later)
+    assert not later.durable.done()
+    cluster.may_start.set()
+    assert later.ranked.result(60)
+    assert later.durable.result(0) == 3
+    wait_for(lambda: pipeline.shards.loss is None)
+    assert pipeline.shards.restarts == 1
+    outcome = pipeline.outcome(2)
+    assert outcome is not None
+    assert outcome.status == "ranked"
+    assert b'"inserted":1' in outcome.body
+    again = batch([("a", "c")], key="k")
+    assert send(pipeline, again)["version"] == 2
+    assert pipeline.view.edges == 6
+    (tmp_path / "other").mkdir()
+    with working(tmp_path / "other") as other:
+        send(other, batch([*EDGES, ("a", "c"), ("e", "a")]))
+        assert_same_ranks(pipeline, other)
+
+
+def test_batches_committed_with_others_in_progress_are_all_ranked_later(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    cluster.failing = "apply"
+    batches: list[Sent] = []
+
+    def send_together() -> None:
+        # of two strategies, so in groups of their own, which are committed together
+        batches.extend(
+            batch([("x", str(at))], strategy="static" if at > 1 else "auto") for at in range(4)
+        )
+        submit(pipeline, *batches)
+
+    pipeline.call(lambda _: send_together()).result(60)
+    for version, one in enumerate(batches, 1):
+        with pytest.raises(RankingDelayed, match=f"version {version} is committed"):
+            one.ranked.result(60)
+    pipeline.published(4).result(60)
+    assert pipeline.view.edges == 4
+    assert {pipeline.outcome(version).status for version in range(1, 5)} == {"ranked"}  # type: ignore[union-attr]
+
+
+def test_a_checkpoint_is_taken_after_a_shard_was_lost_during_it(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    send(pipeline, batch(EDGES))
+    cluster.failing = "rows"
+    with pytest.raises(ShardLost):
+        pipeline.checkpoint().result(60)
+    wait_for(lambda: pipeline.shards.restarts == 1 and pipeline.shards.loss is None)
+    assert pipeline.checkpoint().result(60).version == 1
+    cluster.failing = "update"
+    with pytest.raises(RankingDelayed):
+        send(pipeline, batch([("a", "c")]))
+    # from the checkpoint, which one more batch follows
+    assert pipeline.published(2).result(60).edges == 5
+
+
+def test_recovery_is_tried_until_workers_start(pipeline: Pipeline, cluster: Cluster) -> None:
+    send(pipeline, batch(EDGES))
+    cluster.failing, cluster.absent = "update", 2
+    with pytest.raises(RankingDelayed):
+        send(pipeline, batch([("a", "c")]))
+    assert pipeline.published(2).result(60).edges == 5
+    assert pipeline.shards.restarts == 3
+
+
+def test_a_graph_can_be_closed_while_it_recovers(tmp_path: Path, cluster: Cluster) -> None:
+    pipeline = opened(tmp_path, shards=2)
+    cluster.failing, cluster.absent = "apply", 1000
+    with pytest.raises(RankingDelayed):
+        send(pipeline, batch(EDGES))
+    waiting = batch([("a", "c")])
+    submit(pipeline, waiting)
+    pipeline.close(NotReady("the test ends"))
+    with pytest.raises(NotReady, match="the test ends"):
+        waiting.ranked.result(60)
+    with working(tmp_path) as again:
+        assert again.view.edges == 4
+
+
+def test_workers_that_do_not_start_are_an_error_of_the_first_opening(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    cluster.absent = 1
+    with pytest.raises(ShardLost, match="the 2 shards did not answer: TimeoutError"):
+        opened(tmp_path, shards=2)
+
+
+def test_what_shards_cannot_do_is_refused_before_it_is_committed(pipeline: Pipeline) -> None:
+    send(pipeline, batch(EDGES))
+    removal = timed_batch(remove=["a"]).batch
+    traced = Solve("auto", trace=True)
+    for call, field in (
+        (lambda: pipeline.submit(removal), "remove"),
+        (lambda: pipeline.submit(batch(EDGES, strategy="dynamic-frontier").batch), "strategy"),
+        (lambda: pipeline.recompute(traced), "trace"),
+        (lambda: pipeline.recompute(Solve("static", "published")), "form"),
+        (lambda: pipeline.recompute(Solve("auto", settle=3)), "target"),
+        (lambda: pipeline.edges.copy(), "call"),
+    ):
+        with pytest.raises(Unsupported) as refused:
+            call()
+        assert refused.value.field == field
+    assert pipeline.committed == 1
+    assert pipeline.recompute(Solve("static")).result(60)
+
+
+@pytest.mark.parametrize("receipt", [True, False])
+def test_a_journal_with_a_removal_opens_without_shards_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    receipt: bool,
+) -> None:
+    with working(tmp_path) as pipeline:
+        send(pipeline, batch(EDGES))
+        if not receipt:
+            monkeypatch.setattr(
+                "service.storage.journal.Journal.add_receipts", lambda _, receipts: list(receipts)
+            )
+        send(pipeline, timed_batch(remove=["d"]))
+        monkeypatch.undo()
+    cluster = Cluster()
+    monkeypatch.setattr("gpu.sharded.cluster.local_workers", cluster.start)
+    with pytest.raises(GraphStopped, match="remove: '1 vertices' does not work with shards"):
+        opened(tmp_path, shards=2)
+    assert all(workers.closed for workers in cluster.started)
+    with working(tmp_path) as pipeline:
+        assert edges_of(pipeline) == {("a", "b"), ("b", "c"), ("c", "a")}
