@@ -235,7 +235,7 @@ def _bits(backend: Backend, edges: Edges, threads: int) -> tuple[bytes, int]:
 
 
 def test_results_do_not_depend_on_the_number_of_threads(cpu: Backend) -> None:
-    if numba.config.NUMBA_NUM_THREADS < 2:
+    if numba.get_num_threads() < 2:
         pytest.skip("there is one thread")
     edges = _giant(12_000, 50)
     assert len(edges) > 3 * component_kernels.CHUNK_EDGES

@@ -179,8 +179,11 @@ class _Started:
     def sweeps(self, run: FusedRun) -> list[tuple[SweepResult, float]]:
         self.restore()
         graph, damping = self.iterate.graph, self.iterate.options.damping
+        values, residual, contributions, following = self.arrays
         return self.backend.sweeps.fused_sweeps(
-            graph.view, graph.in_rows(), *self.arrays, damping, run
+            graph.view,
+            graph.in_rows(),
+            *(values, residual, contributions, following, damping, run),
         )
 
     def orthomin(self, run: FusedRun) -> list[Any]:
@@ -196,7 +199,8 @@ class _Started:
 
     def orthomin_state(self) -> OrthominState:
         xp, count = self.backend.xp, self.iterate.graph.vertices
-        return OrthominState(*xp.zeros((3, count)), xp.zeros(count, np.float32))
+        direction, last_image, image = xp.zeros((3, count))
+        return OrthominState(direction, last_image, image, xp.zeros(count, np.float32))
 
 
 @pytest.mark.parametrize("corrected", [True, False], ids=["mean-corrected", "plain"])
@@ -210,16 +214,17 @@ def test_each_sweep_is_that_of_a_launch_of_its_own(
     fused = started.state()
     started.restore()
     graph, alpha = started.iterate.graph, options.damping
-    values, residual, *contributions = started.arrays
+    values, residual, *buffers = started.arrays
     following = started.buffers.next_residual_sum
     for result, shift in found:
         assert shift == pytest.approx(
             Deflation(image_sum).coefficient(following) if corrected else 0.0, rel=1e-6, abs=1e-12
         )
+        contributions, new = buffers
         single = backend.sweeps.sweep(
-            graph.view, graph.in_rows(), values, residual, *contributions, alpha, shift
+            graph.view, graph.in_rows(), values, residual, contributions, new, alpha, shift
         )
-        contributions.reverse()
+        buffers.reverse()
         following = single.next_residual_sum
         exactness: dict[str, Any] = (
             {"rel": 1e-10, "abs": 1e-10} if options.storage == "float64" else {"abs": 1e-3}
