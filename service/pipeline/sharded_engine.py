@@ -102,6 +102,9 @@ class ShardedGraphEngine(Engine):
         self._unused.check_memory(operations, added, times)
 
     def apply(self, batch: EdgeBatch) -> Change:
+        # checkpoints of shards have no free ids
+        if len(batch.remove):
+            raise Unsupported("remove", f"{len(batch.remove)} vertices", "deleting their edges")
         began = perf_counter()
         change: Change = self._call(lambda shards: shards.apply(batch))
         return replace(change, seconds=perf_counter() - began)

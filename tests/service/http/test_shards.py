@@ -38,7 +38,7 @@ def test_batches_and_reads_are_those_of_one_device(sharded: Server, server: Serv
         sharded.http.get(PATH).json()["error_bound"] + server.http.get(one).json()["error_bound"]
     )
     ours, theirs = (
-        {each["vertex"]: each["rank"] for each in on.http.get(f"{path}/top?k=9").json()["vertices"]}
+        {each["vertex"]: each["rank"] for each in on.http.get(f"{path}/top?k=9").json()["ranks"]}
         for path, on in ((PATH, sharded), (one, server))
     )
     assert set(ours) == set(theirs) == {"a", "b", "c", "d", "lone"}
@@ -79,8 +79,8 @@ def test_the_shards_are_described(sharded: Server) -> None:
         ("POST", f"{PATH}/batches?trace=true", {"insert": []}, "trace"),
         ("POST", f"{PATH}/recompute?target=settled-top-k", None, "target"),
         ("GET", f"{PATH}/personalized/a", None, "call"),
-        ("PUT", f"{PATH}/watched/w", {"seeds": [["a", 1.0]]}, "call"),
-        ("POST", f"{PATH}/analyses/connected-components", {}, "call"),
+        ("PUT", f"{PATH}/watched/w", {"seeds": {"a": 1.0}}, "call"),
+        ("POST", f"{PATH}/analyses/components", {}, "call"),
         ("GET", f"{PATH}/edges", None, "call"),
         ("GET", f"{PATH}/neighbors/a", None, "call"),
         ("POST", f"{PATH}/subgraph", {"vertices": ["a"]}, "call"),

@@ -190,6 +190,7 @@ def test_batches_committed_with_others_in_progress_are_all_ranked_later(
         with pytest.raises(RankingDelayed, match=f"version {version} is committed"):
             one.ranked.result(60)
     pipeline.published(4).result(60)
+    pipeline.wait_until_open()
     assert pipeline.view.edges == 4
     assert {pipeline.outcome(version).status for version in range(1, 5)} == {"ranked"}  # type: ignore[union-attr]
 
@@ -279,6 +280,6 @@ def test_a_journal_with_a_removal_opens_without_shards_alone(
     monkeypatch.setattr("gpu.sharded.cluster.local_workers", cluster.start)
     with pytest.raises(GraphStopped, match="remove: '1 vertices' does not work with shards"):
         opened(tmp_path, shards=2)
-    assert all(workers.closed for workers in cluster.started)
+    wait_for(lambda: all(workers.closed for workers in cluster.started))
     with working(tmp_path) as pipeline:
         assert edges_of(pipeline) == {("a", "b"), ("b", "c"), ("c", "a")}
