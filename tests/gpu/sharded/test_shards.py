@@ -132,13 +132,13 @@ def test_streams_that_remove_vertices_give_the_ranks_and_counts_of_the_model(
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_static_ranks_are_those_of_one_piece(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # shards start from equal ranks
+    # shards start from equal ranks, and do not solve by components
     monkeypatch.setattr("gpu.pagerank.sweeps.can_guess", lambda _: False)
     vertices, edges = FAMILIES[family]()
     batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
-    options = Options(target_error=TARGET)
-    engine = Engine(options, "cpu")
-    with sharded_engine(options, 2, backend_named("cpu")) as shards:
+    options, backend = Options(target_error=TARGET), backend_named("cpu")
+    engine = Engine(options, replace(backend, components=None))
+    with sharded_engine(options, 2, backend) as shards:
         for each in (engine, shards):
             each.apply(batch)
         ours, theirs = shards.update("static"), engine.update("static")
