@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.backends.cuda.kernels.loader import CORE_COUNTS
+from gpu.backends.cuda.kernels.counts import CORE_COUNTS
 from gpu.backends.cuda.launcher import Launcher, blocks_for
 from gpu.operations.cores import CoreOperations
 from gpu.operations.csr import Csr

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends.cuda.device import NULL, Kernel
-from gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK, PROGRAM_COUNTS
+from gpu.backends.cuda.kernels.counts import PROGRAM_COUNTS
+from gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK
 from gpu.backends.cuda.launcher import Launcher, blocks_for, pointers
 from gpu.backends.cuda.program_source import (
     ACTIVE_BLOCKS,

@@ -16,14 +16,8 @@ from typing import Any
 import numpy as np
 
 from gpu.backends.cuda.device import NULL
-from gpu.backends.cuda.kernels.loader import (
-    BIN_LANES,
-    BLOCK,
-    EDGE_CHUNK,
-    LISTED_COUNTS,
-    LONG_ROW,
-    PUBLISHED_COUNTS,
-)
+from gpu.backends.cuda.kernels.counts import LISTED_COUNTS, PUBLISHED_COUNTS
+from gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK, LONG_ROW
 from gpu.backends.cuda.launcher import Launcher, blocks_for, grid_blocks, pointers
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends.cuda.device import NULL
-from gpu.backends.cuda.kernels.loader import EDGE_CHUNK, TALLY, VALUES, WARP
+from gpu.backends.cuda.kernels.counts import TALLY
+from gpu.backends.cuda.kernels.loader import EDGE_CHUNK, VALUES, WARP
 from gpu.backends.cuda.launcher import Launcher, pointers
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
