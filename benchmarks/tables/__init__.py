@@ -31,6 +31,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "crash": service.crash,
     "durability": figures_and_values,
     "feed": figures_and_values,
+    "fused": engine.fused,
     "fuzz": service.fuzz,
     "graph": figures_and_values,
     "kim": papers.kim,
