@@ -83,6 +83,8 @@ class Process:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+            # what it started may end later, and would be taken for the next one
+            wait_for(lambda: not answers(self.port), 60)
 
 
 @contextmanager
