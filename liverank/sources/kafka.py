@@ -123,23 +123,24 @@ class KafkaTopic(Connection):
         """Raises CannotContinue if messages after a position are gone."""
         with self.errors():
             assigned = list(self._resumed())
+            # those that move on meanwhile may be behind ends that were asked for before
+            before = dict(self._positions)
             begins = await self.consumer.beginning_offsets(assigned) if assigned else {}
             ends = await self.consumer.end_offsets(assigned) if assigned else {}
         for partition in self._resumed() & begins.keys():
-            begin = begins[partition]
-            # what was fetched since then may be behind the end
-            end = max(ends[partition], self.consumer.highwater(partition) or 0)
-            position = number_of(self._positions.get(str(partition.partition), "0"))
+            begin, end, key = begins[partition], ends[partition], str(partition.partition)
+            position = number_of(self._positions.get(key, "0"))
+            earlier = number_of(before.get(key, "0"))
             if begin > position > 0:
                 raise CannotContinue(
                     f"partition {partition.partition} of topic {partition.topic!r} begins at "
                     f"{begin}, after {position}, from which to continue: messages between them "
                     "are lost"
                 )
-            if end < position:
+            if end < earlier:
                 raise CannotContinue(
                     f"partition {partition.partition} of topic {partition.topic!r} ends at {end}, "
-                    f"but was read to {position}"
+                    f"but was read to {earlier}"
                 )
         return True
 

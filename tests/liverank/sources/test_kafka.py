@@ -52,10 +52,6 @@ class FakeConsumer:
     async def end_offsets(self, partitions: list[TopicPartition]) -> dict[Any, int]:
         return dict.fromkeys(partitions, 1000)
 
-    def highwater(self, partition: TopicPartition) -> int:
-        assert partition in self.assigned
-        return 1000
-
 
 class FakeBroker:
     """That of FastStream: keeps what it is given."""
@@ -190,6 +186,27 @@ def test_a_position_that_is_not_known_yet_says_nothing_about_the_topic() -> None
 
         consumer.end_offsets = end_offsets  # type: ignore[method-assign]
         assert await session.topic.ping()
+
+    asyncio.run(run())
+
+
+def test_messages_that_arrive_while_the_ends_are_asked_for_are_not_missing() -> None:
+    async def run() -> None:
+        session = Session({"0": "900"})
+        consumer = session.broker.consumer
+        await session.subscribe()
+        consumer.assigned = {FIRST}
+        asked = consumer.end_offsets
+
+        async def end_offsets(partitions: list[TopicPartition]) -> dict[Any, int]:
+            ends = await asked(partitions)
+            session.positions["0"] = "1020"
+            return ends
+
+        consumer.end_offsets = end_offsets  # type: ignore[method-assign]
+        assert await session.topic.ping()
+        with pytest.raises(CannotContinue, match="ends at 1000, but was read to 1020"):
+            await session.topic.ping()
 
     asyncio.run(run())
 
