@@ -128,7 +128,9 @@ class KafkaTopic(Connection):
             begins = await self.consumer.beginning_offsets(assigned) if assigned else {}
             ends = await self.consumer.end_offsets(assigned) if assigned else {}
         for partition in self._resumed() & begins.keys():
-            begin, end, key = begins[partition], ends[partition], str(partition.partition)
+            begin, key = begins[partition], str(partition.partition)
+            # what was fetched since then may be behind the end
+            end = max(ends[partition], self.consumer.highwater(partition) or 0)
             position = number_of(self._positions.get(key, "0"))
             earlier = number_of(before.get(key, "0"))
             if begin > position > 0:

@@ -52,6 +52,10 @@ class FakeConsumer:
     async def end_offsets(self, partitions: list[TopicPartition]) -> dict[Any, int]:
         return dict.fromkeys(partitions, 1000)
 
+    def highwater(self, partition: TopicPartition) -> int:
+        assert partition in self.assigned
+        return 1000
+
 
 class FakeBroker:
     """That of FastStream: keeps what it is given."""
