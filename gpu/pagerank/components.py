@@ -8,9 +8,9 @@ Afterwards r is computed from y as after any solve, and proves the error.
 
 This is worth its price where sweeps are slow and most edges are on no cycle: in package registries
 and citations. What it costs is counted, so that the same graph is always solved in the same
-way. Where the structure does not suit, finding that out is lost; so a sample of edges comes first
-(most edges of roads, grids and friendships have an opposite one), and after a vain attempt the next
-one is made when the graph has twice the edges.
+way. A search that finds few acyclic edges is lost time; so a sample of edges comes first (most
+edges of roads, grids and friendships have an opposite one), and after such a search the next one
+follows when the graph has twice the edges.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ class _DenseSweeps:
         return [self._iterate.sweep(self._buffers, deflation)]
 
     def _fused_run(self, schedule: SweepSchedule, goal: Goal, most: int) -> FusedRun | None:
-        """How at most so many sweeps are fused; None if they are run one at a time."""
+        """How up to `most` sweeps are fused; None if they run one at a time."""
         iterate, certificate = self._iterate, self._iterate.certificate
         most = min(most, iterate.graph.backend.sweeps.most_fused(iterate.graph.view))
         if most <= 1:

@@ -305,7 +305,7 @@ class Pipeline:
         except DeviceLost as error:
             end_process(error)
         except Exception as error:
-            if self._last is not None:  # otherwise those who wait for the writer get the error
+            if self._last is not None:  # otherwise callers that wait for the writer get the error
                 log.exception("graph %s: its pipeline failed and has ended", self.graph)
             reason = error
             self.shards.failed(error)

@@ -110,7 +110,7 @@ class Shards:
         return list(engine.shard_edges) if isinstance(engine, ShardedGraphEngine) else []
 
     def vertices(self, ids: int) -> list[int]:
-        """Of each shard, of a graph with so many ids: they are dealt out."""
+        """Of each shard, of a graph with this number of ids: they are dealt out."""
         return [(ids - shard + self.count - 1) // self.count for shard in range(self.count)]
 
     def document(self, ids: int) -> dict[str, Any]:

@@ -99,35 +99,30 @@ def run_stream(
             assert_ranks(engine, model, result.error_bound)
 
 
-@pytest.mark.parametrize("seed", range(16))
-def test_streams_give_the_ranks_and_counts_of_the_model(seed: int, backend: Backend) -> None:
+def kind_of_graph(seed: int) -> Options:
     generator = np.random.default_rng(seed)
-    options = Options(
+    return Options(
         target_error=TARGET,
         dangling="self-loop" if seed % 5 == 4 else "uniform",
         weighted=bool(seed % 2),
         directed=bool(seed // 2 % 2),
         vertex_order=str(generator.choice(["given", "degree"])),  # type: ignore[arg-type]
     )
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_streams_give_the_ranks_and_counts_of_the_model(seed: int, backend: Backend) -> None:
     shards = [2, 3, 1, 5][seed // 4 % 4]
-    run_stream(seed + 100, options, shards, backend, batches=3)
+    run_stream(seed + 100, kind_of_graph(seed), shards, backend, batches=3)
 
 
 @pytest.mark.parametrize("seed", range(16))
 def test_streams_that_remove_vertices_give_the_ranks_and_counts_of_the_model(
     seed: int, backend: Backend
 ) -> None:
-    generator = np.random.default_rng(seed)
-    options = Options(
-        target_error=TARGET,
-        dangling="self-loop" if seed % 5 == 4 else "uniform",
-        weighted=bool(seed % 2),
-        directed=bool(seed // 2 % 2),
-        vertex_order=str(generator.choice(["given", "degree"])),  # type: ignore[arg-type]
-    )
     # an exchange costs nothing: small graphs are pushed too
     backend = replace(backend, costs=replace(backend.costs, exchange=0.0))
-    run_stream(seed + 200, options, 2 + seed // 4 % 2, backend, batches=4, removes=True)
+    run_stream(seed + 200, kind_of_graph(seed), 2 + seed // 4 % 2, backend, batches=4, removes=True)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
