@@ -112,7 +112,7 @@ class ShardGraph(DynamicGraph):
         self.numbering = Numbering(communicator.rank, communicator.size)
         local = replace(local, costs=sweep_costs(local.costs, communicator))
         self._residual = ShardedResidual(local, communicator)
-        sweeps = ShardedSweeps(local.sweeps, communicator)
+        sweeps = ShardedSweeps(local, communicator)
         self.backend = replace(local, sweeps=sweeps, residual=self._residual, components=None)
         self._communicator = communicator
 
