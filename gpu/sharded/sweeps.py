@@ -73,7 +73,7 @@ class ShardedSweeps(PartialSweeps):
         return self._completed(result, contributions)
 
     def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
-        own = self._device.to_host(self._local.sum_in_degrees(graph, damping))
+        own = self._device.to_host(self._local.sum_in_degrees(graph, damping)).tolist()
         return self._device.to_device(np.array(self._communicator.sums(own)))
 
     def start_from_in_degrees(

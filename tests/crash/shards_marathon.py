@@ -96,7 +96,7 @@ def serving(directory: Path, *options: str) -> Iterator[tuple[psutil.Process, st
 
 def is_ready(url: str) -> bool:
     with suppress(httpx.TransportError):
-        return httpx.get(f"{url}/readyz").json() == {"status": "ready"}
+        return bool(httpx.get(f"{url}/readyz").json() == {"status": "ready"})
     return False
 
 
