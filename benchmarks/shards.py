@@ -189,7 +189,7 @@ def several_processes(task: Task, size: int) -> dict[str, Any]:
     """The shards of a ShardedEngine."""
     loaded = task.slice(backend_named("cpu"), 0, 1)
     changes = task.changes(loaded, 0)
-    with ShardedEngine(task.options, shards=size) as engine:
+    with ShardedEngine(task.options, shards=size, backend="cpu") as engine:
         return measure(task, loaded, changes, engine.apply, engine.update)
 
 

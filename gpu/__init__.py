@@ -7,6 +7,7 @@ from gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT, MOST_HALF_LIVES
 from gpu.engine import Engine
 from gpu.errors import (
     BackendUnavailable,
+    ClusterUnavailable,
     DeviceLost,
     EngineError,
     InvalidValue,
@@ -29,6 +30,7 @@ from gpu.programs.algorithms import Algorithm
 from gpu.programs.answer import Answer, Receipt
 from gpu.programs.run import PROGRAMS
 from gpu.programs.running import ProgramRun
+from gpu.sharded.cluster import Cluster
 from gpu.sharded.engine import ShardedEngine
 from gpu.snapshot import Capture, Snapshot
 from gpu.trace import Trace, TraceStep
@@ -64,6 +66,8 @@ __all__ = [
     "Capture",
     "CapturedEdges",
     "Change",
+    "Cluster",
+    "ClusterUnavailable",
     "Dangling",
     "DeviceLost",
     "EdgeBatch",

@@ -8,6 +8,7 @@ EngineError
 ├── BackendUnavailable    this machine cannot run the backend that was asked for
 ├── Unsupported           a sharded graph cannot do this yet
 └── ShardLost             the process of a shard ended
+    └── ClusterUnavailable   the Dask cluster cannot be reached, or cannot run the shards
 """
 
 from __future__ import annotations
@@ -87,3 +88,10 @@ class ShardLost(EngineError):
             f"shard {shard} of {shards} at {address} is lost: create the engine again and load the "
             "graph"
         )
+
+
+class ClusterUnavailable(ShardLost):
+    """The Dask cluster at `address` cannot run shards, for `reason`, which may pass."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        EngineError.__init__(self, f"the Dask cluster at {address} {reason}")

@@ -335,13 +335,14 @@ class Catalog:
             directory,
             options.engine_options(),
             options.keys,
-            self._backend,
+            settings.backend,
             CheckpointLimits(settings.checkpoint_bytes, settings.checkpoint_seconds),
             QueueLimits(settings.max_queue_batches, settings.max_queue_bytes),
             self._observe(directory.name),
             options.window_options(),
             AnalysisLimits(settings.max_running_analyses, settings.max_analyses),
             settings.shards,
+            settings.dask_cluster,
         )
         return Graph(directory.name, options, pipeline)
 

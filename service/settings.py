@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from gpu import BackendName
+from gpu import BackendName, Cluster, InvalidValue
 
 PREFIX = "LIVERANK_"
 
@@ -43,6 +43,7 @@ def _switch(value: object) -> bool:
 
 
 Directory = Annotated[Path, BeforeValidator(_not_empty)]
+File = Annotated[Path, BeforeValidator(_not_empty)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 Limit = Annotated[int, Field(ge=1, le=2**40)]
 Seconds = Annotated[float, Field(le=86_400.0)]
@@ -54,15 +55,22 @@ class Settings(BaseSettings):
     data                     the directory of all graphs; one server at a time uses it
     host, port               where the server listens
     backend                  ``auto``: CUDA if there is a device, otherwise the CPU
-    shards                   worker processes that hold each graph, on the CPU; 0: the server holds
-                             it, on its backend
+    shards                   worker processes that hold each graph, each on the backend, with a GPU
+                             of its own on ``cuda``; 0: the server holds it
+    cluster                  an existing Dask cluster that has these worker processes: the address
+                             of its scheduler, ``tls://HOST:PORT``. Otherwise the server starts them
+    cluster_ca               PEM file of the authority that signed the certificates of the cluster;
+                             if it is not set, Dask's configuration is used, as for the next two
+    cluster_cert             PEM file with the server's certificate in the cluster
+    cluster_key              PEM file with its key, if that is not in the same file
     checkpoint_bytes         a checkpoint is taken once the journal has grown by this many bytes and
                              by the size of the last checkpoint
     checkpoint_seconds       and at the latest this many seconds after a change
     max_body_bytes           a longer body is refused with 413; Arrow streams also when decompressed
     api_key                  a key with scope admin while the server runs with it
     keys                     a directory for the keys that the server makes for its container
-    insecure                 start without API keys if other machines can connect
+    insecure                 start without API keys if other machines can connect, and with a
+                             cluster at ``tcp://HOST:PORT``, where anyone who connects runs code
     log_format               ``text`` for people, ``json`` for machines: one object per line
     slow_batch_seconds       a slower batch is logged, with the time of each stage
     max_batch_edges          a batch with more edges and vertices is refused with 413
@@ -94,6 +102,10 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     backend: BackendName = "auto"
     shards: Annotated[int, Field(ge=0, le=64)] = 0
+    cluster: str | None = None
+    cluster_ca: File | None = None
+    cluster_cert: File | None = None
+    cluster_key: File | None = None
     max_body_bytes: Limit = 256 * 1024 * 1024
     checkpoint_bytes: Annotated[int, Field(ge=1, le=2**50)] = 64 * 1024 * 1024
     checkpoint_seconds: Annotated[int, Field(ge=1, le=10**9)] = 300
@@ -126,8 +138,27 @@ class Settings(BaseSettings):
             super().__init__(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
             raise _invalid(error.errors(include_url=False)[0]) from None
-        if self.shards and self.backend == "cuda":
-            raise InvalidSetting("backend", self.backend, "cpu or auto, because of LIVERANK_SHARDS")
+        self._check_cluster()
+
+    def _check_cluster(self) -> None:
+        try:
+            cluster = self.dask_cluster
+        except InvalidValue as error:
+            insecure = "" if self.insecure else "; --insecure accepts tcp://HOST:PORT too"
+            raise InvalidSetting("cluster", self.cluster, error.requirement + insecure) from None
+        if cluster is not None and not self.shards:
+            raise InvalidSetting("shards", self.shards, "1 or more, because of LIVERANK_CLUSTER")
+
+    @property
+    def dask_cluster(self) -> Cluster | None:
+        """The existing cluster; None without `cluster`. Raises InvalidValue."""
+        if self.cluster is None:
+            return None
+        ca, cert, key = (
+            None if file is None else str(file)
+            for file in (self.cluster_ca, self.cluster_cert, self.cluster_key)
+        )
+        return Cluster(self.cluster, ca, cert, key, self.insecure)
 
     @property
     def loopback(self) -> bool:
@@ -151,6 +182,8 @@ def _requirement(name: str) -> str:
     """What a value of the setting must be."""
     if name in ("data", "keys"):
         return "the path of a directory, not empty"
+    if name.startswith("cluster_"):
+        return "the path of a file, not empty"
     if name == "api_key":
         return f"{MIN_API_KEY} or more visible ASCII characters, drawn at random"
     field = Settings.model_fields[name]

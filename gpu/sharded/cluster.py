@@ -1,8 +1,4 @@
-"""Shards in the worker processes of a Dask cluster.
-
-Dask places and watches the processes and carries calls and results. Shards exchange data by a
-handler that each worker gets, from worker to worker. A message is named by the call and by its
-number within the call, so that those of an interrupted call are never taken for later ones.
+"""Where the workers of shards come from: a Dask cluster on this machine, or an existing one.
 
 A local cluster uses TLS with certificates made at its start, as a worker runs what any peer sends.
 Dask's dashboard and its other pages are off. Scripts that start one need the guard
@@ -14,32 +10,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
-from time import monotonic, sleep
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
-
-import numpy as np
-from numpy.typing import NDArray
 
 from gpu.backends import backend_named
-from gpu.errors import BackendUnavailable, EngineError, ShardLost
-from gpu.sharded.communicator import HostCommunicator
-from gpu.sharded.shard import Shard, warm_up
+from gpu.errors import BackendUnavailable, ClusterUnavailable, InvalidValue
+from gpu.sharded.dask_shard import Capability, capability, own_version
+from gpu.sharded.dask_workers import DaskWorkers
+from gpu.sharded.shard import warm_up
 from gpu.sharded.workers import Workers
-from gpu.types import EdgeBatch, Options
+from gpu.types import BackendName, Options
 
-_MESSAGE_SECONDS = 600.0
-"""A shard waits for another so long: at most for a load, which is the longest step."""
+CONNECT_SECONDS = 10.0
+"""For the scheduler of an existing cluster to accept a connection."""
 
-_WATCH_SECONDS = 1.0
-"""How often the scheduler is asked which workers live."""
+WORKERS_SECONDS = 30.0
+"""For as many workers as shards to be there."""
 
-_INTERRUPT_SECONDS = 30.0
-"""For the other shards to end an interrupted call."""
-
-_PLACED = 4096
-"""Batches of more operations are sent to the workers directly, not by the scheduler."""
+_ANSWER_SECONDS = 120.0
+"""For the workers to say what they offer: they import the engine, and start their device."""
 
 _NO_PAGES: dict[str, list[str]] = {
     "distributed.scheduler.http.routes": [],
@@ -47,284 +38,257 @@ _NO_PAGES: dict[str, list[str]] = {
 }
 """Dask always listens for HTTP, without TLS: nothing is there."""
 
-_Key = tuple[int, int, int]
-"""The call, the exchange within it, and the shard that sends."""
 
+@dataclass(frozen=True)
+class Cluster:
+    """An existing Dask cluster, whose scheduler and workers have the same version of liverank.
 
-class Interrupted(Exception):
-    """This shard was waiting for one that failed."""
+    address        of its scheduler: tls://HOST:PORT
+    ca, cert, key  PEM files: the authority that signed the certificates of the cluster, and the
+                   certificate and key of this client. What is None is read from Dask's
+                   configuration, ``distributed.comm.tls``
+    insecure       whether tcp://HOST:PORT is accepted. Without TLS, whoever can connect to the
+                   scheduler or a worker runs code there
 
-
-class _Mailbox:
-    """Messages that have arrived, or are waited for. Used on the worker's event loop alone."""
-
-    def __init__(self) -> None:
-        self._messages: dict[_Key, asyncio.Future[Any]] = {}
-        self._call = 0
-
-    def begin(self, call: int) -> None:
-        """Forgets messages of earlier calls."""
-        self._call = call
-        self._messages = {key: each for key, each in self._messages.items() if key[0] >= call}
-
-    def put(self, key: _Key, message: Any) -> None:
-        if key[0] >= self._call and not (waiting := self._slot(key)).done():
-            waiting.set_result(message)
-
-    async def take(self, key: _Key) -> Any:
-        message = await self._slot(key)
-        self._messages.pop(key, None)
-        return message
-
-    def interrupt(self) -> None:
-        """Ends the waiting of the call."""
-        for key, each in self._messages.items():
-            if key[0] == self._call and not each.done():
-                each.set_exception(Interrupted())
-
-    def _slot(self, key: _Key) -> asyncio.Future[Any]:
-        if key not in self._messages:
-            self._messages[key] = asyncio.get_running_loop().create_future()
-        return self._messages[key]
-
-
-class DaskCommunicator(HostCommunicator):
-    """One worker's channels to the others.
-
-    worker     distributed.Worker
-    name       of the graph
-    addresses  of all workers, by rank
+    Raises InvalidValue for another address.
     """
 
-    def __init__(self, worker: Any, name: str, rank: int, addresses: Sequence[str]) -> None:
-        self.rank, self.size = rank, len(addresses)
-        self.mailbox = _Mailbox()
-        self._worker, self._name, self._addresses = worker, name, addresses
-        self._call = self._exchanges = 0
+    address: str
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    insecure: bool = False
 
-    def begin(self, call: int) -> None:
-        """Starts a call; its number is the same on all shards, and higher than earlier ones."""
-        self._call, self._exchanges = call, 0
-
-        async def begin() -> None:
-            self.mailbox.begin(call)
-
-        self._run(begin())
-
-    def exchange(self, parts: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
-        self._exchanges += 1
-        received: list[NDArray[np.generic]] = self._run(self._exchange(parts))
-        return received
-
-    async def _exchange(self, parts: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
-        from distributed.protocol import to_serialize
-
-        message = (self._call, self._exchanges)
-        peers = [peer for peer in range(self.size) if peer != self.rank]
-        sending = [
-            self._worker.rpc(self._addresses[peer]).liverank_receive(
-                name=self._name,
-                key=[*message, self.rank],
-                message=to_serialize(np.ascontiguousarray(parts[peer])),
-            )
-            for peer in peers
-        ]
-        receiving = [self.mailbox.take((*message, peer)) for peer in peers]
-        done = await asyncio.gather(*receiving, *sending)
-        received = dict(zip(peers, done, strict=False))
-        received[self.rank] = parts[self.rank]
-        return [received[rank] for rank in range(self.size)]
-
-    def _run(self, steps: Any) -> Any:
-        loop = self._worker.loop.asyncio_loop
-        try:
-            return asyncio.run_coroutine_threadsafe(steps, loop).result(_MESSAGE_SECONDS)
-        except TimeoutError as error:
-            waited = f"shard {self.rank} waited {_MESSAGE_SECONDS:.0f} s for the others"
-            raise TimeoutError(waited) from error
+    def __post_init__(self) -> None:
+        schemes = ("tls://", "tcp://") if self.insecure else ("tls://",)
+        if not self.address.startswith(schemes):
+            accepted = " or ".join(f"{scheme}HOST:PORT" for scheme in schemes)
+            raise InvalidValue("cluster", self.address, accepted)
 
 
-# ---- on a worker ----
-
-_shards: dict[str, tuple[DaskCommunicator, Shard]] = {}
-"""The shards of this process, by the name of the graph."""
-
-
-async def _receive(name: str, key: list[int], message: Any) -> dict[str, str]:
-    call, exchange, sender = key
-    _shards[name][0].mailbox.put((call, exchange, sender), message)
-    return {"status": "OK"}
+def started_workers(
+    options: Options, shards: int, backend: BackendName, cluster: Cluster | None
+) -> Workers:
+    """See `existing_workers`, and without a cluster `local_workers`."""
+    if cluster is None:
+        return local_workers(options, shards, backend)
+    return existing_workers(cluster, options, shards, backend)
 
 
-def _start(name: str, rank: int, addresses: Sequence[str], options: Options) -> None:
-    from distributed import get_worker
-
-    worker = get_worker()
-    worker.handlers["liverank_receive"] = _receive
-    communicator = DaskCommunicator(worker, name, rank, addresses)
-    _shards[name] = communicator, Shard(communicator, options, backend_named("cpu"))
-
-
-def _call(name: str, call: int, method: str, *arguments: Any) -> Any:
-    communicator, shard = _shards[name]
-    communicator.begin(call)
-    return getattr(shard, method)(*arguments)
-
-
-async def _interrupt(name: str) -> None:
-    if name in _shards:
-        _shards[name][0].mailbox.interrupt()
-
-
-def _living(dask_scheduler: Any) -> list[str]:
-    return list(dask_scheduler.workers)
-
-
-# ---- at the caller ----
-
-
-class DaskWorkers(Workers):
-    """Shards in workers of a Dask cluster, one in each.
-
-    client     distributed.Client; closed with this
-    addresses  of the workers, by rank
+def local_workers(options: Options, shards: int, backend: BackendName = "cpu") -> DaskWorkers:
+    """Starts a cluster of as many worker processes on this machine, each with a GPU of its own on
+    ``cuda``. Raises BackendUnavailable.
     """
-
-    def __init__(self, client: Any, addresses: Sequence[str], options: Options) -> None:
-        self.size, self.addresses = len(addresses), list(addresses)
-        self._client = client
-        self._name = uuid4().hex
-        self._calls = 0
-        self._lost: tuple[int, int, str] | None = None
-        self._results(
-            self._submit(
-                _start,
-                [(self._name, rank, self.addresses, options) for rank in range(self.size)],
-            )
-        )
-
-    def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        if self._lost:
-            raise ShardLost(*self._lost)
-        self._calls += 1
-        prefix = (self._name, self._calls, method)
-        return self._results(self._submit(_call, [(*prefix, *each) for each in arguments]))
-
-    def close(self) -> None:
-        cluster = self._client.cluster
-        self._client.close()
-        if cluster is not None:
-            cluster.close()
-
-    def _submit(self, function: Any, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return [
-            self._client.submit(
-                function,
-                *(self._placed(each, address) for each in of_shard),
-                workers=[address],
-                allow_other_workers=False,
-                pure=False,
-            )
-            for address, of_shard in zip(self.addresses, arguments, strict=True)
-        ]
-
-    def _placed(self, argument: Any, address: str) -> Any:
-        if not isinstance(argument, EdgeBatch) or argument.operations <= _PLACED:
-            return argument
-        return self._client.scatter(argument, workers=[address], direct=True, hash=False)
-
-    def _results(self, futures: list[Any]) -> list[Any]:
-        """The results of all shards. Raises what went wrong on one, when all have ended."""
-        from distributed import wait
-
-        watched = monotonic()
-        while not all(future.done() for future in futures):
-            try:
-                waiting = [future for future in futures if not future.done()]
-                with self._client.as_current():  # there may be one for each graph
-                    wait(waiting, timeout=_WATCH_SECONDS, return_when="FIRST_COMPLETED")
-            except TimeoutError:
-                pass
-            if any(future.status == "error" for future in futures):
-                break
-            if monotonic() - watched > _WATCH_SECONDS:
-                self._watch()
-                watched = monotonic()
-                if self._lost:
-                    break
-        else:
-            if all(future.status == "finished" for future in futures):
-                results: list[Any] = self._client.gather(futures)
-                return results
-        raise self._interrupted(futures)
-
-    def _watch(self) -> None:
-        """Records a worker that the scheduler no longer has."""
-        living = set(self._client.run_on_scheduler(_living))
-        for rank, address in enumerate(self.addresses):
-            if address not in living and self._lost is None:
-                self._lost = (rank, self.size, address)
-
-    def _interrupted(self, futures: list[Any]) -> BaseException:
-        """Ends the call on the other shards. Returns the error that ended it."""
-        begun = monotonic()
-        while monotonic() - begun < _INTERRUPT_SECONDS:
-            living = set(self._client.run_on_scheduler(_living)) & set(self.addresses)
-            self._client.run(_interrupt, self._name, workers=sorted(living), on_error="ignore")
-            pending = [
-                future
-                for address, future in zip(self.addresses, futures, strict=True)
-                if address in living and not future.done()
-            ]
-            if not pending:
-                break
-            sleep(0.05)
-        errors = [future.exception() for future in futures if future.status == "error"]
-        for error in errors:
-            if isinstance(error, EngineError):
-                return error
-        self._watch()
-        if self._lost:
-            return ShardLost(*self._lost)
-        others = [error for error in errors if not isinstance(error, Interrupted)]
-        return next(iter(others or errors), TimeoutError("the shards did not end the call"))
-
-
-def local_workers(options: Options, shards: int) -> DaskWorkers:
-    """Starts a cluster of as many worker processes on this machine. Raises BackendUnavailable."""
+    devices = _devices_for(shards, backend)
+    on: BackendName = "cuda" if devices else "cpu"
     try:
         import dask
-        from distributed import Client, LocalCluster
+        from distributed import Client, Nanny, Scheduler, SpecCluster
         from distributed.security import Security
 
         security = Security.temporary()
     except ImportError as error:
-        raise BackendUnavailable(
-            "cpu", f"shards need Dask: pip install 'liverank[cluster]' ({error})"
-        ) from error
-    # once: processes that start together would all compile the same
-    warm_up(options, backend_named("cpu"))
+        raise _no_dask(on, error) from error
+    if on == "cpu":
+        # once: processes that start together would all compile the same
+        warm_up(options, backend_named("cpu"))
+    listening = {"host": "127.0.0.1", "protocol": "tls://", "security": security}
+    no_dashboard = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     threads = max(1, len(os.sched_getaffinity(0)) // shards)
+
+    def worker(rank: int) -> dict[str, Any]:
+        own = {"NUMBA_NUM_THREADS": str(threads)}
+        if devices:
+            # its own first, which is the one it uses
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(devices[rank:] + devices[:rank])
+        process = {"nthreads": 1, "memory_limit": 0, "silence_logs": logging.ERROR, "env": own}
+        return {"cls": Nanny, "options": {**listening, **no_dashboard, **process}}
+
     with dask.config.set(_NO_PAGES):
-        cluster = LocalCluster(
-            n_workers=shards,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            protocol="tls://",
+        cluster = SpecCluster(
+            scheduler={"cls": Scheduler, "options": {**listening, **no_dashboard, "port": 0}},
+            workers={rank: worker(rank) for rank in range(shards)},
             security=security,
-            scheduler_kwargs={"dashboard": False},
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-            memory_limit=0,
             silence_logs=logging.ERROR,
-            env={"NUMBA_NUM_THREADS": str(threads)},
         )
-    client = Client(cluster)
+    client = Client(cluster, set_as_default=False)
     try:
         client.wait_for_workers(shards, timeout=120)
-        return DaskWorkers(client, sorted(client.run_on_scheduler(_living)), options)
+        addresses = sorted(client.nthreads())
+        return DaskWorkers(client, addresses, options, on, precompile=on == "cuda")
     except BaseException:
         client.close()
         cluster.close()
         raise
+
+
+def existing_workers(
+    cluster: Cluster, options: Options, shards: int, backend: BackendName = "auto"
+) -> DaskWorkers:
+    """Places shards on the workers of a cluster: those with the fewest shards, and on ``cuda``
+    those with GPUs, one a GPU. ``auto`` is ``cuda`` if a worker has a GPU.
+
+    Raises BackendUnavailable without Dask; ClusterUnavailable, within seconds, if the scheduler
+    cannot be reached or refuses the connection, or if there are too few workers; InvalidValue for
+    certificates that cannot be read.
+    """
+    client = _client_of(cluster)
+    try:
+        try:
+            client.wait_for_workers(shards, timeout=WORKERS_SECONDS)
+        except TimeoutError:
+            found = len(client.nthreads())
+            raise _too_few(cluster, found, "workers", shards) from None
+        offered = _within(
+            client, _ANSWER_SECONDS, lambda: client.run(capability, backend, on_error="return")
+        )
+        addresses, on = placed(cluster, offered, shards, backend)
+        if not (cluster.insecure or all(each.startswith("tls://") for each in addresses)):
+            without = f"has workers without TLS: {', '.join(addresses)}"
+            raise ClusterUnavailable(cluster.address, without)
+        return DaskWorkers(client, addresses, options, on, precompile=True)
+    except (OSError, TimeoutError) as error:
+        client.close()
+        raise ClusterUnavailable(cluster.address, f"does not answer: {_reasons(error)}") from error
+    except BaseException:
+        client.close()
+        raise
+
+
+def placed(
+    cluster: Cluster,
+    offered: Mapping[str, Capability | Exception],
+    shards: int,
+    backend: BackendName,
+) -> tuple[list[str], BackendName]:
+    """The addresses of the workers that hold the shards, by rank, and the backend. Raises
+    ClusterUnavailable if there are too few.
+
+    offered  by address; the error of a worker that does not say
+    """
+    usable: dict[str, Capability] = {}
+    unusable: dict[str, str] = {}
+    for address, each in sorted(offered.items()):
+        if isinstance(each, Exception):
+            unusable[address] = repr(each)
+        elif each.version != own_version():
+            unusable[address] = f"liverank {each.version}, expected {own_version()}"
+        else:
+            usable[address] = each
+    by_load = sorted(usable, key=lambda address: usable[address].shards)
+    on: BackendName = backend
+    if backend == "auto":
+        on = "cuda" if any(each.device for each in usable.values()) else "cpu"
+    what = "workers"
+    if on == "cuda":
+        # NCCL accepts a GPU once
+        by_device = {usable[each].device: each for each in reversed(by_load)}
+        by_load = [each for each in by_load if by_device.get(usable[each].device or "") == each]
+        what = "workers with a GPU of their own"
+    if len(by_load) < shards:
+        raise _too_few(cluster, len(by_load), what, shards, unusable)
+    return sorted(by_load[:shards]), on
+
+
+def _too_few(
+    cluster: Cluster, found: int, what: str, shards: int, unusable: Mapping[str, str] | None = None
+) -> ClusterUnavailable:
+    reasons = "".join(f"; {address}: {reason}" for address, reason in (unusable or {}).items())
+    return ClusterUnavailable(
+        cluster.address, f"has {found} {what}, and {shards} shards need one each{reasons}"
+    )
+
+
+def _client_of(cluster: Cluster) -> Any:
+    try:
+        from distributed import Client
+        from distributed.security import Security
+    except ImportError as error:
+        raise _no_dask("cpu", error) from error
+    given: dict[str, str | None] = {"tls_ca_file": cluster.ca} if cluster.ca else {}
+    if cluster.cert:  # with the key, or in one file
+        given |= {"tls_client_cert": cluster.cert, "tls_client_key": cluster.key}
+    security = Security(require_encryption=not cluster.insecure, **given)
+    if cluster.address.startswith("tls://"):
+        _check_certificates(security)
+    try:
+        timeout = CONNECT_SECONDS
+        return Client(cluster.address, security=security, timeout=timeout, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        reasons = _reasons(error)
+        if cluster.address.startswith("tls://") and "Timed out" not in reasons:
+            # a scheduler that refuses a certificate often only closes the connection
+            reasons += "; see whether it accepts the certificate of this client"
+        raise ClusterUnavailable(cluster.address, f"cannot be reached: {reasons}") from error
+
+
+def _check_certificates(security: Any) -> None:
+    """Raises InvalidValue."""
+    files = {
+        "the authority": security.tls_ca_file,
+        "the certificate": security.tls_client_cert,
+        "the key": security.tls_client_key or security.tls_client_cert,
+    }
+    named = {name: path for name, path in files.items() if "\n" not in str(path)}
+    try:
+        for name, path in files.items():
+            if not path or ("\n" not in path and not os.access(path, os.R_OK)):
+                raise FileNotFoundError(f"{name} cannot be read")
+        security.get_connection_args("client")
+    except (OSError, ssl.SSLError) as error:
+        requirement = f"PEM files of this client and of the cluster's authority: {error}"
+        raise InvalidValue("cluster certificates", named, requirement) from error
+
+
+def _reasons(error: BaseException | None) -> str:
+    """The messages of an error and of its causes."""
+    messages = []
+    while error is not None:
+        if (message := str(error)) and message not in messages:
+            messages.append(message)
+        error = error.__cause__
+    return ": ".join(messages) or "the connection was refused"
+
+
+def _within(client: Any, seconds: float, call: Any) -> Any:
+    """Awaits a call of an asynchronous method of the client. Raises TimeoutError."""
+
+    async def answer() -> Any:
+        return await asyncio.wait_for(call(), seconds)
+
+    return asyncio.run_coroutine_threadsafe(answer(), client.loop.asyncio_loop).result()
+
+
+def _devices_for(shards: int, backend: BackendName) -> list[str]:
+    """What names the GPU of each shard in CUDA_VISIBLE_DEVICES; empty for ``cpu``. Raises
+    BackendUnavailable.
+    """
+    if backend == "cpu":
+        return []
+    devices = visible_devices()
+    if len(devices) < shards and (devices or backend == "cuda"):
+        raise BackendUnavailable(
+            "cuda", f"{shards} shards need a GPU each, and {len(devices)} are visible"
+        )
+    return devices[:shards]
+
+
+def visible_devices() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them. None is started."""
+    try:
+        import cupy
+
+        count = cupy.cuda.runtime.getDeviceCount()
+    except ImportError:
+        return []
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return []
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = map(str, range(count)) if given is None else given.split(",")
+    return [name.strip() for name in names][:count]
+
+
+def _no_dask(backend: str, error: ImportError) -> BackendUnavailable:
+    return BackendUnavailable(
+        backend, f"shards need Dask: pip install 'liverank[cluster]' ({error})"
+    )

@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 from gpu.operations.device import Array
 
 
+class Interrupted(Exception):
+    """This shard was waiting for others when their call was ended."""
+
+
 class Communicator(ABC):
     """The view that one shard has of all.
 

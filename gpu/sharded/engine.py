@@ -8,8 +8,9 @@ with ShardedEngine(Options(target_error=1e-8), shards=2) as engine:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,50 +20,56 @@ from gpu.errors import InvalidValue, Unsupported
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.pagerank.ranks import Ranks
+from gpu.sharded.cluster import Cluster, started_workers
 from gpu.sharded.gathering import edges_of, gathered, values_by_id
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.shard import ShardRows, check_options, sharded_strategy
 from gpu.sharded.workers import Workers
-from gpu.types import Change, EdgeBatch, Options, Ranking, Result
+from gpu.types import BackendName, Change, EdgeBatch, Options, Ranking, Result
 
 
 class ShardedEngine:
     """A dynamic graph and its ranks in several shards. Not thread-safe: one owner at a time.
 
     options  fixed for the life of the graph; storage, form and half_life are the default ones
-    shards   worker processes of a local Dask cluster, one a shard
-    backend  of the shards: ``cpu``. Shards on GPUs are started as gpu.sharded.shard shows
-    workers  those that run the shards, in place of a local cluster
+    shards   worker processes of a Dask cluster, one a shard
+    backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; or ``auto``: ``cuda`` if
+             there is a GPU
+    workers  those that run the shards, in place of such processes
+    cluster  an existing Dask cluster; None: one is started on this machine
     vertices, edges  of the whole graph
     shard_edges, shard_bytes  see gpu.sharded.shard.ShardRanks; at the last `publish`
 
-    Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``. ShardLost is
-    raised by the call during which a shard's process ends, and by every later one.
+    Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``, and if there
+    are fewer GPUs than shards; ClusterUnavailable. ShardLost is raised by the call during which a
+    shard's process ends, and by every later one.
     """
 
     def __init__(
         self,
         options: Options | None = None,
         shards: int = 2,
-        backend: str = "cpu",
+        backend: BackendName = "auto",
         workers: Workers | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self.options = options or Options()
         check_options(self.options)
-        if backend != "cpu":
-            raise Unsupported("backend", backend, "'cpu'")
+        if backend not in get_args(BackendName):
+            raise InvalidValue("backend", backend, "'auto', 'cpu' or 'cuda'")
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
             raise InvalidValue("shards", shards, "an integer of at least 1")
-        if workers is None:
-            from gpu.sharded.cluster import local_workers
-
-            workers = local_workers(self.options, shards)
-        self._workers = workers
+        self._workers = workers or started_workers(self.options, shards, backend, cluster)
         self.shard_edges: list[int] = []
         self.shard_bytes: list[int] = []
         self._ids = np.empty(0, np.int64)
         self._error_bound = 0.0
         self.vertices = self.edges = 0
+
+    @property
+    def backend(self) -> str:
+        """Of the shards: what ``auto`` became."""
+        return self._workers.backend
 
     @staticmethod
     def check(options: Options, strategy: str = "auto") -> None:
@@ -146,6 +153,14 @@ class ShardedEngine:
         values = values_by_id(arrays)
         self._everywhere("restore", values, numbers["base"], numbers["total"])
         self._error_bound = numbers["error_bound"]
+
+    def check_alive(self) -> None:
+        """Raises ShardLost if a shard is known to be lost. Any thread may call it."""
+        self._workers.check_alive()
+
+    def on_loss(self, notify: Callable[[], None]) -> None:
+        """Has `notify` called on another thread, once, when a shard is lost: also between calls."""
+        self._workers.on_loss(notify)
 
     def close(self) -> None:
         """Ends the shards."""

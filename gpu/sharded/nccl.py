@@ -1,15 +1,23 @@
-"""Collective operations between GPUs, by NCCL (CuPy's binding). One process for each GPU."""
+"""Collective operations between GPUs, by NCCL (CuPy's binding). One process for each GPU.
+
+NCCL waits on the device, also for a process that has ended. `interrupt` aborts that: what was being
+received is then undefined, so nothing is returned before it has arrived.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.operations.device import Array
-from gpu.sharded.communicator import Communicator
+from gpu.sharded.communicator import Communicator, Interrupted
+
+_ISSUE_SECONDS = 1.0
+"""How long `interrupt` leaves an operation to be issued, which the first use of a device delays."""
 
 
 def unique_id() -> Any:
@@ -22,52 +30,91 @@ def unique_id() -> Any:
 class NcclCommunicator(Communicator):
     """The GPUs of several processes. Work is issued on CuPy's current stream, as kernels are.
 
-    identity  of `unique_id`, the same on all shards. Returns when all shards have called
+    identity  see `connect`, which is called if it is given
     """
 
-    def __init__(self, rank: int, size: int, identity: Any) -> None:
+    def __init__(self, rank: int, size: int, identity: Any = None) -> None:
         import cupy
         from cupy.cuda import nccl
 
         self.rank, self.size = rank, size
         self._cupy: Any = cupy
         self._nccl: Any = nccl
-        self._communicator = nccl.NcclCommunicator(size, identity, rank)
+        self._communicator: Any = None
+        self._issuing = threading.Lock()
+        if identity is not None:
+            self.connect(identity)
 
-    @property
-    def _stream(self) -> int:
-        stream: int = self._cupy.cuda.get_current_stream().ptr
-        return stream
+    def connect(self, identity: Any) -> None:
+        """Forms a group; returns when all shards have called.
+
+        identity  of `unique_id`, the same on all shards, and another one for each group
+        """
+        self._communicator = self._nccl.NcclCommunicator(self.size, identity, self.rank)
+        self.gather([0.0])  # connects the devices, which NCCL puts off
+
+    def interrupt(self) -> None:
+        """Ends the waiting for other shards, which raises Interrupted there; no operation works
+        until `connect`. Any thread may call it.
+        """
+        communicator, self._communicator = self._communicator, None
+        if communicator is None:
+            return
+        issued = self._issuing.acquire(timeout=_ISSUE_SECONDS)
+        try:
+            communicator.abort()
+        finally:
+            if issued:
+                self._issuing.release()
 
     def gather(self, values: Sequence[float]) -> NDArray[np.float64]:
         own = self._cupy.array(values, np.float64)
         gathered = self._cupy.empty(self.size * len(own), np.float64)
         self.all_gather(own, gathered)
         table: NDArray[np.float64] = self._cupy.asnumpy(gathered).reshape(self.size, -1)
+        self._check()
         return table
 
     def all_gather(self, own: Array, gathered: Array) -> None:
-        source, target = own.data.ptr, gathered.data.ptr
-        kind = self._nccl.NCCL_UINT8
-        self._communicator.allGather(source, target, own.nbytes, kind, self._stream)
+        source, target, kind = _pointer(own), _pointer(gathered), self._nccl.NCCL_UINT8
+        self._issue(
+            lambda group, stream: group.allGather(source, target, own.nbytes, kind, stream.ptr)
+        )
 
     def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
         lengths = self.gather([len(part) for part in parts])[:, self.rank].astype(np.int64)
-        dtype = parts[0].dtype
+        dtype, kind = parts[0].dtype, self._nccl.NCCL_UINT8
         received = [self._cupy.empty(length, dtype) for length in lengths.tolist()]
         received[self.rank] = parts[self.rank]
-        kind, stream = self._nccl.NCCL_UINT8, self._stream
-        self._nccl.groupStart()
-        for peer in range(self.size):
-            if peer == self.rank:
-                continue
-            if len(parts[peer]):
-                self._communicator.send(
-                    parts[peer].data.ptr, parts[peer].nbytes, kind, peer, stream
-                )
-            if len(received[peer]):
-                self._communicator.recv(
-                    received[peer].data.ptr, received[peer].nbytes, kind, peer, stream
-                )
-        self._nccl.groupEnd()
+
+        def exchange(group: Any, stream: Any) -> None:
+            self._nccl.groupStart()
+            for peer in range(self.size):
+                if peer == self.rank:
+                    continue
+                sent, arriving = parts[peer], received[peer]
+                if len(sent):
+                    group.send(_pointer(sent), sent.nbytes, kind, peer, stream.ptr)
+                if len(arriving):
+                    group.recv(_pointer(arriving), arriving.nbytes, kind, peer, stream.ptr)
+            self._nccl.groupEnd()
+
+        self._issue(exchange)
+        self._cupy.cuda.get_current_stream().synchronize()  # they can be indices
+        self._check()
         return received
+
+    def _issue(self, operation: Callable[[Any, Any], None]) -> None:
+        with self._issuing:
+            if (group := self._communicator) is None:
+                raise Interrupted
+            operation(group, self._cupy.cuda.get_current_stream())
+
+    def _check(self) -> None:
+        if self._communicator is None:
+            raise Interrupted
+
+
+def _pointer(array: Array) -> int:
+    address: int = array.data.ptr
+    return address

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
 class Workers(ABC):
     """Processes, or threads, that each hold one gpu.sharded.shard.Shard.
 
-    size  number of shards
+    size     number of shards
+    backend  of the shards: ``cpu`` or ``cuda``
     """
 
     size: int
+    backend: str = "cpu"
 
     @abstractmethod
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -24,4 +26,12 @@ class Workers(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends them."""
+        """Ends the shards."""
+
+    def check_alive(self) -> None:  # noqa: B027
+        """Raises ShardLost if a shard is known to be lost."""
+
+    def on_loss(self, notify: Callable[[], None]) -> None:  # noqa: B027
+        """Has `notify` called, once and on any thread, when a shard is lost: also between calls,
+        or at once if it is lost already.
+        """

@@ -20,12 +20,13 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
-from gpu import BackendName, DeviceLost, Engine, Options, ShardLost, Solve
+from gpu import BackendName, Cluster, DeviceLost, Engine, Options, ShardLost, Solve
 from service.errors import (
     NotReady,
     RetiredVersion,
@@ -79,20 +80,22 @@ class Pipeline:
         window: WindowOptions | None = None,
         analysis_limits: AnalysisLimits | None = None,
         shards: int = 0,
+        cluster: Cluster | None = None,
     ) -> None:
         """Starts the thread, which maps the newest checkpoint in `directory`, and replays the
         journal once `recover` is called.
 
-        shards  number of worker processes that hold the graph; 0: `backend` holds it
+        shards   number of worker processes that hold the graph, each on `backend`; 0: this process
+        cluster  an existing Dask cluster with these processes; None: they are started here
         """
         self.graph = graph
         self.batches = Admission(graph, queue_limits or QueueLimits())
         self.computations = Admission(graph, queue_limits or QueueLimits())
         self._directory = directory
         self._keys = keys
-        self.shards = Shards(graph, shards)
-        self._new_engine = partial(self.shards.new_engine, options, backend)
         self._queue = WorkQueue()
+        self.shards = Shards(graph, shards, cluster, self._check_shards)
+        self._new_engine = partial(self.shards.new_engine, options, backend)
         self._views = PublishedViews(graph)
         self._commits = Waiters[int]()
         self._opening = Opening(
@@ -110,8 +113,7 @@ class Pipeline:
         )
         self.edges = EdgeReading(graph, self._call_for_edges, self._writer_for_edges)
         self._may_recover = threading.Event()
-        # name of the backend; whether the graph can be read
-        self._mapped: Future[tuple[str, bool]] = Future()
+        self._mapped: Future[bool] = Future()
         self._writer: Future[Writer] = Future()
         self._last: Writer | None = None
         self._engine: Engine | None = None
@@ -122,7 +124,7 @@ class Pipeline:
         """Blocks until the newest checkpoint is mapped; returns whether there is one. Raises the
         error that prevented it.
         """
-        return self._mapped.result()[1]
+        return self._mapped.result()
 
     def recover(self) -> None:
         """Starts replaying and ranking the journal; call it once the kernels are compiled."""
@@ -135,7 +137,9 @@ class Pipeline:
     @property
     def backend(self) -> str:
         """The name of the backend in use. Blocks until the engine is made."""
-        return self._mapped.result()[0]
+        self._mapped.result()
+        assert self._engine is not None
+        return self._engine.backend
 
     @property
     def view(self) -> View:
@@ -285,6 +289,11 @@ class Pipeline:
         self.shards.check_call("edges")
         return self.call(function)
 
+    def _check_shards(self) -> None:
+        """Has the writer find the loss of shards; nothing if it has found it already."""
+        with suppress(Exception):  # the queue is closed
+            self._queue.put(Task(self.shards.check_alive))
+
     def _capture(self) -> Captured:
         """The graph, once its writer has captured it: for the checkpointer's thread."""
         assert self._engine is not None
@@ -341,7 +350,7 @@ class Pipeline:
         mapped = self._mapped_graph()
         if mapped.view is not None:
             self._views.publish(mapped.view)
-        self._mapped.set_result((mapped.engine.backend, mapped.view is not None))
+        self._mapped.set_result(mapped.view is not None)
         self._may_recover.wait()
         if self._queue.closed is not None:
             raise self._queue.closed

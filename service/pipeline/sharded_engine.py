@@ -11,9 +11,10 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, NoReturn
 
-from gpu import Capture as EngineCapture
 from gpu import (
+    BackendName,
     Change,
+    Cluster,
     EdgeBatch,
     Engine,
     EngineError,
@@ -30,6 +31,7 @@ from gpu import (
     StagingBuffer,
     Unsupported,
 )
+from gpu import Capture as EngineCapture
 
 log = logging.getLogger("liverank.shards")
 
@@ -60,19 +62,40 @@ class ShardedGraphEngine(Engine):
     """The part of an Engine that batches, ranks and checkpoints need, done by shards. Its own
     graph remains empty: calls of the parts that would use it raise Unsupported.
 
-    shards  worker processes on this machine; they start with the first call that needs them
+    shards   worker processes; they start with the first call that needs them
+    backend  of the shards
+    cluster  an existing Dask cluster that has the workers; None: they are started on this machine
+    lost     called on another thread when a shard is lost, also between calls
     Raises Unsupported for options that do not work with shards. Every call may raise ShardLost; no
     other than `release` works afterwards.
     """
 
-    def __init__(self, options: Options, shards: int) -> None:
+    def __init__(
+        self,
+        options: Options,
+        shards: int,
+        backend: BackendName = "cpu",
+        cluster: Cluster | None = None,
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
         ShardedEngine.check(options)
         self._started: ShardedEngine | None = None  # first: the properties below use it
         super().__init__(options, "cpu")
         self.shards = shards
+        self._asked, self._cluster, self._notify_lost = backend, cluster, lost
         self._unused = Engine(options, "cpu")
         self._seconds: dict[str, float] = {}
         self._stage_ended = 0.0
+
+    @property
+    def backend(self) -> str:
+        """Of the shards; as it was asked for, until they have started."""
+        return self._started.backend if self._started else self._asked
+
+    def check_alive(self) -> None:
+        """Raises ShardLost if a shard is known to be lost."""
+        if self._started is not None:
+            self._started.check_alive()
 
     @property
     def vertices(self) -> int:
@@ -166,7 +189,10 @@ class ShardedGraphEngine(Engine):
         if self._started is None:
             # Dask raises RuntimeError if a worker ends while it starts
             with self._answering(OSError, CancelledError, RuntimeError):
-                self._started = ShardedEngine(self.options, self.shards)
+                self._started = ShardedEngine(
+                    self.options, self.shards, self._asked, cluster=self._cluster
+                )
+                self._started.on_loss(self._notify_lost)
         return self._started
 
     @contextmanager

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpu import BackendName, Engine, Options, ShardedEngine, Solve, Unsupported
+from gpu import BackendName, Cluster, Engine, Options, ShardedEngine, Solve, Unsupported
 from service.formats.columns import EdgeColumns
 from service.pipeline.sharded_engine import ONE_DEVICE, ShardedGraphEngine, check_solve
 from service.pipeline.window import WindowOptions
@@ -44,19 +45,29 @@ class Shards:
     loss      None while the graph is open
     """
 
-    def __init__(self, graph: str, count: int) -> None:
+    def __init__(
+        self,
+        graph: str,
+        count: int,
+        cluster: Cluster | None = None,
+        notify_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """notify_lost: called on another thread when a shard is lost, also between calls"""
         self.count = count
         self.restarts = 0
         self.loss: Loss | None = None
-        self._graph = graph
+        self._graph, self._cluster, self._notify_lost = graph, cluster, notify_lost
         self._delay = _FIRST_DELAY
         self._engine: Engine | None = None
 
     def new_engine(self, options: Options, backend: BackendName) -> Engine:
-        """An engine without vertices. Raises Unsupported, BackendUnavailable."""
-        self._engine = (
-            ShardedGraphEngine(options, self.count) if self.count else Engine(options, backend)
-        )
+        """An engine without vertices, in shards or not. Raises Unsupported, BackendUnavailable."""
+        if self.count:
+            self._engine = ShardedGraphEngine(
+                options, self.count, backend, self._cluster, self._notify_lost
+            )
+        else:
+            self._engine = Engine(options, backend)
         return self._engine
 
     def check_batch(self, columns: EdgeColumns, solve: Solve) -> None:
@@ -76,6 +87,11 @@ class Shards:
         """Raises Unsupported for a call that needs the graph on one device."""
         if self.count:
             raise Unsupported("call", call, ONE_DEVICE)
+
+    def check_alive(self) -> None:
+        """Raises ShardLost if a shard of the present engine is known to be lost."""
+        if isinstance(self._engine, ShardedGraphEngine):
+            self._engine.check_alive()
 
     def lost(self, error: Exception) -> float:
         """Ends the workers that are left. Returns the seconds after which to recover."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from gpu import Cluster
 from service.settings import PREFIX, InvalidSetting, Settings
 
 
@@ -109,3 +110,16 @@ def test_a_switch_is_on_or_off(text: str, value: bool, monkeypatch: pytest.Monke
 )
 def test_loopback_is_distinguished_from_other_hosts(host: str, alone: bool) -> None:
     assert Settings(host=host).loopback is alone
+
+
+def test_a_cluster_needs_tls_and_shards() -> None:
+    refusal = "LIVERANK_CLUSTER: 'tcp://h:8786' must be tls://HOST:PORT; --insecure accepts tcp"
+    with pytest.raises(InvalidSetting, match=refusal):
+        Settings(shards=2, cluster="tcp://h:8786")
+    assert Settings(shards=2, cluster="tcp://h:8786", insecure=True).dask_cluster is not None
+    with pytest.raises(InvalidSetting, match="LIVERANK_SHARDS: 0 must be 1 or more, because of"):
+        Settings(cluster="tls://h:8786")
+    settings = Settings(shards=2, cluster="tls://h:8786", cluster_ca="/ca.pem", backend="cuda")
+    assert settings.dask_cluster == Cluster("tls://h:8786", ca="/ca.pem")
+    with pytest.raises(InvalidSetting, match="LIVERANK_CLUSTER_KEY: '' must be the path of a file"):
+        Settings(cluster_key="")

@@ -37,7 +37,16 @@ def serve(
     ] = None,
     shards: Annotated[
         int | None,
-        typer.Option(min=0, max=64, help="Worker processes that hold each graph, on the CPU."),
+        typer.Option(
+            min=0, max=64, help="Worker processes that hold each graph, each with a GPU on cuda."
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="<address>",
+            help="Scheduler of an existing Dask cluster with these processes: tls://HOST:PORT.",
+        ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on.")] = None,
@@ -49,7 +58,11 @@ def serve(
         ),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let other machines connect without API keys.")
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Let other machines connect without API keys, and use a cluster without TLS.",
+        ),
     ] = False,
 ) -> None:
     """Starts the service.
@@ -71,6 +84,7 @@ def serve(
             data=data,
             backend=backend,
             shards=shards,
+            cluster=cluster,
             host=host,
             port=port,
             keys=keys,

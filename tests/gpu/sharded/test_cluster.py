@@ -15,7 +15,7 @@ import pytest
 
 from gpu import EdgeBatch, InvalidValue, Options, ShardedEngine, ShardLost
 from gpu.backends import backend_named
-from gpu.sharded.cluster import DaskWorkers
+from gpu.sharded.dask_workers import DaskWorkers
 from gpu.sharded.shard import warm_up
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks
@@ -29,7 +29,8 @@ def first() -> Iterator[ShardedEngine]:
     """An engine on a cluster of two workers, on which tests start engines of their own too. The
     last test kills one.
     """
-    with ShardedEngine(Options(target_error=1e-9)) as engine:
+    with ShardedEngine(Options(target_error=1e-9), backend="cpu") as engine:
+        assert engine.backend == "cpu"
         yield engine
 
 
@@ -112,6 +113,9 @@ def test_a_killed_worker_is_named_within_seconds(first: ShardedEngine) -> None:
     first.update("static")
     workers = workers_of(first)
     killed = workers._client.run(os.getpid)[workers.addresses[1]]
+    noticed = threading.Event()
+    first.on_loss(noticed.set)
+    first.check_alive()
     kill = threading.Timer(0.2, os.kill, (killed, signal.SIGKILL))
     kill.start()
     begun = monotonic()
@@ -119,5 +123,8 @@ def test_a_killed_worker_is_named_within_seconds(first: ShardedEngine) -> None:
         update_for(first, 60.0)
     assert monotonic() - begun < 30.0
     kill.join()
+    assert noticed.wait(5.0)
+    with pytest.raises(ShardLost, match="shard 1 of 2"):
+        first.check_alive()
     with pytest.raises(ShardLost, match="shard 1 of 2"):
         first.top(1)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gpu import Options, ShardLost, Solve, Unsupported
+from gpu import BackendName, Options, ShardLost, Solve, Unsupported
 from gpu.backends import backend_named
 from service.errors import GraphStopped, NotReady
 from service.pipeline.pipeline import Pipeline
@@ -45,7 +45,8 @@ class Cluster:
         self.may_start.set()
         self.started: list[LosingWorkers] = []
 
-    def start(self, options: Options, shards: int) -> LosingWorkers:
+    def start(self, options: Options, shards: int, backend: BackendName) -> LosingWorkers:
+        assert backend == "cpu"
         self.may_start.wait(60)
         if self.absent:
             self.absent -= 1
@@ -60,6 +61,8 @@ class LosingWorkers(ThreadWorkers):
         super().__init__(options, size, backend_named("cpu"))
         self.closed = False
         self._cluster = cluster
+        self._lost = False
+        self._notify: list[Callable[[], None]] = []
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         assert not self.closed
@@ -67,6 +70,19 @@ class LosingWorkers(ThreadWorkers):
             self._cluster.failing = None
             raise ShardLost(1, self.size, "tls://127.0.0.1:1")
         return super().call(method, arguments)
+
+    def on_loss(self, notify: Callable[[], None]) -> None:
+        self._notify.append(notify)
+
+    def lose(self) -> None:
+        """Loses a shard between two calls."""
+        self._lost = True
+        for notify in self._notify:
+            notify()
+
+    def check_alive(self) -> None:
+        if self._lost:
+            raise ShardLost(1, self.size, "tls://127.0.0.1:1")
 
     def close(self) -> None:
         self.closed = True
@@ -170,6 +186,21 @@ def test_a_batch_in_progress_is_not_lost_with_a_shard(
     with working(tmp_path / "other") as other:
         send(other, batch([*EDGES, ("a", "c"), ("e", "a")]))
         assert_same_ranks(pipeline, other)
+
+
+def test_a_graph_recovers_from_a_loss_that_no_call_meets(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    send(pipeline, batch(EDGES))
+    (first,) = cluster.started
+    first.lose()
+    wait_for(lambda: pipeline.shards.restarts == 1 and pipeline.shards.loss is None)
+    assert first.closed
+    assert send(pipeline, batch([("a", "c")]))["version"] == 2
+    first.lose()  # of workers that have been replaced
+    assert send(pipeline, batch([("c", "d")]))["version"] == 3
+    assert pipeline.shards.restarts == 1
+    assert pipeline.view.edges == 6
 
 
 def test_batches_committed_with_others_in_progress_are_all_ranked_later(

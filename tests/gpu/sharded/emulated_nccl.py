@@ -1,0 +1,107 @@
+"""NCCL between threads of this process, with NumPy arrays. An operation waits when it is issued:
+for all members of its group, or until it is aborted, which leaves its result undefined.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+import threading
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+_PATIENCE = 60.0
+
+_identities = itertools.count()
+
+
+class _Group:
+    def __init__(self, size: int) -> None:
+        self.changed = threading.Condition()
+        self.size = size
+        self.sent: dict[Any, bytes] = {}
+
+
+_groups: dict[Any, _Group] = {}
+_batch = threading.local()
+
+
+class Communicator:
+    """As CuPy's NcclCommunicator."""
+
+    created: ClassVar[list[Communicator]] = []
+
+    def __init__(self, size: int, identity: Any, rank: int) -> None:
+        self.group = _groups.setdefault(identity, _Group(size))
+        assert self.group.size == size
+        self.rank, self.size, self.issued = rank, size, 0
+        self.aborted = False
+        self.created.append(self)
+
+    def allGather(  # noqa: N802
+        self, source: int, target: int, count: int, kind: str, stream: int
+    ) -> None:
+        assert (kind, stream) == ("uint8", 0)
+        self.issued += 1
+        self._put(("all", self.issued, self.rank), ctypes.string_at(source, count))
+        for rank in range(self.size):
+            self._take(("all", self.issued, rank), target + rank * count, count)
+
+    def send(self, source: int, count: int, kind: str, peer: int, stream: int) -> None:
+        assert (kind, stream) == ("uint8", 0)
+        self._put((self.issued, self.rank, peer), ctypes.string_at(source, count))
+
+    def recv(self, target: int, count: int, kind: str, peer: int, stream: int) -> None:
+        assert (kind, stream) == ("uint8", 0)
+        _batch.receiving.append((self, (self.issued, peer, self.rank), target, count))
+
+    def abort(self) -> None:
+        with self.group.changed:
+            self.aborted = True
+            self.group.changed.notify_all()
+
+    def _put(self, key: Any, message: bytes) -> None:
+        with self.group.changed:
+            self.group.sent[key] = message
+            self.group.changed.notify_all()
+
+    def _take(self, key: Any, target: int, count: int) -> None:
+        group = self.group
+        with group.changed:
+            arrived = group.changed.wait_for(lambda: self.aborted or key in group.sent, _PATIENCE)
+            assert arrived, f"nobody sent {key}"
+            if key in group.sent:
+                assert len(group.sent[key]) == count
+                ctypes.memmove(target, group.sent[key], count)
+
+
+def _group_start() -> None:
+    _batch.receiving = []
+
+
+def _group_end() -> None:
+    for communicator, key, target, count in _batch.receiving:
+        communicator._take(key, target, count)
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    """Puts modules in the place of CuPy."""
+    cupy, cuda = ModuleType("cupy"), ModuleType("cupy.cuda")
+    nccl = SimpleNamespace(
+        NCCL_UINT8="uint8",
+        NcclCommunicator=Communicator,
+        get_unique_id=lambda: (next(_identities),),
+        groupStart=_group_start,
+        groupEnd=_group_end,
+    )
+    stream = SimpleNamespace(ptr=0, synchronize=lambda: None, use=lambda: None)
+    names: Any = (cupy, cuda)
+    vars(names[0]).update(array=np.array, empty=np.empty, asnumpy=np.array, cuda=cuda)
+    vars(names[1]).update(nccl=nccl, get_current_stream=lambda: stream, Stream=lambda **_: stream)
+    patch.setitem(sys.modules, "cupy", cupy)
+    patch.setitem(sys.modules, "cupy.cuda", cuda)
+    patch.setattr("gpu.sharded.nccl._pointer", lambda array: array.ctypes.data)

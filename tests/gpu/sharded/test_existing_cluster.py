@@ -1,0 +1,275 @@
+"""Shards on an existing Dask cluster, whose scheduler and workers run in this process."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import LocalCluster
+from distributed.security import Security
+
+from gpu import (
+    BackendName,
+    BackendUnavailable,
+    Cluster,
+    ClusterUnavailable,
+    EdgeBatch,
+    InvalidValue,
+    Options,
+    ShardedEngine,
+    ShardLost,
+    Unsupported,
+)
+from gpu.backends import backend_named
+from gpu.sharded import dask_shard
+from gpu.sharded.cluster import local_workers, placed
+from gpu.sharded.dask_shard import Capability, own_version
+from gpu.sharded.shard import Shard
+from tests.gpu.graphs import Model, random_batch
+from tests.gpu.sharded import emulated_nccl
+from tests.gpu.sharded.test_shards import assert_ranks
+
+pytestmark = pytest.mark.filterwarnings("default")
+"""Dask's own warnings are not ours."""
+
+OPTIONS = Options(target_error=1e-9)
+
+
+def certified(folder: Path, security: Security) -> dict[str, Any]:
+    """The files of a client with these certificates."""
+    files = {"ca": "ca_file", "cert": "client_cert", "key": "client_key"}
+    paths = {name: folder / f"{name}.pem" for name in files}
+    for name, path in paths.items():
+        path.write_text(getattr(security, f"tls_{files[name]}"))
+    return {name: str(path) for name, path in paths.items()}
+
+
+def started(security: Security, workers: int) -> LocalCluster:
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tls://",
+        security=security,
+        dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": False},
+        memory_limit=0,
+    )
+
+
+@pytest.fixture(scope="module")
+def existing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of two workers."""
+    security = Security.temporary()
+    with started(security, 2) as cluster:
+        yield Cluster(
+            cluster.scheduler_address, **certified(tmp_path_factory.mktemp("tls"), security)
+        )
+
+
+def engine_on(cluster: Cluster, shards: int = 2, backend: BackendName = "cpu") -> ShardedEngine:
+    return ShardedEngine(OPTIONS, shards, backend, cluster=cluster)
+
+
+def update_for(engine: ShardedEngine, seconds: float) -> None:
+    begun = monotonic()
+    while monotonic() - begun < seconds:
+        engine.update("static")
+
+
+def run_stream(engine: ShardedEngine, seed: int, batches: int = 3) -> None:
+    generator, model = np.random.default_rng(seed), Model("uniform")
+    for _ in range(batches):
+        batch = random_batch(generator, model, 100)
+        assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+        assert_ranks(engine, model, engine.update("residual").error_bound)
+
+
+def test_graphs_share_workers_and_leave_nothing_there(existing: Cluster) -> None:
+    with engine_on(existing) as first, engine_on(existing) as second:
+        assert first.backend == "cpu"
+        assert len(dask_shard._shards) == 4
+        # each worker has one thread for tasks, and shards wait for each other
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(run_stream, (first, second), (1, 2)))
+
+    begun = monotonic()
+    while dask_shard._shards and monotonic() - begun < 20.0:
+        gc.collect()
+        sleep(0.05)
+    assert not dask_shard._shards
+
+
+def on_emulated_gpus(patch: pytest.MonkeyPatch, devices: list[str]) -> None:
+    """Has the two workers use NCCL, with kernels of the CPU."""
+    emulated_nccl.install(patch)
+    cpu = backend_named("cpu")
+    patch.setattr(dask_shard, "backend_named", lambda name: replace(cpu, name=name))
+    found = iter(devices)
+    patch.setattr(dask_shard, "_device", lambda: next(found))
+
+
+def test_gpus_exchange_data_by_nccl(existing: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_emulated_gpus(monkeypatch, ["first", "second"])
+    with engine_on(existing, backend="auto") as engine:
+        assert engine.backend == "cuda"
+        run_stream(engine, 3)
+        assert len(emulated_nccl.Communicator.created) == 2
+
+
+def test_a_group_of_gpus_is_formed_again_after_an_error_of_one(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_emulated_gpus(monkeypatch, ["first", "second"])
+    emulated_nccl.Communicator.created.clear()
+    with engine_on(existing, backend="cuda") as engine:
+        engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+        with monkeypatch.context() as patch:
+
+            def fails(shard: Any, *arguments: Any) -> Any:
+                if shard._communicator.rank == 1:
+                    raise Unsupported("shard", 1, "another one")
+                return update(shard, *arguments)
+
+            update = Shard.update
+            patch.setattr(Shard, "update", fails)
+            with pytest.raises(Unsupported, match="another one"):
+                engine.update()
+        before = emulated_nccl.Communicator.created[:]
+        assert [each.aborted for each in before] == [True, True]
+        assert engine.update().error_bound <= 1e-9
+        assert len(emulated_nccl.Communicator.created) == 4
+        assert engine.edges == 2
+
+
+def test_each_shard_needs_a_gpu_of_its_own(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_emulated_gpus(monkeypatch, ["one", "one"])
+    message = "has 1 workers with a GPU of their own, and 2 shards need one each"
+    with pytest.raises(ClusterUnavailable, match=message):
+        engine_on(existing, backend="cuda")
+
+
+def test_there_are_workers_for_all_shards(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu.sharded.cluster.WORKERS_SECONDS", 0.3)
+    with pytest.raises(ClusterUnavailable, match="has 2 workers, and 3 shards need one each"):
+        engine_on(existing, shards=3)
+
+
+def test_the_least_used_workers_are_chosen(existing: Cluster) -> None:
+    mine = own_version()
+    cpu = {f"tls://h:{at}": Capability(mine, 3 - at, None) for at in range(4)}
+    assert placed(existing, cpu, 2, "auto") == (["tls://h:2", "tls://h:3"], "cpu")
+    gpus = {
+        "tls://g:0": Capability(mine, 0, "a"),
+        "tls://g:1": Capability(mine, 1, "a"),
+        "tls://g:2": Capability(mine, 5, "b"),
+    }
+    assert placed(existing, cpu | gpus, 2, "auto") == (["tls://g:0", "tls://g:2"], "cuda")
+    assert placed(existing, cpu | gpus, 5, "cpu")[1] == "cpu"
+    others: dict[str, Capability | Exception] = {
+        "tls://o:1": Capability("0.0.1", 0, None),
+        "tls://o:2": ModuleNotFoundError("No module named 'gpu'"),
+    }
+    with pytest.raises(ClusterUnavailable) as refused:
+        placed(existing, others, 1, "cpu")
+    for part in ("has 0 workers", f"liverank 0.0.1, expected {mine}", "No module named 'gpu'"):
+        assert part in str(refused.value)
+
+
+def test_a_scheduler_that_is_not_there_is_an_error(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu.sharded.cluster.CONNECT_SECONDS", 0.5)
+    begun = monotonic()
+    with pytest.raises(
+        ClusterUnavailable, match=r"tls://127\.0\.0\.1:9 cannot be reached: .*after 0\.5 s"
+    ):
+        engine_on(replace(existing, address="tls://127.0.0.1:9"))
+    assert monotonic() - begun < 10.0
+
+
+def test_certificates_of_another_authority_are_refused(existing: Cluster, tmp_path: Path) -> None:
+    stranger = certified(tmp_path, Security.temporary())
+    with pytest.raises(ClusterUnavailable, match=r"cannot be reached: .*certificate"):
+        engine_on(replace(existing, **stranger))
+    # a client that accepts the scheduler, but is not accepted
+    with pytest.raises(ClusterUnavailable, match=r"cannot be reached: .* accepts the certificate"):
+        engine_on(replace(existing, cert=stranger["cert"], key=stranger["key"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"ca": "missing.pem"}, "the authority cannot be read"),
+        ({"cert": None}, "the certificate and key cannot be read|certificate cannot be read"),
+        ({"key": "key-of-another"}, "KEY_VALUES_MISMATCH|key values mismatch"),
+    ],
+    ids=["missing", "none", "mismatch"],
+)
+def test_certificates_that_cannot_be_used_are_named(
+    existing: Cluster, tmp_path: Path, change: dict[str, Any], what: str
+) -> None:
+    if change.get("key") == "key-of-another":
+        change = {"key": certified(tmp_path, Security.temporary())["key"]}
+    with pytest.raises(InvalidValue, match=what):
+        engine_on(replace(existing, **change))
+
+
+def test_a_cluster_without_tls_is_refused_by_name() -> None:
+    with pytest.raises(InvalidValue, match=r"'tcp://h:1' is not allowed; it must be tls://HOST"):
+        Cluster("tcp://h:1")
+    assert Cluster("tcp://h:1", insecure=True).insecure
+    with pytest.raises(InvalidValue, match=r"tls://HOST:PORT or tcp://HOST:PORT"):
+        Cluster("h:1", insecure=True)
+
+
+def test_local_shards_on_gpus_need_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu.sharded.cluster.visible_devices", lambda: ["0"])
+    backends: list[BackendName] = ["cuda", "auto"]
+    for backend in backends:
+        with pytest.raises(BackendUnavailable, match="2 shards need a GPU each, and 1 are visible"):
+            local_workers(OPTIONS, 2, backend)
+
+
+def test_a_lost_worker_is_noticed_between_calls(tmp_path: Path) -> None:
+    security = Security.temporary()
+    with started(security, 2) as dask_cluster:
+        cluster = Cluster(dask_cluster.scheduler_address, **certified(tmp_path, security))
+        engine = engine_on(cluster)
+        noticed = threading.Event()
+        engine.on_loss(noticed.set)
+        engine.check_alive()
+        lost = dask_cluster.workers[1]
+        dask_cluster.sync(lost.close)
+        assert noticed.wait(10.0)
+        with pytest.raises(ShardLost, match=rf"shard \d of 2 at {lost.address} is lost"):
+            engine.check_alive()
+        with pytest.raises(ShardLost, match=f"{lost.address} is lost"):
+            engine.update()
+        engine.close()
+
+        # on what is left; then the scheduler ends during a call
+        engine = engine_on(cluster, shards=1)
+        engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+        ending = threading.Timer(0.3, dask_cluster.sync, (dask_cluster.scheduler.close,))
+        ending.start()
+        begun = monotonic()
+        with pytest.raises(ShardLost):
+            update_for(engine, 60.0)
+        assert monotonic() - begun < 10.0
+        ending.join()
+        with pytest.raises(ShardLost, match=r"the Dask cluster at|shard 0 of 1"):
+            engine.check_alive()
+        engine.close()

@@ -1,0 +1,129 @@
+"""Shards on GPUs: a local Dask cluster with one worker for each, which exchange data by NCCL. Needs
+two GPUs, without which these tests are skipped. What they share with other devices is tested
+everywhere: test_existing_cluster.py has the same calls on an emulated NCCL.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from time import monotonic
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Engine, InvalidValue, Options, ShardedEngine, ShardLost
+from gpu.sharded.cluster import visible_devices
+from gpu.sharded.dask_workers import DaskWorkers
+from gpu.sharded.shard import SHARDED_STRATEGIES
+from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph
+
+pytestmark = [
+    pytest.mark.skipif(len(visible_devices()) < 2, reason="needs two GPUs"),
+    pytest.mark.filterwarnings("default"),
+]
+
+
+@pytest.fixture(scope="module")
+def first() -> Iterator[ShardedEngine]:
+    """An engine on two GPUs, on whose workers tests start engines of their own too. The last test
+    kills one.
+    """
+    with ShardedEngine(Options(target_error=1e-9), backend="auto") as engine:
+        assert engine.backend == "cuda"
+        yield engine
+
+
+def workers_of(engine: ShardedEngine) -> DaskWorkers:
+    assert isinstance(engine._workers, DaskWorkers)
+    return engine._workers
+
+
+def another(first: ShardedEngine, options: Options) -> ShardedEngine:
+    """An engine on the same workers."""
+    workers = workers_of(first)
+    own = DaskWorkers(workers._client, workers.addresses, options, "cuda")
+    return ShardedEngine(options, workers=own)
+
+
+@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("removes", [False, True])
+def test_streams_give_the_ranks_and_counts_of_the_model(
+    first: ShardedEngine, seed: int, *, removes: bool
+) -> None:
+    generator, options = np.random.default_rng(seed), kind_of_graph(seed)
+    kind = WeightedModel if options.weighted else Model
+    model = kind(options.dangling, options.directed)
+    engine = another(first, options)
+    for _ in range(3):
+        size = int(generator.choice([2, 20, 120]))
+        if isinstance(model, WeightedModel):
+            batch = weighted_batch(generator, model, size, removes=removes)
+        else:
+            batch = random_batch(generator, model, size, removes=removes)
+        assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+        strategy = str(generator.choice(SHARDED_STRATEGIES))
+        assert_ranks(engine, model, engine.update(strategy).error_bound)
+
+
+def test_a_large_graph_has_the_ranks_of_one_gpu(first: ShardedEngine) -> None:
+    pairs = np.random.default_rng(1).integers(0, 200_000, (2, 3_000_000))
+    options = Options(target_error=1e-8)
+    one, several = Engine(options, "cuda"), another(first, options)
+    for engine in (one, several):
+        engine.apply(EdgeBatch(pairs[0], pairs[1]))
+    bound = one.update().error_bound + several.update().error_bound
+    difference = one.publish().to_numpy() - several.publish().to_numpy()
+    assert one.edges == several.edges
+    assert np.abs(difference).sum() <= bound
+
+
+def test_two_graphs_use_both_gpus_at_once(first: ShardedEngine) -> None:
+    pairs = np.random.default_rng(2).integers(0, 20_000, (2, 300_000))
+    engines = [another(first, Options(target_error=1e-9)) for _ in range(2)]
+    bounds: list[float] = []
+
+    def solve(engine: ShardedEngine) -> None:
+        engine.apply(EdgeBatch(pairs[0], pairs[1]))
+        bounds.extend(engine.update("static").error_bound for _ in range(20))
+
+    threads = [threading.Thread(target=solve, args=(each,), daemon=True) for each in engines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+    assert len(bounds) == 40
+
+
+def test_an_error_is_raised_here_and_the_engine_goes_on(first: ShardedEngine) -> None:
+    engine = another(first, Options(weighted=True))
+    engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38)]))
+    with pytest.raises(InvalidValue, match="weights"):
+        engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38)], on_conflict="add"))
+    assert engine.apply(EdgeBatch.of(insert=[(1, 0, 1.0)])).inserted == 1
+    # its group of GPUs was aborted, and is formed again
+    assert engine.update().converged
+
+
+def test_a_killed_worker_is_named_within_seconds(first: ShardedEngine) -> None:
+    pairs = np.random.default_rng(1).integers(0, 50, (2, 300))
+    first.apply(EdgeBatch(pairs[0], pairs[1]))
+    workers = workers_of(first)
+    killed = workers._client.run(os.getpid)[workers.addresses[1]]
+    kill = threading.Timer(0.2, os.kill, (killed, signal.SIGKILL))
+    kill.start()
+    begun = monotonic()
+    with pytest.raises(ShardLost, match=r"shard 1 of 2 at tls://127\.0\.0\.1"):
+        update_for(first, 60.0)
+    assert monotonic() - begun < 15.0
+    kill.join()
+
+
+def update_for(engine: ShardedEngine, seconds: float) -> None:
+    begun = monotonic()
+    while monotonic() - begun < seconds:
+        engine.update("static")

@@ -1,0 +1,119 @@
+"""`liverank serve --shards 2 --cluster ADDRESS`: two graphs of one server, on the same workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Nanny, Scheduler, SpecCluster
+from distributed.security import Security
+
+from service.pipeline.sharded_engine import ShardedGraphEngine
+from tests.service.server import Server, running, wait_for
+
+pytestmark = pytest.mark.filterwarnings("default")
+"""Dask's own warnings are not ours."""
+
+GRAPHS = ["default", "other"]
+
+
+def certified(folder: Path, security: Security) -> dict[str, str]:
+    """The settings of a server with these certificates."""
+    files = {"ca": "ca_file", "cert": "client_cert", "key": "client_key"}
+    paths = {f"cluster_{name}": folder / f"{name}.pem" for name in files}
+    for path, field in zip(paths.values(), files.values(), strict=True):
+        path.write_text(getattr(security, f"tls_{field}"))
+    return {name: str(path) for name, path in paths.items()}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SpecCluster]:
+    """A scheduler here, and two worker processes, which are started again when they end."""
+    common = {"host": "127.0.0.1", "protocol": "tls://", "security": Security.temporary()}
+    common |= {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    process = {"nthreads": 1, "memory_limit": 0, "silence_logs": logging.ERROR}
+    process["env"] = {"NUMBA_NUM_THREADS": "1"}  # type: ignore[assignment]
+    worker = {"cls": Nanny, "options": {**common, **process}}
+    with SpecCluster(
+        scheduler={"cls": Scheduler, "options": {**common, "port": 0}},
+        workers={0: worker, 1: worker},
+        security=common["security"],
+        silence_logs=logging.ERROR,
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def on_cluster(cluster: SpecCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    files = certified(tmp_path_factory.mktemp("tls"), cluster.security)
+    settings: dict[str, Any] = {"cluster": cluster.scheduler_address, "shards": 2, **files}
+    with running(tmp_path_factory.mktemp("data"), **settings) as server:
+        assert server.http.put("/graphs/other", json={"directed": False}).status_code == 201
+        yield server
+
+
+def workers_of(server: Server, graph: str) -> Any:
+    engine = server.catalog.get(graph).pipeline._engine
+    assert isinstance(engine, ShardedGraphEngine)
+    assert engine._started is not None
+    return engine._started._workers
+
+
+def test_two_graphs_change_at_once(on_cluster: Server) -> None:
+    def send(graph: str) -> list[dict[str, Any]]:
+        return [
+            on_cluster.http.post(
+                f"/graphs/{graph}/batches",
+                json={"insert": [[str(at), str(at + 1)], [str(at), "0"]]},
+            ).json()
+            for at in range(1, 6)
+        ]
+
+    with ThreadPoolExecutor(2) as threads:
+        receipts = list(threads.map(send, GRAPHS))
+    for graph, own in zip(GRAPHS, receipts, strict=True):
+        assert [receipt["version"] for receipt in own] == [1, 2, 3, 4, 5]
+        assert [receipt["inserted"] for receipt in own] == [2] * 5
+        document = on_cluster.http.get(f"/graphs/{graph}").json()
+        assert (document["vertices"], document["edges"], document["backend"]) == (7, 10, "cpu")
+        assert document["shards"]["count"] == 2
+    first, second = (workers_of(on_cluster, graph) for graph in GRAPHS)
+    assert first.addresses == second.addresses
+    assert all(address.startswith("tls://") for address in first.addresses)
+
+
+def test_both_graphs_recover_from_a_killed_worker(on_cluster: Server) -> None:
+    before = on_cluster.http.get("/graphs/other/ranks/0").json()
+    workers = workers_of(on_cluster, "default")
+    os.kill(workers._client.run(os.getpid)[workers.addresses[1]], signal.SIGKILL)
+    lost: dict[str, str] = {}
+
+    def both() -> bool:
+        for each in on_cluster.http.get("/readyz").json().get("recovering", []):
+            lost[each["graph"]] = each["reason"]
+        return set(lost) == set(GRAPHS)
+
+    wait_for(both, 30.0)
+    assert all(workers.addresses[1] in reason for reason in lost.values())
+    assert on_cluster.http.get("/graphs/other/ranks/0").json() == before
+    for graph in GRAPHS:
+        body = {"insert": [["0", "9"]]}
+        receipt = on_cluster.http.post(f"/graphs/{graph}/batches", json=body).json()
+        assert (receipt["version"], receipt["inserted"]) == (6, 1)
+        assert on_cluster.http.get(f"/graphs/{graph}").json()["edges"] == 11
+    assert on_cluster.http.get("/readyz").json() == {"status": "ready"}
+
+
+def test_reads_go_on_without_the_scheduler(on_cluster: Server, cluster: SpecCluster) -> None:
+    before = on_cluster.http.get("/graphs/default/top?k=3").json()["ranks"]
+    cluster.close()
+    wait_for(lambda: len(on_cluster.http.get("/readyz").json().get("recovering", [])) == 2, 40.0)
+    for each in on_cluster.http.get("/readyz").json()["recovering"]:
+        assert "is lost" in each["reason"] or "Dask cluster" in each["reason"]
+    assert on_cluster.http.get("/graphs/default/top?k=3").json()["ranks"] == before
