@@ -38,8 +38,10 @@ _WATCH_SECONDS = 1.0
 _INTERRUPT_SECONDS = 30.0
 """For the other shards to end an interrupted call."""
 
-_PLACED = 4096
-"""Batches of more operations are sent to the workers directly, not by the scheduler."""
+_PLACED, _PLACED_BYTES = 4096, 1 << 16
+"""Batches of more operations, and larger arrays, are sent to the workers directly, not by the
+scheduler.
+"""
 
 _NO_PAGES: dict[str, list[str]] = {
     "distributed.scheduler.http.routes": [],
@@ -229,9 +231,10 @@ class DaskWorkers(Workers):
         ]
 
     def _placed(self, argument: Any, address: str) -> Any:
-        if not isinstance(argument, EdgeBatch) or argument.operations <= _PLACED:
-            return argument
-        return self._client.scatter(argument, workers=[address], direct=True, hash=False)
+        large = isinstance(argument, EdgeBatch) and argument.operations > _PLACED
+        if large or (isinstance(argument, np.ndarray) and argument.nbytes > _PLACED_BYTES):
+            return self._client.scatter(argument, workers=[address], direct=True, hash=False)
+        return argument
 
     def _results(self, futures: list[Any]) -> list[Any]:
         """The results of all shards. Raises what went wrong on one, when all have ended."""
