@@ -57,7 +57,8 @@ class ListLayout:
 def first_entries(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """int64[n]: the sum of the lengths before each."""
     sums: NDArray[np.int64] = np.cumsum(lengths, dtype=np.int64)
-    return sums - lengths
+    sums -= lengths
+    return sums
 
 
 def overlap(

@@ -223,9 +223,10 @@ class Shard:
         """Copies the out-lists, after an `update` of everything applied. Raises OutOfMemory."""
         self.release()  # first, so that there is never memory for two
         self._captured = CapturedLists(self.graph)
-        arrays = (self._captured.lengths, self.graph.loop, self._iterate.values)
-        rows = map(self.graph.backend.device.to_host, arrays)
-        return ShardRows(*rows, self._iterate.rhs_scale, self._mass)
+        to_host = self.graph.backend.device.to_host
+        loop, values = to_host(self.graph.loop), to_host(self._iterate.values)
+        lengths, rhs_scale = self._captured.lengths, self._iterate.rhs_scale
+        return ShardRows(lengths, loop, values, rhs_scale, self._mass)
 
     def entries(self, name: str, first: int, end: int) -> NDArray[Any]:
         """See CapturedLists."""

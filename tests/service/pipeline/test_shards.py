@@ -18,6 +18,7 @@ from service.errors import NotReady, StorageFailed
 from service.pipeline.pipeline import Pipeline
 from service.shard_errors import RankingDelayed
 from service.storage import checkpoint as checkpoints
+from service.storage.files import write_synced
 from service.storage.journal import Journal
 from tests.gpu.sharded.threads import ThreadWorkers
 from tests.service.graphs import (
@@ -322,7 +323,7 @@ def test_batches_are_ranked_while_a_checkpoint_is_written(
 ) -> None:
     monkeypatch.setattr("gpu.sharded.capture.PIECE_SLOTS", 4)
     send(pipeline, batch(EDGES))
-    write, versions = checkpoints.write_synced, []
+    versions: list[int] = []
 
     def write_slowly(path: Path, parts: Iterable[memoryview]) -> None:
         def slowly() -> Iterator[memoryview]:
@@ -332,7 +333,7 @@ def test_batches_are_ranked_while_a_checkpoint_is_written(
                     versions.append(send(pipeline, batch([("a", str(len(versions)))]))["version"])
                 yield part
 
-        write(path, slowly())
+        write_synced(path, slowly())
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "write_synced", write_slowly)
