@@ -21,22 +21,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pyarrow as pa
-
 from benchmarks import harness
+from benchmarks.pipelines import batch_of, created, load, opened, send
 from benchmarks.server import Server
-from gpu import Options, Solve
 from gpu.generate import rmat
 from service.errors import NotReady
-from service.formats.columns import EdgeColumns
-from service.pipeline.batch import Batch
-from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.pipeline import Pipeline
-from service.storage.graph_store import MANIFEST_FORMAT
-from service.storage.journal import Journal
 
 GRAPH = "/graphs/default"
-EDGES_A_BATCH = 10_000_000
 CHECKPOINTS = 5
 
 
@@ -115,11 +107,11 @@ def pause(data: Path, edges: int) -> dict[str, Any]:
     took: list[float] = []
     latencies: list[float] = []
     for number in range(CHECKPOINTS):
-        _send(pipeline, [number], [number + 1])
+        send(pipeline, [number], [number + 1])
         checkpoint = pipeline.checkpoint()
         while not checkpoint.done():
             begin = time.perf_counter()
-            _send(pipeline, [len(latencies)], [number])
+            send(pipeline, [len(latencies)], [number])
             latencies.append(time.perf_counter() - begin)
         taken = checkpoint.result()
         pauses.append(1e3 * taken.pause_seconds)
@@ -128,7 +120,7 @@ def pause(data: Path, edges: int) -> dict[str, Any]:
     alone = []
     for number in range(50):
         begin = time.perf_counter()
-        _send(pipeline, [number], [number + 7])
+        send(pipeline, [number], [number + 7])
         alone.append(time.perf_counter() - begin)
     edges = pipeline.view.edges
     pipeline.close(NotReady("the benchmark ends"))
@@ -154,7 +146,7 @@ def restart(data: Path, edges: int, tail: int) -> dict[str, Any]:
     pipeline = _loaded(data, edges)
     taken = pipeline.checkpoint().result()
     for number in range(tail):
-        batch = _batch(list(range(number, number + 10)), list(range(number + 5, number + 15)))
+        batch = batch_of(list(range(number, number + 10)), list(range(number + 5, number + 15)))
         ranked: Future[bytes] = Future()
         pipeline.submit(batch, ranked=ranked)
     ranked.result()
@@ -179,41 +171,11 @@ def restart(data: Path, edges: int, tail: int) -> dict[str, Any]:
 
 def _loaded(data: Path, edges: int) -> Pipeline:
     """The graph ``default`` of a data directory, with this many edges of an R-MAT graph."""
-    directory = data / "graphs" / "default"
-    directory.mkdir(parents=True)
-    manifest = {"format": MANIFEST_FORMAT, "options": {"keys": "integer"}}
-    (directory / "graph.json").write_text(json.dumps(manifest))
-    Journal.create(directory / "journal.db")
-    pipeline = Pipeline(
-        "default", directory, Options(), "integer", "cpu", CheckpointLimits(1 << 40, 1e9)
-    )
-    pipeline.recover()
-    pipeline.wait_until_open()
+    pipeline = opened(created(data))
     scale = max(10, (edges // 16).bit_length())
     # R-MAT draws some edges more than once; the graph has them once
-    sources, targets = rmat(scale, -(-edges // 2**scale), seed=1)
-    for first in range(0, len(sources), EDGES_A_BATCH):
-        part = slice(first, first + EDGES_A_BATCH)
-        batch = _batch(sources[part], targets[part])
-        durable, ranked = Future[int](), Future[bytes]()
-        pipeline.submit(batch, durable=durable, ranked=ranked)
-        durable.result()
-    ranked.result()
+    load(pipeline, *rmat(scale, -(-edges // 2**scale), seed=1))
     return pipeline
-
-
-def _send(pipeline: Pipeline, sources: Any, targets: Any) -> None:
-    ranked: Future[bytes] = Future()
-    pipeline.submit(_batch(sources, targets), ranked=ranked)
-    ranked.result()
-
-
-def _batch(sources: Any, targets: Any) -> Batch:
-    nothing = pa.array([], pa.int64())
-    columns = EdgeColumns(
-        pa.array(sources, pa.int64()), pa.array(targets, pa.int64()), nothing, nothing, nothing
-    )
-    return Batch.of(columns, b"", Solve())
 
 
 if __name__ == "__main__":

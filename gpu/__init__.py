@@ -30,6 +30,7 @@ from gpu.programs.algorithms import Algorithm
 from gpu.programs.answer import Answer, Receipt
 from gpu.programs.run import PROGRAMS
 from gpu.programs.running import ProgramRun
+from gpu.sharded.capture import ShardedCapture
 from gpu.sharded.cluster import Cluster
 from gpu.sharded.engine import ShardedEngine
 from gpu.snapshot import Capture, Snapshot
@@ -95,6 +96,7 @@ __all__ = [
     "ResolvedQuery",
     "Result",
     "ShardLost",
+    "ShardedCapture",
     "ShardedEngine",
     "Snapshot",
     "Solve",

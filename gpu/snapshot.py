@@ -17,6 +17,7 @@ bandwidth of memory:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +110,15 @@ class Capture:
             _pack(starts, host["length"], entries, ALIGNMENT, packed)
             host[name] = packed
         return Snapshot(host, dict(self._numbers))
+
+    def pieces(self) -> Mapping[str, Sequence[Callable[[], NDArray[Any]]]]:
+        """Arrays that `snapshot` leaves out, as consecutive parts, each by a call of the owner:
+        there are some in captures of shards alone (gpu.sharded.capture).
+        """
+        return {}
+
+    def release(self) -> None:
+        """Frees what `pieces` would still read; for the owner."""
 
     def _to_host(self, array: Array) -> NDArray[Any]:
         return array if isinstance(array, np.ndarray) else self._device.to_host(array)

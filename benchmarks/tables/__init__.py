@@ -52,6 +52,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "rounds": kernels.rounds,
     "sahu": sahu.sahu,
     "schema": service.schema,
+    "shard-checkpoints": shards.checkpoints,
     "shards": shards.shards,
     "solver": engine.solver,
     "storage": engine.storage,

@@ -1,4 +1,4 @@
-"""The table of a graph in shards beside the same graph on one device."""
+"""The tables of a graph in shards."""
 
 from __future__ import annotations
 
@@ -21,5 +21,24 @@ def shards(document: Record) -> str:
         lines.append(
             f"| {row['scale']} | {row['shards']} | {row['load seconds']:.1f} s | {times} "
             f"| {faster:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def checkpoints(document: Record) -> str:
+    """Memory during a checkpoint and during a restart, by edges."""
+    lines = heading(
+        "| vertices | edges | checkpoint | written in | batches wait | memory of the server for it "
+        "| restart | memory of the server for it |"
+    )
+    for row in document["figures"]:
+        writing, restart = (
+            f"{row[f'server bytes above, {what}'] / 1e6:.0f} MB"
+            for what in ("checkpoint", "restart")
+        )
+        lines.append(
+            f"| {row['vertices']:,} | {row['edges']:,} | {row['checkpoint bytes'] / 1e6:.0f} MB "
+            f"| {row['checkpoint seconds']:.2f} s | {row['pause seconds']:.2f} s | {writing} "
+            f"| {row['restart seconds']:.1f} s | {restart} |"
         )
     return "\n".join(lines)

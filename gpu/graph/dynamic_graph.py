@@ -45,7 +45,6 @@ graph. On a GPU that takes two to four times as long as looking the batch up, bu
 than a load; the scratch of a look-up would be several times the graph.
 """
 
-
 _Applied = tuple[EdgeCounts, Array, Array, EdgeChanges | None]
 """What a batch did to edges, its removed vertices' included, and the lists of GraphUpdate."""
 
@@ -152,8 +151,7 @@ class DynamicGraph:
         except MemoryError as error:
             purpose = batch_purpose(batch.operations, vertices)
             needed = self.bytes_needed(batch.operations, vertices)
-            available = self.backend.device.memory_available()
-            raise OutOfMemory(purpose, needed, available) from error
+            raise OutOfMemory(purpose, needed, self.backend.device.memory_available()) from error
 
     def _apply(self, batch: EdgeBatch, vertices: int, rebuilds: bool) -> GraphUpdate:
         removal = self._removal(batch)
@@ -338,6 +336,11 @@ class DynamicGraph:
         self.arcs, self._free = rebuilt.arcs, None
         return rebuilt.counts, rebuilt.sources, rebuilt.removed_targets, None
 
+    def take_order(self, ids: NDArray[np.int32]) -> None:
+        """Takes VertexPermutation.ids, instead of choosing an order."""
+        self.permutation = VertexPermutation(self.backend, self.backend.device.to_device(ids))
+        self._order_to_choose = None
+
     def restore(
         self,
         ids: NDArray[np.int32],
@@ -350,9 +353,8 @@ class DynamicGraph:
     ) -> None:
         """Takes what a gpu.snapshot.Snapshot has of a graph. The graph was empty."""
         backend, vertices = self.backend, len(lengths)
-        self.permutation = VertexPermutation(backend, backend.device.to_device(ids))
         if edges or len(ids):
-            self._order_to_choose = None
+            self.take_order(ids)
         self._loop = backend.device.to_device(loop)
         directions = restore_directions(backend, lengths, neighbours, weights, self._loop)
         self.outgoing, self.incoming, self._degree = directions

@@ -16,6 +16,8 @@ from time import monotonic
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import numpy as np
+
 from gpu.errors import ClusterUnavailable, EngineError, ShardLost
 from gpu.sharded.communicator import Interrupted
 from gpu.sharded.dask_shard import (
@@ -41,8 +43,10 @@ _INTERRUPT_SECONDS = 30.0
 
 _DISCONNECTED = "is lost: its scheduler has disconnected"
 
-_PLACED = 4096
-"""Batches of more operations are sent to the workers directly, not by the scheduler."""
+_PLACED, _PLACED_BYTES = 4096, 1 << 16
+"""Batches of more operations, and larger arrays, are sent to the workers directly, not by the
+scheduler.
+"""
 
 _Result = TypeVar("_Result")
 
@@ -188,7 +192,8 @@ class DaskWorkers(Workers):
         )
 
     async def _placed(self, argument: Any, address: str) -> Any:
-        if not isinstance(argument, EdgeBatch) or argument.operations <= _PLACED:
+        large = isinstance(argument, EdgeBatch) and argument.operations > _PLACED
+        if not large and not (isinstance(argument, np.ndarray) and argument.nbytes > _PLACED_BYTES):
             return argument
         return await self._client.scatter(argument, workers=[address], direct=True, hash=False)
 

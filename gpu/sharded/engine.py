@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
-from gpu.errors import InvalidValue, Unsupported
+from gpu.errors import InvalidValue
 from gpu.graph.permutation import VertexPermutation
-from gpu.graph.vertex_ids import NO_IDS
+from gpu.graph.vertex_ids import NO_IDS, VertexIds
 from gpu.pagerank.ranks import Ranks
+from gpu.sharded.capture import ShardedCapture, by_position, restore_shards
 from gpu.sharded.cluster import Cluster, started_workers
-from gpu.sharded.gathering import edges_of, gathered, values_by_id
-from gpu.sharded.numbering import Numbering
-from gpu.sharded.shard import ShardRows, check_options, sharded_strategy
+from gpu.sharded.shard import ShardRanks, check_options, sharded_strategy
 from gpu.sharded.workers import Workers
 from gpu.types import BackendName, Change, EdgeBatch, Options, Ranking, Result
 
@@ -37,8 +36,10 @@ class ShardedEngine:
              there is a GPU
     workers  those that run the shards, in place of such processes
     cluster  an existing Dask cluster; None: one is started on this machine
-    vertices, edges  of the whole graph
-    shard_edges, shard_bytes  see gpu.sharded.shard.ShardRanks; at the last `publish`
+    ids    which ids are vertices
+    edges  of the whole graph
+    shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
+                                              see gpu.sharded.shard.ShardRanks
 
     Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``, and if there
     are fewer GPUs than shards; ClusterUnavailable. ShardLost is raised by the call during which a
@@ -60,11 +61,13 @@ class ShardedEngine:
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
             raise InvalidValue("shards", shards, "an integer of at least 1")
         self._workers = workers or started_workers(self.options, shards, backend, cluster)
+        self.ids = VertexIds()
+        self.shard_vertices: list[int] = []
         self.shard_edges: list[int] = []
         self.shard_bytes: list[int] = []
         self._ids = np.empty(0, np.int64)
         self._error_bound = 0.0
-        self.vertices = self.edges = 0
+        self.edges = 0
 
     @property
     def backend(self) -> str:
@@ -79,13 +82,21 @@ class ShardedEngine:
         check_options(options)
         sharded_strategy(strategy)
 
+    @property
+    def vertices(self) -> int:
+        """Number of vertices."""
+        return self.ids.count
+
     def apply(self, batch: EdgeBatch) -> Change:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`. Raises
         InvalidValue, OutOfMemory, ShardLost.
         """
         slices = _slices(batch, self._workers.size)
+        limit, removed = max(self.ids.limit, batch.vertices), self.ids.vertices_among(batch.remove)
+        returned = self.ids.returning(backend_named("cpu"), batch, removed)
+        self.ids.reserve(limit if len(removed) else 0)
         change: Change = self._workers.call("apply", [(each,) for each in slices])[0]
-        self.vertices += change.new_vertices - change.removed
+        self.ids.change(removed, returned, limit)
         self.edges += change.inserted - change.deleted - change.removed_edges
         return change
 
@@ -113,46 +124,40 @@ class ShardedEngine:
 
     def publish(self) -> Ranks:
         """The ranks of the last update, gathered into the memory of this process."""
-        parts = self._everywhere("values")
-        size, backend = self._workers.size, backend_named("cpu")
-        self.shard_edges = [part.edges for part in parts]
-        self.shard_bytes = [part.nbytes for part in parts]
-        values = np.empty(sum(len(part.values) for part in parts))
-        for rank, part in enumerate(parts):
-            rows = np.arange(len(part.values))
-            values[Numbering(rank, size).positions_of(rows)] = part.values
+        parts, backend = self._values(), backend_named("cpu")
+        values = by_position([part.values for part in parts])
         permutation = VertexPermutation(backend, self._order()[: len(values)].astype(np.int32))
         free = np.flatnonzero(values == -np.inf).astype(np.int32)
         return Ranks(backend, permutation, values, parts[0].mass, self._error_bound, free)
 
-    def gather(self) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
-        """The arrays and numbers of a gpu.Snapshot, in the memory of this process: for right after
-        an `update`. Raises Unsupported where ids are free.
+    def _values(self) -> list[ShardRanks]:
+        """See Shard.values."""
+        parts: list[ShardRanks] = self._everywhere("values")
+        self.shard_vertices = [int(np.count_nonzero(part.values > -np.inf)) for part in parts]
+        self.shard_edges = [part.edges for part in parts]
+        self.shard_bytes = [part.nbytes for part in parts]
+        return parts
+
+    def capture(self) -> ShardedCapture:
+        """Has the shards copy their lists, for a gpu.Snapshot in pieces: for right after an
+        `update`. Raises OutOfMemory, ShardLost.
         """
-        parts: list[ShardRows] = self._everywhere("rows")
-        vertices = sum(len(part.lengths) for part in parts)
-        if vertices > self.vertices:
-            raise Unsupported("free", f"{vertices - self.vertices} ids of removed vertices", "none")
-        numbers = {
-            "edges": self.edges,
-            "base": parts[0].rhs_scale,
-            "total": parts[0].mass,
-            "error_bound": self._error_bound,
-        }
-        return gathered(parts, self._order().astype(np.int32)), numbers
+        numbers = (self.edges, self._error_bound)
+        return ShardedCapture(
+            self._workers, self._order(), self.ids, *numbers, self.options.weighted
+        )
 
     def restore(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, float]) -> None:
         """Brings an engine that has no vertices to the state of a gpu.Snapshot of one engine or
-        of shards, of any number. Raises Unsupported for one with free ids, and as `apply`.
+        of shards, of any number. Raises InvalidValue, OutOfMemory, ShardLost.
         """
-        if len(free := arrays.get("free", ())):
-            raise Unsupported("free", f"{len(free)} ids of removed vertices", "no free id")
-        self.apply(edges_of(arrays, self.options))
+        change = restore_shards(self._workers, arrays, numbers)
+        self.ids = VertexIds(len(arrays["length"]), arrays.get("free", NO_IDS))
+        self.edges = change.inserted
         if self.edges != numbers["edges"]:
             raise InvalidValue("edges", numbers["edges"], f"{self.edges}, as the lists have")
-        values = values_by_id(arrays)
-        self._everywhere("restore", values, numbers["base"], numbers["total"])
         self._error_bound = numbers["error_bound"]
+        self._values()
 
     def check_alive(self) -> None:
         """Raises ShardLost if a shard is known to be lost. Any thread may call it."""

@@ -26,6 +26,7 @@ from gpu.pagerank.strategies import TABLE, Solved, Strategy, strategy_named
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.sharded.communicator import Communicator, SingleCommunicator
 from gpu.sharded.graph import ShardGraph, ShardUpdate
+from gpu.sharded.shard_lists import CapturedLists, RestoredLists
 from gpu.types import Change, EdgeBatch, Options, Ranking, Result
 
 SHARDED_STRATEGIES: tuple[str, ...] = tuple(
@@ -64,20 +65,16 @@ class ShardRanks(NamedTuple):
 
 
 class ShardRows(NamedTuple):
-    """The out-lists and ranks of one shard by row, on the host.
+    """What a snapshot has of one shard by row, on the host; for its lists see `Shard.entries`.
 
-    lengths     int32[rows], of the out-lists
-    neighbours  int32[…], positions, list after list
-    weights     float32[…], those of `neighbours`; None for an unweighted graph
-    loop        see GraphView.loop
-    values      float64[rows], y
-    rhs_scale   β
-    mass        Σy over all shards
+    lengths    int32[rows], of the out-lists
+    loop       see GraphView.loop
+    values     float64[rows], y
+    rhs_scale  β
+    mass       Σy over all shards
     """
 
     lengths: NDArray[np.int32]
-    neighbours: NDArray[np.int32]
-    weights: NDArray[np.float32] | None
     loop: NDArray[Any]
     values: Ranking
     rhs_scale: float
@@ -117,6 +114,8 @@ class Shard:
         self.graph = ShardGraph(backend, communicator, options)
         self._iterate = GlobalIterate(self.graph, options)
         self._update: ShardUpdate | None = None
+        self._captured: CapturedLists | None = None
+        self._restored: RestoredLists | None = None
         self._record_ranked()
         self._solving = self._following = False
 
@@ -221,36 +220,68 @@ class Shard:
             values = device.to_host(values)
         return ShardRanks(values, self._mass, entries + loops, held)
 
-    def rows(self) -> ShardRows:
-        """What a snapshot has of own vertices, after an `update` of everything applied."""
-        graph, xp = self.graph, self.graph.backend.xp
-        to_host, csr = graph.backend.device.to_host, graph.outgoing.csr
-        lengths = csr.row_lengths.astype(np.int64)
-        skipped = csr.row_starts - (xp.cumsum(lengths) - lengths)
-        slots = xp.arange(int(lengths.sum())) + xp.repeat(skipped, lengths)
-        neighbours = graph.numbering.positions_in(csr.column_indices[slots], xp)
-        return ShardRows(
-            to_host(csr.row_lengths),
-            to_host(neighbours).astype(np.int32),
-            None if csr.weights is None else to_host(csr.weights[slots]),
-            to_host(graph.loop),
-            to_host(self._iterate.values),
-            self._iterate.rhs_scale,
-            self._mass,
-        )
+    def capture(self) -> ShardRows:
+        """Copies the out-lists, after an `update` of everything applied. Raises OutOfMemory."""
+        self.release()  # first, so that there is never memory for two
+        self._captured = CapturedLists(self.graph)
+        to_host = self.graph.backend.device.to_host
+        loop, values = to_host(self.graph.loop), to_host(self._iterate.values)
+        lengths, rhs_scale = self._captured.lengths, self._iterate.rhs_scale
+        return ShardRows(lengths, loop, values, rhs_scale, self._mass)
 
-    def restore(self, values: Ranking, rhs_scale: float, mass: float) -> None:
-        """Continues from ranks of the edges that were applied to an empty graph.
+    def entries(self, name: str, first: int, end: int) -> NDArray[Any]:
+        """See CapturedLists."""
+        assert self._captured is not None
+        return self._captured.entries(name, first, end)
 
-        values     float64[n], y by id, of all vertices
-        rhs_scale  β
-        mass       Σy
+    def release(self) -> None:
+        """Frees the copies of the out-lists."""
+        self._captured = None
+
+    def begin_restore(
+        self, order: NDArray[np.int32] | None, lengths: NDArray[np.int32], loop: NDArray[Any]
+    ) -> None:
+        """Gets ready for the entries of a snapshot, whose graph this one becomes; it is empty.
+
+        order  VertexPermutation.ids; None if the snapshot has no edges and no order
         """
-        positions = self.graph.numbering.positions_of(np.arange(self.graph.vertices))
-        own = values[self.graph.permutation.ids_of(positions)]
+        if order is not None:
+            self.graph.take_order(order)
+        self._restored = RestoredLists(lengths, loop, self.graph.weighted)
+
+    def receive(
+        self, neighbours: NDArray[np.int32], weights: NDArray[np.float32] | None = None
+    ) -> None:
+        """The next entries; see RestoredLists."""
+        assert self._restored is not None
+        self._restored.add(neighbours, weights)
+
+    def restore(
+        self,
+        values: Ranking,
+        free: NDArray[np.integer[Any]],
+        vertices: int,
+        rhs_scale: float,
+        mass: float,
+    ) -> Change:
+        """Builds the graph of all entries received, and takes its ranks.
+
+        values    float64[rows], y of own vertices
+        free      integer[…], ids of all shards that are free
+        vertices  limit of the ids
+        rhs_scale, mass  β and Σy
+        Returns the counts of all shards. Raises OutOfMemory, InvalidValue.
+        """
+        assert self._restored is not None
+        batch, self._restored = self._restored.batch(self.graph, vertices), None
+        change = self.apply(batch)
+        del batch
+        if len(free):
+            self.graph.apply(EdgeBatch(remove=free.astype(np.int64)))  # they have no edges
         self._update = None
-        self._iterate.restore(own, rhs_scale, mass)
+        self._iterate.restore(values, rhs_scale, mass)
         self._record_ranked()
+        return change
 
     def top(self, k: int) -> Leading:
         """The k own vertices with the highest ranks of the last `update`."""

@@ -57,7 +57,7 @@ class ShardsInfo(msgspec.Struct, frozen=True):
     """Worker processes that hold a graph.
 
     reason, since    why and since when (Unix seconds) they are started again; None while `serving`
-    vertices, edges  of each; no edges while `recovering`
+    vertices, edges  of each; empty while `recovering`
     """
 
     count: int

@@ -108,7 +108,7 @@ class ShardsInfo(Body):
     reason: str | None = Field(description="why it recovers")
     since: float | None = Field(description="when shards were lost, Unix seconds")
     restarts: int = Field(description="how often the workers were started again")
-    vertices: list[int] = Field(description="of each shard")
+    vertices: list[int] = Field(description="of each shard; empty while it recovers")
     edges: list[int] = Field(
         description="entries of the out-lists of each shard; empty while it recovers"
     )

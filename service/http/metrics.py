@@ -308,8 +308,7 @@ def _shard_families(graphs: Sequence[Graph]) -> Iterator[Metric]:
     )
     for graph in graphs:
         shards = graph.pipeline.shards
-        limit = graph.pipeline.view.ranks.id_limit
-        for family, counts in ((vertices, shards.vertices(limit)), (edges, shards.edges)):
+        for family, counts in ((vertices, shards.vertices), (edges, shards.edges)):
             for shard, count in enumerate(counts):
                 family.add_metric([graph.name, str(shard)], count)
         recovering.add_metric([graph.name], float(shards.loss is not None))

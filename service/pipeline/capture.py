@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ class Captured:
     """A graph whose batches are all ranked: captured by its writer, for another thread.
 
     pause_seconds  how long this blocked the writer
+    call           calls a function on the writer's thread
     """
 
     view: View
@@ -36,8 +38,10 @@ class Captured:
     window: WindowCapture | None
     sources: Sequence[SourcePosition]
     pause_seconds: float
+    call: Callable[[Callable[[], Any]], Any]
 
     def checkpoint(self) -> Checkpoint:
+        """To be written before `release`, while the writer continues."""
         snapshot = self.engine.snapshot()
         keys = {f"{_KEYS_PREFIX}{name}": array for name, array in self.keys.arrays().items()}
         numbers: dict[str, Any] = {
@@ -54,7 +58,14 @@ class Captured:
         if self.window is not None:
             numbers[_NEWEST] = self.window.newest
             arrays |= {f"{_WINDOW_PREFIX}{k}": each for k, each in self.window.arrays().items()}
-        return Checkpoint(self.view.version, self.view.revision, self.chain, numbers, arrays)
+        parts = {name: map(self.call, pieces) for name, pieces in self.engine.pieces().items()}
+        return Checkpoint(self.view.version, self.view.revision, self.chain, numbers, arrays, parts)
+
+    def release(self) -> None:
+        """Frees what shards hold for it."""
+        if self.engine.pieces():
+            with suppress(Exception):  # the shards are lost, or the graph is closed
+                self.call(self.engine.release)
 
 
 def snapshot_of(checkpoint: Checkpoint) -> Snapshot:

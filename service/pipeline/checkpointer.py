@@ -1,10 +1,12 @@
 """Takes a graph's checkpoints, and removes what each makes superfluous.
 
 One thread for each graph. It lets the graph's writer capture the graph, which blocks the writer for
-a copy in memory, and then writes the copy to disk while the writer continues. A checkpoint is taken
-when the journal has grown by a number of bytes, but not by less than the size of the last
-checkpoint (so that the bytes written grow with the bytes received, not with the graph), or a number
-of seconds after a change.
+a copy in memory, and then writes the copy to disk while the writer continues. If the graph is in
+shards, they keep the copy, and the writer reads a piece of it now and then, between batches.
+
+A checkpoint is taken when the journal has grown by a number of bytes, but not by less than the size
+of the last checkpoint (so that the bytes written grow with the bytes received, not with the graph),
+or a number of seconds after a change.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from service.pipeline.capture import Captured
@@ -168,24 +170,32 @@ class Checkpointer:
             self._changed_at = None
         try:
             captured = self._capture()
-            checkpoint = captured.checkpoint()
-            if self._newest is None or self._newest.name != checkpoint.name:
-                self._journal.sync_receipts()
-                checkpoints.write(self._directory, checkpoint)
+            try:
+                taken = self._written(captured.checkpoint())
+            finally:
+                captured.release()
         except BaseException:
             with self._wake:
                 self._changed_at = changed_at or self._changed_at
             raise
         with self._wake:
             self._grown -= grown
-        self._retain(StoredCheckpoint.of(checkpoint))
+        self._retain(taken)
         return TakenCheckpoint(
-            version=checkpoint.version,
-            revision=checkpoint.revision,
-            bytes=checkpoint.nbytes,
+            version=taken.version,
+            revision=captured.view.revision,
+            bytes=taken.nbytes,
             write_seconds=time.monotonic() - begin,
             pause_seconds=captured.pause_seconds,
         )
+
+    def _written(self, checkpoint: Checkpoint) -> StoredCheckpoint:
+        """Writes the checkpoint, unless it is the newest one."""
+        if self._newest is not None and self._newest.name == checkpoint.name:
+            return self._newest
+        self._journal.sync_receipts()
+        nbytes = checkpoints.write(self._directory, checkpoint)
+        return replace(StoredCheckpoint.of(checkpoint), nbytes=nbytes)
 
     def _retain(self, newest: StoredCheckpoint) -> None:
         """Keeps two checkpoints, and the batches that the older one lacks."""

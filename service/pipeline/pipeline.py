@@ -178,7 +178,7 @@ class Pipeline:
 
         Raises QueueFull, Unsupported, and the reason given to `close`.
         """
-        self.shards.check_batch(batch.columns, batch.solve)
+        self.shards.check_solve(batch.solve)
         release = self.batches.admit(batch.nbytes)
         try:
             self._queue.put(PendingBatch(batch, durable, ranked, release))
@@ -297,11 +297,16 @@ class Pipeline:
     def _capture(self) -> Captured:
         """The graph, once its writer has captured it: for the checkpointer's thread."""
         assert self._engine is not None
-        buffer = self._engine.staging_buffer()
-        task = Task(lambda: self._writer.result().ranking.capture(buffer))
-        self._queue.put(task)
-        captured: Captured = task.result.result()
+        buffer, call = self._engine.staging_buffer(), self._on_writer
+        captured: Captured = call(lambda: self._writer.result().ranking.capture(buffer, call))
         return captured
+
+    def _on_writer(self, function: Callable[[], Result]) -> Result:
+        """What the function returns when the writer calls it, in order of arrival."""
+        task = Task(function)
+        self._queue.put(task)
+        result: Result = task.result.result()
+        return result
 
     # Everything below runs on the writer's thread.
 

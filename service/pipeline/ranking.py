@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from gpu import (
     Change,
@@ -171,8 +173,8 @@ class Ranking:
         nothing = Change(0, 0, 0, 0, 0, 0.0)
         return receipt_of(AppliedBatch(version, nothing, seconds), ranked, submitted)
 
-    def capture(self, buffer: StagingBuffer) -> Captured:
-        """The current graph, for a checkpoint."""
+    def capture(self, buffer: StagingBuffer, call: Callable[[Callable[[], Any]], Any]) -> Captured:
+        """The current graph, for a checkpoint. call: see Captured"""
         begin = perf_counter()
         self.rank_committed()  # a checkpoint cannot hold unranked batches
         view = self._views.newest
@@ -188,6 +190,7 @@ class Ranking:
             None if self._keyed.window is None else self._keyed.window.capture(),
             self._positions.newest,
             seconds,
+            call,
         )
 
     def watch(

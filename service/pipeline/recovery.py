@@ -26,7 +26,6 @@ from gpu import (
     InvalidValue,
     OutOfMemory,
     ShardLost,
-    Unsupported,
 )
 from service.errors import (
     FileDamaged,
@@ -169,8 +168,8 @@ def replay(
     during whose replay the process ended that often.
 
     Raises StorageFailed for a payload that cannot be read; GraphStopped for a batch with a receipt
-    that no longer applies, for one that does not work with shards, and for an error that is none of
-    a batch; DeviceLost, which is recorded in the journal; ShardLost.
+    that no longer applies, and for an error that is none of a batch; DeviceLost, which is recorded
+    in the journal; ShardLost.
     """
     unanswered: dict[int, Change] = {}
     deaths = journal.deaths()
@@ -204,8 +203,6 @@ def replay(
                 raise GraphStopped(
                     journal.path, f"batch {version} was applied before, but not now: {error}"
                 ) from error
-            if isinstance(error, Unsupported):
-                raise GraphStopped(journal.path, f"batch {version}: {error}") from error
             journal.reject(version, encode_problem(problem_of(error)))
             log.warning("%s: batch %d is rejected: %s", journal.path, version, error)
             continue

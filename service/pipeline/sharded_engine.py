@@ -8,8 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpu import (
     BackendName,
@@ -25,6 +29,7 @@ from gpu import (
     Registration,
     ResolvedQuery,
     Result,
+    ShardedCapture,
     ShardedEngine,
     ShardLost,
     Snapshot,
@@ -32,6 +37,7 @@ from gpu import (
     Unsupported,
 )
 from gpu import Capture as EngineCapture
+from service.errors import NotReady
 
 log = logging.getLogger("liverank.shards")
 
@@ -48,14 +54,33 @@ class ShardsFailed(ShardLost):
         EngineError.__init__(self, f"the {shards} shards did not answer: {error!r}")
 
 
-class _Gathered(EngineCapture):
-    """A snapshot that is in the memory of this process already."""
+class _ShardedCapture(EngineCapture):
+    """A snapshot whose lists are in the shards."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    def __init__(self, engine: ShardedGraphEngine, captured: ShardedCapture) -> None:
+        self._engine, self._shards, self._captured = engine, engine._started, captured
 
     def snapshot(self) -> Snapshot:
-        return self._snapshot
+        return Snapshot(self._captured.arrays, self._captured.numbers)
+
+    def pieces(self) -> dict[str, list[Callable[[], NDArray[Any]]]]:
+        return {
+            name: [partial(self._piece, name, index) for index in range(self._captured.pieces)]
+            for name in self._captured.lists
+        }
+
+    def _piece(self, name: str, index: int) -> NDArray[Any]:
+        piece: NDArray[Any] = self._call(lambda: self._captured.piece(name, index))
+        return piece
+
+    def release(self) -> None:
+        self._call(self._captured.release)
+
+    def _call(self, call: Callable[[], Any]) -> Any:
+        """Raises NotReady if the shards were lost since: a ShardLost would be one of now."""
+        if self._engine._started is not self._shards:
+            raise NotReady("the shards that were captured are lost")
+        return self._engine._call(lambda _: call())
 
 
 class ShardedGraphEngine(Engine):
@@ -103,15 +128,23 @@ class ShardedGraphEngine(Engine):
 
     @property
     def id_limit(self) -> int:
-        return self.vertices
+        return self._started.ids.limit if self._started else 0
+
+    def free_ids(self) -> NDArray[np.int64]:
+        return self._started.ids.free() if self._started else np.empty(0, np.int64)
 
     @property
     def edges(self) -> int:
         return self._started.edges if self._started else 0
 
     @property
+    def shard_vertices(self) -> Sequence[int]:
+        """Of each shard at the last publication or restoration; empty before it."""
+        return self._started.shard_vertices if self._started else ()
+
+    @property
     def shard_edges(self) -> Sequence[int]:
-        """Entries of the out-lists of each shard at the last publication; empty before it."""
+        """Entries of the out-lists, likewise."""
         return self._started.shard_edges if self._started else ()
 
     def memory(self) -> dict[str, int]:
@@ -125,9 +158,6 @@ class ShardedGraphEngine(Engine):
         self._unused.check_memory(operations, added, times)
 
     def apply(self, batch: EdgeBatch) -> Change:
-        # checkpoints of shards have no free ids
-        if len(batch.remove):
-            raise Unsupported("remove", f"{len(batch.remove)} vertices", "deleting their edges")
         began = perf_counter()
         change: Change = self._call(lambda shards: shards.apply(batch))
         return replace(change, seconds=perf_counter() - began)
@@ -164,8 +194,8 @@ class ShardedGraphEngine(Engine):
         return ranks
 
     def capture(self, buffer: StagingBuffer) -> EngineCapture:  # noqa: ARG002
-        """Gathers the graph into the memory of this process."""
-        return _Gathered(Snapshot(*self._call(lambda shards: shards.gather())))
+        """Has the shards copy their lists."""
+        return _ShardedCapture(self, self._call(lambda shards: shards.capture()))
 
     def restore(self, snapshot: Snapshot) -> None:
         self._call(lambda shards: shards.restore(snapshot.arrays, snapshot.numbers))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu import BackendName, Cluster, Engine, Options, ShardedEngine, Solve, Unsupported
-from service.formats.columns import EdgeColumns
 from service.pipeline.sharded_engine import ONE_DEVICE, ShardedGraphEngine, check_solve
 from service.pipeline.window import WindowOptions
 
@@ -70,14 +69,6 @@ class Shards:
             self._engine = Engine(options, backend)
         return self._engine
 
-    def check_batch(self, columns: EdgeColumns, solve: Solve) -> None:
-        """Raises Unsupported."""
-        if not self.count:
-            return
-        if len(columns.remove):
-            raise Unsupported("remove", f"{len(columns.remove)} vertices", "deleting their edges")
-        self.check_solve(solve)
-
     def check_solve(self, solve: Solve) -> None:
         """Raises Unsupported."""
         if self.count:
@@ -125,11 +116,13 @@ class Shards:
         engine = self._engine
         return list(engine.shard_edges) if isinstance(engine, ShardedGraphEngine) else []
 
-    def vertices(self, ids: int) -> list[int]:
-        """Of each shard, of a graph with this number of ids: they are dealt out."""
-        return [(ids - shard + self.count - 1) // self.count for shard in range(self.count)]
+    @property
+    def vertices(self) -> list[int]:
+        """Of each shard, at the last publication."""
+        engine = self._engine
+        return list(engine.shard_vertices) if isinstance(engine, ShardedGraphEngine) else []
 
-    def document(self, ids: int) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """As JSON shows it."""
         loss = self.loss
         return {
@@ -138,6 +131,6 @@ class Shards:
             "reason": loss.reason if loss else None,
             "since": loss.since if loss else None,
             "restarts": self.restarts,
-            "vertices": self.vertices(ids),
+            "vertices": self.vertices,
             "edges": self.edges,
         }

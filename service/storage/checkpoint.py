@@ -6,6 +6,9 @@
                          revision, chain of the journal at that version, numbers, and for each array
                          its dtype, length and SHA-256
 
+A graph in shards has the same files. Its lists arrive in pieces, which are written one after the
+other, so that they need not fit into the memory of the server: see gpu.sharded.capture.
+
 It is written under another name, synced and renamed, so that it is complete or absent; the newest
 *valid* one counts. A damaged one is renamed to ``damaged-<name>``, and logged: one with a file that
 is missing, or that was read to its end and has a wrong size or checksum. Any other error says
@@ -21,9 +24,9 @@ import logging
 import mmap
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +63,8 @@ class Checkpoint:
     numbers   everything that is not an array, as JSON
     arrays    host arrays by name; those of a checkpoint on disk are mapped from its files, and
               writing to them changes memory only
+    parts     further arrays, each in one or more consecutive parts, which are read once, when it is
+              written. Empty for a checkpoint on disk
     """
 
     version: int
@@ -67,6 +72,7 @@ class Checkpoint:
     chain: bytes
     numbers: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
+    parts: Mapping[str, Iterable[NDArray[Any]]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -74,11 +80,15 @@ class Checkpoint:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of `arrays`."""
         return sum(int(array.nbytes) for array in self.arrays.values())
 
 
-def write(directory: Path, checkpoint: Checkpoint) -> None:
-    """Writes the checkpoint below `directory`. Raises StorageFailed; it then does not exist."""
+def write(directory: Path, checkpoint: Checkpoint) -> int:
+    """Writes the checkpoint below `directory`; returns the bytes of all arrays.
+
+    Raises StorageFailed, and any error of reading the parts; it then does not exist.
+    """
     target = directory / checkpoint.name
     temporary = directory / f"{_WRITING}{checkpoint.name}"
     with storage_errors(target):
@@ -86,24 +96,49 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir(DIRECTORY_MODE)
-            arrays = {}
-            for name, array in checkpoint.arrays.items():
-                content = np.ascontiguousarray(array).view(np.uint8).data
-                write_synced(temporary / f"{name}.bin", content)
-                arrays[name] = {
-                    "dtype": array.dtype.newbyteorder("<").str,
-                    "length": len(array),
-                    "sha256": hashlib.sha256(content).hexdigest(),
-                }
-            write_synced(temporary / _MANIFEST, _manifest(checkpoint, arrays))
+            whole = {name: [array] for name, array in checkpoint.arrays.items()}
+            written = {
+                name: _WrittenArray(temporary / f"{name}.bin", parts)
+                for name, parts in (whole | dict(checkpoint.parts)).items()
+            }
+            arrays = {name: array.stated for name, array in written.items()}
+            write_synced(temporary / _MANIFEST, [_manifest(checkpoint, arrays)])
             sync_directory(temporary)
             temporary.rename(target)
             sync_directory(directory)
             sync_directory(directory.parent)
-        except OSError:
+        except BaseException:
             # its files would take space that the next attempt needs
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+    return sum(array.nbytes for array in written.values())
+
+
+class _WrittenArray:
+    """An array on disk, from its consecutive parts.
+
+    stated  what the manifest has of it
+    """
+
+    def __init__(self, path: Path, parts: Iterable[NDArray[Any]]) -> None:
+        self.nbytes = self._length = 0
+        self._digest, self._dtype = hashlib.sha256(), np.dtype(np.uint8)
+        write_synced(path, map(self._content, parts))
+
+    def _content(self, part: NDArray[Any]) -> memoryview:
+        content = np.ascontiguousarray(part).view(np.uint8).data
+        self._digest.update(content)
+        self._dtype, self._length = part.dtype, self._length + len(part)
+        self.nbytes += part.nbytes
+        return content
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        return {
+            "dtype": self._dtype.newbyteorder("<").str,
+            "length": self._length,
+            "sha256": self._digest.hexdigest(),
+        }
 
 
 def _manifest(checkpoint: Checkpoint, arrays: dict[str, Any]) -> bytes:

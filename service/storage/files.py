@@ -6,7 +6,7 @@ import errno
 import os
 import resource
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -103,16 +103,17 @@ def make_directory(directory: Path) -> None:
         sync_directory(directory.parent)
 
 
-def write_synced(path: Path, content: memoryview | bytes) -> None:
-    """Writes a new file, in slices that are each synced before the next one."""
-    view = memoryview(content).cast("B")
+def write_synced(path: Path, parts: Iterable[memoryview | bytes]) -> None:
+    """Writes a new file from one or more parts, in slices that are synced one after the other."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     with open(descriptor, "wb", buffering=0) as file:
-        for first in range(0, max(1, len(view)), SLICE):
-            rest = view[first : first + SLICE]
-            while rest:
-                rest = rest[file.write(rest) :]
-            os.fsync(file.fileno())
+        for part in parts:
+            view = memoryview(part).cast("B")
+            for first in range(0, max(1, len(view)), SLICE):
+                rest = view[first : first + SLICE]
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -120,6 +121,6 @@ def replace_file(path: Path, content: bytes) -> None:
     temporary = path.with_suffix(".writing")
     with storage_errors(path):
         temporary.unlink(missing_ok=True)
-        write_synced(temporary, content)
+        write_synced(temporary, [content])
         temporary.rename(path)
         sync_directory(path.parent)

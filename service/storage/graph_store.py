@@ -95,7 +95,7 @@ class GraphStore:
         try:
             temporary.mkdir(DIRECTORY_MODE)
             Journal.create(temporary / journal.FILE)
-            write_synced(temporary / MANIFEST, json.dumps(manifest, indent=2).encode())
+            write_synced(temporary / MANIFEST, [json.dumps(manifest, indent=2).encode()])
             sync_directory(temporary)
             temporary.rename(directory)
             sync_directory(self._graphs)

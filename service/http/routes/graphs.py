@@ -56,7 +56,7 @@ def _describe(graph: Graph) -> dict[str, Any]:
         "memory": graph.memory,
     }
     if shards.count:
-        document["shards"] = shards.document(view.ranks.id_limit)
+        document["shards"] = shards.document()
     return document
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.pipeline.sharded_engine import ShardedGraphEngine
+from service.storage.backup import backup, restore
 from tests.service.server import Server, running, wait_for
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -34,6 +36,9 @@ def test_batches_and_reads_are_those_of_one_device(sharded: Server, server: Serv
         assert set(receipt["seconds"]) >= {"mutate", "solve", "publish"}
         receipt = on.http.post(f"{path}/batches", json={"delete": [["a", "a"]]}).json()
         assert (receipt["version"], receipt["deleted"]) == (2, 1)
+        on.http.post(f"{path}/batches", json={"insert": [["gone", "a"], ["b", "gone"]]})
+        receipt = on.http.post(f"{path}/batches", json={"remove": ["gone"]}).json()
+        assert (receipt["removed"], receipt["removed_edges"]) == (1, 2)
     bound = (
         sharded.http.get(PATH).json()["error_bound"] + server.http.get(one).json()["error_bound"]
     )
@@ -74,7 +79,6 @@ def test_the_shards_are_described(sharded: Server) -> None:
         ("PUT", "/graphs/new", {"half_life": 60.0}, "half_life"),
         ("PUT", "/graphs/new", {"window": 60.0}, "window"),
         ("PUT", "/graphs/new", {"strategy": "dynamic-frontier"}, "strategy"),
-        ("POST", f"{PATH}/batches", {"remove": ["a"]}, "remove"),
         ("POST", f"{PATH}/batches?strategy=dynamic-traversal", {"insert": []}, "strategy"),
         ("POST", f"{PATH}/batches?trace=true", {"insert": []}, "trace"),
         ("POST", f"{PATH}/recompute?target=settled-top-k", None, "target"),
@@ -98,6 +102,22 @@ def test_what_does_not_work_is_refused_by_name(
     assert "does not work with shards" in problem["detail"]
     assert sharded.http.get("/graphs/new").status_code == 404
     assert sharded.http.get(PATH).json() == before
+
+
+def test_a_backup_of_shards_opens_without_them(sharded: Server, tmp_path: Path) -> None:
+    sharded.http.post(f"{PATH}/batches", json={"remove": ["lone"]}).raise_for_status()
+    taken = sharded.http.post(f"{PATH}/checkpoint").json()
+    sharded.http.post(f"{PATH}/batches", json={"vertices": ["lone"]}).raise_for_status()
+    saved, data = tmp_path / "saved", tmp_path / "data"
+    (copied,) = backup(sharded.catalog._settings.data, saved)
+    assert copied.version == taken["version"] + 1
+    assert restore(saved, data) == [copied]
+    with running(data) as server:
+        wait_for(lambda: server.http.get(PATH).json()["version"] == copied.version)
+        ours, theirs = (each.http.get(PATH).json() for each in (server, sharded))
+        for name in ("vertices", "edges"):
+            assert ours[name] == theirs[name]
+        assert "shards" not in ours
 
 
 def test_a_killed_worker_loses_nothing(sharded: Server) -> None:

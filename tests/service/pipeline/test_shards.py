@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from gpu import BackendName, Options, ShardLost, Solve, Unsupported
+from gpu import BackendName, Options, ShardLost, Solve, UnknownVertex, Unsupported
 from gpu.backends import backend_named
-from service.errors import GraphStopped, NotReady
+from service.errors import NotReady, StorageFailed
 from service.pipeline.pipeline import Pipeline
 from service.shard_errors import RankingDelayed
+from service.storage import checkpoint as checkpoints
+from service.storage.files import write_synced
+from service.storage.journal import Journal
 from tests.gpu.sharded.threads import ThreadWorkers
 from tests.service.graphs import (
     Sent,
@@ -25,6 +30,7 @@ from tests.service.graphs import (
     send,
     submit,
     timed_batch,
+    vertices_of,
     weighted_batch,
     working,
 )
@@ -163,7 +169,7 @@ def test_a_batch_in_progress_is_not_lost_with_a_shard(
     loss = pipeline.shards.loss
     assert loss is not None
     assert "shard 1 of 2" in loss.reason
-    assert pipeline.shards.document(4)["state"] == "recovering"
+    assert pipeline.shards.document()["state"] == "recovering"
     # reads continue, what needs the writer waits or says so
     assert pipeline.view is before
     with pytest.raises(NotReady, match="is being recovered"):
@@ -226,14 +232,16 @@ def test_batches_committed_with_others_in_progress_are_all_ranked_later(
     assert {pipeline.outcome(version).status for version in range(1, 5)} == {"ranked"}  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("method", ["capture", "entries"])
 def test_a_checkpoint_is_taken_after_a_shard_was_lost_during_it(
-    pipeline: Pipeline, cluster: Cluster
+    pipeline: Pipeline, cluster: Cluster, tmp_path: Path, method: str
 ) -> None:
     send(pipeline, batch(EDGES))
-    cluster.failing = "rows"
+    cluster.failing = method
     with pytest.raises(ShardLost):
         pipeline.checkpoint().result(60)
     wait_for(lambda: pipeline.shards.restarts == 1 and pipeline.shards.loss is None)
+    assert checkpoints.stored(tmp_path / "checkpoints") == []
     assert pipeline.checkpoint().result(60).version == 1
     cluster.failing = "update"
     with pytest.raises(RankingDelayed):
@@ -275,10 +283,8 @@ def test_workers_that_do_not_start_are_an_error_of_the_first_opening(
 
 def test_what_shards_cannot_do_is_refused_before_it_is_committed(pipeline: Pipeline) -> None:
     send(pipeline, batch(EDGES))
-    removal = timed_batch(remove=["a"]).batch
     traced = Solve("auto", trace=True)
     for call, field in (
-        (lambda: pipeline.submit(removal), "remove"),
         (lambda: pipeline.submit(batch(EDGES, strategy="dynamic-frontier").batch), "strategy"),
         (lambda: pipeline.recompute(traced), "trace"),
         (lambda: pipeline.recompute(Solve("static", "published")), "form"),
@@ -292,25 +298,97 @@ def test_what_shards_cannot_do_is_refused_before_it_is_committed(pipeline: Pipel
     assert pipeline.recompute(Solve("static")).result(60)
 
 
-@pytest.mark.parametrize("receipt", [True, False])
-def test_a_journal_with_a_removal_opens_without_shards_alone(
+@pytest.mark.parametrize("where", ["checkpoint", "journal", "unanswered"])
+def test_removed_vertices_come_back_with_any_number_of_shards_and_without(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    receipt: bool,
+    cluster: Cluster,  # noqa: ARG001
+    where: str,
 ) -> None:
     with working(tmp_path) as pipeline:
-        send(pipeline, batch(EDGES))
-        if not receipt:
-            monkeypatch.setattr(
-                "service.storage.journal.Journal.add_receipts", lambda _, receipts: list(receipts)
-            )
-        send(pipeline, timed_batch(remove=["d"]))
-        monkeypatch.undo()
-    cluster = Cluster()
-    monkeypatch.setattr("gpu.sharded.cluster.local_workers", cluster.start)
-    with pytest.raises(GraphStopped, match="remove: '1 vertices' does not work with shards"):
-        opened(tmp_path, shards=2)
-    wait_for(lambda: all(workers.closed for workers in cluster.started))
+        send(pipeline, batch([*EDGES, ("b", "b")]))
+    expected = {*EDGES, ("b", "b")}
+    for shards, gone, back in ((2, "d", "e"), (0, "b", "d"), (3, "e", "f"), (2, "a", "g")):
+        with working(tmp_path, shards=shards) as pipeline:
+            limit = pipeline.view.ranks.id_limit
+            with pytest.MonkeyPatch.context() as patch:
+                if where == "unanswered":
+                    patch.setattr(Journal, "add_receipts", lambda _, rows: list(rows))
+                got = send(pipeline, timed_batch(remove=[gone, "nobody"]))
+            lost = {edge for edge in expected if gone in edge}
+            assert (got["removed"], got["removed_edges"]) == (1, len(lost))
+            if where == "checkpoint":
+                assert pipeline.checkpoint().result(60).version == got["version"]
+        expected = (expected - lost) | {(back, "c")}
+        with working(tmp_path, shards=3 - shards) as pipeline:
+            with pytest.raises(UnknownVertex):
+                pipeline.view.ranks.of(pipeline.view.ids(pa.array([gone])))
+            # the id that is free is used again, after a recovery too
+            got = send(pipeline, batch([(back, "c")]))
+            assert (got["inserted"], got["new_vertices"]) == (1, 1)
+            assert pipeline.view.ranks.id_limit == limit
+            assert (pipeline.view.vertices, pipeline.view.edges) == (limit, len(expected))
     with working(tmp_path) as pipeline:
-        assert edges_of(pipeline) == {("a", "b"), ("b", "c"), ("c", "a")}
+        assert edges_of(pipeline) == expected
+        assert vertices_of(pipeline) == {"c", "d", "f", "g"}
+
+
+def test_a_checkpoint_does_not_go_on_with_other_shards(
+    pipeline: Pipeline, cluster: Cluster, tmp_path: Path
+) -> None:
+    send(pipeline, batch(EDGES))
+    captured = pipeline._capture()
+    cluster.failing = "apply"
+    with pytest.raises(RankingDelayed):
+        send(pipeline, batch([("a", "c")]))
+    pipeline.published(2).result(60)
+    with pytest.raises(NotReady, match="the shards that were captured are lost"):
+        checkpoints.write(tmp_path / "checkpoints", captured.checkpoint())
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    captured.release()
+    assert pipeline.checkpoint().result(60).version == 2
+    assert pipeline.shards.restarts == 1
+
+
+def test_batches_are_ranked_while_a_checkpoint_is_written(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("gpu.sharded.capture.PIECE_SLOTS", 4)
+    send(pipeline, batch(EDGES))
+    versions: list[int] = []
+
+    def write_slowly(path: Path, parts: Iterable[memoryview]) -> None:
+        def slowly() -> Iterator[memoryview]:
+            for part in parts:
+                if path.name == "neighbours.bin":
+                    assert len(part) <= 4 * 4
+                    versions.append(send(pipeline, batch([("a", str(len(versions)))]))["version"])
+                yield part
+
+        write_synced(path, slowly())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_synced", write_slowly)
+        taken = pipeline.checkpoint().result(60)
+    assert (taken.version, versions) == (1, [2, 3, 4, 5])
+    (path,) = checkpoints.stored(tmp_path / "checkpoints")
+    stored = checkpoints.read(path)
+    assert stored.nbytes == taken.bytes
+    assert (len(stored.arrays["length"]), stored.numbers["engine"]["edges"]) == (4, 4)
+    assert pipeline.checkpoint().result(60).version == 5
+
+
+def test_the_copy_of_a_checkpoint_that_fails_is_freed(
+    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    send(pipeline, batch(EDGES))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_synced", full)
+        with pytest.raises(StorageFailed):
+            pipeline.checkpoint().result(60)
+    (workers,) = cluster.started
+    assert [shard._captured for shard in workers.shards] == [None, None]
+    assert pipeline.checkpoint().result(60).version == 1
+    assert [shard._captured for shard in workers.shards] == [None, None]
