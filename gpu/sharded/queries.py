@@ -28,6 +28,9 @@ from gpu.types import Personalized
 SLICE_SECONDS = 0.05
 """A call of the shards ends with the first step, of about a sweep, that ends later."""
 
+_MOST_UNCHECKED = 100
+"""Steps between two looks at the clock, on which the shards have to agree."""
+
 _MOST_QUERIES = 32
 """Queries that are sent with a call."""
 
@@ -74,13 +77,21 @@ class ShardQueries:
             self._running.pop(closed).close()
         self._answering = True
         answers, over, began = [], False, perf_counter()
+        steps, next_check = 0, 1
         for query in queries:
             if number not in self._running:
                 self._running[number] = Query(self._context, query)
             running = self._running[number]
             while not (running.done or over):
                 running.step()
-                over = self._vertices.highest(perf_counter() - began) > seconds
+                steps += 1
+                if steps < next_check:
+                    continue
+                elapsed = self._vertices.highest(perf_counter() - began)
+                over = elapsed > seconds
+                # an exchange takes about as long as a step of a small graph
+                fitting = 0.5 * steps * (seconds / max(elapsed, 1e-9) - 1.0)
+                next_check = steps + 1 + int(min(max(fitting, 0.0), _MOST_UNCHECKED))
             if running.done:
                 answers.append(running.answer())
                 self._running.pop(number).close()

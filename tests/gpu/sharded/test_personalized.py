@@ -132,7 +132,7 @@ def test_answers_are_among_the_vertices_that_are_asked_for() -> None:
     vertices, edges = random_graph(4)
     batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
     with both(Options(target_error=1e-9), 3, FREE, batch) as (one, engine):
-        for among in ([1], [3, 5, 3], [0, 3, 6, 9], list(range(vertices))):
+        for among in ([3, 5, 3], list(range(0, vertices, 3))):
             for k, method in zip((1, 3, vertices), ("pull", "push", "hybrid"), strict=True):
                 query = PersonalizedQuery(
                     np.array([2, 7]), None, k, method, 1e-6, among=np.array(among)
