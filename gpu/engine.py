@@ -31,9 +31,9 @@ from gpu.pagerank.ranks import Ranks
 from gpu.pagerank.solver import solver_of, warm_up_acceleration
 from gpu.pagerank.strategies import STRATEGIES, Solve, forms_of, strategy_named
 from gpu.personalized.batch import QueryBatch
-from gpu.personalized.queries import AnyQuery, Queries
+from gpu.personalized.queries import Queries
 from gpu.personalized.query import QueryContext
-from gpu.personalized.resolve import ResolvedQuery
+from gpu.personalized.resolve import AnyQuery, ResolvedQuery
 from gpu.personalized.watched import Registration
 from gpu.personalized.workspace import WorkspacePool
 from gpu.programs.answer import Answer

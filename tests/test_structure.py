@@ -33,8 +33,8 @@ ENGINE_ORDER = [
     {"operations", "verify"},
     {"graph", "backends", "stage_timer"},
     {"pagerank", "generate", "programs"},
-    {"personalized", "out_of_core", "sharded"},
-    {"snapshot", "internals"},
+    {"personalized", "out_of_core"},
+    {"snapshot", "internals", "sharded"},
     {"engine"},
     {""},
 ]

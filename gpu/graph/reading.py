@@ -8,7 +8,7 @@ for edges in captured.blocks(): …    any thread
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple
 
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from gpu.errors import InvalidValue
 from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.graph.permutation import VertexPermutation
 from gpu.graph.rows import row_blocks, rows_of
 from gpu.graph.staging import StagingBuffer
 from gpu.operations.backend import Backend
@@ -44,6 +43,16 @@ class EdgeBlock(NamedTuple):
     def within(self, vertices: NDArray[np.int64]) -> EdgeBlock:
         """The edges whose targets are in `vertices`."""
         return self.only(np.isin(self.targets, vertices))
+
+    @classmethod
+    def joined(cls, blocks: Sequence[EdgeBlock]) -> EdgeBlock:
+        """The edges of at least one block, one after the other."""
+        weights = [block.weights for block in blocks if block.weights is not None]
+        return cls(
+            np.concatenate([block.sources for block in blocks]),
+            np.concatenate([block.targets for block in blocks]),
+            np.concatenate(weights) if weights else None,
+        )
 
     def only(self, chosen: NDArray[np.bool_]) -> EdgeBlock:
         """Some of the edges."""
@@ -96,7 +105,8 @@ class CapturedEdges:
     def _block(self, rows: slice) -> EdgeBlock:
         with self._backend.device.reading():
             positions = self._backend.xp.arange(rows.start, rows.stop, dtype=np.int32)
-            edges = _listed(self._backend, self._permutation, self._csr, self._loop, positions)
+            ids_of = self._permutation.ids_of
+            edges = _listed(self._backend, ids_of, self._csr, self._loop, positions)
         return edges if self._directed else edges.only(edges.sources <= edges.targets)
 
 
@@ -135,15 +145,14 @@ class EdgeReader:
 
     def _neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
         graph = self._graph
-        backend, permutation = graph.backend, graph.permutation
         rows = graph.outgoing if direction == "out" else graph.incoming
         starts, lengths, column_indices, weights = rows.csr
-        to_host = backend.device.to_host
-        position = permutation.positions_of(np.array([vertex]))
+        to_host = graph.backend.device.to_host
+        position = self._rows_of(np.array([vertex]))
         length = int(to_host(lengths[position])[0])
         begin = int(to_host(starts[position])[0])
         slots = slice(begin, begin + min(length, limit))
-        ids = permutation.ids_of(column_indices[slots])
+        ids = self._ids_of(column_indices[slots])
         amounts = None if weights is None else to_host(weights[slots])
         loop = None if graph.fixed_loops else to_host(graph.loop[position])
         if loop is not None and loop[0]:
@@ -175,8 +184,8 @@ class EdgeReader:
 
     def _out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         graph, outgoing = self._graph, self._graph.outgoing.csr
-        positions = graph.permutation.positions_of(vertices).astype(np.int32)
-        found = len(vertices) + int(graph.backend.device.sum(outgoing.row_lengths[positions]))
+        positions = self._rows_of(vertices)
+        found = len(vertices) + int(graph.total(outgoing.row_lengths[positions]))
         if found > limit:
             raise InvalidValue(
                 "vertices",
@@ -185,10 +194,18 @@ class EdgeReader:
                 "export all edges instead",
             )
         loop = None if graph.fixed_loops else graph.loop
-        edges = _listed(graph.backend, graph.permutation, outgoing, loop, positions)
+        edges = _listed(graph.backend, self._ids_of, outgoing, loop, positions)
         if graph.directed:
             return edges
         return edges.only((edges.sources <= edges.targets) | ~np.isin(edges.targets, vertices))
+
+    def _rows_of(self, vertices: NDArray[np.int64]) -> Array:
+        """int32[…]: the rows of vertices."""
+        return self._graph.permutation.positions_of(vertices).astype(np.int32)
+
+    def _ids_of(self, columns: Array) -> NDArray[np.int64]:
+        """The ids of rows, or of entries of lists."""
+        return self._graph.permutation.ids_of(columns)
 
 
 def _captured_arrays(graph: DynamicGraph) -> dict[str, Array]:
@@ -198,7 +215,7 @@ def _captured_arrays(graph: DynamicGraph) -> dict[str, Array]:
 
 def _listed(
     backend: Backend,
-    permutation: VertexPermutation,
+    ids_of: Callable[[Array], NDArray[np.int64]],
     csr: Csr,
     loop: Array | None,
     positions: Array,
@@ -211,7 +228,7 @@ def _listed(
         rows, neighbours = (xp.concatenate([column, loops]) for column in (rows, neighbours))
         weights = None if weights is None else xp.concatenate([weights, loop[loops]])
     return EdgeBlock(
-        permutation.ids_of(rows),
-        permutation.ids_of(neighbours),
+        ids_of(rows),
+        ids_of(neighbours),
         None if weights is None else backend.device.to_host(weights),
     )

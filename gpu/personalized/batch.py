@@ -18,6 +18,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpu.errors import UnknownVertex
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.block import Block
@@ -172,7 +175,7 @@ class QueryBatch:
     def perturb(self, update: GraphUpdate) -> None:
         """Follows a batch of edges."""
         self.updates += 1
-        if len(update.removed) and self._loses(update):
+        if self._loses(update.removed):
             self.restarts += 1
             self.close()
             self._plan()
@@ -191,12 +194,14 @@ class QueryBatch:
             self.close()
             self._plan()
 
-    def _loses(self, update: GraphUpdate) -> bool:
-        """Takes the removed vertices out of the queries. Whether one of them was a seed."""
+    def _loses(self, removed: NDArray[np.int64]) -> bool:
+        """Takes the removed vertices, ascending, out of the queries. Whether one was a seed."""
+        if len(removed) == 0:
+            return False
         known = len(self._lost)
         for index, query in enumerate(self._queries):
             try:
-                self._queries[index] = query.after(update.removed)
+                self._queries[index] = query.after(removed)
             except UnknownVertex as error:
                 self._lost[index] = error
         return len(self._lost) > known

@@ -23,9 +23,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.operations.device import Array
 from gpu.operations.select import residual_bound
 from gpu.pagerank.places import ProvenPlaces, without
 from gpu.personalized.iterate import PersonalizedIterate
+from gpu.personalized.vertices import LeadingEntries
 from gpu.types import Ranking
 
 
@@ -53,12 +55,12 @@ def certified_top_k(
 
     among  int64[a], distinct ids, ascending: only these have places; None for all vertices
     """
-    graph, device = iterate.graph, iterate.graph.backend.device
+    graph, found = iterate.graph, iterate.vertices
     certificate, damping = iterate.certificate, iterate.options.damping
     # the vertices that are looked at, by ascending id: all, those touched, or those asked for
     chosen, count = iterate.touched, graph.ids.count
     if among is not None:
-        chosen, count = graph.permutation.positions_of(among), len(among)
+        (chosen, _), count = found.rows_of(among), len(among)
     elif chosen is not None and len(graph.free):
         chosen = chosen[~graph.backend.xp.isin(chosen, graph.free)]
     values, residuals = iterate.workspace.values, iterate.workspace.residual.values
@@ -67,31 +69,26 @@ def certified_top_k(
     l1, total = certificate.residual_l1, certificate.residual_sum
     positive = 0.5 * (l1 + total) + certificate.uncertainty
     negative = 0.5 * (l1 - total) + certificate.uncertainty
-    places = min(k + 1, count, len(values))
-    if places == 0:
+    wanted = min(k + 1, count)
+    own = _leading_entries(iterate, chosen, values, residuals, wanted)
+    best = found.merged(own, wanted)
+    if len(best.values) == 0:
         nothing = ProvenPlaces(0, True, ())
         return CertifiedTopK(np.empty(0, np.int64), np.empty(0), nothing, float(l1))
-    if chosen is None:
-        with without(values, graph.free):
-            vertices, best_values = graph.permutation.top_k(values, places)
-        best = device.to_host(graph.permutation.positions_of(vertices)).astype(np.int64)
-    else:
-        best, best_values = graph.backend.select.top_k(values, places)
-        vertices = graph.permutation.ids_of(chosen[device.to_device(best)])
-    on_device = device.to_device(best)
-    positions = on_device if chosen is None else chosen[on_device]
-    best_residuals, degree, loop = map(
-        device.to_host, (residuals[on_device], graph.degree[positions], graph.loop[positions])
-    )
-    upper = best_values + residual_bound(np, best_residuals, degree, loop, damping, positive)
-    lower = best_values - residual_bound(np, -best_residuals, degree, loop, damping, negative)
-    others = -np.inf
-    if places < len(values):
+    vertices, best_values = best.vertices, best.values
+    kind = (best.degree, best.loop, damping)
+    upper = best_values + residual_bound(np, best.residuals, *kind, positive)
+    lower = best_values - residual_bound(np, -best.residuals, *kind, negative)
+    others, last = -np.inf, float(best_values[-1])
+    (looked_at,) = found.sums([len(values)])
+    if len(best_values) < looked_at:
         # includes the last of the best, which is behind all other places anyhow
-        others = graph.backend.select.highest_bound(
-            graph.view, chosen, values, residuals, damping, positive, float(best_values[-1])
-        )
-    if len(values) < count:
+        if (own.values <= last).any():
+            others = graph.backend.select.highest_bound(
+                graph.view, chosen, values, residuals, damping, positive, last
+            )
+        others = found.highest(others)
+    if looked_at < count:
         others = max(others, damping * positive / (1.0 - damping))
     behind = np.maximum.accumulate(np.append(upper, others)[::-1])[::-1][1:]
     boundaries = (np.minimum.accumulate(lower) > behind)[:k]
@@ -104,7 +101,7 @@ def certified_top_k(
     if missing > 0:
         # no other vertex was reached: ranks of 0, in the order of ids
         most = len(vertices) + missing + graph.ids.free_count
-        some = np.arange(min(graph.vertices, most))
+        some = np.arange(min(graph.ids.limit, most))
         rest = some[~(np.isin(some, vertices) | graph.ids.is_free(some))][:missing]
         vertices = np.concatenate([vertices, rest])
         best_values = np.concatenate([best_values, np.zeros(missing)])
@@ -112,6 +109,28 @@ def certified_top_k(
         # there is nothing behind the last of all
         boundaries[-1] = len(vertices) == count
     return CertifiedTopK(vertices, best_values, ProvenPlaces.of(boundaries), float(l1) * narrowest)
+
+
+def _leading_entries(
+    iterate: PersonalizedIterate, chosen: Array | None, values: Array, residuals: Array, most: int
+) -> LeadingEntries:
+    """The entries with the largest y that are here, at most so many.
+
+    chosen             int32[c], rows by ascending id; None for all
+    values, residuals  y and r there
+    """
+    graph, found, device = iterate.graph, iterate.vertices, iterate.graph.backend.device
+    if chosen is None:
+        with without(values, graph.free):
+            vertices, best = found.top_k(values, min(most, len(values) - len(graph.free)))
+        places = rows = found.rows_of(vertices)[0]
+    else:
+        indices, best = graph.backend.select.top_k(values, min(most, len(values)))
+        places = device.to_device(indices)
+        rows = chosen[places]
+        vertices = found.ids_of(rows)
+    columns = (residuals[places], graph.degree[rows], graph.loop[rows])
+    return LeadingEntries(vertices, best, *map(device.to_host, columns))
 
 
 def proven_by_gaps(best: Ranking, solution_error: float, k: int) -> ProvenPlaces:

@@ -18,6 +18,7 @@ from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.iterate import Iterate, transition_error
 from gpu.pagerank.workspace import Workspace
 from gpu.personalized.seeds import Seeds
+from gpu.personalized.vertices import QueriedVertices
 from gpu.types import Options
 
 SEED_CORRECTION = Deflation(image_sum=1.0)
@@ -30,30 +31,38 @@ _PAIRWISE_DEPTH = 64.0
 class PersonalizedIterate(Iterate):
     """y for b = s in a workspace of its own, which must be zero.
 
-    positions  int32[s], of the seeds
+    vertices   those of the graph, or of a shard
+    positions  int32[s], the rows of the seeds that are here
     """
 
     def __init__(
-        self, graph: DynamicGraph, workspace: Workspace, options: Options, seeds: Seeds
+        self,
+        graph: DynamicGraph,
+        workspace: Workspace,
+        options: Options,
+        seeds: Seeds,
+        vertices: QueriedVertices | None = None,
     ) -> None:
         super().__init__(graph, options, Certificate(options.damping))
         self.workspace = workspace
         self.seeds = seeds
+        self.vertices = vertices or QueriedVertices(graph)
         self._packed: tuple[Array, Array, Array] | None = None
-        self._weights = graph.backend.device.to_device(seeds.weights)
         self._begin()
 
     def _begin(self) -> None:
         """y = 0, r = β·s."""
         # the graph may have been permuted since the last time
-        positions = self.graph.permutation.positions_of(self.seeds.vertices)
-        self.positions: Array = positions.astype(np.int32)
+        self.positions, here = self.vertices.rows_of(self.seeds.vertices)
+        self._weights = self.graph.backend.device.to_device(self.seeds.weights)[here]
         self.residual_id = object()
         self.rhs_scale = 1.0 - self.options.damping
         self.certificate.transition_error = transition_error(self.graph)
         self.certificate.start(self.rhs_scale)
         self.workspace.residual.values[self.positions] = self.rhs_scale * self._weights
         self.workspace.list_all(self.positions)
+        if self.vertices.highest(self.workspace.residual.floor) == np.inf:
+            self.workspace.drop_list()
 
     def restart(self) -> None:
         """Starts again from nothing."""
@@ -78,7 +87,7 @@ class PersonalizedIterate(Iterate):
     @property
     def touched(self) -> Array | None:
         """int32[…], by ascending id: all vertices where y or r may not be 0; None if dense."""
-        return None if self.dense else self.graph.permutation.sorted_by_id(self.workspace.listed)
+        return None if self.dense else self.vertices.sorted_by_id(self.workspace.listed)
 
     def push_to(
         self, target: float, threshold: float, round_edges: int, edges: int
@@ -128,9 +137,10 @@ class PersonalizedIterate(Iterate):
         if not self.dense:
             residuals = residuals[self.workspace.listed]
         xp = self.graph.backend.xp
-        self.certificate.set_sums(
-            float(xp.abs(residuals).sum()), float(residuals.sum()), _PAIRWISE_DEPTH
+        residual_l1, residual_sum = self.vertices.sums(
+            [float(xp.abs(residuals).sum()), float(residuals.sum())]
         )
+        self.certificate.set_sums(residual_l1, residual_sum, _PAIRWISE_DEPTH)
 
     def _lower_rhs(self, amount: float) -> float:
         certificate = self.certificate
@@ -148,16 +158,18 @@ class PersonalizedIterate(Iterate):
         device, residuals = self.graph.backend.device, self.workspace.residual.values
         amount = float(self.certificate.residual_sum)
         before = device.to_host(residuals[self.positions])
-        after = before - amount * self.seeds.weights
+        after = before - amount * device.to_host(self._weights)
         residuals[self.positions] = device.to_device(after)
         self.rhs_scale -= amount
+        change = float((np.abs(after) - np.abs(before)).sum())
+        change, magnitude = self.vertices.sums([change, float(np.abs(after).sum())])
         self.add(
             ResidualDelta(
-                residual_l1=float((np.abs(after) - np.abs(before)).sum()),
+                residual_l1=change,
                 residual_sum=-amount,
                 moved=abs(amount),
-                magnitude=float(np.abs(after).sum()),
-                additions=len(after),
+                magnitude=magnitude,
+                additions=len(self.seeds.vertices),
             )
         )
 

@@ -16,14 +16,13 @@ from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import (
     METHODS,
     PUBLISHED_METHODS,
+    AnyQuery,
     ResolvedQuery,
     checked_among,
+    resolve,
 )
 from gpu.personalized.watched import Registration, Watched
 from gpu.types import PersonalizedQuery
-
-AnyQuery = PersonalizedQuery | ResolvedQuery
-"""A query, or what `resolve` made of it for the graph as it is now."""
 
 
 class Queries:
@@ -40,21 +39,7 @@ class Queries:
 
     def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
         """Raises InvalidValue, naming ``queries[3].k``."""
-        resolved = []
-        for index, query in enumerate(queries):
-            try:
-                resolved.append(self._resolved(query))
-            except InvalidValue as error:
-                if len(queries) == 1:
-                    raise
-                field = f"queries[{index}].{error.field}"
-                raise type(error)(field, error.value, error.requirement) from None
-        return resolved
-
-    def _resolved(self, query: AnyQuery) -> ResolvedQuery:
-        if isinstance(query, ResolvedQuery):
-            return query
-        return ResolvedQuery.of(self.context.graph.ids, self.context.options, query)
+        return resolve(self.context.graph.ids, self.context.options, queries)
 
     def submit(self, queries: Sequence[AnyQuery]) -> QueryBatch:
         """Begins queries that are answered once. Raises InvalidValue."""
@@ -70,7 +55,7 @@ class Queries:
         ):
             if value != expected:
                 raise InvalidValue(field, value, f"{expected!r} for a watched query")
-        registration = Registration(self.context, name, self._resolved(query))
+        registration = Registration(self.context, name, self.resolve([query])[0])
         self.running.append(registration)
         return registration
 

@@ -33,6 +33,7 @@ from gpu.personalized.certified_top_k import CertifiedTopK, certified_top_k
 from gpu.personalized.deflation_trial import DeflationHistory, DeflationSource, DeflationTrial
 from gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate
 from gpu.personalized.resolve import ResolvedQuery
+from gpu.personalized.vertices import QueriedVertices
 from gpu.personalized.workspace import WorkspacePool
 from gpu.trace import Trace, TraceStep
 from gpu.types import Options, Personalized
@@ -59,12 +60,20 @@ class QueryContext:
     pool       workspaces
     options    of the graph
     source     the global ranks as a direction for deflation
+    vertices   of the graph; where it is a shard, those that it owns
     history    what deflation trials have shown
     """
 
-    def __init__(self, pool: WorkspacePool, options: Options, source: DeflationSource) -> None:
+    def __init__(
+        self,
+        pool: WorkspacePool,
+        options: Options,
+        source: DeflationSource,
+        vertices: QueriedVertices | None = None,
+    ) -> None:
         self.pool = pool
         self.graph = pool.graph
+        self.vertices = vertices or QueriedVertices(pool.graph)
         self.options = options
         self.source = source
         self.history = DeflationHistory()
@@ -95,7 +104,9 @@ class Query:
         self._pool = context.pool
         self._pushed = self._pulled = False
         workspace = context.pool.take(list_every_vertex=query.method == "push")
-        self.iterate = PersonalizedIterate(context.graph, workspace, query.options, query.seeds)
+        self.iterate = PersonalizedIterate(
+            context.graph, workspace, query.options, query.seeds, context.vertices
+        )
         self._trial = context.trial(query.options, query.target_error)
         self._stall = StallRule(query.options.damping)
         self._steps: list[TraceStep] = []
@@ -114,7 +125,7 @@ class Query:
         if count == 1:
             return False
         lengths = self.iterate.graph.outgoing.csr.row_lengths[self.iterate.positions]
-        edges = int(self.iterate.graph.backend.device.sum(lengths))
+        edges = int(self.iterate.graph.total(lengths))
         return (
             edges * self.iterate.graph.backend.costs.pushed_edge > _ROUND_SWEEPS * self._sweep_edges
         )
@@ -132,7 +143,7 @@ class Query:
     @property
     def _sweep_edges(self) -> float:
         """Work of a sweep, in pulled edges."""
-        return float(self.iterate.graph.arcs + self.iterate.graph.vertices)
+        return float(self.iterate.graph.arcs + self.iterate.graph.ids.limit)
 
     def perturb(self, update: GraphUpdate) -> None:
         """Follows a batch. Raises UnknownVertex if it removed a seed."""
@@ -192,7 +203,9 @@ class Query:
             self.done = pushed.end == "floor" or self.iterations >= self._most_rounds
             return
         stuck = pushed.end == "work" and pushed.rounds == 0
-        slow = self._push_is_slow(pushed.delta.additions * costs.pushed_edge)
+        work = pushed.delta.additions * costs.pushed_edge
+        work += pushed.rounds * iterate.graph.backend.residual.round_cost
+        slow = self._push_is_slow(work)
         self.pulling = iterate.dense or stuck or slow or pushed.end == "floor"
         if self.pulling and iterate.certificate.mass > 0.0 and not self._trial.expected:
             iterate.correct_at_seeds()

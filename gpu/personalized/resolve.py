@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -99,6 +100,27 @@ class ResolvedQuery:
     def count(self, ids: VertexIds) -> int:
         """How many vertices it is about."""
         return ids.count if self.among is None else len(self.among)
+
+
+AnyQuery = PersonalizedQuery | ResolvedQuery
+"""A query, or what `resolve` made of it for the graph as it is now."""
+
+
+def resolve(ids: VertexIds, options: Options, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
+    """Raises InvalidValue, naming ``queries[3].k``."""
+    resolved = []
+    for index, query in enumerate(queries):
+        if isinstance(query, ResolvedQuery):
+            resolved.append(query)
+            continue
+        try:
+            resolved.append(ResolvedQuery.of(ids, options, query))
+        except InvalidValue as error:
+            if len(queries) == 1:
+                raise
+            field = f"queries[{index}].{error.field}"
+            raise type(error)(field, error.value, error.requirement) from None
+    return resolved
 
 
 def checked_among(ids: VertexIds, among: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -54,11 +54,11 @@ class WorkspacePool:
             self._free.append(workspace)
 
     def buffers(self) -> ContributionBuffers:
-        """Contribution buffers over all vertices, for one sweep at a time."""
-        vertices = self.graph.vertices
-        if self._buffers is None or self._buffers.room < vertices:
+        """Contribution buffers over all columns, for one sweep at a time."""
+        columns = self.graph.columns
+        if self._buffers is None or self._buffers.room < columns:
             self._buffers = None  # frees the old ones before new ones are allocated
-            room = vertices + vertices // 8
+            room = columns + columns // 8
             self._buffers = ContributionBuffers.allocate(self.graph.backend, room)
         return self._buffers
 

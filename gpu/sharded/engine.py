@@ -8,7 +8,9 @@ with ShardedEngine(Options(target_error=1e-8), shards=2) as engine:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
 from types import TracebackType
 from typing import Any, Self, get_args
 
@@ -16,15 +18,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
-from gpu.errors import InvalidValue
+from gpu.errors import InvalidValue, Unsupported
 from gpu.graph.permutation import VertexPermutation
+from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.vertex_ids import NO_IDS, VertexIds
 from gpu.pagerank.ranks import Ranks
+from gpu.personalized.resolve import AnyQuery, ResolvedQuery, resolve
 from gpu.sharded.capture import ShardedCapture, by_position, restore_shards
 from gpu.sharded.cluster import Cluster, started_workers
+from gpu.sharded.queries import SLICE_SECONDS, ShardedQueryBatch
+from gpu.sharded.reading import GatheredEdges
 from gpu.sharded.shard import ShardRanks, check_options, sharded_strategy
 from gpu.sharded.workers import Workers
-from gpu.types import BackendName, Change, EdgeBatch, Options, Ranking, Result
+from gpu.types import (
+    BackendName,
+    Change,
+    EdgeBatch,
+    Form,
+    Options,
+    Personalized,
+    PersonalizedQuery,
+    Ranking,
+    Result,
+)
 
 
 class ShardedEngine:
@@ -63,6 +79,8 @@ class ShardedEngine:
         self._workers = workers or started_workers(self.options, shards, backend, cluster)
         self.ids = VertexIds()
         self.shard_vertices: list[int] = []
+        self._running: list[ShardedQueryBatch] = []
+        self._numbers = count()
         self.shard_edges: list[int] = []
         self.shard_bytes: list[int] = []
         self._ids = np.empty(0, np.int64)
@@ -97,18 +115,21 @@ class ShardedEngine:
         self.ids.reserve(limit if len(removed) else 0)
         change: Change = self._workers.call("apply", [(each,) for each in slices])[0]
         self.ids.change(removed, returned, limit)
+        for running in self._running:
+            running.follow(removed)
         self.edges += change.inserted - change.deleted - change.removed_edges
         return change
 
-    def update(self, strategy: str = "auto") -> Result:
+    def update(self, strategy: str = "auto", trace: bool = False, settle: int = 0) -> Result:
         """Brings the ranks up to date with everything applied since the last update.
 
         strategy  ``static``, ``naive-dynamic``, ``residual`` or ``auto``. Raises Unsupported for
                   another one, InvalidValue for an unknown one
+        trace, settle  see Engine.update
         If it raises any other error, there are no ranks until it succeeds.
         """
         sharded_strategy(strategy)
-        result: Result = self._everywhere("update", strategy)[0]
+        result: Result = self._everywhere("update", strategy, trace, settle)[0]
         self._error_bound = result.error_bound
         return result
 
@@ -121,6 +142,82 @@ class ShardedEngine:
         values = np.concatenate([each.values for each in leading])
         highest = np.lexsort((ids, -values))[:k]
         return ids[highest], values[highest] / (leading[0].mass or 1.0)
+
+    def personalized(
+        self,
+        seeds: NDArray[np.integer[Any]],
+        weights: Ranking | None = None,
+        *,
+        k: int = 10,
+        method: str = "hybrid",
+        target_error: float | None = None,
+        target: str = "error",
+        damping: float | None = None,
+        among: NDArray[np.integer[Any]] | None = None,
+        form: Form = "accelerated",
+        trace: bool = False,
+    ) -> Personalized:
+        """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory; and
+        Unsupported for the published form.
+        """
+        asked = (seeds, weights, k, method, target_error, target, damping, among, form, trace)
+        return self.personalized_many([PersonalizedQuery(*asked)])[0]
+
+    def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
+        """The answers in order, solved one after the other. Raises as `personalized`."""
+        batch = self.submit(queries)
+        try:
+            while not batch.done:
+                batch.step()
+            return batch.answers()
+        finally:
+            batch.close()
+
+    def submit(self, queries: Sequence[AnyQuery]) -> ShardedQueryBatch:
+        """The same, to be run by its `step`, between which edges may change, and then closed."""
+        numbers = partial(next, self._numbers)
+        return ShardedQueryBatch(self._answer, self.resolve(queries), numbers, self._running)
+
+    def _answer(self, number: int, queries: list[ResolvedQuery]) -> list[Personalized]:
+        batches = [each.number for each in self._running]
+        limits = (batches, SLICE_SECONDS)
+        answers: list[Personalized] = self._everywhere("personalized", number, queries, *limits)[0]
+        return answers
+
+    def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
+        """For `submit`, until the graph changes. Raises InvalidValue, naming ``queries[3].k``;
+        Unsupported.
+        """
+        resolved = resolve(self.ids, self.options, queries)
+        for query in resolved:
+            if query.form != "accelerated":
+                raise Unsupported("form", query.form, "'accelerated'")
+        return resolved
+
+    def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
+        """See EdgeReader.neighbours."""
+        found: list[Neighbours | None] = self._everywhere("neighbours", vertex, direction, limit)
+        return next(each for each in found if each is not None)
+
+    def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
+        """See EdgeReader.out_edges. Raises InvalidValue."""
+        return EdgeBlock.joined(self._everywhere("out_edges", vertices, limit))
+
+    def capture_edges(self) -> GatheredEdges:
+        """All edges, in the memory of this process: 4 bytes an edge, or 8 with its weight, and 9
+        or more a vertex.
+        """
+        return GatheredEdges(self._everywhere("lists"), self.edges, self.options.directed)
+
+    def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(sources, targets), int64[edges] each, in an arbitrary order; see Engine.edge_list."""
+        edges = self.capture_edges().joined()
+        return edges.sources, edges.targets
+
+    def edge_weights(self) -> NDArray[np.float32]:
+        """float32[edges], in the order of `edge_list`; all 1 if unweighted."""
+        weights = self.capture_edges().joined().weights
+        return np.ones(self.edges, np.float32) if weights is None else weights
 
     def publish(self) -> Ranks:
         """The ranks of the last update, gathered into the memory of this process."""

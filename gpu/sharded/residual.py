@@ -183,8 +183,8 @@ class ShardedResidual(ResidualOperations):
         limits: PushLimits,
     ) -> PushResult:
         """See ResidualOperations. A short list takes as long as one whose edges cost as much as the
-        exchanges of a round, so θ falls until the list is that long. The push ends as at the floor
-        when a round gains less for its cost than a sweep does.
+        exchanges of a round, so θ falls until the list is that long. Unless all entries are
+        listed, the push ends as at the floor when a round gains less for its cost than a sweep.
         """
         costs, total = self._local.costs, _NOTHING
         sweep_cost = graph.edges + self._sweep_overhead
@@ -218,7 +218,8 @@ class ShardedResidual(ResidualOperations):
             total = _sum(total, delta)
             vertices += newly_pushed
             cost = self.round_cost + delta.additions * costs.pushed_edge
-            if -delta.residual_l1 * sweep_cost <= _SWEEP_REDUCTION * residual_l1 * cost:
+            gain = -delta.residual_l1 * sweep_cost
+            if residual.floor >= 0.0 and gain <= _SWEEP_REDUCTION * residual_l1 * cost:
                 end = "floor"
                 break
         return PushResult(end, threshold, rounds, vertices, total)

@@ -7,6 +7,7 @@ result = shard.update("static")
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -14,20 +15,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.errors import Unsupported
+from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.warm_up import sample_batches
 from gpu.operations.backend import Backend
-from gpu.operations.device import Array
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.places import without
 from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
+from gpu.pagerank.settle import settle_places
 from gpu.pagerank.solver import USELESS_BOUND, solve_all
-from gpu.pagerank.strategies import TABLE, Solved, Strategy, strategy_named
+from gpu.pagerank.strategies import TABLE, Solve, Solved, Strategy, strategy_named
 from gpu.pagerank.sweeps import sweep_to_target
+from gpu.personalized.resolve import METHODS, ResolvedQuery, resolve
 from gpu.sharded.communicator import Communicator, SingleCommunicator
 from gpu.sharded.graph import ShardGraph, ShardUpdate
+from gpu.sharded.own_vertices import OwnVertices, highest_rows
+from gpu.sharded.queries import ShardQueries
+from gpu.sharded.reading import ShardEdgeReader, ShardLists
 from gpu.sharded.shard_lists import CapturedLists, RestoredLists
-from gpu.types import Change, EdgeBatch, Options, Ranking, Result
+from gpu.trace import Trace
+from gpu.types import (
+    Change,
+    EdgeBatch,
+    Options,
+    Personalized,
+    PersonalizedQuery,
+    Ranking,
+    Result,
+)
 
 SHARDED_STRATEGIES: tuple[str, ...] = tuple(
     name for name, strategy in TABLE.items() if strategy.affected in ("all", "residual")
@@ -116,6 +131,9 @@ class Shard:
         self._update: ShardUpdate | None = None
         self._captured: CapturedLists | None = None
         self._restored: RestoredLists | None = None
+        self._vertices = OwnVertices(self.graph, communicator)
+        self._queries = ShardQueries(self._iterate, self._vertices, communicator)
+        self._reader = ShardEdgeReader(self.graph)
         self._record_ranked()
         self._solving = self._following = False
 
@@ -142,20 +160,25 @@ class Shard:
         update, self._update, self._following = self._update, None, True
         if solving or following or not needed:
             self._iterate.invalidate()
+        if following:
+            self._queries.reset()
         if update is not None:
             self._iterate.perturb(update)
+            self._queries.perturb(update)
         self._following = False
         return self._solving
 
-    def update(self, strategy: str = "auto") -> Result:
+    def update(self, strategy: str = "auto", trace: bool = False, settle: int = 0) -> Result:
         """Brings the ranks up to date; see Engine.update. Raises InvalidValue, Unsupported. If it
         raises any other error, there are no ranks until it succeeds.
         """
+        Solve(strategy, settle=settle).checked(self._iterate.options)
         begun, row = perf_counter(), sharded_strategy(strategy)
         self._ranked = 0
         ended_early = self._follow(needed=row.start == "previous")
         self._solving = True
-        solved, error_bound = Solved(0, 0, True), 0.0
+        solved, error_bound = Solved(0, 0, True, 0 if settle else None), 0.0
+        steps = self._iterate.trace = [] if trace else None
         if self.graph.ids.count:
             if ended_early:
                 # with different right-hand sides, if shards ended at different steps
@@ -164,6 +187,8 @@ class Shard:
             else:
                 self._iterate.exclude_free()
             solved = self._solve(row)
+            if settle:
+                solved = settle_places(self._iterate, solved, settle, _KINDS, self._first_values)
             error_bound = min(2.0, self._iterate.error_bound)
             ended_early = False
         self._solving = ended_early
@@ -176,6 +201,10 @@ class Shard:
             converged=solved.converged,
             mark_seconds=0.0,
             solve_seconds=perf_counter() - begun,
+            trace=None
+            if steps is None
+            else Trace.of(self.graph.ids.count, solved.iterations, steps),
+            settled=solved.settled,
         )
 
     def _record_ranked(self) -> None:
@@ -201,6 +230,37 @@ class Shard:
             touched = self.graph.ids.count
         return Solved(rounds + swept.sweeps, touched, swept.converged)
 
+    def _first_values(self, count: int) -> Ranking:
+        """The largest y of all shards, at most so many, descending."""
+        values, free = self._iterate.values, self.graph.free
+        with without(values, free):
+            _, own = self.graph.backend.select.top_k(values, min(count, len(values) - len(free)))
+        return self._vertices.highest_values(own, count)
+
+    def personalized(
+        self,
+        number: int,
+        queries: Sequence[ResolvedQuery],
+        batches: Collection[int],
+        seconds: float,
+    ) -> list[Personalized]:
+        """See ShardQueries.answer; only the first shard returns the answers."""
+        self._follow()
+        answers = self._queries.answer(number, queries, batches, seconds)
+        return answers if self._communicator.rank == 0 else []
+
+    def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours | None:
+        """See EdgeReader.neighbours; None on all shards but the owner of the vertex."""
+        return self._reader.own_neighbours(vertex, direction, limit)
+
+    def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
+        """See EdgeReader.out_edges: those of own vertices. Raises InvalidValue."""
+        return self._reader.out_edges(vertices, limit)
+
+    def lists(self) -> ShardLists:
+        """The edges of own vertices."""
+        return self._reader.lists()
+
     def order(self) -> NDArray[np.int64]:
         """int64[m]: the id at each position below m at the last `update`; from m on, positions are
         ids.
@@ -214,7 +274,7 @@ class Shard:
         graph, device = self.graph, self.graph.backend.device
         entries = int(device.sum(graph.outgoing.csr.row_lengths))
         loops = 0 if graph.fixed_loops else int(device.sum(graph.loop != 0))
-        held = sum(graph.memory().values()) + self._iterate.nbytes
+        held = sum(graph.memory().values()) + self._iterate.nbytes + self._queries.nbytes
         values = self._iterate.values[: self._ranked]
         with without(values, self._free):
             values = device.to_host(values)
@@ -287,19 +347,10 @@ class Shard:
         """The k own vertices with the highest ranks of the last `update`."""
         values = self._iterate.values[: self._ranked]
         with without(values, self._free):
-            return self._top(values, min(k, len(values) - len(self._free)))
-
-    def _top(self, values: Array, k: int) -> Leading:
-        graph = self.graph
-        rows, highest = graph.backend.select.top_k(values, k)
-        if k:
-            # of those that tie for the last place, the ones with the lowest ids
-            above = rows[highest > highest[-1]]
-            ties = graph.backend.device.to_host(graph.backend.xp.flatnonzero(values == highest[-1]))
-            rows = np.concatenate([above, ties[np.argsort(self._ids_of(ties))[: k - len(above)]]])
-        ids = self._ids_of(rows)
-        order = np.lexsort((ids, -highest))
-        return Leading(ids[order], highest[order], self._mass)
+            most = min(k, len(values) - len(self._free))
+            return Leading(
+                *highest_rows(self.graph.backend, values, most, self._ids_of), self._mass
+            )
 
     def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._permutation.ids_of(self.graph.numbering.positions_of(rows))
@@ -314,3 +365,5 @@ def warm_up(options: Options, backend: Backend) -> None:
             shard.update("static")
             shard.update("residual")
         shard.top(1)
+        queries = [PersonalizedQuery(np.array([0]), k=1, method=method) for method in METHODS]
+        shard.personalized(0, resolve(shard.graph.ids, options, queries), [], np.inf)

@@ -111,7 +111,7 @@ class Pipeline:
             self._commits,
             self._capture,
         )
-        self.edges = EdgeReading(graph, self._call_for_edges, self._writer_for_edges)
+        self.edges = EdgeReading(graph, self.call, self._writer_or_not_ready)
         self._may_recover = threading.Event()
         self._mapped: Future[bool] = Future()
         self._writer: Future[Writer] = Future()
@@ -195,8 +195,13 @@ class Pipeline:
         return self.call(lambda writer: writer.ranking.recompute(solve, submitted))
 
     def submit_query(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
-        """Queues personalized queries, or one to be watched. Raises QueueFull, Unsupported."""
-        self.shards.check_call("personalized")
+        """Queues personalized queries, or one to be watched. Raises QueueFull, Unsupported, and
+        NotReady while lost shards recover.
+        """
+        if isinstance(request, WatchRequest):
+            self.shards.check_call("watched")
+        if self.shards.loss is not None:
+            raise NotReady(f"graph {self.graph!r} is being recovered: {self.shards.loss.reason}")
         release = self.computations.admit(request.nbytes)
         request.answer.add_done_callback(lambda _: release())
         try:
@@ -280,14 +285,6 @@ class Pipeline:
         if writer := self._open_writer:
             return writer
         raise NotReady(f"graph {self.graph!r} is being recovered")
-
-    def _writer_for_edges(self) -> Writer:
-        self.shards.check_call("edges")
-        return self._writer_or_not_ready()
-
-    def _call_for_edges(self, function: Callable[[Writer], Result]) -> Future[Result]:
-        self.shards.check_call("edges")
-        return self.call(function)
 
     def _check_shards(self) -> None:
         """Has the writer find the loss of shards; nothing if it has found it already."""

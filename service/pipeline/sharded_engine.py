@@ -10,20 +10,25 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu import (
     BackendName,
+    CapturedEdges,
     Change,
     Cluster,
     EdgeBatch,
+    EdgeBlock,
+    EdgeReader,
     Engine,
     EngineError,
     Form,
+    Neighbours,
     Options,
+    PersonalizedQuery,
     QueryBatch,
     Ranks,
     Registration,
@@ -109,6 +114,7 @@ class ShardedGraphEngine(Engine):
         self.shards = shards
         self._asked, self._cluster, self._notify_lost = backend, cluster, lost
         self._unused = Engine(options, "cpu")
+        self.edge_reader = _EdgeReader(self._unused.edge_reader, self._call)
         self._seconds: dict[str, float] = {}
         self._stage_ended = 0.0
 
@@ -173,9 +179,9 @@ class ShardedGraphEngine(Engine):
     def update(
         self, strategy: str = "auto", form: Form | None = None, trace: bool = False, settle: int = 0
     ) -> Result:
-        check_solve(strategy, form, trace, settle)
+        check_solve(strategy, form)
         began = perf_counter()
-        result: Result = self._call(lambda shards: shards.update(strategy))
+        result: Result = self._call(lambda shards: shards.update(strategy, trace, settle))
         self._stage_ended = perf_counter()
         solved = self._stage_ended - began
         self._seconds = {"mark": 0.0, "solve": solved, "certify": 0.0}
@@ -235,13 +241,34 @@ class ShardedGraphEngine(Engine):
         except errors as error:
             raise ShardsFailed(self.shards, error) from error
 
+    # ---- personalized queries ----
+
+    def submit(self, queries: Sequence[PersonalizedQuery | ResolvedQuery]) -> QueryBatch:
+        batch: QueryBatch = self._call(lambda shards: shards.submit(queries))
+        return batch
+
+    def resolve(self, queries: Sequence[PersonalizedQuery]) -> list[ResolvedQuery]:
+        resolved: list[ResolvedQuery] = self._call(lambda shards: shards.resolve(queries))
+        return resolved
+
+    def step(self, running: QueryBatch | Registration) -> None:
+        self._call(lambda _: running.step())
+
+    def close(self, running: QueryBatch | Registration) -> None:
+        running.close()
+
+    # ---- edges ----
+
+    def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        ends: tuple[NDArray[np.int64], NDArray[np.int64]]
+        ends = self._call(lambda shards: shards.edge_list())
+        return ends
+
+    def edge_weights(self) -> NDArray[np.float32]:
+        weights: NDArray[np.float32] = self._call(lambda shards: shards.edge_weights())
+        return weights
+
     # ---- what needs the graph on one device ----
-
-    def submit(self, queries: Any) -> QueryBatch:  # noqa: ARG002
-        _refuse("personalized")
-
-    def resolve(self, queries: Any) -> list[ResolvedQuery]:  # noqa: ARG002
-        _refuse("personalized")
 
     def register(self, name: str, query: Any) -> Registration:  # noqa: ARG002
         _refuse("watched")
@@ -252,24 +279,43 @@ class ShardedGraphEngine(Engine):
     def run(self, program: Any, **parameters: Any) -> Any:  # noqa: ARG002
         _refuse("programs")
 
-    def edge_list(self) -> Any:
-        _refuse("edges")
 
-    def edge_weights(self) -> Any:
-        _refuse("edges")
+class _EdgeReader(EdgeReader):
+    """Has the shards read the edges."""
+
+    def __init__(
+        self, unused: EdgeReader, call: Callable[[Callable[[ShardedEngine], Any]], Any]
+    ) -> None:
+        """unused: of a graph without edges"""
+        self._unused, self._call = unused, call
+
+    def buffer(self) -> StagingBuffer:
+        """Empty: what is captured is gathered into new memory."""
+        return self._unused.buffer()
+
+    def capture(self, buffer: StagingBuffer) -> CapturedEdges:  # noqa: ARG002
+        captured: CapturedEdges = self._call(lambda shards: shards.capture_edges())
+        return captured
+
+    def neighbours(self, vertex: int, direction: Literal["out", "in"], limit: int) -> Neighbours:
+        found: Neighbours = self._call(lambda shards: shards.neighbours(vertex, direction, limit))
+        return found
+
+    def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
+        edges: EdgeBlock = self._call(lambda shards: shards.out_edges(vertices, limit))
+        return edges
+
+    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:  # noqa: ARG002
+        _refuse("window")
 
 
-def check_solve(strategy: str, form: Form | None, trace: bool, settle: int) -> None:
+def check_solve(strategy: str, form: Form | None) -> None:
     """Raises Unsupported for a way to rank that does not work with shards; InvalidValue for an
     unknown strategy.
     """
     ShardedEngine.check(Options(), strategy)
     if form == "published":
         raise Unsupported("form", form, "'accelerated'")
-    if trace:
-        raise Unsupported("trace", trace, "false")
-    if settle:
-        raise Unsupported("target", "settled-top-k", "'error'")
 
 
 def _refuse(call: str) -> NoReturn:

@@ -23,7 +23,7 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 60.0
 def check_options(options: Options, solve: Solve, window: WindowOptions | None) -> None:
     """Raises Unsupported for options of a graph that do not work with shards."""
     ShardedEngine.check(options)
-    check_solve(*solve)
+    check_solve(solve.strategy, solve.form)
     if window is not None:
         raise Unsupported("window", window.seconds, "null")
 
@@ -72,7 +72,7 @@ class Shards:
     def check_solve(self, solve: Solve) -> None:
         """Raises Unsupported."""
         if self.count:
-            check_solve(*solve)
+            check_solve(solve.strategy, solve.form)
 
     def check_call(self, call: str) -> None:
         """Raises Unsupported for a call that needs the graph on one device."""

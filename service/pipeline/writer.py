@@ -89,6 +89,7 @@ class Writer:
             raise
         except ShardLost as error:  # another writer continues
             self.ranking.fail_unranked(error)
+            self._scheduler.refuse(error)
             raise
         except Exception as error:
             self._refuse(error)

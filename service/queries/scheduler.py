@@ -29,6 +29,7 @@ from gpu import (
     QueryBatch,
     Registration,
     ResolvedQuery,
+    ShardLost,
 )
 from gpu import UnknownVertex as UnknownId
 from service.queries.model import Members, QueryByIds, Vertices
@@ -287,8 +288,8 @@ class QueryScheduler:
                 urgent = job.restarts > 0 or job.updates >= MAX_BATCHES
                 if not urgent or self._closing():
                     break
-        except DeviceLost:
-            raise
+        except (DeviceLost, ShardLost):
+            raise  # of the writer, which refuses all requests
         except UnknownId as error:
             if isinstance(solve, _FirstSolve):
                 self._running.remove(solve)

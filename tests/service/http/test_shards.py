@@ -52,6 +52,74 @@ def test_batches_and_reads_are_those_of_one_device(sharded: Server, server: Serv
     assert sharded.http.get(f"{PATH}/ranks").status_code == 200
 
 
+QUERIES = [
+    {"seeds": {"a": 1.0}, "k": 9, "damping": 0.5},
+    {"seeds": {"a": 1.0, "lone": 3.0}, "k": 3, "method": "pull", "trace": True, "damping": 0.5},
+    {"seeds": {"d": 1.0}, "k": 2, "method": "push", "among": ["b", "c", "lone"], "damping": 0.5},
+    {"seeds": {"b": 1.0}, "k": 2, "target": "settled-top-k"},
+    {"seeds": {"nobody": 1.0}, "unknown": "ignore"},
+]
+"""A small damping: every sweep exchanges messages."""
+
+
+def test_personalized_queries_are_those_of_one_device(sharded: Server, server: Server) -> None:
+    one = server.new_graph()
+    server.http.post(f"{one}/batches", json={"insert": EDGES[:4], "vertices": ["lone"]})
+    ours, theirs = (
+        on.http.post(f"{path}/personalized?timeout=60", json={"queries": QUERIES}).json()["answers"]
+        for path, on in ((PATH, sharded), (one, server))
+    )
+    for found, expected in zip(ours, theirs, strict=True):
+        assert found["ignored"] == expected["ignored"]
+        bound = found["error_bound"] + expected["error_bound"]
+        places, others = (
+            {each["vertex"]: each["rank"] for each in answer["ranks"]}
+            for answer in (found, expected)
+        )
+        assert places.keys() == others.keys()
+        assert sum(abs(places[key] - others[key]) for key in places) <= bound
+    assert ours[1]["trace"]["steps"][0]["kind"] == "sweep"
+    answer = sharded.http.get(f"{PATH}/personalized/a?k=9&damping=0.5&timeout=60").json()
+    for one_of, again in zip(ours[0]["ranks"], answer["ranks"], strict=True):
+        assert again["vertex"] == one_of["vertex"]
+        assert again["rank"] == pytest.approx(one_of["rank"], abs=2 * answer["error_bound"])
+    problem = sharded.http.get(f"{PATH}/personalized/nobody").json()
+    assert problem["type"] == "urn:liverank:problem:unknown-vertex"
+
+
+def test_edges_are_those_of_one_device(sharded: Server, server: Server) -> None:
+    one = server.new_graph()
+    server.http.post(f"{one}/batches", json={"insert": EDGES[:4], "vertices": ["lone"]})
+    lines, expected = (
+        on.http.get(f"{path}/edges", headers={"accept": "text/csv"}).text.splitlines()
+        for path, on in ((PATH, sharded), (one, server))
+    )
+    assert lines[0] == expected[0]
+    assert len(lines) == 5
+    assert sorted(lines) == sorted(expected)
+    for call in ("neighbors/a?direction=in", "neighbors/a?direction=in&limit=1", "neighbors/lone"):
+        ours, theirs = (
+            on.http.get(f"{path}/{call}").json() for path, on in ((PATH, sharded), (one, server))
+        )
+        assert ours["degree"] == theirs["degree"]
+        if "limit" not in call:
+            assert sorted(map(str, ours["neighbors"])) == sorted(map(str, theirs["neighbors"]))
+        assert len(ours["neighbors"]) == len(theirs["neighbors"])
+    ours, theirs = (
+        on.http.post(f"{path}/subgraph", json={"vertices": ["a", "b", "d", "x"]}).json()
+        for path, on in ((PATH, sharded), (one, server))
+    )
+    assert sorted(ours["edges"]) == sorted(theirs["edges"]) == [["a", "b"], ["d", "a"]]
+    assert ours["unknown"] == ["x"]
+
+
+def test_solves_are_traced_and_end_when_places_are_proven(sharded: Server) -> None:
+    receipt = sharded.http.post(f"{PATH}/recompute?strategy=static&trace=true").json()
+    assert receipt["trace"]["steps"][-1]["kind"] == "sweep"
+    receipt = sharded.http.post(f"{PATH}/recompute?target=settled-top-k&k=2").json()
+    assert receipt["settled"] == 2
+
+
 def test_the_shards_are_described(sharded: Server) -> None:
     document = sharded.http.get(PATH).json()
     assert document["backend"] == "cpu"
@@ -80,14 +148,9 @@ def test_the_shards_are_described(sharded: Server) -> None:
         ("PUT", "/graphs/new", {"window": 60.0}, "window"),
         ("PUT", "/graphs/new", {"strategy": "dynamic-frontier"}, "strategy"),
         ("POST", f"{PATH}/batches?strategy=dynamic-traversal", {"insert": []}, "strategy"),
-        ("POST", f"{PATH}/batches?trace=true", {"insert": []}, "trace"),
-        ("POST", f"{PATH}/recompute?target=settled-top-k", None, "target"),
-        ("GET", f"{PATH}/personalized/a", None, "call"),
+        ("GET", f"{PATH}/personalized/a?form=published", None, "form"),
         ("PUT", f"{PATH}/watched/w", {"seeds": {"a": 1.0}}, "call"),
         ("POST", f"{PATH}/analyses/components", {}, "call"),
-        ("GET", f"{PATH}/edges", None, "call"),
-        ("GET", f"{PATH}/neighbors/a", None, "call"),
-        ("POST", f"{PATH}/subgraph", {"vertices": ["a"]}, "call"),
     ],
 )
 def test_what_does_not_work_is_refused_by_name(

@@ -15,7 +15,10 @@ import pytest
 from gpu import BackendName, Options, ShardLost, Solve, UnknownVertex, Unsupported
 from gpu.backends import backend_named
 from service.errors import NotReady, StorageFailed
+from service.formats.seeds import SeedColumns
 from service.pipeline.pipeline import Pipeline
+from service.queries.model import KeyedQuery
+from service.queries.requests import PendingQuery, QueryResponse
 from service.shard_errors import RankingDelayed
 from service.storage import checkpoint as checkpoints
 from service.storage.files import write_synced
@@ -209,6 +212,58 @@ def test_a_graph_recovers_from_a_loss_that_no_call_meets(
     assert pipeline.view.edges == 6
 
 
+def asked(pipeline: Pipeline, key: str) -> PendingQuery[QueryResponse]:
+    query = KeyedQuery(seeds=SeedColumns.of({key: 1.0}), target_error=1e-9)
+    request = PendingQuery[QueryResponse]([query], 60.0)
+    pipeline.submit_query(request)
+    return request
+
+
+def test_a_query_in_progress_fails_with_a_shard_and_later_ones_are_answered(
+    pipeline: Pipeline, cluster: Cluster, tmp_path: Path
+) -> None:
+    send(pipeline, batch(EDGES))
+    before = asked(pipeline, "a").answer.result(60)
+    cluster.may_start.clear()
+    cluster.failing = "personalized"
+    with pytest.raises(ShardLost, match="shard 1 of 2"):
+        asked(pipeline, "a").answer.result(60)
+    wait_for(lambda: pipeline.shards.loss is not None)
+    with pytest.raises(NotReady, match="is being recovered: shard 1 of 2"):
+        asked(pipeline, "a")
+    cluster.may_start.set()
+    wait_for(lambda: pipeline.shards.loss is None)
+    after = asked(pipeline, "a").answer.result(60)
+    (earlier,), (later,) = before.answers, after.answers
+    assert later.vertices.to_pylist() == earlier.vertices.to_pylist()
+    np.testing.assert_allclose(later.places.ranks, earlier.places.ranks, atol=2e-9)
+    (tmp_path / "other").mkdir()
+    with working(tmp_path / "other") as other:
+        send(other, batch(EDGES))
+        (expected,) = asked(other, "a").answer.result(60).answers
+        np.testing.assert_allclose(later.places.ranks, expected.places.ranks, atol=2e-9)
+
+
+def test_edges_are_read_and_a_read_in_progress_fails_with_a_shard(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    send(pipeline, batch(EDGES))
+    assert edges_of(pipeline) == set(EDGES)
+    copy = pipeline.edges.copy()
+    assert pipeline.edges.copy() is copy
+    send(pipeline, batch([("a", "c")]))
+    assert copy.edges.edges == 4
+    assert pipeline.edges.copy().edges.edges == 5
+    key = pa.array(["a"])
+    neighbours = pipeline.edges.neighbours(key, "out", 9).result(60)
+    assert sorted(neighbours.keys.to_pylist()) == ["b", "c"]
+    cluster.failing = "neighbours"
+    with pytest.raises(ShardLost):
+        pipeline.edges.neighbours(key, "out", 9).result(60)
+    wait_for(lambda: pipeline.shards.restarts == 1 and pipeline.shards.loss is None)
+    assert pipeline.edges.neighbours(key, "in", 9).result(60).degree == 2
+
+
 def test_batches_committed_with_others_in_progress_are_all_ranked_later(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
@@ -283,13 +338,9 @@ def test_workers_that_do_not_start_are_an_error_of_the_first_opening(
 
 def test_what_shards_cannot_do_is_refused_before_it_is_committed(pipeline: Pipeline) -> None:
     send(pipeline, batch(EDGES))
-    traced = Solve("auto", trace=True)
     for call, field in (
         (lambda: pipeline.submit(batch(EDGES, strategy="dynamic-frontier").batch), "strategy"),
-        (lambda: pipeline.recompute(traced), "trace"),
         (lambda: pipeline.recompute(Solve("static", "published")), "form"),
-        (lambda: pipeline.recompute(Solve("auto", settle=3)), "target"),
-        (lambda: pipeline.edges.copy(), "call"),
     ):
         with pytest.raises(Unsupported) as refused:
             call()

@@ -1,0 +1,75 @@
+"""The vertices of a graph as personalized queries find them.
+
+A graph on one device has all of them. A shard has those that it owns, and combines what it finds
+with what the others do: see gpu.sharded.own_vertices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.device import Array
+from gpu.operations.select import TopK
+from gpu.types import Ranking
+
+
+class LeadingEntries(NamedTuple):
+    """The entries of an iterate with the largest y, on the host: largest first, ties by id.
+
+    vertices      int64[k], ids
+    values        float64[k], y
+    residuals     float64[k], r
+    degree, loop  [k], see GraphView
+    """
+
+    vertices: NDArray[np.int64]
+    values: Ranking
+    residuals: Ranking
+    degree: Array
+    loop: Array
+
+
+class QueriedVertices:
+    """All vertices of a graph on one device.
+
+    graph  its arrays over vertices are by row
+    """
+
+    def __init__(self, graph: DynamicGraph) -> None:
+        self.graph = graph
+
+    def rows_of(self, ids: NDArray[np.int64]) -> tuple[Array, Array | slice]:
+        """int32[r] on the device: the rows of those of `ids` that are here, in their order; and
+        which they are.
+        """
+        return self.graph.permutation.positions_of(ids).astype(np.int32), slice(None)
+
+    def ids_of(self, rows: Array) -> NDArray[np.int64]:
+        """int64[r] on the host."""
+        return self.graph.permutation.ids_of(rows)
+
+    def sorted_by_id(self, rows: Array) -> Array:
+        """Distinct rows, in the order of their ids."""
+        return self.graph.permutation.sorted_by_id(rows)
+
+    def top_k(self, values: Array, k: int) -> TopK:
+        """Ids and values of the k largest of values[n] by row, on the host; ties by id."""
+        return self.graph.permutation.top_k(values, k)
+
+    def sums(self, values: Sequence[float]) -> list[float]:
+        """Numbers added up over the whole graph, of what they are here."""
+        return list(values)
+
+    def highest(self, value: float) -> float:
+        """The largest number of the whole graph, of what it is here."""
+        return value
+
+    def merged(self, leading: LeadingEntries, k: int) -> LeadingEntries:
+        """The first k entries of the whole graph, from the first k here."""
+        assert len(leading.values) <= k
+        return leading

@@ -1,0 +1,84 @@
+"""The vertices that one shard owns: their rows and ids, and what follows about all vertices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.operations.select import TopK
+from gpu.personalized.vertices import LeadingEntries, QueriedVertices
+from gpu.sharded.communicator import Communicator
+from gpu.sharded.graph import ShardGraph
+
+
+class OwnVertices(QueriedVertices):
+    """The vertices of one shard; sums and entries are combined with those of the others, so all
+    shards have to call these together.
+    """
+
+    graph: ShardGraph
+
+    def __init__(self, graph: ShardGraph, communicator: Communicator) -> None:
+        super().__init__(graph)
+        self._communicator = communicator
+
+    def rows_of(self, ids: NDArray[np.int64]) -> tuple[Array, Array]:
+        numbering = self.graph.numbering
+        positions = self.graph.permutation.positions_of(ids)
+        here = self.graph.backend.xp.flatnonzero(numbering.owners(positions) == numbering.rank)
+        return numbering.rows_of(positions[here]).astype(np.int32), here
+
+    def ids_of(self, rows: Array) -> NDArray[np.int64]:
+        return self.graph.permutation.ids_of(self.graph.numbering.positions_of(rows))
+
+    def sorted_by_id(self, rows: Array) -> Array:
+        ids = self.graph.permutation.to_ids(self.graph.numbering.positions_of(rows))
+        return rows[self.graph.backend.xp.argsort(ids)]
+
+    def top_k(self, values: Array, k: int) -> TopK:
+        return highest_rows(self.graph.backend, values, k, self.ids_of)
+
+    def sums(self, values: Sequence[float]) -> list[float]:
+        return self._communicator.sums(values)
+
+    def highest(self, value: float) -> float:
+        return float(self._communicator.gather([value]).max())
+
+    def merged(self, leading: LeadingEntries, k: int) -> LeadingEntries:
+        table = self._united(np.column_stack(leading).astype(np.float64, copy=False))
+        ids = table[:, 0].astype(np.int64)
+        first = np.lexsort((ids, -table[:, 1]))[:k]
+        return LeadingEntries(ids[first], *table[first, 1:].T)
+
+    def highest_values(self, own: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+        """The k largest numbers of all shards, descending."""
+        return -np.sort(-self._united(own[:, np.newaxis])[:, 0])[:k]
+
+    def _united(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The rows of the tables of all shards."""
+        device, xp = self.graph.backend.device, self.graph.backend.xp
+        own = device.to_device(table.reshape(-1))
+        parts = self._communicator.all_to_all([own] * self._communicator.size)
+        return device.to_host(xp.concatenate(parts)).reshape(-1, table.shape[1])
+
+
+def highest_rows(
+    backend: Backend, values: Array, k: int, ids_of: Callable[[Array], NDArray[np.int64]]
+) -> TopK:
+    """Ids and values of the k largest of values[n] by row, on the host; ties by id. 0 ≤ k ≤ n.
+
+    ids_of  the ids of rows
+    """
+    rows, highest = backend.select.top_k(values, k)
+    if k:
+        # of those that tie for the last place, the ones with the lowest ids
+        above = rows[highest > highest[-1]]
+        ties = backend.device.to_host(backend.xp.flatnonzero(values == highest[-1]))
+        rows = np.concatenate([above, ties[np.argsort(ids_of(ties))[: k - len(above)]]])
+    ids = ids_of(rows)
+    order = np.lexsort((ids, -highest))
+    return ids[order], highest[order]

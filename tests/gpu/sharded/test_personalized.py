@@ -1,0 +1,306 @@
+"""Personalized queries on a graph in shards, against gpu.verify and against one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu import (
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    Options,
+    PersonalizedQuery,
+    ShardedEngine,
+    UnknownVertex,
+    Unsupported,
+)
+from gpu.backends import backend_named
+from gpu.generate import rmat
+from gpu.operations.backend import Backend
+from gpu.personalized.resolve import METHODS
+from gpu.types import Personalized
+from tests.gpu.graphs import FAMILIES, exact_ranks, random_graph, some_weights
+from tests.gpu.personalized.certified import assert_groups, queries_of, solved_by
+from tests.gpu.sharded.test_shards import kind_of_graph, sharded_engine
+from tests.gpu.sharded.threads import ThreadWorkers
+
+CPU = backend_named("cpu")
+FREE = replace(CPU, costs=replace(CPU.costs, exchange=0.0))
+"""An exchange costs nothing: small graphs are pushed too."""
+
+
+@contextmanager
+def both(
+    options: Options, shards: int, backend: Backend, batch: EdgeBatch
+) -> Iterator[tuple[Engine, ShardedEngine]]:
+    """A graph on one device and in shards."""
+    one = Engine(options, CPU)
+    with sharded_engine(options, shards, backend) as engine:
+        for each in (one, engine):
+            each.apply(batch)
+            each.update()
+        yield one, engine
+
+
+def assert_certified(one: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
+    """The answer has the places that were asked for, and what it says of them is true."""
+    weights = np.ones(len(query.seeds)) if query.weights is None else query.weights
+    restarts = np.bincount(query.seeds, weights, minlength=one.id_limit)
+    exact, bound = exact_ranks(one, restarts / restarts.sum())
+    assert bound < 1e-11
+    among = np.setdiff1d(np.arange(one.id_limit), one.free_ids())
+    if query.among is not None:
+        among = np.unique(query.among)
+    assert len(np.unique(answer.vertices)) == len(answer.vertices) == min(query.k, len(among))
+    assert np.isin(answer.vertices, among).all()
+    error = np.abs(answer.ranks - exact[answer.vertices]).sum()
+    assert error <= answer.error_bound + 1e-11
+    assert (np.diff(answer.ranks) <= 0.0).all()
+    shown = np.full(one.id_limit, -1.0)
+    shown[among] = exact[among]
+    assert_groups(answer, shown)
+
+
+def random_edges(generator: np.random.Generator, vertices: int, edges: int) -> EdgeBatch:
+    sources, targets = generator.integers(0, vertices, (2, edges))
+    return EdgeBatch(sources, targets, vertices=vertices)
+
+
+def weighted_or_not(seed: int, options: Options) -> tuple[int, EdgeBatch]:
+    vertices, edges = random_graph(seed)
+    generator = np.random.default_rng(seed)
+    weights = some_weights(generator, len(edges)) if options.weighted else None
+    return vertices, EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_method_is_certified_on_every_kind_of_graph(seed: int) -> None:
+    options, method = kind_of_graph(seed), METHODS[seed // 4]
+    vertices, batch = weighted_or_not(seed, options)
+    targets = (1e-3, 1e-5, 1e-6, 0.1) if method == "push" else (1e-3, 1e-7, 1e-9, 0.1)
+    with both(options, 2 + seed % 3, FREE if seed % 4 else CPU, batch) as (one, engine):
+        queries = queries_of((vertices, np.empty((0, 2), np.int64)), seed)
+        for target_error, query in zip(targets, queries, strict=True):
+            asked = solved_by(query, method, target_error)
+            (answer,) = engine.personalized_many([asked])
+            assert answer.error_bound <= target_error
+            assert_certified(one, asked, answer)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_the_places_of_one_device(family: str) -> None:
+    pairs = vertices, edges = FAMILIES[family]()
+    options = Options(target_error=1e-9, vertex_order="degree")
+    with both(options, 3, FREE, EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)) as (
+        one,
+        engine,
+    ):
+        for query in queries_of(pairs, 3)[::2]:
+            asked = replace(query, k=5)
+            (ours,), (theirs,) = (each.personalized_many([asked]) for each in (engine, one))
+            assert_certified(one, asked, ours)
+            both_settled = min(ours.settled, theirs.settled)
+            assert ours.vertices[:both_settled].tolist() == theirs.vertices[:both_settled].tolist()
+            least = ours.error_bound + theirs.error_bound
+            exact = dict(zip(theirs.vertices.tolist(), theirs.ranks.tolist(), strict=True))
+            common = [v for v in ours.vertices.tolist() if v in exact]
+            found = dict(zip(ours.vertices.tolist(), ours.ranks.tolist(), strict=True))
+            assert sum(abs(found[v] - exact[v]) for v in common) <= least
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_queries_end_when_their_places_are_proven(method: str) -> None:
+    vertices, edges = random_graph(9)
+    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
+    query = PersonalizedQuery(np.array([0]), None, 3, method, 1e-10)
+    with both(Options(target_error=1e-9), 2, FREE, batch) as (one, engine):
+        (settled,) = engine.personalized_many([replace(query, target="settled-top-k")])
+        (full,) = engine.personalized_many([query])
+        assert settled.settled == 3
+        assert settled.error_bound > 1e-10 >= full.error_bound
+        assert settled.vertices.tolist() == full.vertices.tolist()
+        assert_certified(one, query, settled)
+
+
+def test_answers_are_among_the_vertices_that_are_asked_for() -> None:
+    vertices, edges = random_graph(4)
+    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
+    with both(Options(target_error=1e-9), 3, FREE, batch) as (one, engine):
+        for among in ([3, 5, 3], list(range(0, vertices, 3))):
+            for k, method in zip((1, 3, vertices), ("pull", "push", "hybrid"), strict=True):
+                query = PersonalizedQuery(
+                    np.array([2, 7]), None, k, method, 1e-6, among=np.array(among)
+                )
+                (answer,) = engine.personalized_many([query])
+                assert answer.error_bound <= 1e-6
+                assert_certified(one, query, answer)
+
+
+def test_vertices_that_are_not_reached_follow_in_the_order_of_ids(backend: Backend) -> None:
+    batch = EdgeBatch.of([(0, 1), (2, 2)], vertices=7)
+    with both(Options(), 3, backend, batch) as (one, engine):
+        for seed in (1, 3):  # dangling; isolated
+            for method in METHODS:
+                answer = engine.personalized(np.array([seed]), k=7, method=method)
+                assert answer.vertices.tolist() == [seed, *(v for v in range(7) if v != seed)]
+                assert answer.ranks.tolist() == [1.0] + [0.0] * 6
+                assert answer.settled == 1
+        one.apply(EdgeBatch.of(remove=[0, 4]))
+        engine.apply(EdgeBatch.of(remove=[0, 4]))
+        for method in METHODS:
+            answer = engine.personalized(np.array([3]), k=9, method=method)
+            assert answer.vertices.tolist() == [3, 1, 2, 5, 6]
+            assert_certified(one, PersonalizedQuery(np.array([3]), k=9), answer)
+
+
+def test_queries_are_answered_on_the_graph_as_it_is_now() -> None:
+    generator = np.random.default_rng(2)
+    batch = random_edges(generator, 60, 300)
+    with both(Options(target_error=1e-8), 2, CPU, batch) as (one, engine):
+        for _ in range(3):
+            inserted, deleted = (
+                generator.integers(0, 80, (2, 20)),
+                generator.integers(0, 60, (2, 90)),
+            )
+            change = EdgeBatch(*inserted, *deleted)
+            for each in (one, engine):
+                each.apply(change)
+            query = PersonalizedQuery(generator.integers(0, 60, 2), k=100, target_error=1e-9)
+            (answer,) = engine.personalized_many([query])
+            assert_certified(one, query, answer)
+        assert engine.update().error_bound <= 1e-8
+
+
+def test_a_batch_between_two_steps_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    generator = np.random.default_rng(3)
+    edges = random_edges(generator, 40, 200)
+    with both(Options(target_error=1e-8), 2, CPU, edges) as (one, engine):
+        asked = (1, 2, 3, 4)
+        queries = [PersonalizedQuery(np.array([v]), k=40, target_error=1e-8) for v in asked]
+        batch = engine.submit(queries)
+        steps = 0
+        while (first := batch.take(range(1))) is None:
+            assert not batch.done
+            batch.step()
+            steps += 1
+        assert steps > 2
+        assert_certified(one, queries[0], first[0])
+        batch.step()  # of the second query, which continues
+        change = EdgeBatch.of([(1, 39), (2, 38), (50, 3)])
+        for each in (one, engine):
+            each.apply(change)
+        assert (batch.updates, batch.restarts) == (1, 0)
+        while not batch._answers:
+            batch.step()
+        change = EdgeBatch.of(insert=[(3, 1)], remove=[4])
+        for each in (one, engine):
+            each.apply(change)
+        # the second answer was not taken, and the last query has lost its seed
+        assert (batch.updates, batch.restarts) == (2, 1)
+        while not batch.done:
+            batch.step()
+        for query, answer in zip(queries[1:3], batch.take(range(1, 3)) or (), strict=True):
+            assert answer.error_bound <= 1e-8
+            assert_certified(one, query, answer)
+        with pytest.raises(UnknownVertex, match="seeds: 4"):
+            batch.take(range(3, 4))
+        batch.close()
+
+
+def test_queries_of_two_batches_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    vertices, edges = random_graph(6)
+    query = PersonalizedQuery(np.array([1]), None, vertices, "pull", 1e-9)
+    others = replace(query, seeds=np.array([2, 3]))
+    with both(Options(), 3, CPU, EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)) as (
+        one,
+        engine,
+    ):
+        first, closed, second = (engine.submit([each]) for each in (query, query, others))
+        closed.step()
+        closed.close()
+        while not (first.done and second.done):
+            for each in (first, second):
+                if not each.done:
+                    each.step()
+        for asked, each in ((query, first), (others, second)):
+            assert_certified(one, asked, each.answers()[0])
+            each.close()
+
+
+def test_an_interrupted_query_leaves_the_next_ones_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(9)
+    options = Options(target_error=1e-9)
+    workers, one = ThreadWorkers(options, 3, CPU), Engine(options, CPU)
+    query = PersonalizedQuery(np.array([5]), None, 80, "pull", 1e-9)
+    with ShardedEngine(options, workers=workers) as engine:
+        batch = random_edges(generator, 80, 300)
+        for each in (one, engine):
+            each.apply(batch)
+            each.update()
+        sweeps, done = workers.shards[1].graph.backend.sweeps, 0
+        sweep = sweeps.sweep
+
+        def failing(*arguments: Any) -> Any:
+            nonlocal done
+            done += 1
+            if done == 3:
+                raise MemoryError("the third sweep")
+            return sweep(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sweeps, "sweep", failing)
+            with pytest.raises(MemoryError, match="the third sweep"):
+                engine.personalized_many([query])
+        for _ in range(2):
+            (answer,) = engine.personalized_many([query])
+            assert answer.error_bound <= 1e-9
+            assert_certified(one, query, answer)
+
+
+def test_queries_are_traced() -> None:
+    vertices, edges = random_graph(2)
+    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
+    with both(Options(), 2, FREE, batch) as (_, engine):
+        for method, kind in (("push", "push"), ("pull", "sweep")):
+            answer = engine.personalized(np.array([0]), method=method, trace=True)
+            assert answer.trace is not None
+            assert {step.kind for step in answer.trace.steps} == {kind}
+            assert answer.trace.steps[-1].error_bound == answer.error_bound
+
+
+def test_tight_targets_are_met_on_larger_graphs() -> None:
+    sources, targets = rmat(11, 16, seed=1)
+    options = Options(target_error=1e-8)
+    with both(options, 2, CPU, EdgeBatch(sources, targets, vertices=1 << 11)) as (one, engine):
+        seed = int(np.bincount(sources).argmax())
+        for method in ("hybrid", "pull"):
+            query = PersonalizedQuery(np.array([seed]), None, 1 << 11, method, 1e-9)
+            (answer,) = engine.personalized_many([query])
+            assert answer.error_bound <= 1e-9
+            assert_certified(one, query, answer)
+
+
+def test_what_cannot_be_asked_is_refused_by_name() -> None:
+    with sharded_engine(Options(), 2, CPU) as engine:
+        engine.apply(EdgeBatch.of([(0, 1), (1, 2)]))
+        engine.update()
+        seeds = np.array([0])
+        with pytest.raises(Unsupported, match="form: 'published' does not work with shards"):
+            engine.personalized(seeds, form="published")
+        with pytest.raises(InvalidValue, match=r"queries\[1\].k: 0"):
+            engine.personalized_many([PersonalizedQuery(seeds), PersonalizedQuery(seeds, k=0)])
+        with pytest.raises(InvalidValue, match="method: 'pushopt'"):
+            engine.personalized(seeds, method="pushopt")
+        with pytest.raises(UnknownVertex, match=r"seeds\[0\]: 3"):
+            engine.personalized(np.array([3]))
+        engine.apply(EdgeBatch.of(remove=[1]))
+        with pytest.raises(UnknownVertex, match=r"seeds\[0\]: 1"):
+            engine.personalized(np.array([1]))
