@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cpu.packing import count_targets, pack_keys, sorted_by_bucket
+from gpu.backends.cpu.packing import count_targets, pack_keys, sorted_by_bucket, sorted_by_key
 from gpu.columns import ids_of, weights_of
 from gpu.errors import InvalidValue
 from gpu.graph.rows import row_blocks
@@ -296,8 +296,7 @@ def _both_directions(
 
 def _sorted(keys: NDArray[np.int64], *weights: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     """Ascending keys, and their weights; equal keys stay in their order."""
-    if not weights:
-        keys.sort()
-        return (keys,)
-    order = np.argsort(keys, kind="stable")
-    return tuple(column[order] for column in (keys, *weights))
+    if weights:
+        return sorted_by_key(keys, *weights)
+    keys.sort()
+    return (keys,)

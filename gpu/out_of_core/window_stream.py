@@ -63,7 +63,8 @@ class Windows:
         row_lengths = device.to_device(packed.row_lengths)
         row_starts = device.allocate("vertices", vertices, np.int64)
         order = device.allocate("vertices", vertices, np.int32)
-        windows, first = [], 0
+        windows: list[Window] = []
+        first = 0
         for block in row_blocks(padded(packed.row_lengths), slots):
             lengths = row_lengths[block]
             bins = device.allocate("vertices", len(lengths), np.uint8)

@@ -141,6 +141,7 @@ class WindowedProgram:
             now = self.processed if self._in_place else self.passes + 1
             since = int(self._since[window.number])
             gathered = self._gather(window, slots, since, now)
+            self.messages += gathered.messages
             if self._in_place:
                 self._since[window.number] = now
                 if gathered.active:
@@ -163,6 +164,7 @@ class WindowedProgram:
                 active += self._gather(window, slots, 0, 0).active
                 self.processed += 1
             self.passes += 1
+            self.messages += self._graph.arcs
             if not self._in_place:
                 self._swap()
             finished = active == 0
@@ -176,11 +178,9 @@ class WindowedProgram:
             view=view._replace(incoming=Csr(starts, lengths, *slots)), in_rows=window.rows
         )
         operations = self._backend.program_windows
-        gathered = operations.gather_window(
+        return operations.gather_window(
             self._program, self._parameters, graph, self._state, since, now
         )
-        self.messages += gathered.messages
-        return gathered
 
     def _swap(self) -> None:
         state = self._state

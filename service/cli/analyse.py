@@ -173,7 +173,7 @@ def _analyse_pieces(
     with OutOfCorePrograms(memory, options, backend, scratch) as graph:
         unread = add_pieces(graph, path, wanted, table)
         parameters = _parameters(programs, given, kind)
-        keys = VertexKeys(table.keys, len(table.keys))
+        keys = VertexKeys(table, len(table))
         graph.vertices, graph.reserved = len(table), table.nbytes()
         found = {}
         answers = []

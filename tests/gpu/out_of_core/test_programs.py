@@ -206,13 +206,12 @@ def test_windows_without_an_active_in_neighbour_are_skipped(backend: Backend, mo
         assert found.answer.values.tolist() == expected.tolist()
         passes = found.answer.receipt.supersteps
         assert found.windows >= 4
-        # a window is processed where a neighbour changed; in the first pass they know no sources
+        # in the first pass windows do not know their sources
+        assert found.processed <= found.windows + 2 * passes
         if mode == "synchronous":
             assert passes == vertices
-            assert found.processed <= found.windows + 2 * passes
-        else:
-            assert passes <= 4
-            assert found.processed <= 4 * found.windows
+        elif backend.name == "cpu" and start == 0:
+            assert passes <= 3
         assert found.bytes_loaded <= 16 * vertices * passes
 
 
@@ -220,28 +219,29 @@ def test_windows_without_an_active_in_neighbour_are_skipped(backend: Backend, mo
 
 
 def test_arrays_stay_within_the_budget(backend: Backend) -> None:
-    vertices = 1 << (14 if backend.name == "cpu" else 12)
-    columns = network(vertices, 16 * vertices)
+    given: dict[str, float]
+    vertices = 1 << (13 if backend.name == "cpu" else 11)
+    columns = network(vertices, 8 * vertices)
     options = Options(weighted=True)
-    peaks = []
-    for program in ("distances", "pagerank"):
-        with added(columns, options, backend, 1, vertices) as graph:
-            least = least_memory(graph, program)
-            streamed = least - vertices * budget.program_bytes(backend, "float64", True)
-            with (
-                patch.object(graph, "_memory", least),
-                patch.object(window_stream, "available_bytes", lambda: 0),
-            ):
-                tracemalloc.start()
-                try:
-                    found = graph.run(program)
-                    peaks.append(tracemalloc.get_traced_memory()[1])
-                finally:
-                    tracemalloc.stop()
+    for program, given in (("distances", {}), ("pagerank", {"tolerance": 0.1})):
+        for _ in range(2):  # the first run compiles
+            with added(columns, options, backend, 1, vertices) as graph:
+                least = least_memory(graph, program)
+                streamed = least - vertices * budget.program_bytes(backend, "float64", True)
+                with (
+                    patch.object(graph, "_memory", least),
+                    patch.object(window_stream, "available_bytes", lambda: 0),
+                ):
+                    tracemalloc.start()
+                    try:
+                        found = graph.run(program, **given)
+                        _, peak = tracemalloc.get_traced_memory()
+                    finally:
+                        tracemalloc.stop()
         assert found.windows >= 2
-        staged = 0 if backend.name == "cpu" else streamed + 17 * vertices
-        # compiling is not the budget's
-        assert peaks[-1] <= least + staged + (1 << 20)
+        # on a device, the host has buffers as large as the windows, and what it keeps of the graph
+        staged = 0 if backend.name == "cpu" else streamed + 20 * vertices
+        assert peak <= least + staged + (1 << 18)
 
 
 def test_a_budget_below_the_values_names_the_least(backend: Backend) -> None:
