@@ -219,14 +219,14 @@ def test_windows_without_an_active_in_neighbour_are_skipped(backend: Backend, mo
 
 
 def test_arrays_stay_within_the_budget(backend: Backend) -> None:
-    given: dict[str, Any]
+    cases: list[tuple[str, dict[str, Any]]] = [("distances", {}), ("pagerank", {"tolerance": 1.0})]
     vertices = 1 << (14 if backend.name == "cpu" else 12)
     columns, options = network(vertices, 12 * vertices), Options(weighted=True)
     streamed = 1 << 18
     memory = vertices * budget.program_bytes(backend, "float64", weighted=True) + streamed
     # on a device, the host has buffers as large as the windows, and what it keeps of the graph
     staged = 0 if backend.name == "cpu" else streamed + 20 * vertices
-    for program, given in (("distances", {}), ("pagerank", {"tolerance": 1.0})):
+    for program, given in cases:
         for _ in range(2):  # the first run compiles
             with (
                 patch.object(window_stream, "available_bytes", lambda: 0),
