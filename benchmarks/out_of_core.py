@@ -72,24 +72,26 @@ def packed_on_device(backend: Backend, scale: int, edges: int, folder: Path | No
     """
     xp = backend.xp
     sources, targets = shuffled_rmat(backend, scale, edges)
+    pieces = [slice(first, first + _SORTED) for first in range(0, edges, _SORTED)]
     present = xp.zeros(1 << scale, np.bool_)
-    for ends in (sources, targets):
-        present[ends] = True
+    for piece in pieces:
+        present[sources[piece]] = True
+        present[targets[piece]] = True
     labels = xp.cumsum(present, dtype=np.int32) - 1
     vertices = int(labels[-1]) + 1
     in_degree = xp.zeros(vertices, np.int32)
-    for first in range(0, edges, _SORTED):
-        piece = slice(first, first + _SORTED)
+    for piece in pieces:
         sources[piece], targets[piece] = labels[sources[piece]], labels[targets[piece]]
         in_degree += xp.bincount(targets[piece], minlength=vertices).astype(np.int32)
     packed = PackedEdges(vertices, directed=True, fixed_loops=False, folder=folder)
     for rows in row_blocks(backend.device.to_host(in_degree), _SORTED):
-        chosen = xp.flatnonzero((targets >= rows.start) & (targets < rows.stop))
-        keys = targets[chosen].astype(np.int64) << 32 | sources[chosen]
+        parts = []
+        for piece in pieces:
+            inside = (targets[piece] >= rows.start) & (targets[piece] < rows.stop)
+            parts.append(targets[piece][inside].astype(np.int64) << 32 | sources[piece][inside])
+        keys = xp.concatenate(parts)
         keys.sort()
-        is_first = xp.ones(len(keys), np.bool_)
-        is_first[1:] = keys[1:] != keys[:-1]
-        packed.append(rows, backend.device.to_host(keys[is_first]))
+        packed.append(backend.device.to_host(keys))
     return packed
 
 

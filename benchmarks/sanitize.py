@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -33,6 +33,7 @@ from gpu import (
     EdgeBatch,
     Engine,
     Options,
+    OutOfCorePrograms,
     PersonalizedQuery,
     RankReference,
     verify,
@@ -43,6 +44,7 @@ from gpu.backends.cuda.kernels.loader import NAMES
 from gpu.generate import preferential_attachment, rmat, uniform
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
+from gpu.operations.programs import Mode
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import sweep_to_target
 
@@ -192,7 +194,24 @@ def programs(backend: Backend, options: Options) -> dict[str, list[float]]:
     answers["pagerank asynchronous"] = engine.run("pagerank", mode="asynchronous", tolerance=1e-12)
     answers["pagerank by edges"] = engine.run("pagerank", schedule="edges", tolerance=1e-12)
     answers["one at a time"] = engine.run("trussness", binary=0, partitions=3)
-    return {name: answer.values.round(9).tolist() for name, answer in answers.items()}
+    return {name: answer.values.round(9).tolist() for name, answer in answers.items()} | windowed(
+        backend, options, edges
+    )
+
+
+def windowed(
+    backend: Backend, options: Options, edges: NDArray[np.int64]
+) -> dict[str, list[float]]:
+    """What programs answer over windows of edges."""
+    found = {}
+    with OutOfCorePrograms(1 << 20, options, backend) as graph:
+        graph.add(*edges)
+        for name in ("levels", "distances", "components"):
+            found[f"{name} in windows"] = graph.run(name).answer.values.tolist()
+        for mode in get_args(Mode):
+            ranks = graph.run("pagerank", mode, tolerance=1e-12).answer.values
+            found[f"pagerank in windows, {mode}"] = ranks.round(9).tolist()
+    return found
 
 
 def rank(backend: Backend, options: Options) -> None:

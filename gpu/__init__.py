@@ -19,6 +19,7 @@ from gpu.errors import (
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
 from gpu.operations.programs import VertexProgram
+from gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
 from gpu.out_of_core.ranking import OutOfCoreRanking, OutOfCoreRanks
 from gpu.pagerank.places import proven_descents, rank_error
 from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
@@ -81,6 +82,8 @@ __all__ = [
     "Neighbours",
     "OnConflict",
     "Options",
+    "OutOfCoreAnswer",
+    "OutOfCorePrograms",
     "OutOfCoreRanking",
     "OutOfCoreRanks",
     "OutOfMemory",

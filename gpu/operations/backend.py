@@ -19,6 +19,7 @@ from gpu.operations.frontier import FrontierOperations
 from gpu.operations.generate import GenerateOperations
 from gpu.operations.graph import GraphOperations
 from gpu.operations.multivector import MultivectorOperations
+from gpu.operations.program_windows import ProgramWindowOperations
 from gpu.operations.programs import ProgramOperations
 from gpu.operations.published import PublishedOperations
 from gpu.operations.rebuild import RebuildOperations
@@ -67,6 +68,7 @@ class Backend:
     select: SelectOperations
     generate: GenerateOperations
     programs: ProgramOperations
+    program_windows: ProgramWindowOperations
     triangles: TriangleOperations
     cores: CoreOperations
     components: ComponentOperations | None = None

@@ -1,15 +1,17 @@
-"""Ranks of a graph whose edges do not fit into a memory budget.
+"""Ranks and programs of a graph whose edges do not fit into a memory budget.
 
 The values of vertices stay in memory; the in-lists are in a file, or on ``cuda`` in page-locked
 memory of the host if it has room, and every sweep reads them once, in windows:
 
-    budget           how many bytes what needs, and the least budget that works
-    scratch_file     files without a name, which end with the process
-    spool            edges in any order → packed in-lists in a scratch file, in bounded memory
-    window_stream    in-lists through two buffers: one is filled while the other is computed
-    windowed_sweeps  the operations of sweeps, window by window
-    windowed_graph   the graph as a solve reads it
-    ranking          all of it together: the public surface
+    budget            how many bytes what needs, and the least budget that works
+    scratch_file      files without a name, which end with the process
+    spool             edges in any order → packed in-lists in a scratch file, in bounded memory
+    window_stream     in-lists through two buffers: one is filled while the other is computed
+    windowed_sweeps   the operations of sweeps, window by window
+    windowed_graph    the graph as a solve reads it
+    windowed_program  a vertex program, window by window
+    edges             edges that are added, and the budget divided
+    ranking, programs all of it together: the public surface
 
 An interval is a range of vertices, balanced by in-degree; its in-lists, sorted by target and then
 by source, are its shard (Kyrola, Blelloch and Guestrin, "GraphChi", OSDI 2012, section 3). Since a

@@ -22,6 +22,11 @@ from gpu.types import Storage
 _ROW_BYTES = 8 + 4 + 4
 """Start and length of a row, its place in the order of rows."""
 
+_PROGRAM_BYTES = 2 * 4 + 4 + 4 + 1 + 4 + 1 + 1
+"""Steps, read and written; the list of the vertices that are active first; ids; which are absent;
+the order of all rows, and their bins; and the blocks of the sources of each window.
+"""
+
 _PASS_BYTES = 16
 """Temporary arrays of a pass over all vertices, for each of them."""
 
@@ -41,6 +46,24 @@ def vertex_bytes(backend: Backend, storage: Storage, weighted: bool = False) -> 
     iterate = 2 * value + 4 + 1 + exact_contributions + 2 * np.dtype(dtypes[storage]).itemsize
     kept = sum(np.dtype(of(weighted)).itemsize for of in (strength_dtype, loop_dtype))
     return kept + _ROW_BYTES + iterate + _PASS_BYTES
+
+
+def program_bytes(backend: Backend, dtype: str, weighted: bool) -> int:
+    """Bytes of all arrays over the vertices while a program runs, for each vertex.
+
+    dtype  of its values
+    """
+    kept = sum(np.dtype(of(weighted)).itemsize for of in (strength_dtype, loop_dtype))
+    # which the host keeps for the next program: lengths of both lists, loops, sums of weights
+    packed = 4 + 4 + np.dtype(loop_dtype(weighted)).itemsize + (8 if weighted else 0)
+    return (
+        2 * np.dtype(dtype).itemsize
+        + _PROGRAM_BYTES
+        + kept
+        + (packed if backend.name == "cpu" else 0)
+        + _ROW_BYTES
+        + _PASS_BYTES
+    )
 
 
 def sort_bytes(weighted: bool) -> int:

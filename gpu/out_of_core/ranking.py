@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gpu.backends import backend_named
 from gpu.errors import InvalidValue
-from gpu.graph.packed_csr import slot_bytes
-from gpu.operations.backend import Backend
-from gpu.out_of_core.budget import Budget, vertex_bytes
-from gpu.out_of_core.spool import EdgeSpool
+from gpu.out_of_core.budget import vertex_bytes
+from gpu.out_of_core.edges import OutOfCoreEdges
 from gpu.out_of_core.windowed_graph import WindowedGraph
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.ranks import Ranks
@@ -24,7 +15,7 @@ from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.strategies import TABLE, Solve, Solved
 from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
 from gpu.trace import Trace
-from gpu.types import BackendName, Options, Result
+from gpu.types import Options, Result
 
 _STRATEGIES = tuple(name for name, row in TABLE.items() if row.affected in ("all", "residual"))
 
@@ -54,61 +45,8 @@ class OutOfCoreRanks:
     pack_seconds: float
 
 
-class OutOfCoreRanking:
-    """Gathers edges in a file, and ranks them within a budget.
-
-    The budget bounds the arrays of the graph, where the backend computes: values of vertices and
-    windows of in-lists, and the edges that are sorted on the host before. On ``cuda`` in-lists are
-    kept in page-locked memory of the host if it has room, beside the budget.
-
-    To be used in a ``with`` statement, or closed. Its files have no names: nothing remains of them.
-    """
-
-    def __init__(
-        self,
-        memory: int,
-        options: Options | None = None,
-        backend: BackendName | Backend = "auto",
-        scratch: Path | None = None,
-    ) -> None:
-        """memory   the budget, in bytes
-        options  without ``half_life``; a form other than ``accelerated`` is not run, and the order
-                 of vertices is always as given
-        backend  its name, or the backend itself
-        scratch  folder for files: 16 bytes an edge at most, 24 if it has a weight, twice that for
-                 an undirected graph; None for the system's folder of temporary files
-
-        Raises InvalidValue, BackendUnavailable, OSError.
-        """
-        self._options = options = options or Options()
-        if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
-            raise InvalidValue("memory", memory, "a number of bytes, at least 1")
-        if options.half_life is not None:
-            requirement = "None for a graph that is ranked out of core"
-            raise InvalidValue("half_life", options.half_life, requirement)
-        self._memory = memory
-        self.backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        self._spool = EdgeSpool(scratch, options.directed, options.weighted)
-
-    @property
-    def added(self) -> int:
-        """Number of edges that were added, repeats included."""
-        return self._spool.added
-
-    def add(
-        self,
-        sources: NDArray[np.integer[Any]],
-        targets: NDArray[np.integer[Any]],
-        weights: NDArray[Any] | None = None,
-    ) -> None:
-        """Adds edges: ids from 0 to 2³¹-2, integer[k] each. Repeats are one edge, with the weight
-        of the last one.
-
-        weights  number[k], as those of an EdgeBatch, of a weighted graph; None: all are 1
-
-        Raises InvalidValue, OSError.
-        """
-        self._spool.add(sources, targets, weights)
+class OutOfCoreRanking(OutOfCoreEdges):
+    """Ranks edges that arrive in any order. A form other than ``accelerated`` is not run."""
 
     def rank(
         self, vertices: int = 0, solve: Solve | None = None, reserved: int = 0
@@ -124,21 +62,14 @@ class OutOfCoreRanking:
         OutOfMemory if there is less memory than the budget allows; DeviceLost, OSError.
         """
         solve = self._checked(solve or Solve())
-        options, spool = self._options, self._spool
-        vertices = max(vertices, spool.vertices)
-        if vertices == 0:
-            raise InvalidValue("vertices", vertices, "at least 1")
-        weighted = options.weighted
-        each = vertex_bytes(self.backend, options.storage, weighted)
-        budget = Budget.divide(self._memory, reserved, vertices, each, spool.longest, weighted)
+        options, vertices = self._options, max(vertices, self._spool.vertices)
+        each = vertex_bytes(self.backend, options.storage, options.weighted)
+        budget = self._divided(vertices, each, reserved)
         started = time.perf_counter()
-        packed = spool.pack(vertices, budget.bucket_edges, options.dangling == "self-loop")
+        packed = self._packed(vertices, budget)
         pack_seconds = time.perf_counter() - started
         with packed.file, self.backend.device.detecting_loss():
-            room = min(budget.window_slots, packed.slots)
-            needed = vertices * each + 2 * slot_bytes(weighted) * room
-            self.backend.device.require(f"ranking {vertices:,} vertices out of core", needed)
-            graph = WindowedGraph(self.backend, packed, budget.window_slots)
+            graph = self._windowed(packed, each, budget, "ranking")
             del packed  # its arrays are on the device
             return rank_windowed(graph, options, solve, pack_seconds)
 
@@ -152,21 +83,6 @@ class OutOfCoreRanking:
         if solve.settle:
             raise InvalidValue("settle", solve.settle, "0 for a graph out of core")
         return solve
-
-    def close(self) -> None:
-        """Frees the files."""
-        self._spool.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def rank_windowed(

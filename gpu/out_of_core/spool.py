@@ -12,12 +12,14 @@ of several is the edge.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.backends.cpu.packing import count_targets, pack_keys, sorted_by_bucket, sorted_by_key
 from gpu.columns import ids_of, weights_of
 from gpu.errors import InvalidValue
 from gpu.graph.rows import row_blocks
@@ -37,6 +39,7 @@ class PackedEdges:
     row_lengths  int32[n]; rows lie one after the other, each from a multiple of ALIGNMENT slots on
     loop         see gpu.operations.csr.GraphView
     fixed_loops  whether every vertex has one loop, and others do not count
+    directed     whether an edge goes one way
     weighted     whether edges have weights
     slots        of all rows so far
     file         int32[slots], column indices; and float32[slots], weights
@@ -60,7 +63,7 @@ class PackedEdges:
         self.weighted = weighted
         self.slots = 0
         self.file = ScratchColumns(len(self.dtypes), folder)
-        self._directed = directed
+        self.directed = directed
         self._links = 0
         # without loops: number of out-edges, and the sum of their weights
         self._out_lengths = np.zeros(vertices, np.int32)
@@ -101,46 +104,35 @@ class PackedEdges:
     @property
     def edges(self) -> int:
         """Number of edges, see gpu.graph.dynamic_graph.DynamicGraph."""
-        return self.arcs - (0 if self._directed else self._links // 2)
+        return self.arcs - (0 if self.directed else self._links // 2)
 
-    def append(self, rows: slice, keys: NDArray[np.int64], *weights: NDArray[np.float32]) -> None:
+    def append(self, keys: NDArray[np.int64], *weights: NDArray[np.float32]) -> None:
         """Writes the in-lists of a range of vertices behind those of all before it.
 
-        keys     int64[k], ``target << 32 | source``: ascending, distinct, loops included
+        keys     int64[k], ``target << 32 | source``: ascending, loops and repeats included; of
+                 equal ones the last is the edge
         weights  float32[k], of a weighted graph
 
         Raises OSError.
         """
-        keys, *weights_left = self._without_loops(keys, *weights)
-        sources, targets = _ends(keys)
-        np.add.at(self._out_lengths, sources, 1)
-        for weight in weights_left:
-            np.add.at(self._sent, sources, weight.astype(np.float64))
-        places = targets.astype(np.int64)
-        places -= rows.start
-        lengths = np.bincount(places, minlength=rows.stop - rows.start)
-        self.row_lengths[rows] = lengths
-        room = padded(lengths)
-        padding: NDArray[np.int64] = room - lengths
-        # an entry is behind those before it and the padding of the rows before its own
-        places = (np.cumsum(padding) - padding)[places]
-        places += np.arange(len(keys))
-        columns = [np.zeros(int(room.sum()), dtype) for dtype in self.dtypes]
-        for column, values in zip(columns, (sources, *weights_left), strict=True):
-            column[places] = values
-        self.file.write(self.slots, *columns)
-        self.slots += len(columns[0])
-        self._links += len(keys)
-
-    def _without_loops(self, *columns: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-        """The keys of other edges, and their weights; loops are recorded."""
-        sources, targets = _ends(columns[0])
-        is_loop = sources == targets
-        if not is_loop.any():
-            return columns
-        if not self.fixed_loops:
-            self.loop[targets[is_loop]] = columns[1][is_loop] if self.weighted else 1
-        return tuple(column[~is_loop] for column in columns)
+        if len(keys) == 0:
+            return
+        rows = min(int(keys[-1] >> _TARGET_BITS) - int(keys[0] >> _TARGET_BITS) + 1, len(keys))
+        room = len(keys) + (ALIGNMENT - 1) * rows
+        columns = [np.zeros(room, dtype) for dtype in self.dtypes]
+        slots, links = pack_keys(
+            keys,
+            *(weights or (None,)),
+            self.fixed_loops,
+            self.loop,
+            self.row_lengths,
+            self._out_lengths,
+            self._sent,
+            *(columns if weights else (*columns, None)),
+        )
+        self.file.write(self.slots, *(column[:slots] for column in columns))
+        self.slots += slots
+        self._links += links
 
 
 def padded(lengths: NDArray[Any]) -> NDArray[Any]:
@@ -218,7 +210,7 @@ class EdgeSpool:
         # nothing counts that could not be written
         self._keys += len(keys)
         self.vertices = vertices
-        np.add.at(self._in_degree, targets, 1)
+        count_targets(keys, self._in_degree)
 
     @property
     def longest(self) -> int:
@@ -246,10 +238,8 @@ class EdgeSpool:
             self._distribute(bounds[:-1] << _TARGET_BITS, places, most_edges)
         packed = PackedEdges(vertices, self._directed, fixed_loops, self._folder, self._weighted)
         try:
-            for number in range(len(blocks)):
-                first, end = places[number : number + 2].tolist()
-                columns = _without_repeats(*self._read(self._file, first, end - first))
-                packed.append(slice(int(bounds[number]), int(bounds[number + 1])), *columns)
+            for first, end in pairwise(places.tolist()):
+                packed.append(*_sorted(*self._read(self._file, first, end - first)))
         except BaseException:
             packed.file.close()
             raise
@@ -268,21 +258,14 @@ class EdgeSpool:
         with self._file as source:
             self._file = self._new_file()
             for place in range(0, self._keys, most_edges):
-                keys, *weights = self._read(source, place, min(most_edges, self._keys - place))
-                buckets = np.searchsorted(first_keys, keys, "right")
-                # integers of 16 bits are sorted by radix
-                short = buckets.astype(np.min_scalar_type(len(ends)))
-                order = np.argsort(short, kind="stable")
-                columns = [column[order] for column in (keys, *weights)]
-                counts = np.bincount(buckets, minlength=len(ends) + 1)[1:]
-                del buckets, short, order, keys, weights
-                first = 0
-                for bucket in np.flatnonzero(counts).tolist():
-                    last = first + int(counts[bucket])
+                piece = self._read(source, place, min(most_edges, self._keys - place))
+                begins, columns = sorted_by_bucket(first_keys, *piece)
+                del piece
+                for bucket in np.flatnonzero(np.diff(begins)).tolist():
+                    first, last = begins[bucket : bucket + 2].tolist()
                     part = (column[first:last] for column in columns)
                     self._file.write(int(ends[bucket]), *part)
                     ends[bucket] += last - first
-                    first = last
 
     def _read(self, file: ScratchColumns, place: int, count: int) -> list[NDArray[Any]]:
         """Keys, and weights if the edges have any."""
@@ -311,24 +294,9 @@ def _both_directions(
     )
 
 
-def _without_repeats(
-    keys: NDArray[np.int64], *weights: NDArray[np.float32]
-) -> tuple[NDArray[Any], ...]:
-    """Ascending keys; of several equal ones the weight of the last one."""
-    columns: list[NDArray[Any]] = [keys, *weights]
+def _sorted(keys: NDArray[np.int64], *weights: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
+    """Ascending keys, and their weights; equal keys stay in their order."""
     if weights:
-        order = np.argsort(keys, kind="stable")
-        columns = [column[order] for column in columns]
-        del order
-    else:
-        keys.sort()
-    keys = columns[0]
-    is_last = np.ones(len(keys), np.bool_)
-    np.not_equal(keys[1:], keys[:-1], out=is_last[:-1])
-    return tuple(column[is_last] for column in columns)
-
-
-def _ends(keys: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Sources and targets, views of the keys."""
-    halves = keys.astype("<i8", copy=False).view("<i4")
-    return halves[::2], halves[1::2]
+        return sorted_by_key(keys, *weights)
+    keys.sort()
+    return (keys,)

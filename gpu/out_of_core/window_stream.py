@@ -30,11 +30,15 @@ _PURPOSE = "windows of in-lists"
 class Window:
     """The in-lists of an interval.
 
-    rows   its rows, grouped for the kernels
-    first  its first slot of all
-    slots  how many it has
+    number    from 0 on, in the order of vertices
+    vertices  the interval
+    rows      its rows, grouped for the kernels
+    first     its first slot of all
+    slots     how many it has
     """
 
+    number: int
+    vertices: slice
     rows: Rows
     first: int
     slots: int
@@ -59,7 +63,8 @@ class Windows:
         row_lengths = device.to_device(packed.row_lengths)
         row_starts = device.allocate("vertices", vertices, np.int64)
         order = device.allocate("vertices", vertices, np.int32)
-        windows, first = [], 0
+        windows: list[Window] = []
+        first = 0
         for block in row_blocks(padded(packed.row_lengths), slots):
             lengths = row_lengths[block]
             bins = device.allocate("vertices", len(lengths), np.uint8)
@@ -67,7 +72,8 @@ class Windows:
             order[block] += block.start
             backend.rebuild.pack_rows(lengths, 0, row_starts[block], backend.xp.empty_like(lengths))
             filled = int(padded(packed.row_lengths[block]).sum(dtype=np.int64))
-            windows.append(Window(Rows(order[block], groups), first, filled))
+            rows = Rows(order[block], groups)
+            windows.append(Window(len(windows), block, rows, first, filled))
             first += filled
         return cls(windows, row_starts, row_lengths)
 
@@ -75,14 +81,16 @@ class Windows:
 class WindowStream:
     """Windows of a file, as arrays of the backend.
 
-    count         number of windows
+    windows       all of them, in the order of vertices
+    count         how many there are
     bytes_loaded  by all sweeps so far
     in_memory     whether the file has been read into page-locked memory of the host
     """
 
     def __init__(self, backend: Backend, packed: PackedEdges, windows: list[Window]) -> None:
         """Raises OutOfMemory, OSError."""
-        self._backend, self._file, self._order = backend, packed.file, list(windows)
+        self._backend, self._file, self.windows = backend, packed.file, windows
+        self._order = list(windows)
         room = max(window.slots for window in windows)
         allocate, device = backend.device.allocate, backend.device
         self._buffers = [
@@ -111,18 +119,31 @@ class WindowStream:
         float32[slots]. Work on it has to be complete when the next one is asked for. Raises
         OSError.
         """
-        order = self._order
-        self._request(order[0], busy=None)
-        for place, window in enumerate(order):
+        return self.visit(lambda _: True)
+
+    def visit(
+        self, is_needed: Callable[[Window], bool]
+    ) -> Iterator[tuple[Window, tuple[Array, ...]]]:
+        """The windows that are needed, as above.
+
+        is_needed  asked of a window just before work on the one before it begins
+        """
+        order = filter(is_needed, self._order)
+        window = next(order, None)
+        if window is not None:
+            self._request(window, busy=None)
+        while window is not None:
             buffer = self._held.index(window)
             ready = self._ready[buffer]
             if ready is not None:
                 ready.result()()
                 self._ready[buffer] = None
-            if place + 1 < len(order):
-                self._request(order[place + 1], busy=buffer)
+            following = next(order, None)
+            if following is not None:
+                self._request(following, busy=buffer)
             yield window, _first(self._buffers[buffer], window.slots)
-        order.reverse()
+            window = following
+        self._order.reverse()
 
     def _request(self, window: Window, busy: int | None) -> None:
         """Has the thread load a window into a buffer that is not busy, unless one holds it."""

@@ -46,7 +46,7 @@ class WindowedGraph:
         device = backend.device
         self.vertices = self.columns = len(packed.row_lengths)
         self.edges, self.arcs, self.fixed_loops = packed.edges, packed.arcs, packed.fixed_loops
-        self.weighted = packed.weighted
+        self.directed, self.weighted = packed.directed, packed.weighted
         self.loop = device.to_device(packed.loop)
         self.degree = device.to_device(packed.degree)
         windows = Windows.of(backend, packed, slots)

@@ -1,23 +1,25 @@
-"""Programs on the graph of an edge list, without a server: `liverank analyse`."""
+"""Programs on the graph of an edge list or a file, without a server: `liverank analyse`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from gpu import PROGRAMS, BackendName, Engine, Options
+from gpu import PROGRAMS, BackendName, Engine, Options, OutOfCorePrograms
 from service.cli.errors import CommandError
-from service.cli.rank import apply_edges
-from service.formats.edge_list import EdgeList
+from service.cli.rank import Streaming, add_pieces, apply_edges
+from service.formats.edge_list import EdgeList, WantedColumns
+from service.formats.edge_pieces import NotIntegers
 from service.queries.analyses import (
     AnalysisAnswer,
     checked_parameters,
     parameters_by_id,
 )
-from service.vertex_keys import KeyKind, VertexKeys, key_from_text
+from service.vertex_keys import KeyKind, KeyTable, VertexKeys, key_from_text
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class FileAnalyses:
 
     answers     in the order of the programs
     parameters  those of each program, defaults included
-    duplicates, superseded  see service.cli.rank.Ranking
+    duplicates, superseded, unused_columns  see service.cli.rank.Ranking
+    streaming   of each program, how edges were streamed; empty if all of them were in memory
     """
 
     answers: Sequence[AnalysisAnswer]
@@ -36,6 +39,8 @@ class FileAnalyses:
     duplicates: int
     superseded: int
     backend: str
+    unused_columns: tuple[str, ...] = ()
+    streaming: Mapping[str, Streaming] = field(default_factory=dict)
 
     def document(self, k: int) -> dict[str, Any]:
         """The figures as JSON. The numbers of the programs' summaries are its members too; of those
@@ -55,6 +60,7 @@ class FileAnalyses:
                     "summary": summaries[each.program],
                     "values": top["values"] or top["edges"],
                     **each.receipt,
+                    **({"streaming": self.streaming[each.program]} if self.streaming else {}),
                 }
                 for each in self.answers
                 for top in [each.top(k, "largest")]
@@ -83,21 +89,7 @@ def analyse_edges(
     Raises EngineError, UnknownVertex, CommandError for parameters that no program has.
     """
     kind: KeyKind = "integer" if pa.types.is_integer(edges.sources.type) else "string"
-    values = dict(given)
-    if "source" in values:
-        values["source"] = key_from_text(values["source"], kind, "--source")
-    parameters = {
-        program: checked_parameters(
-            program,
-            {name: values[name] for name in values if name in PROGRAMS[program].parameters},
-            kind,
-            "--",
-        )
-        for program in programs
-    }
-    unused = values.keys() - {name for declared in parameters.values() for name in declared}
-    if unused:
-        raise CommandError(f"--{min(unused)} means nothing to {', '.join(programs)}")
+    parameters = _parameters(programs, given, kind)
     engine = Engine(replace(options, weighted=edges.weights is not None), backend)
     loaded = apply_edges(engine, edges)
     keys = VertexKeys(loaded.keys, len(loaded.keys))
@@ -114,3 +106,95 @@ def analyse_edges(
         loaded.superseded,
         engine.backend,
     )
+
+
+def _parameters(
+    programs: Sequence[str], given: Mapping[str, Any], kind: KeyKind
+) -> dict[str, dict[str, Any]]:
+    """All parameters of each program. Raises InvalidValue, CommandError."""
+    values = dict(given)
+    if "source" in values:
+        values["source"] = key_from_text(values["source"], kind, "--source")
+    parameters = {
+        program: checked_parameters(
+            program,
+            {name: values[name] for name in values if name in PROGRAMS[program].parameters},
+            kind,
+            "--",
+        )
+        for program in programs
+    }
+    unused = values.keys() - {name for declared in parameters.values() for name in declared}
+    if unused:
+        raise CommandError(f"--{min(unused)} means nothing to {', '.join(programs)}")
+    return parameters
+
+
+def analyse_file(
+    path: Path,
+    wanted: WantedColumns,
+    memory: int,
+    scratch: Path | None,
+    programs: Sequence[str],
+    given: Mapping[str, Any],
+    options: Options,
+    backend: BackendName,
+) -> FileAnalyses:
+    """Runs programs on the graph of an edge file whose edges are not held in memory.
+
+    wanted   the column of weights
+    given    parameters, as in `analyse_edges`
+    memory, scratch  see service.cli.rank.rank_file
+
+    Raises EngineError, UnknownVertex, CommandError, EdgeListError, OSError.
+    """
+    for program in programs:
+        OutOfCorePrograms.named(program)
+    options = replace(options, weighted=wanted.weight is not None)
+    shared = (path, wanted, memory, scratch, programs, given, options, backend)
+    try:
+        return _analyse_pieces(*shared, "integer")
+    except NotIntegers:
+        return _analyse_pieces(*shared, "string")
+
+
+def _analyse_pieces(
+    path: Path,
+    wanted: WantedColumns,
+    memory: int,
+    scratch: Path | None,
+    programs: Sequence[str],
+    given: Mapping[str, Any],
+    options: Options,
+    backend: BackendName,
+    kind: KeyKind,
+) -> FileAnalyses:
+    table = KeyTable(kind)
+    with OutOfCorePrograms(memory, options, backend, scratch) as graph:
+        unread = add_pieces(graph, path, wanted, table)
+        parameters = _parameters(programs, given, kind)
+        keys = VertexKeys(table, len(table))
+        graph.vertices, graph.reserved = len(table), table.nbytes()
+        found = {}
+        answers = []
+        for program in programs:
+            arguments = parameters_by_id(path.name, parameters[program], keys)
+            found[program] = each = graph.run(program, **arguments)
+            answers.append(AnalysisAnswer.of(each.answer, 0, keys))
+        edges = max((each.edges for each in found.values()), default=0)
+        return FileAnalyses(
+            answers,
+            parameters,
+            len(table),
+            edges,
+            graph.added - edges,
+            0,
+            graph.backend.name,
+            unread,
+            {
+                name: Streaming(
+                    memory, each.windows, each.answer.receipt.supersteps, each.bytes_loaded
+                )
+                for name, each in found.items()
+            },
+        )

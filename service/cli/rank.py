@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from gpu import BackendName, Change, EdgeBatch, Engine, Options, OutOfCoreRanking, Solve, Trace
+from gpu import (
+    BackendName,
+    Change,
+    EdgeBatch,
+    Engine,
+    Options,
+    OutOfCorePrograms,
+    OutOfCoreRanking,
+    Solve,
+    Trace,
+)
 from liverank.client import RankedVertex
 from liverank.tables import Tabular
 from service.cli.ingest import final_graph, unused_columns
@@ -179,12 +189,10 @@ def _rank_pieces(
     top: int | None,
     kind: KeyKind,
 ) -> Ranking:
-    keys, unread = KeyTable(kind), tuple[str, ...]()
+    keys = KeyTable(kind)
     with OutOfCoreRanking(memory, options, backend, scratch) as graph:
         started = time.perf_counter()
-        for piece in read_edge_pieces(path, kind == "integer", wanted):
-            graph.add(keys.assign(piece.sources), keys.assign(piece.targets), piece.weights)
-            unread = piece.unread
+        unread = add_pieces(graph, path, wanted, keys)
         read_seconds = time.perf_counter() - started
         ranked = graph.rank(len(keys), solve, keys.nbytes())
         ids, ranks = ranked.ranks.top(len(keys) if top is None else top)
@@ -207,3 +215,16 @@ def _rank_pieces(
             trace=result.trace,
             streaming=Streaming(memory, ranked.windows, ranked.passes, ranked.bytes_loaded),
         )
+
+
+def add_pieces(
+    graph: OutOfCorePrograms | OutOfCoreRanking, path: Path, wanted: WantedColumns, keys: KeyTable
+) -> tuple[str, ...]:
+    """Adds the edges of a file, and their keys. Returns the names of the columns that do not
+    count. Raises NotIntegers, EdgeListError, InvalidValue, OSError.
+    """
+    unread = tuple[str, ...]()
+    for piece in read_edge_pieces(path, keys.kind == "integer", wanted):
+        graph.add(keys.assign(piece.sources), keys.assign(piece.targets), piece.weights)
+        unread = piece.unread
+    return unread

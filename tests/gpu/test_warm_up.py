@@ -22,7 +22,7 @@ engine.warm_up_others()
 compiled = {{}}
 for module in pkgutil.iter_modules(cpu.__path__):
     # which no batch and no query uses
-    if module.name.startswith(("generate", "program", "cores", "triangles")):
+    if module.name.startswith(("generate", "program", "cores", "triangles", "packing")):
         continue
     members = vars(import_module(f"gpu.backends.cpu.{{module.name}}"))
     methods = [vars(kind).values() for kind in members.values() if isinstance(kind, type)]

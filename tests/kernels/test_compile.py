@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import get_args
 
 import pytest
 
 from benchmarks import kim
 from gpu.backends.cuda.kernels import loader
 from gpu.backends.cuda.kernels.compile import OPTIONS, compile_source
-from gpu.backends.cuda.program_source import program_kernels, program_source
+from gpu.backends.cuda.program_source import Unit, program_kernels, program_source
 from gpu.errors import BackendUnavailable
 from gpu.operations.programs import VertexProgram
 from gpu.programs.builtin import COMPONENTS, PAGERANK
@@ -113,10 +114,10 @@ def test_the_kernels_of_the_benchmarks_compile(nvrtc: Nvrtc, architecture: str) 
     assert nvrtc.usage(kim.SOURCE.read_text("utf-8"), "kim", kim.NAMES, architecture)
 
 
-@pytest.mark.parametrize("by_edges", [False, True], ids=["by vertices", "by edges"])
+@pytest.mark.parametrize("unit", get_args(Unit))
 @pytest.mark.parametrize("program", [COMPONENTS, PAGERANK], ids=lambda program: program.name)
-def test_programs_compile(nvrtc: Nvrtc, program: VertexProgram, by_edges: bool) -> None:
-    source, kernels = program_source(program, True, by_edges), program_kernels(program)
+def test_programs_compile(nvrtc: Nvrtc, program: VertexProgram, unit: Unit) -> None:
+    source, kernels = program_source(program, True, unit), program_kernels(program, unit)
     for usage in nvrtc.usage(source, program.name, kernels, "sm_90").values():
         assert usage.stack == usage.spill_stores == usage.spill_loads == 0
 

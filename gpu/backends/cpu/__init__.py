@@ -14,6 +14,7 @@ from gpu.backends.cpu.frontier import CpuFrontier
 from gpu.backends.cpu.generate import CpuGenerate
 from gpu.backends.cpu.graph import CpuGraph
 from gpu.backends.cpu.multivector import CpuMultivector
+from gpu.backends.cpu.program_windows import CpuProgramWindows
 from gpu.backends.cpu.programs import CpuPrograms
 from gpu.backends.cpu.published import CpuPublished
 from gpu.backends.cpu.rebuild import CpuRebuild
@@ -43,6 +44,7 @@ def cpu_backend() -> Backend:
         select=CpuSelect(),
         generate=CpuGenerate(device),
         programs=CpuPrograms(),
+        program_windows=CpuProgramWindows(),
         cores=CpuCores(),
         components=CpuComponents(),
         triangles=CpuTriangles(device),

@@ -52,7 +52,7 @@ program_apply: Any = None  # (old, gathered, vertex, out_degree, in_degree, supe
 program_scatter: Any = None  # (old, new, parameters)
 program_aggregate: Any = None  # (value, vertex, out_degree, in_degree, parameters)
 identity: Any = 0.0
-is_monotone = sends_back = has_loops = by_edges = False
+every_vertex = is_monotone = sends_back = has_loops = by_edges = False
 aggregator = 0
 combined: Any = None  # _combined
 
@@ -293,6 +293,7 @@ class ProgramLoops:
         dtype = np.dtype(program.dtype)
         self._globals: dict[str, Any] = {
             "identity": dtype.type(program.identity),
+            "every_vertex": program.every_vertex,
             "is_monotone": program.monotone,
             "sends_back": program.direction == "both",
             "has_loops": program.loops,
@@ -301,18 +302,23 @@ class ProgramLoops:
         }
         for name in program.functions:
             self._globals[f"program_{name}"] = helper(_wrapped(program, name))
-        self._globals["combined"] = helper(self._own(_combined))
-        self.initialise = self._kernel(_initialise, STRIPE)
-        self.gather = self._kernel(_gather, CHUNKS)
-        self.aggregate = self._kernel(_aggregate, CHUNKS)
-        self.receive = self._kernel(_receive, STRIPE)
-        self.look = self._kernel(_look, CHUNKS)
-        self.supports = self._kernel(_supports, STRIPE)
-        self.send = self._kernel(_send, CHUNKS)
-        self.send_in_place = self._kernel(_send_in_place, CHUNKS)
+        self.add_helper("combined", _combined)
+        self.initialise = self.kernel(_initialise, STRIPE)
+        self.gather = self.kernel(_gather, CHUNKS)
+        self.aggregate = self.kernel(_aggregate, CHUNKS)
+        self.receive = self.kernel(_receive, STRIPE)
+        self.look = self.kernel(_look, CHUNKS)
+        self.supports = self.kernel(_supports, STRIPE)
+        self.send = self.kernel(_send, CHUNKS)
+        self.send_in_place = self.kernel(_send_in_place, CHUNKS)
 
-    def _kernel(self, loop: Any, grain: int) -> Loop:
+    def kernel(self, loop: Any, grain: int) -> Loop:
+        """A loop with the program's functions and options in place of the global names."""
         return kernel(grain)(self._own(loop))
+
+    def add_helper(self, name: str, function: Any) -> None:
+        """Makes a function, with those of the program, a global name of loops."""
+        self._globals[name] = helper(self._own(function))
 
     def _own(self, function: Any) -> Any:
         name = f"{function.__name__}_{self._suffix}"

@@ -46,9 +46,9 @@ class CpuPrograms(ProgramOperations):
         self._loops(program).initialise(
             len(state.values) - first,
             first,
-            _vertex(program, graph),
+            arguments_of_vertex(program, graph),
             graph.absent,
-            _given(parameters, graph.vertices),
+            parameter_tuple(parameters, graph.vertices),
             state.values,
             state.active,
             counts,
@@ -65,7 +65,7 @@ class CpuPrograms(ProgramOperations):
         state: ProgramState,
     ) -> None:
         loops = self._loops(program, graph.entries is not None)
-        given = _given(parameters, graph.vertices)
+        given = parameter_tuple(parameters, graph.vertices)
         run = _run_all if program.every_vertex else _run_active
         run(program, loops, given, graph, mode, supersteps, state)
 
@@ -77,17 +77,17 @@ class CpuPrograms(ProgramOperations):
         edges: tuple[Array, Array, Array | None],
     ) -> bool:
         found = np.zeros(1, np.int32)
-        given = _given(parameters, len(values))
+        given = parameter_tuple(parameters, len(values))
         self._loops(program).supports(len(edges[0]), *edges, given, values, found)
         return bool(found[0])
 
 
-def _given(parameters: Mapping[str, float], vertices: int) -> tuple[float, ...]:
+def parameter_tuple(parameters: Mapping[str, float], vertices: int) -> tuple[float, ...]:
     """The number of vertices and the parameters, as loops take them."""
     return tuple(parameter_record(parameters, vertices)[()])
 
 
-def _vertex(program: VertexProgram, graph: ProgramGraph) -> tuple[Array | None, ...]:
+def arguments_of_vertex(program: VertexProgram, graph: ProgramGraph) -> tuple[Array | None, ...]:
     """Ids, degrees and in-degrees; None for what no function names, so that loops are compiled for
     fewer kinds of graphs.
     """
@@ -113,7 +113,7 @@ def _run_active(
     accumulated = np.full(0 if in_place else view.vertices, program.identity, program.dtype)
     marks = np.zeros(view.vertices, np.int32)
     received, following = np.empty((2, view.vertices), np.int32)
-    vertex, active = _vertex(program, graph), state.active
+    vertex, active = arguments_of_vertex(program, graph), state.active
     degree = view.degree if "share" in program.named else None
     directions, by_edges = _directions(graph), graph.entries is not None
     flags = np.zeros(view.vertices if by_edges else 0, np.int32)
@@ -236,7 +236,7 @@ def _run_all(
     values = state.values
     new_values = values if mode == "asynchronous" else values.copy()
     count = len(rows.groups) - 1
-    vertex, chunks = _vertex(program, graph), (rows.groups, rows.order)
+    vertex, chunks = arguments_of_vertex(program, graph), (rows.groups, rows.order)
     incoming = tuple(view.incoming)
     loop = view.loop if program.loops else None
     start = AGGREGATE_IDENTITY[program.aggregator]

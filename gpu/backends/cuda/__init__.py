@@ -22,6 +22,7 @@ from gpu.backends.cuda.kernels.binaries import binary_of, binary_of_source
 from gpu.backends.cuda.kernels.loader import COOPERATIVE, file_of
 from gpu.backends.cuda.launcher import Launcher
 from gpu.backends.cuda.multivector import CudaMultivector
+from gpu.backends.cuda.program_windows import CudaProgramWindows
 from gpu.backends.cuda.programs import CudaPrograms
 from gpu.backends.cuda.published import CudaPublished
 from gpu.backends.cuda.rebuild import CudaRebuild
@@ -54,6 +55,7 @@ def make_backend(device: Device) -> Backend:
         select=CudaSelect(launcher),
         generate=CudaGenerate(launcher),
         programs=CudaPrograms(launcher),
+        program_windows=CudaProgramWindows(launcher),
         cores=CudaCores(launcher),
         triangles=CudaTriangles(launcher),
     )

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from gpu.backends.cuda.kernels.loader import program_parts
 from gpu.device_functions import CPP, Kind
-from gpu.operations.programs import AGGREGATE_IDENTITY, KINDS, LOOKING_PART, VertexProgram, kind_of
+from gpu.operations.programs import (
+    AGGREGATE_IDENTITY,
+    KINDS,
+    LOOKING_PART,
+    VertexProgram,
+    kind_of,
+)
 
 KERNELS = ("initialise", "supports_any")
 ACTIVE_KERNELS = ("run_active<false>", "run_active<true>")
 ALL_KERNELS = ("run_all",)
+WINDOW_KERNELS = ("gather_window",)
 
 ACTIVE_BLOCKS, ALL_BLOCKS = 4, 3
-"""Blocks of `run_active` and `run_all` that are resident on a multiprocessor."""
+"""Blocks of `run_active`, and of `run_all` and `gather_window`, that are resident on a
+multiprocessor.
+"""
+
+Unit = Literal["vertices", "edges", "window"]
+"""What the kernels of a translation unit pass over."""
 
 _VALUES = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
 
@@ -35,18 +49,18 @@ __device__ __forceinline__ long long floor_remainder(long long a, long long b) {
 """
 
 
-def program_kernels(program: VertexProgram) -> tuple[str, ...]:
-    """The name expressions of a program's kernels."""
+def program_kernels(program: VertexProgram, unit: Unit = "vertices") -> tuple[str, ...]:
+    """The name expressions of a program's kernels in a translation unit."""
+    if unit == "window":
+        return WINDOW_KERNELS
     if program.every_vertex:
         return (*KERNELS, *ALL_KERNELS)
     return (*KERNELS, *(ACTIVE_KERNELS if program.monotone else ACTIVE_KERNELS[:1]))
 
 
-def program_source(program: VertexProgram, weighted: bool, by_edges: bool = False) -> str:
-    """The whole text.
-
-    by_edges  whether its kernels are those of the edge-parallel schedule
-    """
+def program_source(program: VertexProgram, weighted: bool, unit: Unit = "vertices") -> str:
+    """The whole text of a translation unit: the kernels of a schedule, or that of windows."""
+    by_edges = unit == "edges"
     value = _VALUES[program.dtype]
     kinds = {"vertices": "int"} | {
         name: kind_of(name, default) for name, default in program.parameters.items()
@@ -55,6 +69,7 @@ def program_source(program: VertexProgram, weighted: bool, by_edges: bool = Fals
     own_merge = merges.index(program.merge) if isinstance(program.merge, str) else 0
     flags = {
         "INTEGER": np.dtype(program.dtype).kind == "i",
+        "EVERY_VERTEX": program.every_vertex,
         "MONOTONE": program.monotone,
         "BOTH": program.direction == "both",
         "LOOPS": program.loops,
@@ -77,7 +92,8 @@ def program_source(program: VertexProgram, weighted: bool, by_edges: bool = Fals
         *(function.cpp for function in program.functions.values()),
         *(_wrapped(program, name, value) for name in program.functions),
     ]
-    before, after = program_parts(weighted, program.every_vertex)
+    run = "window" if unit == "window" else "all" if program.every_vertex else "active"
+    before, after = program_parts(weighted, f"run_{run}.cuh")
     return "\n".join([before, '#line 1 "program"', *lines, after])
 
 

@@ -15,9 +15,11 @@ from gpu.backends.cuda.launcher import Launcher, blocks_for, pointers
 from gpu.backends.cuda.program_source import (
     ACTIVE_BLOCKS,
     ALL_BLOCKS,
+    Unit,
     program_kernels,
     program_source,
 )
+from gpu.operations.csr import Rows
 from gpu.operations.device import Array
 from gpu.operations.programs import (
     Mode,
@@ -43,16 +45,17 @@ class CudaPrograms(ProgramOperations):
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
-        self._compiled: dict[tuple[str, bool, bool], dict[str, Kernel]] = {}
+        self._compiled: dict[tuple[str, bool, Unit], dict[str, Kernel]] = {}
 
     def _kernel(
-        self, program: VertexProgram, weighted: bool, name: str, by_edges: bool = False
+        self, program: VertexProgram, weighted: bool, name: str, unit: Unit = "vertices"
     ) -> Kernel:
-        key = (program.digest, weighted, by_edges)
+        key = (program.digest, weighted, unit)
         if key not in self._compiled:
-            expressions = program_kernels(program)
-            text, unit = program_source(program, weighted, by_edges), f"program-{program.digest}"
-            load = self._launch.device.compile(unit, text, expressions)
+            expressions = program_kernels(program, unit)
+            text = program_source(program, weighted, unit)
+            compiled = f"program-{program.digest}"
+            load = self._launch.device.compile(compiled, text, expressions)
             self._compiled[key] = {each: load(each) for each in expressions}
         return self._compiled[key][name]
 
@@ -76,7 +79,7 @@ class CudaPrograms(ProgramOperations):
                 view.degree,
                 view.incoming.row_lengths,
                 graph.absent,
-                _given(parameters, graph.vertices),
+                parameter_struct(parameters, graph.vertices),
                 state.values,
                 state.active,
                 found,
@@ -93,16 +96,9 @@ class CudaPrograms(ProgramOperations):
         supersteps: int,
         state: ProgramState,
     ) -> None:
-        given = _given(parameters, graph.vertices)
+        given = parameter_struct(parameters, graph.vertices)
         run = self._run_all if program.every_vertex else self._run_active
         run(program, given, graph, mode, supersteps, state)
-
-    def _blocks(self, vertices: int, resident: int) -> int:
-        """Blocks that synchronise: few for small graphs, since that takes longer the more there
-        are.
-        """
-        most = self._launch.device.multiprocessors * resident
-        return blocks_for(vertices, _VERTICES_OF_A_BLOCK, most)
 
     def _run_active(
         self,
@@ -126,16 +122,16 @@ class CudaPrograms(ProgramOperations):
         start = np.zeros(PROGRAM_COUNTS["SIZE"], np.int64)
         start[PROGRAM_COUNTS["ACTIVE"]] = state.count
         counts = self._launch.device.to_device(start)
-        by_edges, columns = _columns(graph)
+        unit, columns = _columns(graph)
         name = f"run_active<{str(in_place).lower()}>"
-        self._kernel(program, view.weighted, name, by_edges)(
-            (self._blocks(vertices, ACTIVE_BLOCKS),),
+        self._kernel(program, view.weighted, name, unit)(
+            (blocks_for_rows(self._launch, vertices, ACTIVE_BLOCKS),),
             (BLOCK,),
             (
                 *pointers(*view.outgoing),
                 *pointers(*view.incoming),
                 *columns,
-                xp.zeros(vertices if by_edges else 0, np.int32),
+                xp.zeros(vertices if unit == "edges" else 0, np.int32),
                 view.degree,
                 graph.ids,
                 given,
@@ -173,13 +169,13 @@ class CudaPrograms(ProgramOperations):
         xp, view, rows = self._launch.xp, graph.view, graph.in_rows
         assert rows is not None
         new_values = state.values if mode == "asynchronous" else state.values.copy()
-        groups = np.zeros((), _ROWS)
-        groups["first"] = rows.groups
-        blocks = self._blocks(view.vertices, ALL_BLOCKS)
+        blocks = blocks_for_rows(self._launch, view.vertices, ALL_BLOCKS)
         counts, aggregate = xp.zeros(PROGRAM_COUNTS["SIZE"], np.int64), xp.empty(1)
-        by_edges, columns = _columns(graph)
-        accumulated = xp.full(view.vertices if by_edges else 0, program.identity, program.dtype)
-        self._kernel(program, view.weighted, "run_all", by_edges)(
+        unit, columns = _columns(graph)
+        accumulated = xp.full(
+            view.vertices if unit == "edges" else 0, program.identity, program.dtype
+        )
+        self._kernel(program, view.weighted, "run_all", unit)(
             (blocks,),
             (BLOCK,),
             (
@@ -191,7 +187,7 @@ class CudaPrograms(ProgramOperations):
                 graph.ids,
                 graph.absent,
                 rows.order,
-                groups.view(f"V{groups.nbytes}"),
+                row_groups(rows),
                 np.int64(view.vertices),
                 given,
                 state.values,
@@ -235,7 +231,7 @@ class CudaPrograms(ProgramOperations):
                 targets,
                 NULL if weights is None else weights,
                 np.int64(len(sources)),
-                _given(parameters, len(values)),
+                parameter_struct(parameters, len(values)),
                 values,
                 found,
             ),
@@ -243,15 +239,29 @@ class CudaPrograms(ProgramOperations):
         return bool(self._launch.device.to_host(found)[0])
 
 
-def _columns(graph: ProgramGraph) -> tuple[bool, tuple[Any, ...]]:
-    """Whether the schedule is edge-parallel, and Columns of programs.cuh."""
+def blocks_for_rows(launch: Launcher, rows: int, resident: int) -> int:
+    """Blocks that may synchronise, of which `resident` fit on a multiprocessor: few for small
+    graphs, since that takes longer the more there are.
+    """
+    return blocks_for(rows, _VERTICES_OF_A_BLOCK, launch.device.multiprocessors * resident)
+
+
+def row_groups(rows: Rows) -> NDArray[np.void]:
+    """Rows of programs.cuh."""
+    groups = np.zeros((), _ROWS)
+    groups["first"] = rows.groups
+    return groups.view(f"V{groups.nbytes}")
+
+
+def _columns(graph: ProgramGraph) -> tuple[Unit, tuple[Any, ...]]:
+    """The schedule, and Columns of programs.cuh."""
     entries = graph.entries
     if entries is None:
-        return False, (NULL, NULL, NULL, np.int64(0))
-    return True, (*pointers(*entries), np.int64(len(entries.rows)))
+        return "vertices", (NULL, NULL, NULL, np.int64(0))
+    return "edges", (*pointers(*entries), np.int64(len(entries.rows)))
 
 
-def _given(parameters: Mapping[str, float], vertices: int) -> Any:
+def parameter_struct(parameters: Mapping[str, float], vertices: int) -> Any:
     """The number of vertices and the parameters as a struct."""
     record = parameter_record(parameters, vertices)
     return record.view(f"V{record.nbytes}")

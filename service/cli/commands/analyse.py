@@ -14,11 +14,15 @@ from service.cli.commands.options import (
     File,
     Format,
     Json,
+    Memory,
+    Scratch,
     Undirected,
     Weights,
     check_ranks_out,
+    check_scratch,
     given,
     read_edges,
+    wanted_columns,
 )
 from service.cli.errors import CommandError
 
@@ -62,6 +66,8 @@ def analyse(
     epsilon: Annotated[float | None, typer.Option(help="Of densest [0.1].")] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of largest values to print.")] = 10,
     backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
+    memory: Memory = None,
+    scratch: Scratch = None,
     out: ValuesOut = None,
     format: Format = None,  # noqa: A002
     as_json: Json = False,
@@ -70,29 +76,40 @@ def analyse(
 
     Programs: pagerank, levels, distances, components, labels, cores, densest, triangles,
     clustering; support and trussness have values of edges. Of components and labels, the values
-    printed are the sizes of the largest groups.
+    printed are the sizes of the largest groups. With --memory only pagerank, levels, distances and
+    components run.
 
     \b
     Examples:
       liverank analyse web-Google.txt.gz components triangles
       liverank analyse roads.csv distances --source Berlin --weights km --out distances.parquet
       liverank analyse edges.parquet cores --json
+      liverank analyse crawl.parquet components pagerank --memory 8GiB
     """
     from gpu import Options
     from service.cli import display
-    from service.cli.analyse import analyse_edges
+    from service.cli.analyse import analyse_edges, analyse_file
 
     check_ranks_out(out, format)
     if out is not None and len(programs) > 1:
         raise CommandError("--out needs one program: a file has the values of one")
-    edges = read_edges(file, weights=weights)
+    check_scratch(scratch, memory)
     parameters = given(
         source=source, damping=damping, tolerance=tolerance, iterations=iterations, epsilon=epsilon
     )
     options = Options(directed=not undirected)
-    with display.working("analysing"):
-        found = analyse_edges(edges, file.name, programs, parameters, options, backend)
-    display.notice_left_out((), duplicates=found.duplicates, superseded=found.superseded)
+    if memory is None:
+        edges = read_edges(file, weights=weights)
+        with display.working("analysing"):
+            found = analyse_edges(edges, file.name, programs, parameters, options, backend)
+    else:
+        wanted = wanted_columns(weights=weights)
+        with display.working("analysing"):
+            found = analyse_file(
+                file, wanted, memory, scratch, programs, parameters, options, backend
+            )
+    left_out = {"duplicates": found.duplicates, "superseded": found.superseded}
+    display.notice_left_out(found.unused_columns, **left_out)
     if out is not None:
         from service.cli.table_files import STANDARD, write_table
 
@@ -108,7 +125,9 @@ def analyse(
         console.print()
         summary = [(name, f"{number:,g}") for name, number in answer.summary.items()]
         seconds = f"{answer.receipt['seconds']:.3f} s"
-        console.print(display.figures([*summary, ("seconds", seconds)]))
+        streamed = found.streaming.get(answer.program)
+        loaded = [("streamed", str(streamed))] if streamed else []
+        console.print(display.figures([*summary, ("seconds", seconds), *loaded]))
         console.print()
     sizes = (("vertices", f"{found.vertices:,}"), ("edges", f"{found.edges:,}"))
     console.print(display.figures([*sizes, ("backend", found.backend)]))

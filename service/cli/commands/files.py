@@ -39,6 +39,7 @@ from service.cli.commands.options import (
     Window,
     check_plot_out,
     check_ranks_out,
+    check_scratch,
     client_of,
     given,
     graph_options,
@@ -245,9 +246,8 @@ def rank(
     check_ranks_out(out, format)
     check_plot_out(plot)
     solve, places = Solve(strategy, form, trace), None if out or plot else top
+    check_scratch(scratch, memory)
     if memory is None:
-        if scratch is not None:
-            raise CommandError("--scratch needs --memory")
         edges = read_edges(file, time, weights)
         with display.working("ranking"):
             ranking = rank_edges(edges, options, solve, backend, places)

@@ -157,6 +157,12 @@ Plot = Annotated[
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
+def check_scratch(scratch: Path | None, memory: int | None) -> None:
+    """Raises CommandError for a folder of files that are not written."""
+    if memory is None and scratch is not None:
+        raise CommandError("--scratch needs --memory")
+
+
 def check_ranks_out(out: Path | None, format: Format) -> None:  # noqa: A002
     """Raises CommandError for a path that `write_ranks` cannot write, before there are ranks."""
     if out is None and format is not None:

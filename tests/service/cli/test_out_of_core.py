@@ -1,4 +1,4 @@
-"""`liverank rank FILE --memory SIZE`: the edges of a file are not held in memory."""
+"""`liverank rank` and `analyse FILE --memory SIZE`: the edges of a file are not held in memory."""
 
 from __future__ import annotations
 
@@ -124,6 +124,57 @@ def test_wrong_options_are_named(
     got, _, error = run("rank", crawl, *arguments)
     assert got == code
     assert message in " ".join(error.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("undirected", [(), ("--undirected",)], ids=["directed", "undirected"])
+def test_answers_of_programs_are_those_of_the_whole_file(
+    run: Any, crawl: Path, undirected: tuple[str, ...]
+) -> None:
+    options = ("--source", "p3", "--json", "--backend", "cpu", "--top", 1000, *undirected)
+    common = ("analyse", crawl, "levels", "components", *options)
+    whole = json.loads(run(*common)[1])
+    code, out, error = run(*common, "--memory", "0.5MiB")
+    assert code == 0, error
+    assert "columns not used: w" in error
+    streamed = json.loads(out)
+    for name in ("vertices", "edges", "duplicates", "components"):
+        assert streamed[name] == whole[name], name
+    for name, found in streamed["programs"].items():
+        for member in ("parameters", "summary", "values"):
+            assert found[member] == whole["programs"][name][member], (name, member)
+        assert found["streaming"]["memory"] == 1 << 19
+        assert found["streaming"]["passes"] == found["supersteps"]
+        assert "streaming" not in whole["programs"][name]
+
+
+def test_distances_over_weights_are_written(run: Any, roads: Path, tmp_path: Path) -> None:
+    outputs = []
+    for name, options in (("whole", ()), ("streamed", ("--memory", "0.5MiB"))):
+        out = tmp_path / f"{name}.csv"
+        arguments = ("distances", "--source", "7", "--weights", "w", "--backend", "cpu")
+        code, shown, error = run("analyse", roads, *arguments, *options, "--out", out)
+        assert code == 0, error
+        outputs.append(out.read_text())
+    assert outputs[0] == outputs[1]
+    assert "passes, windows: 1" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cores", "--memory", "1MiB"), "program: 'cores' is not allowed; it must be one of page"),
+        (("levels", "--source", "p3", "--memory", "1000"), "vertices and their keys"),
+        (("levels", "--source", "nobody", "--memory", "1MiB"), "has no vertex 'nobody'"),
+        (("levels", "--memory", "1MiB"), "--source: None is not allowed"),
+        (("components", "--scratch", "."), "--scratch needs --memory"),
+    ],
+)
+def test_programs_that_cannot_run_are_refused(
+    run: Any, crawl: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    code, _, error = run("analyse", crawl, *arguments, "--backend", "cpu")
+    assert code == 1
+    assert message in " ".join(error.split())
 
 
 def test_sizes_have_binary_units() -> None:

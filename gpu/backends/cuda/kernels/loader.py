@@ -280,11 +280,11 @@ def source(name: str) -> str:
     return "\n".join([_constants(is_weighted(name)), *texts])
 
 
-def program_parts(weighted: bool, every_vertex: bool) -> tuple[str, str]:
-    """What comes before and after the functions of a vertex program."""
+def program_parts(weighted: bool, kernels_in: str) -> tuple[str, str]:
+    """What comes before and after the functions of a vertex program; kernels_in: a file."""
     common, *kernels = (
         f'#line 1 "{part}"\n{(files(__package__) / part).read_text("utf-8")}'
-        for part in ("common.cuh", "programs.cuh", f"run_{'all' if every_vertex else 'active'}.cuh")
+        for part in ("common.cuh", "programs.cuh", kernels_in)
     )
     counts = _enumeration("ProgramCount", PROGRAM_COUNTS)
     return "\n".join([_constants(weighted), counts, common]), "\n".join(kernels)

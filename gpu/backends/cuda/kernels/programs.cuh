@@ -2,7 +2,7 @@
 // this (gpu.backends.cuda.program_source), so that each program has a translation unit of its own.
 //
 // What follows does many supersteps in one launch: run_active.cuh where vertices are active if something changed, run_all.cuh
-// where all of them are.
+// where all of them are. run_window.cuh passes once over a part of the rows.
 
 #include <cooperative_groups.h>
 
@@ -67,6 +67,30 @@ __device__ __forceinline__ void merge_into(Value* address, Value message, const 
             if (merged == old_value || compare_and_swap(address, old_value, merged)) return;
         }
     }
+}
+
+struct Rows {
+    int64 first[BINS + 1];  // group i has the rows order[first[i]] … order[first[i + 1] - 1], the longest rows first
+};
+
+constexpr int GROUP_LANES[] = {LANES_OF_GROUPS};
+
+// What the LANES threads of a row gathered, for each of them.
+template <int LANES>
+__device__ __forceinline__ Value merged_group(Value value, const Parameters& parameters) {
+    constexpr int WIDTH = LANES < WARP ? LANES : WARP;
+#pragma unroll
+    for (int step = WIDTH / 2; step > 0; step /= 2)
+        value = program_merge(value, __shfl_xor_sync(FULL, value, step), parameters);
+    if constexpr (LANES == BLOCK) {
+        __shared__ Value warps[WARPS];
+        if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = value;
+        __syncthreads();
+        value = warps[0];
+        for (int warp = 1; warp < WARPS; ++warp) value = program_merge(value, warps[warp], parameters);
+        __syncthreads();
+    }
+    return value;
 }
 
 // Sets the values of positions first … count - 1 and lists those that are active.

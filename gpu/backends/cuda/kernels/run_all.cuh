@@ -4,23 +4,6 @@
 // Traffic: per edge 4 bytes of neighbour id (and 4 of weight), streamed, and a random access to a value, and to a degree if the
 // program names shares. BY_EDGES: the same per edge, and an atomic operation.
 
-template <int LANES>
-__device__ __forceinline__ Value merged_group(Value value, const Parameters& parameters) {
-    constexpr int WIDTH = LANES < WARP ? LANES : WARP;
-#pragma unroll
-    for (int step = WIDTH / 2; step > 0; step /= 2)
-        value = program_merge(value, __shfl_xor_sync(FULL, value, step), parameters);
-    if constexpr (LANES == BLOCK) {
-        __shared__ Value warps[WARPS];
-        if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = value;
-        __syncthreads();
-        value = warps[0];
-        for (int warp = 1; warp < WARPS; ++warp) value = program_merge(value, warps[warp], parameters);
-        __syncthreads();
-    }
-    return value;
-}
-
 __device__ __forceinline__ double combined(double first, double second) {
     if constexpr (AGGREGATOR == MERGE_SUM) return first + second;
     else if constexpr (AGGREGATOR == MERGE_MIN) return fmin(first, second);
@@ -39,12 +22,6 @@ __device__ __forceinline__ double block_aggregate(double value) {
     __syncthreads();
     return value;
 }
-
-struct Rows {
-    int64 first[BINS + 1];  // group i has the rows order[first[i]] … order[first[i + 1] - 1], the longest rows first
-};
-
-constexpr int GROUP_LANES[] = {LANES_OF_GROUPS};
 
 // What a superstep of run_all reads and writes. No pointer may be __restrict__: values may be new_values.
 struct Gathering {

@@ -1,0 +1,294 @@
+"""Programs over windows answer what they do on a graph in memory."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import (
+    Algorithm,
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    Options,
+    OutOfCoreAnswer,
+    OutOfCorePrograms,
+    UnknownVertex,
+    VertexProgram,
+)
+from gpu.operations.backend import Backend
+from gpu.operations.programs import Mode
+from gpu.out_of_core import budget, window_stream
+from gpu.programs.builtin import COMPONENTS, LEVELS, PAGERANK
+from gpu.programs.run import PROGRAMS
+from tests.gpu.programs import oracle
+
+Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+
+MODES: tuple[Mode, ...] = ("synchronous", "asynchronous")
+
+
+@pytest.fixture(autouse=True)
+def small_windows() -> Iterator[None]:
+    with patch.object(budget, "_LEAST_STREAM", 1 << 12):
+        yield
+
+
+def network(vertices: int = 300, edges: int = 1500) -> Columns:
+    """Parts that are not connected, loops, repeats, dangling vertices, and lengths that sums keep
+    exact.
+    """
+    generator = np.random.default_rng(5)
+    ends = generator.integers(0, vertices // 2, (2, edges))
+    ends[:, ::3] += vertices // 2 - 10
+    ends[:, :20] = ends[:1, :20]
+    lengths = generator.integers(1, 64, edges) / 8
+    return ends[0], ends[1], lengths.astype(np.float32)
+
+
+def added(
+    columns: Columns, options: Options, backend: Backend, memory: int, vertices: int
+) -> OutOfCorePrograms:
+    graph = OutOfCorePrograms(memory, options, backend)
+    sources, targets, weights = columns
+    graph.add(sources, targets, weights if options.weighted else None)
+    graph.vertices = vertices
+    return graph
+
+
+def least_memory(graph: OutOfCorePrograms, program: str | VertexProgram, **given: Any) -> int:
+    """What the error of a budget of one byte names."""
+    with (
+        patch.object(graph, "_memory", 1),
+        pytest.raises(InvalidValue, match="must be at least") as raised,
+    ):
+        graph.run(program, **given)
+    found = re.search(r"at least ([0-9,]+) bytes", str(raised.value))
+    assert found
+    return int(found[1].replace(",", ""))
+
+
+def in_memory(columns: Columns, options: Options, backend: Backend, vertices: int) -> Engine:
+    engine = Engine(options, backend)
+    sources, targets, weights = columns
+    engine.apply(
+        EdgeBatch(
+            sources, targets, vertices=vertices, weights=weights if options.weighted else None
+        )
+    )
+    return engine
+
+
+def runs(
+    columns: Columns, options: Options, backend: Backend, vertices: int, *named: Any, **given: Any
+) -> Iterator[tuple[Any, OutOfCoreAnswer]]:
+    """Each program in each mode that it has, with the least memory."""
+    with added(columns, options, backend, 1, vertices) as graph:
+        for program in named:
+            least = least_memory(graph, program, **given.get(program, {}))
+            for mode in MODES:
+                refuses = program == "components" and options.directed and mode == MODES[0]
+                if not refuses:
+                    with patch.object(graph, "_memory", least):
+                        yield program, graph.run(program, mode, **given.get(program, {}))
+
+
+@pytest.mark.any_thread_order
+@pytest.mark.parametrize("directed", [True, False], ids=["directed", "undirected"])
+def test_levels_and_components_are_those_of_the_graph_in_memory(
+    backend: Backend, directed: bool
+) -> None:
+    columns, options, vertices = network(), Options(directed=directed), 310
+    engine = in_memory(columns, options, backend, vertices)
+    graph = oracle.graph_of(engine)
+    expected = {"levels": oracle.levels(graph, 3), "components": oracle.components(graph)}
+    given = {"levels": {"source": 3}}
+    for program, found in runs(columns, options, backend, vertices, *expected, **given):
+        answer = found.answer
+        assert (answer.values == oracle.by_id(expected[program], answer.values)).all()
+        assert answer.receipt.finished
+        assert not answer.may_continue
+        assert found.windows >= 4
+        assert found.edges == engine.edges
+
+
+@pytest.mark.parametrize("directed", [True, False], ids=["directed", "undirected"])
+def test_weighted_programs_are_those_of_the_graph_in_memory(
+    backend: Backend, directed: bool
+) -> None:
+    columns, options, vertices = network(), Options(directed=directed, weighted=True), 310
+    # the last of several weights counts: NetworkX gets what the engine has
+    engine = in_memory(columns, options, backend, vertices)
+    distances = oracle.distances(oracle.graph_of(engine), 3)
+    few_supersteps: dict[str, Any] = {"damping": 0.5, "tolerance": 1e-12}
+    ranks = engine.run("pagerank", **few_supersteps)
+    given = {"distances": {"source": 3}, "pagerank": few_supersteps}
+    for program, found in runs(columns, options, backend, vertices, *given, **given):
+        values, receipt = found.answer.values, found.answer.receipt
+        assert found.windows >= 4
+        if program == "distances":
+            assert (values == oracle.by_id(distances, values)).all()
+            continue
+        assert np.abs(values - ranks.values).sum() < 1e-10
+        aggregate = ranks.summary["aggregate"]
+        assert found.answer.summary["aggregate"] == pytest.approx(aggregate, rel=1e-8)
+        assert found.processed == found.windows * receipt.supersteps
+        if receipt.mode == "synchronous":
+            assert receipt.supersteps == ranks.receipt.supersteps
+            assert receipt.edges == ranks.receipt.edges
+
+
+def _walks(vertex: Any, source: Any) -> Any:
+    return 1 if vertex == source else 0
+
+
+def _same(source_value: Any) -> Any:
+    return source_value
+
+
+def _more(old: Any, gathered: Any, superstep: Any) -> Any:
+    return old + gathered * (superstep + 1)
+
+
+def _rose(old: Any, new: Any) -> Any:
+    return new > old
+
+
+WALKS = VertexProgram(
+    "walks",
+    "int64",
+    0,
+    initial=_walks,
+    gather=_same,
+    merge="sum",
+    apply=_more,
+    scatter=_rose,
+    parameters={"source": 0},
+    supersteps=5,
+)
+"""Neither monotone nor with every vertex active: each message counts, once, in its superstep."""
+
+
+def test_a_users_program_that_is_not_monotone_gets_each_message_once(backend: Backend) -> None:
+    columns, options = network(), Options()
+    engine = in_memory(columns, options, backend, 300)
+    expected = engine.run(WALKS, source=3)
+    with added(columns, options, backend, 1, 300) as graph:
+        with patch.object(graph, "_memory", least_memory(graph, WALKS)):
+            found = graph.run(WALKS, source=3)
+        with pytest.raises(InvalidValue, match=r"mode: 'asynchronous' .* 'synchronous' for walks"):
+            graph.run(WALKS, "asynchronous")
+    assert found.windows >= 4
+    assert found.answer.values.tolist() == expected.values.tolist()
+    receipt = found.answer.receipt
+    assert (receipt.supersteps, receipt.edges) == (5, expected.receipt.edges)
+    assert not receipt.finished
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_windows_without_an_active_in_neighbour_are_skipped(backend: Backend, mode: Mode) -> None:
+    vertices = 400
+    path = np.arange(vertices - 1)
+    for sources, targets, start in ((path, path + 1, 0), (path + 1, path, vertices - 1)):
+        columns = sources, targets, np.ones(len(path), np.float32)
+        with added(columns, Options(), backend, 1, vertices) as graph:
+            least = least_memory(graph, "levels", source=start)
+            with patch.object(graph, "_memory", least):
+                found = graph.run("levels", mode, source=start)
+        expected = np.abs(np.arange(vertices) - start)
+        assert found.answer.values.tolist() == expected.tolist()
+        passes = found.answer.receipt.supersteps
+        assert found.windows >= 4
+        # in the first pass windows do not know their sources
+        assert found.processed <= found.windows + 2 * passes
+        if mode == "synchronous":
+            assert passes == vertices
+        elif backend.name == "cpu" and start == 0:
+            assert passes <= 3
+        assert found.bytes_loaded <= 16 * vertices * passes
+
+
+# memory
+
+
+def test_arrays_stay_within_the_budget(backend: Backend) -> None:
+    cases: list[tuple[str, dict[str, Any]]] = [("distances", {}), ("pagerank", {"tolerance": 1.0})]
+    vertices = 1 << (14 if backend.name == "cpu" else 12)
+    columns, options = network(vertices, 12 * vertices), Options(weighted=True)
+    streamed = 1 << 18
+    memory = vertices * budget.program_bytes(backend, "float64", weighted=True) + streamed
+    # on a device, the host has buffers as large as the windows, and what it keeps of the graph
+    staged = 0 if backend.name == "cpu" else streamed + 20 * vertices
+    for program, given in cases:
+        for _ in range(2):  # the first run compiles
+            with (
+                patch.object(window_stream, "available_bytes", lambda: 0),
+                added(columns, options, backend, memory, vertices) as graph,
+            ):
+                tracemalloc.start()
+                try:
+                    found = graph.run(program, **given)
+                    _, peak = tracemalloc.get_traced_memory()
+                finally:
+                    tracemalloc.stop()
+        assert found.windows >= 2
+        assert peak <= memory + staged + (1 << 18)
+
+
+def test_a_budget_below_the_values_names_the_least(backend: Backend) -> None:
+    with added(network(), Options(), backend, 1, 300) as graph:
+        least = least_memory(graph, "levels")
+        graph.reserved = 100
+        assert least_memory(graph, "levels") == least + 100
+        with patch.object(graph, "_memory", least + 100):
+            assert graph.run("levels", source=5).answer.values[5] == 0
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, each in PROGRAMS.items() if isinstance(each, Algorithm)]
+)
+def test_algorithms_that_read_more_than_in_lists_are_refused_by_name(name: str) -> None:
+    with (
+        OutOfCorePrograms(1 << 20, backend="cpu") as graph,
+        pytest.raises(InvalidValue, match=f"program: '{name}' .* one of pagerank, levels, dist"),
+    ):
+        graph.run(name)
+
+
+@pytest.mark.parametrize(
+    ("program", "mode", "given", "message"),
+    [
+        ("walk", None, {}, "program: 'walk' is not allowed; it must be one of pagerank"),
+        (COMPONENTS, "synchronous", {}, "mode: 'synchronous' .* 'asynchronous' for components"),
+        (LEVELS, "later", {}, "mode: 'later'"),
+        (LEVELS, None, {"depth": 1}, r"levels\(depth\)"),
+        (PAGERANK, None, {"damping": "a"}, "damping"),
+    ],
+)
+def test_what_cannot_run_is_refused_by_name(
+    program: Any, mode: Any, given: dict[str, Any], message: str
+) -> None:
+    with OutOfCorePrograms(1 << 20, backend="cpu") as graph:
+        graph.add(np.array([0]), np.array([1]))
+        with pytest.raises(InvalidValue, match=message):
+            graph.run(program, mode, **given)
+
+
+def test_a_source_is_a_vertex() -> None:
+    with OutOfCorePrograms(1 << 20, backend="cpu") as graph:
+        with pytest.raises(InvalidValue, match="vertices: 0"):
+            graph.run("levels")
+        graph.add(np.array([0]), np.array([1]))
+        for source in (-1, 2):
+            with pytest.raises(UnknownVertex, match="source"):
+                graph.run("levels", source=source)
