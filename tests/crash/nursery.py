@@ -126,17 +126,9 @@ class Nursery:
         return json.loads(self._process.stdout.readline())
 
     def start(
-        self,
-        data: Path,
-        point: str | None = None,
-        passes: int = 1,
-        checkpoint_bytes: int = 20_000,
-        shards: int = 0,
+        self, data: Path, point: str | None = None, passes: int = 1, checkpoint_bytes: int = 20_000
     ) -> Server:
-        """Starts a server of `data`, which kills itself at `point`, if one is given.
-
-        shards  in as many threads of the server
-        """
+        """Starts a server of `data`, which kills itself at `point`, if one is given."""
         port = self._free_port()
         request = {
             "ask": "start",
@@ -145,7 +137,6 @@ class Nursery:
             "point": point,
             "passes": passes,
             "checkpoint_bytes": checkpoint_bytes,
-            "shards": shards,
         }
         return Server(self, self.ask(request), port)
 
@@ -214,29 +205,13 @@ def _serve(request: dict[str, Any]) -> None:
     Engine.warm_up_others = Engine.warm_up  # type: ignore[method-assign]
     if request["point"] is not None:
         arm(request["point"], request["passes"])
-    if request["shards"]:
-        _use_threads_as_shards()
     settings = Settings(
         data=Path(request["data"]),
-        shards=request["shards"],
         backend="cpu",
         port=request["port"],
         checkpoint_bytes=request["checkpoint_bytes"],
     )
     server_of(create_app(settings), settings, log_level="error").run()
-
-
-def _use_threads_as_shards() -> None:
-    """And small pieces, of which a small graph has several."""
-    from gpu.backends import backend_named
-    from gpu.sharded import capture, cluster
-    from tests.gpu.sharded.threads import ThreadWorkers
-
-    def start(options: Any, shards: int) -> ThreadWorkers:
-        return ThreadWorkers(options, shards, backend_named("cpu"))
-
-    capture.PIECE_SLOTS = 64
-    cluster.local_workers = start  # type: ignore[assignment]
 
 
 def _consume(request: dict[str, Any]) -> None:

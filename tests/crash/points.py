@@ -83,16 +83,7 @@ CATALOGUE: dict[str, Point] = {
 }
 """Passed when graphs are created and dropped."""
 
-SHARDED: dict[str, Point] = {
-    **_around("gpu.sharded.engine:ShardedEngine.capture", "the shards copy their lists"),
-    **_around("gpu.sharded.capture:ShardedCapture.piece", "a piece of a checkpoint is read"),
-    "after the shards free their copies": Point("gpu.sharded.shard:Shard.release", "after"),
-    "while pieces are restored": Point("gpu.sharded.shard:Shard.receive", "after"),
-    **_around("gpu.sharded.engine:ShardedEngine.restore", "the shards are restored"),
-}
-"""Passed by checkpoints and starts of a server with shards."""
-
-POINTS = WRITING | CHECKPOINTING | RECOVERING | CATALOGUE | SHARDED
+POINTS = WRITING | CHECKPOINTING | RECOVERING | CATALOGUE
 
 
 def arm(name: str, passes: int) -> None:
