@@ -150,11 +150,11 @@ __global__ void __launch_bounds__(BLOCK) change_hubs(
     __shared__ int new_start, warp_counts[WARPS];
     const int64 change = blockIdx.x, v = changes[change] >> ROW_SHIFT;
     if (change > 0 && changes[change - 1] >> ROW_SHIFT == v) return;
+    int4 row = rows[v];
     if (threadIdx.x < 2)
         bounds[threadIdx.x] = lower_bound(changes, count, (v << ROW_SHIFT) + (int64)ADDED * (threadIdx.x + 1)) - change;
     __syncthreads();
     const int gone = (int)bounds[0], more = (int)bounds[1] - gone, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    int4 row = rows[v];
     unsigned short* entries = hubs + (int64)row.z * HUBS_AT_ONCE;
     int kept = gone ? 0 : row.w;
     for (int begin = 0; gone && begin < row.w; begin += BLOCK) {

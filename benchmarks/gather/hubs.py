@@ -29,9 +29,7 @@ class Hubs:
     hub_edges edges from hubs when it was built
     """
 
-    def __init__(
-        self, graph: DynamicGraph, hubs: int = MOST_HUBS, threads: int = 1024
-    ) -> None:
+    def __init__(self, graph: DynamicGraph, hubs: int = MOST_HUBS, threads: int = 1024) -> None:
         """`threads` of a block, one of which is resident on a multiprocessor."""
         names = ("copy_hubs", "sweep_divided", "change_hubs")
         self._launch = Kernels(graph.backend, "hubs", names, {"HUBS": hubs}, threads)
@@ -122,9 +120,7 @@ class Hubs:
         for (sources, targets), added in ((changes[2:4], 0), (changes[4:6], _ADDED)):
             numbers = self._number[sources]
             kept = (numbers >= 0) & (sources != targets)
-            keys.append(
-                targets[kept].astype(np.int64) << _ROW_SHIFT | added | numbers[kept]
-            )
+            keys.append(targets[kept].astype(np.int64) << _ROW_SHIFT | added | numbers[kept])
         ascending = xp.sort(xp.concatenate(keys))
         if len(ascending) == 0:
             return

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gather.kernels import Kernels, Vectors
-from gpu.backends.cuda.kernels.loader import BLOCK, SWEEP_SUMS, WARP
+from gpu.backends.cuda.kernels.loader import SWEEP_SUMS, WARP
 from gpu.backends.cuda.launcher import blocks_for, grid_blocks
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.device import Array
@@ -180,9 +180,7 @@ class Pages:
         self.add(vectors, accumulator, binned)
         return self.finish(vectors)
 
-    def add(
-        self, vectors: Vectors, accumulator: str = "two words", binned: bool = False
-    ) -> None:
+    def add(self, vectors: Vectors, accumulator: str = "two words", binned: bool = False) -> None:
         """The sums of the contributions, as integers."""
         arrays = (self.cells, self.page_edges, self.page_sources, vectors.contributions)
         starts = amounts = np.uintp(0)
@@ -254,8 +252,7 @@ class Pages:
         removed, added = (
             self._keys(sources[kept], targets[kept])
             for sources, targets, kept in (
-                (ends[0], ends[1], ends[0] != ends[1])
-                for ends in (changes[2:4], changes[4:6])
+                (ends[0], ends[1], ends[0] != ends[1]) for ends in (changes[2:4], changes[4:6])
             )
         )
         found = []
