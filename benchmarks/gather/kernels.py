@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpu.backends.cuda.device import CudaDevice
-from gpu.backends.cuda.kernels.loader import BLOCK, SWEEP_SUMS, source
+from gpu.backends.cuda.kernels.loader import BLOCK, COMPILE_OPTIONS, SWEEP_SUMS, source
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
@@ -42,7 +43,7 @@ class Kernels:
         text = (_FOLDER / f"{file}.cu").read_text("utf-8")
         whole = "\n".join([headers, *lines, f'#line 1 "{file}.cu"', text])
         self.device, self.block = backend.device, block
-        self._kernel = self.device.compile(f"gather_{file}", whole, (*names, _ADD_SUMS))
+        self._kernel = _loaded(self.device, f"gather_{file}", whole, (*names, _ADD_SUMS))
 
     def __call__(
         self, kernel: str, blocks: int, *arguments: Any, threads: int = 0, shared: int = 0
@@ -61,6 +62,19 @@ class Kernels:
         sums = self.device.xp.empty(SWEEP_SUMS)
         self(_ADD_SUMS, 1, partial_sums, np.int32(len(partial_sums)), sums)
         return SweepResult(*self.device.to_host(sums).tolist())
+
+
+def _loaded(
+    device: CudaDevice, name: str, text: str, names: tuple[str, ...]
+) -> Callable[[str], Any]:
+    """Compiled kernels by name expression. Those of `CudaDevice.compile` take no more blocks than
+    are resident, so only an emulated device uses it.
+    """
+    if device.xp is np:
+        return device.compile(name, text, names)
+    module = device.xp.RawModule(code=text, options=COMPILE_OPTIONS, name_expressions=names)
+    get: Callable[[str], Any] = module.get_function
+    return get
 
 
 @dataclass(slots=True)

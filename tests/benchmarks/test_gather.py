@@ -141,20 +141,20 @@ def test_every_way_is_measured_and_shown(drawn: Drawn) -> None:
         drawn,
         emulated_backend(),
         1,
-        shapes=(SHAPE, PageShape(tile_bits=4, page_bytes=128, threads=32)),
+        shapes=(SHAPE,),
         hubs=HUBS,
         threads=THREADS,
         batches=(1000, 1e-3),
     )
     ways = [row["way"] for row in rows]
     assert ways[0] == "product"
-    assert len(ways) == len(set(ways)) == 8
+    assert len(ways) == len(set(ways)) == 6
     for row in rows:
         assert row["sweep_ms"] > 0.0
         if row["error"] is not None and "float" not in row["way"]:
             assert row["error"] <= MOST_ERROR
     assert {row["way"] for row in rows if row["batches_ms"]} == {
-        *("product", "pages, tiles of 32", "pages, tiles of 16", "32 hubs")
+        *("product", "pages, tiles of 32", "32 hubs")
     }
     assert rows[1]["random_reads"] < rows[0]["random_reads"]
     assert tables.kernels.gather({"figures": rows}).count("| R-MAT 8 |") == len(ways)
