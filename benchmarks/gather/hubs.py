@@ -54,8 +54,9 @@ class Hubs:
     def _part(
         self, column: int, at_once: int, rows: Array, entries: Array, chosen: Array
     ) -> tuple[Array, Array]:
-        """The chosen entries with an eighth of spare slots at the end, and the capacities of rows.
-        Describes the part of each row in two columns of `rows`.
+        """The chosen entries, and the capacities of rows. Describes the part of each row in two
+        columns of `rows`. There is room for rows that move: rows are packed without slack as in the
+        product, and are not packed again here.
         """
         xp = self._xp
         rows, entries = rows[chosen], entries[chosen]
@@ -64,7 +65,8 @@ class Hubs:
         starts = xp.cumsum(groups) - groups
         self.rows[:, column], self.rows[:, column + 1] = starts, lengths
         total = int(groups.sum())
-        slots = xp.zeros((total + total // 8 + 64) * at_once, entries.dtype)
+        room = 3 * total + 64 if column == 2 else total + 1
+        slots = xp.zeros(room * at_once, entries.dtype)
         moved = at_once * starts - (xp.cumsum(lengths) - lengths)
         slots[moved[rows] + xp.arange(len(rows))] = entries
         if column == 2:

@@ -119,6 +119,7 @@ def measured(
     for _ in range(turns):
         for way in ways:
             times[way.name].append(timed(backend.device, lambda way=way: way.sweep(own))[0])  # type: ignore[misc]
+    print(name, {way: median(each) for way, each in times.items()}, flush=True)
     changed = changes_of(graph, drawn, ways, batches, turns)
     vectors = after_a_sweep(graph)
     rows = []
