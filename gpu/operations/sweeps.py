@@ -120,8 +120,7 @@ class SweepOperations(ABC):
     weighted_contribution_dtypes  the same for a weighted graph. Where y is float32 these are not
                          quantized: y takes a step first, and the contribution has to follow it,
                          whatever the size of the strength
-    guesses              whether there is `start_from_in_degrees`: not where the vertices are
-                         only a part of them, or the lists are streamed
+    guesses              whether there is `start_from_in_degrees`: not where lists are streamed
     """
 
     guesses: ClassVar[bool] = True
@@ -179,9 +178,16 @@ class SweepOperations(ABC):
         """
 
     @abstractmethod
+    def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
+        """float64[k] on the device: sums over the vertices, of what `start_from_in_degrees` needs
+        to know of all of them.
+        """
+
+    @abstractmethod
     def start_from_in_degrees(
         self,
         graph: GraphView,
+        in_degrees: Array,
         values: Array,
         residual: Array,
         contributions: Array,
@@ -196,6 +202,7 @@ class SweepOperations(ABC):
         makes y the guess, 0 and β where the vertex dangles, and r its residual. Vertices without
         edges are solved at once.
 
+        in_degrees        of `sum_in_degrees`
         values, residual  float64[n], written: y and r
         contributions     of the dtype in contribution_dtypes, written
         Returns as of a step from y = 0 and r = β·1.

@@ -181,22 +181,23 @@ class GlobalIterate(Iterate):
 
     def guess_from_in_degrees(self, buffers: ContributionBuffers) -> None:
         """y = 0, β = 1-α and r = β·1, with the contributions of a guess: see gpu.pagerank.start."""
-        graph, certificate = self.graph, self.certificate
+        graph, certificate, damping = self.graph, self.certificate, self.options.damping
         self._drop_candidates()
-        self.rhs_scale = 1.0 - self.options.damping
-        result = graph.backend.sweeps.start_from_in_degrees(
+        self.rhs_scale = 1.0 - damping
+        sweeps = graph.backend.sweeps
+        result = sweeps.start_from_in_degrees(
             graph.view,
+            sweeps.sum_in_degrees(graph.view, damping),
             self.values,
             self.workspace.residual.values,
-            buffers.arrays(graph.vertices)[0],
-            self.options.damping,
+            buffers.arrays(graph.columns)[0],
+            damping,
             self.rhs_scale,
         )
         self._record_free()
         certificate.start(result.residual_sum)
         certificate.mass = result.mass - certificate.free_mass
-        self._summed_mass = 0.0
-        self.stale = False
+        self._summed_mass, self.stale = 0.0, False
         self.residual_id = object()
         buffers.fill(self.residual_id, result.next_residual_sum)
 
@@ -219,8 +220,7 @@ class GlobalIterate(Iterate):
         )
         self.certificate.evaluation = self.gather_roundoff
         self.certificate.recompute(residual_l1, residual_sum, mass)
-        self.stale = False
-        self.residual_id = object()
+        self.stale, self.residual_id = False, object()
 
     def recompute_slice(self) -> None:
         """Every few calls, computes r from y for the next slice of the vertices; to be called once

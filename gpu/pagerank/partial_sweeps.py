@@ -9,10 +9,8 @@ from gpu.operations.sweeps import OrthominState, OrthominStep, SweepOperations, 
 
 class PartialSweeps(SweepOperations):
     """Sweeps by the operations of a backend, which are given a part of the rows at a time. They
-    start from equal ranks, as a guess needs a mean over all vertices, and are not accelerated.
+    are not accelerated.
     """
-
-    guesses = False
 
     def __init__(self, local: SweepOperations) -> None:
         """local  the operations of the backend"""
@@ -20,17 +18,22 @@ class PartialSweeps(SweepOperations):
         self.contribution_dtypes = local.contribution_dtypes  # type: ignore[misc]
         self.weighted_contribution_dtypes = local.weighted_contribution_dtypes  # type: ignore[misc]
 
+    def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
+        return self._local.sum_in_degrees(graph, damping)
+
     def start_from_in_degrees(
         self,
         graph: GraphView,
+        in_degrees: Array,
         values: Array,
         residual: Array,
         contributions: Array,
         damping: float,
         rhs_scale: float,
     ) -> SweepResult:
-        """Raises NotImplementedError."""
-        raise NotImplementedError("sweeps over a part of a graph start from equal ranks")
+        return self._local.start_from_in_degrees(
+            graph, in_degrees, values, residual, contributions, damping, rhs_scale
+        )
 
     def orthomin_step(
         self,

@@ -110,9 +110,9 @@ class ShardGraph(DynamicGraph):
         order, weighted, directed = options.vertex_order, options.weighted, options.directed
         super().__init__(local, options.dangling, order, weighted, directed)
         self.numbering = Numbering(communicator.rank, communicator.size)
-        local = replace(local, costs=sweep_costs(local.costs, communicator))
         self._residual = ShardedResidual(local, communicator)
-        sweeps = ShardedSweeps(local.sweeps, communicator)
+        local = replace(local, costs=sweep_costs(local.costs, communicator))
+        sweeps = ShardedSweeps(local, communicator)
         self.backend = replace(local, sweeps=sweeps, residual=self._residual, components=None)
         self._communicator = communicator
 

@@ -33,9 +33,13 @@ from gpu.operations.residual import (
 from gpu.operations.update import EdgeChanges
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
+from gpu.sharded.sweeps import sweep_costs
 
 _ROUND_EXCHANGES = 4
 """Collective operations of a round: its list, lengths, pairs, and what it did."""
+
+_ROUND_SWEEPS = 16
+"""The sweeps of one device whose launches take as long as those of a round: on two H200."""
 
 _LEVELS, _LEVEL_DIVISOR = 4, 8.0
 """Thresholds between which a round chooses, each this part of the one before."""
@@ -109,7 +113,11 @@ class ShardedResidual(ResidualOperations):
     """
 
     def __init__(self, local: Backend, communicator: Communicator) -> None:
-        self.round_cost = _ROUND_EXCHANGES * local.costs.exchange * communicator.size
+        """local  with the costs of one device"""
+        costs = local.costs
+        each = _ROUND_EXCHANGES * costs.exchange + _ROUND_SWEEPS * costs.sweep_overhead
+        self.round_cost = each * communicator.size
+        self._sweep_overhead = sweep_costs(costs, communicator).sweep_overhead
         self.numbering = Numbering(communicator.rank, communicator.size)
         self._local, self._communicator = local, communicator
         self._outbox: Outbox | None = None
@@ -179,7 +187,7 @@ class ShardedResidual(ResidualOperations):
         when a round gains less for its cost than a sweep does.
         """
         costs, total = self._local.costs, _NOTHING
-        sweep_cost = graph.edges + costs.sweep_overhead
+        sweep_cost = graph.edges + self._sweep_overhead
         threshold, rounds, vertices = limits.threshold, 0, 0
         end: PushEnd
         while True:
@@ -239,10 +247,9 @@ class ShardedResidual(ResidualOperations):
         lengths = graph.outgoing.row_lengths[kept]
         scaled = sizes / (1.0 + edge_weight * lengths)
         levels = [max(threshold / _LEVEL_DIVISOR**level, floor) for level in range(_LEVELS)]
-        above = [scaled > level for level in levels]
-        numbers = [xp.count_nonzero(each) for each in above]
-        numbers += [xp.where(each, lengths, 0).sum(dtype=np.int64) for each in above]
-        own = self._local.device.to_host(xp.stack(numbers)).tolist()
+        above = scaled > xp.asarray(levels)[:, None]
+        numbers = [each.sum(axis=1, dtype=np.int64) for each in (above, above * lengths)]
+        own = self._local.device.to_host(xp.concatenate(numbers)).tolist()
         totals = self._communicator.sums(own)
         counts, edges = totals[:_LEVELS], totals[_LEVELS:]
         chosen = next((level for level in range(_LEVELS) if counts[level]), _LEVELS - 1)

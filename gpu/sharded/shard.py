@@ -161,6 +161,7 @@ class Shard:
             if ended_early:
                 # with different right-hand sides, if shards ended at different steps
                 self._iterate.reset()
+                self._iterate.unguessable = 0
             else:
                 self._iterate.exclude_free()
             solved = self._solve(row)
@@ -191,12 +192,12 @@ class Shard:
         if iterate.stale:
             iterate.recompute_residual()
         iterate.workspace.residual.solve += 1
-        rounds = touched = 0
+        rounds, touched, most = 0, 0, iterate.options.max_iterations
         if iterate.error_bound > USELESS_BOUND:
-            iterate.reset()
+            swept = sweep_to_target(iterate, most, _KINDS, from_nothing=True)
         else:
             rounds, touched = push_to_target(iterate)
-        swept = sweep_to_target(iterate, iterate.options.max_iterations - rounds, _KINDS)
+            swept = sweep_to_target(iterate, most - rounds, _KINDS)
         if swept.sweeps:
             touched = self.graph.ids.count
         return Solved(rounds + swept.sweeps, touched, swept.converged)

@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import astuple, replace
 from math import fsum
 
-from gpu.operations.backend import Costs
+import numpy as np
+
+from gpu.operations.backend import Backend, Costs
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
-from gpu.operations.sweeps import DeflationVector, SweepOperations, SweepResult
+from gpu.operations.sweeps import DeflationVector, SweepResult
 from gpu.pagerank.partial_sweeps import PartialSweeps
 from gpu.sharded.communicator import Communicator
 
@@ -32,9 +34,9 @@ class ShardedSweeps(PartialSweeps):
     length Numbering.columns.
     """
 
-    def __init__(self, local: SweepOperations, communicator: Communicator) -> None:
-        super().__init__(local)
-        self._communicator = communicator
+    def __init__(self, local: Backend, communicator: Communicator) -> None:
+        super().__init__(local.sweeps)
+        self._device, self._communicator = local.device, communicator
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
         self._local.compute_contributions(graph, values, contributions[: graph.vertices])
@@ -67,6 +69,25 @@ class ShardedSweeps(PartialSweeps):
     ) -> SweepResult:
         result = self._local.quantize_contributions(
             graph, values, residual, contributions, damping, shift
+        )
+        return self._completed(result, contributions)
+
+    def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
+        own = self._device.to_host(self._local.sum_in_degrees(graph, damping)).tolist()
+        return self._device.to_device(np.array(self._communicator.sums(own)))
+
+    def start_from_in_degrees(
+        self,
+        graph: GraphView,
+        in_degrees: Array,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        damping: float,
+        rhs_scale: float,
+    ) -> SweepResult:
+        result = super().start_from_in_degrees(
+            graph, in_degrees, values, residual, contributions, damping, rhs_scale
         )
         return self._completed(result, contributions)
 

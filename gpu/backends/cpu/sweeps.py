@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -92,23 +92,26 @@ class CpuSweeps(SweepOperations):
         )
         return _result(sums)
 
+    def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
+        sums = _stripe_sums(graph)
+        start_kernels.sum_in_degrees(*_in_degrees(graph), damping, sums)
+        return np.add.reduce(sums)
+
     def start_from_in_degrees(
         self,
         graph: GraphView,
+        in_degrees: Array,
         values: Array,
         residual: Array,
         contributions: Array,
         damping: float,
         rhs_scale: float,
     ) -> SweepResult:
-        sums = _stripe_sums(graph)
-        common = (graph.vertices, graph.incoming.row_lengths, graph.loop, graph.degree, damping)
-        start_kernels.sum_in_degrees(*common, sums)
-        constant, linear, edges, *_ = np.add.reduce(sums).tolist()
+        constant, linear, edges, *_ = in_degrees.tolist()
         mean = rhs_scale * constant / (edges - linear) if edges > 0.0 else 0.0
         sums = _stripe_sums(graph)
         start_kernels.start_from_in_degrees(
-            *common, rhs_scale, mean, values, residual, contributions, sums
+            *_in_degrees(graph), damping, rhs_scale, mean, values, residual, contributions, sums
         )
         return _result(sums)
 
@@ -213,6 +216,11 @@ class CpuSweeps(SweepOperations):
 def sum_depth(longest_row: int) -> int:
     """See SweepOperations.sum_depth."""
     return min(longest_row, BLOCK) + longest_row // BLOCK
+
+
+def _in_degrees(graph: GraphView) -> tuple[Any, ...]:
+    """What kernels of the start read of a graph."""
+    return graph.vertices, graph.incoming.row_lengths, graph.loop, graph.degree
 
 
 def _stripe_sums(graph: GraphView) -> Array:

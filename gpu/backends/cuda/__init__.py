@@ -104,6 +104,12 @@ def cuda_backend() -> Backend:
     stream = cupy.cuda.Stream(non_blocking=True)
     copies = cupy.cuda.Stream(non_blocking=True)
 
+    def memory_available() -> int:
+        available = cupy.cuda.Device().mem_info[0] + pool.free_bytes()
+        if limit := pool.get_limit():  # of CUPY_GPU_MEMORY_LIMIT
+            available = min(available, limit - pool.used_bytes())
+        return int(available)
+
     def page_locked(count: int) -> NDArray[np.uint8]:
         # not from CuPy's pool, which rounds up to a power of two
         try:
@@ -128,7 +134,7 @@ def cuda_backend() -> Backend:
             synchronize=lambda: cupy.cuda.get_current_stream().synchronize(),
             event=cupy.cuda.Event,
             milliseconds=cupy.cuda.get_elapsed_time,
-            memory_available=lambda: int(cupy.cuda.Device().mem_info[0] + pool.free_bytes()),
+            memory_available=memory_available,
             page_locked=page_locked,
             start_copy=start_copy,
             reading=lambda: stream,

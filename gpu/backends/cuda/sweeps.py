@@ -132,25 +132,28 @@ class CudaSweeps(SweepOperations):
         )
         return SweepResult(*self._launch.device.to_host(sums).tolist())
 
+    def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
+        lengths, sums = graph.incoming.row_lengths, self._launch.sums()
+        return self._launch.over_vertices(
+            "sweep", "sum_in_degrees", graph, lengths, np.float64(damping), sums=sums
+        )
+
     def start_from_in_degrees(
         self,
         graph: GraphView,
+        in_degrees: Array,
         values: Array,
         residual: Array,
         contributions: Array,
         damping: float,
         rhs_scale: float,
     ) -> SweepResult:
-        lengths, alpha = graph.incoming.row_lengths, np.float64(damping)
-        in_degrees = self._launch.over_vertices(
-            "sweep", "sum_in_degrees", graph, lengths, alpha, sums=self._launch.sums()
-        )
         sums = self._launch.over_vertices(
             "sweep",
             "start_from_in_degrees",
             graph,
-            lengths,
-            alpha,
+            graph.incoming.row_lengths,
+            np.float64(damping),
             np.float64(rhs_scale),
             in_degrees,
             values,

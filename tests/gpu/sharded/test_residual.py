@@ -19,8 +19,14 @@ from tests.gpu.sharded.test_shards import TARGET, assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
 
 
+@pytest.fixture(autouse=True)
+def _cheap_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launches of a round cost nothing, so that small graphs are pushed."""
+    monkeypatch.setattr("gpu.sharded.residual._ROUND_SWEEPS", 0)
+
+
 def without_latency(backend: Backend) -> Backend:
-    """The backend where an exchange costs nothing, so that small graphs are pushed."""
+    """The backend where an exchange costs nothing either."""
     return replace(backend, costs=replace(backend.costs, exchange=0.0))
 
 
