@@ -118,7 +118,7 @@ def measured(
     own = vectors.copy()
     for _ in range(turns):
         for way in ways:
-            times[way.name].append(timed(backend.device, lambda way=way: way.sweep(own))[0])  # type: ignore[misc]
+            times[way.name].append(timed(backend.device, partial(way.sweep, own))[0])
     print(name, {way: median(each) for way, each in times.items()}, flush=True)
     changed = changes_of(graph, drawn, ways, batches, turns)
     vectors = after_a_sweep(graph)
@@ -181,15 +181,15 @@ def changes_of(
         for turn, batch in zip(
             range(turns // 2 + 2), drawn.batches(random, edges, lambda column: column), strict=False
         ):
-            milliseconds, update = timed(device, lambda batch=batch: graph.apply(batch))  # type: ignore[misc]
+            milliseconds, update = timed(device, partial(graph.apply, batch))
             changes = update.changes
             if changes is None:
                 raise RuntimeError(f"a batch of {edges} edges rebuilt the graph")
             spent = {"product": milliseconds}
             for way in ways:
                 if way.layout:
-                    follow = way.layout.apply
-                    spent[way.name], _ = timed(device, lambda: follow(changes))  # noqa: B023
+                    follow = partial(way.layout.apply, changes)
+                    spent[way.name], _ = timed(device, follow)
             if turn:
                 for way_name, own in spent.items():
                     times.setdefault(way_name, []).append(own)
