@@ -33,6 +33,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "feed": figures_and_values,
     "fused": engine.fused,
     "fuzz": service.fuzz,
+    "gather": kernels.gather,
     "graph": figures_and_values,
     "kim": papers.kim,
     "load": service.load,

@@ -19,6 +19,27 @@ def rounds(document: Record) -> str:
     return "\n".join(rows)
 
 
+def gather(document: Record) -> str:
+    """Sweeps by other layouts, a row for each graph and way; ratios to the product's way."""
+    rows = heading(
+        "| graph | edges | way | sweep, ms | of the product's | bytes needed | at 4,200 GB/s, ms |"
+        " random reads an edge | L1 error of r | memory | batch of 1,000, ms | batch of 1e-3, ms |"
+    )
+    products = {
+        row["graph"]: row["sweep_ms"] for row in document["figures"] if row["way"] == "product"
+    }
+    for row in document["figures"]:
+        error, batches = row["error"], row["batches_ms"] or {}
+        added = " | ".join(f"{batches[size]:.3f}" if batches else "" for size in ("1000", "0.001"))
+        rows.append(
+            f"| {row['graph']} | {row['edges']:,} | {row['way']} | {row['sweep_ms']:.3f}"
+            f" | {row['sweep_ms'] / products[row['graph']]:.2f} | {_bytes(row['needed_bytes'])}"
+            f" | {row['needed_bytes'] / 4.2e9:.2f} | {row['random_reads'] / row['edges']:.2f}"
+            f" | {'' if error is None else f'{error:.1g}'} | {_bytes(row['bytes'])} | {added} |"
+        )
+    return "\n".join(rows)
+
+
 _SHOWN_MS = 0.02
 """Shorter launches are not shown: they take what starting a kernel takes."""
 

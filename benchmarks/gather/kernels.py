@@ -1,0 +1,135 @@
+"""What both layouts share: their kernels, the vectors of a sweep, and its sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpu.backends.cuda.device import CudaDevice
+from gpu.backends.cuda.kernels.loader import BLOCK, COMPILE_OPTIONS, SWEEP_SUMS, source
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.operations.sweeps import SweepResult
+
+_FOLDER = Path(__file__).parent
+_ADD_SUMS = "add_partial_sums<true>"
+
+
+class Kernels:
+    """The kernels of one file of this folder, behind the headers of the product's sweep."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        file: str,
+        names: tuple[str, ...],
+        constants: dict[str, int],
+        block: int = BLOCK,
+    ) -> None:
+        """`block` threads take the place of the product's BLOCK."""
+        if not isinstance(backend.device, CudaDevice):
+            raise TypeError(f"expected a CUDA backend, got {backend.name!r}")
+        headers = source("sweep").partition('#line 1 "sweep.cu"')[0]
+        own = f"inline constexpr int BLOCK = {BLOCK};"
+        if headers.count(own) != 1:
+            raise ValueError(f"expected {own!r} once in the headers of sweep.cu")
+        headers = headers.replace(own, f"inline constexpr int BLOCK = {block};")
+        lines = [f"inline constexpr int {name} = {value};" for name, value in constants.items()]
+        text = (_FOLDER / f"{file}.cu").read_text("utf-8")
+        whole = "\n".join([headers, *lines, f'#line 1 "{file}.cu"', text])
+        self.device, self.block = backend.device, block
+        self._kernel = _loaded(self.device, f"gather_{file}", whole, (*names, _ADD_SUMS))
+
+    def __call__(
+        self, kernel: str, blocks: int, *arguments: Any, threads: int = 0, shared: int = 0
+    ) -> None:
+        """Launches a kernel; `shared` is its dynamic shared memory in bytes."""
+        launched: Any = self._kernel(kernel)
+        shape = (blocks,), (threads or self.block,), arguments
+        if not shared:
+            launched(*shape)
+            return
+        launched.max_dynamic_shared_size_bytes = shared
+        launched(*shape, shared_mem=shared)
+
+    def result(self, partial_sums: Array) -> SweepResult:
+        """The sums of a sweep from those of its blocks."""
+        sums = self.device.xp.empty(SWEEP_SUMS)
+        self(_ADD_SUMS, 1, partial_sums, np.int32(len(partial_sums)), sums)
+        return SweepResult(*self.device.to_host(sums).tolist())
+
+
+def _loaded(
+    device: CudaDevice, name: str, text: str, names: tuple[str, ...]
+) -> Callable[[str], Any]:
+    """Compiled kernels by name expression. Those of `CudaDevice.compile` take no more blocks than
+    are resident, so only an emulated device uses it.
+    """
+    if device.xp is np:
+        return device.compile(name, text, names)
+    module = device.xp.RawModule(code=text, options=COMPILE_OPTIONS, name_expressions=names)
+    get: Callable[[str], Any] = module.get_function
+    return get
+
+
+@dataclass(slots=True)
+class Vectors:
+    """What a sweep reads and writes.
+
+    values, residual           float64[n]
+    contributions, following   uint16[n]: bfloat16, of this residual and of the next
+    shift                      what the sweep takes from every r
+    residual_l1                ‖r‖₁ before the sweep
+    """
+
+    values: Array
+    residual: Array
+    contributions: Array
+    following: Array
+    damping: float
+    shift: float
+    residual_l1: float
+
+    def copy(self) -> Vectors:
+        """A copy that another sweep may write to."""
+        arrays = (self.values, self.residual, self.contributions, self.following)
+        copied = [array.copy() for array in arrays]
+        return Vectors(*copied, self.damping, self.shift, self.residual_l1)
+
+
+def after_a_sweep(graph: DynamicGraph, damping: float = 0.85) -> Vectors:
+    """y, r and contributions of a solve from nothing after its first sweep: r of either sign, and
+    a shift that makes Σr zero.
+    """
+    xp, n = graph.backend.xp, graph.vertices
+    values, residual = xp.empty(n), xp.empty(n)
+    contributions, following = xp.zeros(n, np.uint16), xp.zeros(n, np.uint16)
+    beta = 1.0 - damping
+    graph.backend.sweeps.start_from_in_degrees(
+        graph.view, values, residual, contributions, damping, beta
+    )
+    vectors = Vectors(values, residual, contributions, following, damping, 0.0, beta * n)
+    result = product_sweep(graph, vectors)
+    vectors.contributions, vectors.following = following, contributions
+    vectors.residual_l1 = result.residual_l1
+    vectors.shift = result.next_residual_sum / n
+    return vectors
+
+
+def product_sweep(graph: DynamicGraph, vectors: Vectors) -> SweepResult:
+    """A sweep of the product, in place."""
+    return graph.backend.sweeps.sweep(
+        graph.view,
+        graph.in_rows(),
+        vectors.values,
+        vectors.residual,
+        vectors.contributions,
+        vectors.following,
+        vectors.damping,
+        vectors.shift,
+    )
