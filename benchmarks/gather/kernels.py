@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +97,13 @@ class Vectors:
 
     def copy(self) -> Vectors:
         """A copy that another sweep may write to."""
-        arrays = (self.values, self.residual, self.contributions, self.following)
-        copied = [array.copy() for array in arrays]
-        return Vectors(*copied, self.damping, self.shift, self.residual_l1)
+        return replace(
+            self,
+            values=self.values.copy(),
+            residual=self.residual.copy(),
+            contributions=self.contributions.copy(),
+            following=self.following.copy(),
+        )
 
 
 def after_a_sweep(graph: DynamicGraph, damping: float = 0.85) -> Vectors:
@@ -110,8 +114,10 @@ def after_a_sweep(graph: DynamicGraph, damping: float = 0.85) -> Vectors:
     values, residual = xp.empty(n), xp.empty(n)
     contributions, following = xp.zeros(n, np.uint16), xp.zeros(n, np.uint16)
     beta = 1.0 - damping
-    graph.backend.sweeps.start_from_in_degrees(
-        graph.view, values, residual, contributions, damping, beta
+    sweeps = graph.backend.sweeps
+    in_degrees = sweeps.sum_in_degrees(graph.view, damping)
+    sweeps.start_from_in_degrees(
+        graph.view, in_degrees, values, residual, contributions, damping, beta
     )
     vectors = Vectors(values, residual, contributions, following, damping, 0.0, beta * n)
     result = product_sweep(graph, vectors)

@@ -56,7 +56,7 @@ def edges_of(graph: DynamicGraph) -> list[tuple[int, int]]:
 
 def edges_in(pages: Pages, cells: NDArray[Any]) -> list[tuple[int, int]]:
     """The edges in all pages; fails if a page holds keys outside its range, or out of order."""
-    found = []
+    found: list[tuple[int, int]] = []
     ends = [*pages.first_keys[1:].tolist(), 1 << 62]
     words = cells.view(np.uint32)
     for page, low, high in zip(pages.directory, pages.first_keys.tolist(), ends, strict=True):
@@ -102,7 +102,7 @@ def test_a_page_without_room_is_reported(drawn: Drawn) -> None:
 def test_sums_do_not_depend_on_the_order_of_additions(drawn: Drawn) -> None:
     found = []
     for order in ("forward", "shuffled"):
-        graph = loaded(drawn, order)  # type: ignore[arg-type]
+        graph = loaded(drawn, order)
         pages, vectors = Pages(graph, SHAPE), after_a_sweep(loaded(drawn))
         for accumulator in ACCUMULATORS:
             own = vectors.copy()
