@@ -56,10 +56,12 @@ def test_any_sequence_of_steps_agrees_with_a_dictionary(
                 else:
                     expected = [model.get(key, -1) for key in batch]
                     assert table.lookup(column).tolist() == expected
+                    assert [table.id_of(key) for key in batch] == expected
             assert len(table) == len(model)
         everything = pa.array(list(model), arrow_type)
         assert table.keys(np.arange(len(model))).equals(everything)
         assert table.lookup(everything).tolist() == list(model.values())
+        assert [table.id_of(key) for key in model] == list(model.values())
 
     agrees()
 
