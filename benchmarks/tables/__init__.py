@@ -34,6 +34,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "fused": engine.fused,
     "fuzz": service.fuzz,
     "graph": figures_and_values,
+    "interpreter": service.interpreter,
     "kim": papers.kim,
     "load": service.load,
     "long-stream": figures_and_values,
