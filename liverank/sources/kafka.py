@@ -16,6 +16,9 @@ from liverank.sources.broker import Address, Connection, Refresh, Take, number_o
 from liverank.sources.consumer import CannotContinue, Interrupted, Letter, encoded
 from liverank.sources.messages import Message
 
+LEADER_SECONDS = 2.0
+"""How long a partition may seem shorter than it was: a new leader learns of its end late."""
+
 
 class KafkaTopic(Connection):
     name = "kafka"
@@ -123,28 +126,33 @@ class KafkaTopic(Connection):
         """Raises CannotContinue if messages after a position are gone."""
         with self.errors():
             assigned = list(self._resumed())
-            # those that move on meanwhile may be behind ends that were asked for before
-            before = dict(self._positions)
             begins = await self.consumer.beginning_offsets(assigned) if assigned else {}
-            ends = await self.consumer.end_offsets(assigned) if assigned else {}
         for partition in self._resumed() & begins.keys():
-            begin, key = begins[partition], str(partition.partition)
-            # what was fetched since then may be behind the end
-            end = max(ends[partition], self.consumer.highwater(partition) or 0)
-            position = number_of(self._positions.get(key, "0"))
-            earlier = number_of(before.get(key, "0"))
+            begin, position = begins[partition], self._position(partition)
             if begin > position > 0:
                 raise CannotContinue(
-                    f"partition {partition.partition} of topic {partition.topic!r} begins at "
-                    f"{begin}, after {position}, from which to continue: messages between them "
-                    "are lost"
+                    f"{_name(partition)} begins at {begin}, after {position}, from which to "
+                    "continue: messages between them are lost"
                 )
-            if end < earlier:
-                raise CannotContinue(
-                    f"partition {partition.partition} of topic {partition.topic!r} ends at {end}, "
-                    f"but was read to {earlier}"
-                )
+        if self._shortened():
+            await asyncio.sleep(LEADER_SECONDS)
+            if short := self._shortened():
+                raise CannotContinue("; ".join(short))
         return True
+
+    def _shortened(self) -> list[str]:
+        """What ends before its position, as of the last fetch: brokers may answer a request for the
+        end with an older one.
+        """
+        ends = ((each, self.consumer.highwater(each)) for each in self._resumed())
+        return [
+            f"{_name(each)} ends at {end}, but was read to {self._position(each)}"
+            for each, end in ends
+            if end is not None and end < self._position(each)
+        ]
+
+    def _position(self, partition: Any) -> int:
+        return number_of(self._positions.get(str(partition.partition), "0"))
 
     def _resumed(self) -> set[Any]:
         """The assigned partitions whose positions are those of the server."""
@@ -158,3 +166,7 @@ class KafkaTopic(Connection):
     async def close(self) -> None:
         self._is_idle.set()  # leaving the group waits for on_partitions_revoked
         await super().close()
+
+
+def _name(partition: Any) -> str:
+    return f"partition {partition.partition} of topic {partition.topic!r}"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 
+from liverank.sources import kafka
 from liverank.sources.broker import Address
 from liverank.sources.consumer import CannotContinue, Interrupted
 from liverank.sources.kafka import KafkaTopic
@@ -20,9 +21,13 @@ FIRST, SECOND = TopicPartition("edges", 0), TopicPartition("edges", 1)
 
 
 class FakeConsumer:
-    """That of aiokafka, for partitions with 1,000 messages each."""
+    """That of aiokafka.
+
+    ends  by partition, as of the last fetch
+    """
 
     def __init__(self) -> None:
+        self.ends: dict[TopicPartition, int] = {}
         self.assigned: set[TopicPartition] = set()
         self.stopped: set[TopicPartition] = set()
         self.sought: dict[TopicPartition, int] = {}
@@ -49,12 +54,9 @@ class FakeConsumer:
     async def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[Any, int]:
         return dict.fromkeys(partitions, 0)
 
-    async def end_offsets(self, partitions: list[TopicPartition]) -> dict[Any, int]:
-        return dict.fromkeys(partitions, 1000)
-
-    def highwater(self, partition: TopicPartition) -> int:
+    def highwater(self, partition: TopicPartition) -> int | None:
         assert partition in self.assigned
-        return 1000
+        return self.ends.get(partition)
 
 
 class FakeBroker:
@@ -168,8 +170,11 @@ def test_a_connection_closes_while_a_rebalance_waits() -> None:
     asyncio.run(run())
 
 
-def test_a_position_that_is_not_known_yet_says_nothing_about_the_topic() -> None:
+def test_a_position_that_is_not_known_yet_says_nothing_about_the_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nor does that of a partition that is lost while the broker is asked."""
+    monkeypatch.setattr(kafka, "LEADER_SECONDS", 0.0)
 
     async def run() -> None:
         session = Session({"0": "5000", "1": "70"})
@@ -179,38 +184,38 @@ def test_a_position_that_is_not_known_yet_says_nothing_about_the_topic() -> None
         consumer.pause(FIRST)
         assert await session.topic.ping()
         consumer.resume(FIRST)
+        assert await session.topic.ping()  # nothing was fetched yet
+        consumer.ends[FIRST] = 1000
         with pytest.raises(CannotContinue, match="ends at 1000, but was read to 5000"):
             await session.topic.ping()
 
-        asked = consumer.end_offsets
+        asked = consumer.beginning_offsets
 
-        async def end_offsets(partitions: list[TopicPartition]) -> dict[Any, int]:
+        async def beginning_offsets(partitions: list[TopicPartition]) -> dict[Any, int]:
             consumer.assigned = {SECOND}
             return await asked(partitions)
 
-        consumer.end_offsets = end_offsets  # type: ignore[method-assign]
+        consumer.beginning_offsets = beginning_offsets  # type: ignore[method-assign]
         assert await session.topic.ping()
 
     asyncio.run(run())
 
 
-def test_messages_that_arrive_while_the_ends_are_asked_for_are_not_missing() -> None:
+def test_a_new_leader_may_learn_of_the_end_of_a_partition_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def run() -> None:
         session = Session({"0": "900"})
         consumer = session.broker.consumer
         await session.subscribe()
         consumer.assigned = {FIRST}
-        asked = consumer.end_offsets
-
-        async def end_offsets(partitions: list[TopicPartition]) -> dict[Any, int]:
-            ends = await asked(partitions)
-            session.positions["0"] = "1020"
-            return ends
-
-        consumer.end_offsets = end_offsets  # type: ignore[method-assign]
-        assert await session.topic.ping()
-        with pytest.raises(CannotContinue, match="ends at 1000, but was read to 1020"):
-            await session.topic.ping()
+        consumer.ends[FIRST] = 880
+        monkeypatch.setattr(kafka, "LEADER_SECONDS", 0.2)
+        ping = asyncio.create_task(session.topic.ping())
+        await asyncio.sleep(0.05)
+        assert not ping.done()
+        consumer.ends[FIRST] = 910
+        assert await ping
 
     asyncio.run(run())
 
