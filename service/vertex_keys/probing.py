@@ -154,7 +154,7 @@ def find(
         )
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def find_one(
     slots: Any,
     offsets: Any,
