@@ -2,6 +2,7 @@
 
     python -m benchmarks.overload                    the figures of docs/performance.md: 12 minutes
     python -m benchmarks.overload --seconds 10 --overload-seconds 60 --results /tmp
+    python -m benchmarks.overload --other ../other --other-commit b04846f    and another commit
 
 A server holds an R-MAT graph. Each batch inserts 500 edges and deletes the 500 that were inserted
 some batches before, so the graph keeps its size, and growth of memory would be a leak. One process
@@ -19,6 +20,7 @@ import multiprocessing
 import re
 import time
 from multiprocessing.synchronize import Event
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -211,10 +213,19 @@ def main() -> None:
     parser = harness.parser("reads and memory without writers, beside a stream, and under overload")
     parser.add_argument("--seconds", type=float, default=60, help="of each part but overload")
     parser.add_argument("--overload-seconds", type=float, default=600)
+    parser.add_argument("--other", type=Path, help="checkout of another commit, measured first")
+    parser.add_argument("--other-commit", help="its name in the record")
     parser.add_argument("--note", default="", help="what else the machine did meanwhile")
     arguments = parser.parse_args()
+    seconds = (arguments.seconds, arguments.overload_seconds)
+    other = {}
+    if arguments.other:
+        with Server.temporary(arguments.other.resolve()) as server:
+            other = {"commit": arguments.other_commit, **run(server, *seconds)}
     with Server.temporary() as server:
-        figures = run(server, arguments.seconds, arguments.overload_seconds)
+        figures = run(server, *seconds)
+    if other:
+        figures["other"] = other
     figures["note"] = arguments.note
     print(json.dumps({name: part for name, part in figures.items() if name != "memory"}, indent=1))
     print(harness.record("overload", "cpu", figures, arguments.results))

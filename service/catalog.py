@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import threading
@@ -297,14 +298,14 @@ class Catalog:
 
     def warm_up_others(self, kinds: Collection[Options] = ()) -> None:
         """Compiles what hardly any request needs, of these kinds of graphs or of all present."""
-        if self._settings.shards:
-            return
         try:
-            for kernels in kinds or list(self._warm):
+            for kernels in () if self._settings.shards else kinds or list(self._warm):
                 if not self._closing:
                     Engine(kernels, self._backend).warm_up_others()
         except Exception:  # a request will compile it, or fail with a better message
             log.exception("not every kernel was compiled in advance")
+        # Kernels are never garbage. A collection that visits them stops all reads for 0.1 s.
+        gc.freeze()
 
     def warm_up_program(self, graph: Graph, program: str) -> None:
         """Compiles a program for graphs of this kind, which would hold up batches later. Raises
@@ -359,6 +360,7 @@ def warm_up(backend: BackendName) -> None:
 def warm_up_reading(kind: KeyKind) -> None:
     """Compiles, or loads, what the first read of a graph would otherwise wait for."""
     table = KeyTable(kind)
+    table.id_of(_ONE_KEY[kind][0].as_py())
     table.lookup(_ONE_KEY[kind])
     table.keys(np.empty(0, np.int64))
 

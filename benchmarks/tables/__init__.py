@@ -35,6 +35,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "fuzz": service.fuzz,
     "gather": kernels.gather,
     "graph": figures_and_values,
+    "interpreter": service.interpreter,
     "kim": papers.kim,
     "load": service.load,
     "long-stream": figures_and_values,

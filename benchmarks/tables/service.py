@@ -96,11 +96,12 @@ def load(document: Record) -> str:
 def overload(document: Record) -> str:
     """Reads, batches and memory without writers, beside a stream, and under overload."""
     figures = document["figures"]
-    rows = [
-        "| | alone | 10 batches/s | overload |",
-        "| --- | ---: | ---: | ---: |",
-    ]
-    parts = [figures[name] for name in ("alone", "stream", "overload")]
+    names = ("alone", "stream", "overload")
+    titles, parts = ["alone", "10 batches/s", "overload"], [figures[name] for name in names]
+    if (other := figures.get("other")) is not None:
+        titles += [f"`{other['commit']}`: {title}" for title in titles]
+        parts += [other[name] for name in names]
+    rows = ["| | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(titles)]
     for name, cell in (
         ("seconds", lambda part: f"{part['seconds']:.0f}"),
         ("reads", lambda part: f"{part['reads']:,}"),
@@ -124,6 +125,22 @@ def overload(document: Record) -> str:
     return "\n".join(rows) + (
         f"\n\nMemory under overload, MB: {curve}. Its last fifth is {growth:+.1%} of its second."
     )
+
+
+def interpreter(document: Record) -> str:
+    """Who held the interpreter, for which work, and who waited for a core."""
+    figures = document["figures"]
+    lines = [*heading("| thread | holds the interpreter | runs, cores | waits for a core, cores |")]
+    for group in sorted(
+        {*figures["threads"], *figures["cores"]}, key=lambda each: -figures["threads"].get(each, 0)
+    ):
+        cores = figures["cores"].get(group, {"ran": 0.0, "waited": 0.0})
+        held = figures["threads"].get(group, 0.0)
+        lines.append(f"| {group} | {held:.1%} | {cores['ran']:.2f} | {cores['waited']:.2f} |")
+    lines += ["", *heading("| work | of all time |")]
+    lines += [f"| {work} | {share:.1%} |" for work, share in figures["work"].items()]
+    free = 1.0 - figures["held"]
+    return "\n".join([*lines, f"| none: the interpreter is free | {free:.1%} |"]) + "\n"
 
 
 def fuzz(document: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from service import logs
@@ -14,6 +15,11 @@ from service.settings import Settings
 SWITCH_SECONDS = 0.001
 """How long a thread that parses or applies a batch may delay a read by holding the interpreter
 lock. Python's default of 5 ms would dominate a read; less than this would slow down writers.
+"""
+
+YOUNG_OBJECTS = 20_000
+"""Objects made between two searches for garbage. A batch in JSON makes a list for each edge, which
+is freed without a search: with Python's default of 700, they took a tenth of the time under load.
 """
 
 
@@ -32,6 +38,7 @@ def serve(settings: Settings) -> None:
 
     logs.set_up(settings.log_format)
     sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(YOUNG_OBJECTS)
 
     if settings.keys is not None:
         provide_keys(settings.keys, settings.data, settings.api_key)

@@ -44,9 +44,12 @@ def has_members(document: bytes, count: int) -> bool:
     return int(np.count_nonzero(after_quotes == ord(":"))) == count
 
 
-def count_members(document: bytes) -> int:
-    """The number of members in all objects of a valid JSON document, in one pass over its bytes."""
-    return sum(1 for _ in _END_OF_NAME.finditer(document))
+def may_have_more_members(document: bytes, count: int) -> bool:
+    """Whether a valid JSON document, of which `count` members were parsed, may have others."""
+    # most have no other colons, and counting bytes is a hundred times as fast
+    if document.count(b":") <= count:
+        return False
+    return sum(1 for _ in _END_OF_NAME.finditer(document)) > count
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from service.errors import FormatError
 from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
-from service.formats.duplicate_members import count_members, duplicate_member
+from service.formats.duplicate_members import duplicate_member, may_have_more_members
 from service.formats.sets import decode_sets
 from service.formats.tables import combined, first_invalid, json_table
 from service.formats.times import times_of
@@ -69,7 +69,7 @@ def decode_json(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColum
     )
     objects = [document, *(edges for edges in document.values() if isinstance(edges, dict))]
     objects += given.values()
-    if count_members(body) > sum(map(len, objects)):
+    if may_have_more_members(body, sum(map(len, objects))):
         name = duplicate_member(body)
         if name is not None:
             raise FormatError(name, None, "duplicate member")

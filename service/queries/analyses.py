@@ -80,7 +80,7 @@ def parameters_by_id(graph: str, parameters: Parameters, keys: VertexKeys) -> di
     found: dict[str, Any] = dict(parameters)
     if _VERTEX in found:
         key = found[_VERTEX]
-        (identity,) = keys.lookup(pa.array([key], ARROW_TYPES[keys.kind])).tolist()
+        identity = keys.id_of(key)
         if identity < 0:
             raise UnknownVertex(graph, key, f"parameters.{_VERTEX}")
         found[_VERTEX] = identity
@@ -229,10 +229,10 @@ class AnalysisAnswer:
 
     def value_of(self, graph: str, key: str | int) -> Any:
         """The value of one vertex; None if it has none. Raises UnknownVertex."""
-        ids = self.keys.lookup(pa.array([key], ARROW_TYPES[self.keys.kind]))
-        if not 0 <= ids[0] < len(self.values):
+        found = self.keys.id_of(key)
+        if not 0 <= found < len(self.values):
             raise UnknownVertex(graph, key)
-        return self._column(ids)[0].as_py()
+        return self._column(np.array([found]))[0].as_py()
 
     def table(self) -> pa.Table:
         """All values: of vertices by id, of edges in their order."""

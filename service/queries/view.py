@@ -103,10 +103,10 @@ class View:
         """int64[len(keys)]: the id of each key, -1 if the view does not have it."""
         return self.keys.lookup(keys)
 
-    def rank(self, key: pa.Array) -> float | None:
-        """The rank of the only key in the array `key`; None if the view does not have it."""
-        ids = self.ids(key)
-        return None if ids[0] < 0 else float(self.ranks.of(ids)[0])
+    def rank(self, key: str | int) -> float | None:
+        """The rank of one vertex; None if the view does not have it."""
+        found = self.keys.id_of(key)
+        return None if found < 0 else float(self.ranks.of(np.array([found]))[0])
 
     def ranks_of(self, keys: pa.Array) -> list[float | None]:
         """The rank of each key, in order; None if the view does not have it."""

@@ -154,6 +154,24 @@ def find(
         )
 
 
+@njit(cache=True)
+def find_one(
+    slots: Any,
+    offsets: Any,
+    arena: Any,
+    count: Any,
+    width: Any,
+    key_bytes: Any,
+    seed: Any,
+    mask: Any,
+) -> Any:
+    """The id of the key in `key_bytes`, or -1. Keeps the interpreter lock."""
+    size = np.uint64(len(key_bytes))
+    hashed = (sip_hash(key_bytes, _ZERO, size, seed) >> _ID_BITS) & mask
+    found, _ = _probe(slots, offsets, arena, count, width, hashed, key_bytes, _ZERO, size)
+    return found
+
+
 @njit(**COMPILED)  # type: ignore[untyped-decorator]
 def add(
     slots: Any,

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -38,7 +39,16 @@ from numpy.typing import NDArray
 
 from gpu import VERTEX_LIMIT
 from service.vertex_keys.kinds import ARROW_TYPES, KeyKind
-from service.vertex_keys.probing import ID_MASK, add, clear_from, find, gather, hash_keys, refill
+from service.vertex_keys.probing import (
+    ID_MASK,
+    add,
+    clear_from,
+    find,
+    find_one,
+    gather,
+    hash_keys,
+    refill,
+)
 
 _INTEGER_BYTES = 8
 _CHUNK = 1 << 16
@@ -160,6 +170,19 @@ class KeyTable:
         for _ in map(look_up, chunks) if len(chunks) < 2 else _THREADS.map(look_up, chunks):
             pass
         return ids
+
+    def id_of(self, key: str | int) -> int:
+        """The id of one key of the table's kind, -1 if it is unknown.
+
+        Without Arrow, and without releasing the interpreter lock: beside busy threads, getting the
+        lock back takes a hundred times as long as this.
+        """
+        if isinstance(key, int):
+            own = key.to_bytes(_INTEGER_BYTES, sys.byteorder, signed=True)
+        else:
+            own = key.encode()
+        data = np.frombuffer(own, np.uint8)
+        return int(find_one(*self._published, self._width, data, self._seed, self._hash_mask))
 
     def assign(self, keys: pa.Array) -> NDArray[np.int64]:
         """int64[len(keys)]: the id of each key. Unknown ones get the next ids in order.

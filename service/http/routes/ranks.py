@@ -22,7 +22,7 @@ from service.http.route import Route
 from service.http.schemas import RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
 from service.queries.exports import ranks_export
 from service.queries.view import View
-from service.vertex_keys import ARROW_TYPES, KeyKind, key_from_text
+from service.vertex_keys import KeyKind, key_from_text
 
 router = APIRouter(tags=["ranks"], route_class=Route)
 
@@ -45,9 +45,8 @@ async def rank_of_vertex(
     request: Request, graph: OpenGraph, vertex: Vertex, view: PublishedView
 ) -> Response:
     """The rank of one vertex; the key may contain slashes."""
-    kind = graph.options.keys
-    key = key_from_text(vertex, kind)
-    rank = view.rank(pa.array([key], ARROW_TYPES[kind]))
+    key = key_from_text(vertex, graph.options.keys)
+    rank = view.rank(key)
     if rank is None:
         raise UnknownVertex(graph.name, key)
     content = {"vertex": key, "rank": rank, **published(view)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 from pathlib import Path
@@ -110,3 +111,12 @@ def test_the_interactive_documentation_needs_no_other_host(server: Server) -> No
     for path in fetched:
         assert path.startswith("/")
         assert server.http.get(path).status_code == 200
+
+
+def test_compiled_kernels_are_not_searched_for_garbage(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "warm_up_others", lambda _engine: None)
+    gc.unfreeze()
+    server.catalog.warm_up_others()
+    assert gc.get_freeze_count() > 0

@@ -71,4 +71,5 @@ def test_keys_that_came_after_the_view_are_unknown(view: View) -> None:
     first, *others = view.ranks_of(keys)
     assert first == pytest.approx(float(np.max(view.ranks.to_numpy())))
     assert others == [None, None]
-    assert view.rank(keys[1:2]) is None
+    assert view.rank(129) == first
+    assert view.rank(500) is None

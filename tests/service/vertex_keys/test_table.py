@@ -48,7 +48,8 @@ def test_any_sequence_of_steps_agrees_with_a_dictionary(
                 table.truncate(count)
                 model = {key: number for key, number in model.items() if number < count}
             else:
-                batch = data.draw(st.lists(STRINGS if kind == "string" else INTEGERS, max_size=40))
+                keys: st.SearchStrategy[Any] = STRINGS if kind == "string" else INTEGERS
+                batch: list[Any] = data.draw(st.lists(keys, max_size=40))
                 column = pa.array(batch, arrow_type)
                 if step == "assign":
                     expected = [model.setdefault(key, len(model)) for key in batch]
@@ -56,10 +57,12 @@ def test_any_sequence_of_steps_agrees_with_a_dictionary(
                 else:
                     expected = [model.get(key, -1) for key in batch]
                     assert table.lookup(column).tolist() == expected
+                    assert [table.id_of(key) for key in batch] == expected
             assert len(table) == len(model)
         everything = pa.array(list(model), arrow_type)
         assert table.keys(np.arange(len(model))).equals(everything)
         assert table.lookup(everything).tolist() == list(model.values())
+        assert [table.id_of(key) for key in model] == list(model.values())
 
     agrees()
 

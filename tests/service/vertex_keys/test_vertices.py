@@ -46,6 +46,7 @@ def assert_state(state: VertexKeys, ids: dict[Any, int], limit: int, others: lis
     assert state.keys(np.array(list(ids.values()), np.int64)).to_pylist() == keys
     expected = [ids.get(key, -1) for key in others]
     assert state.lookup(pa.array(others, arrow_type)).tolist() == expected
+    assert [state.id_of(key) for key in others] == expected
     assert state.vertices(0, limit + 5).tolist() == sorted(ids.values())
     for free in set(range(limit)) - set(ids.values()):
         with pytest.raises(IndexError):
