@@ -70,7 +70,8 @@ class RestoredLists:
         """This shard's slice of a batch that inserts all edges, and so many vertices."""
         assert self._received == len(self._neighbours)
         positions = graph.numbering.positions_of(np.arange(len(self._lengths)))
-        sources, targets = np.repeat(positions, self._lengths), self._neighbours
+        sources = np.repeat(positions, self._lengths)
+        targets: NDArray[Any] = self._neighbours
         weights: NDArray[np.float32] | None = self._weights if graph.weighted else None
         if not graph.directed:
             once = sources < targets  # both ends list the edge
