@@ -345,7 +345,10 @@ class Personalized:
     settled      how many of the first places are proven to be held by the right vertex
     settled_set  whether it is proven that these vertices have these places, in any order
     groups       numbers of places one after the other: the order of the groups is proven, the order
-                 within a group of several is not
+                 within a group of several is not, unless it is a tie
+    ties         numbers of the groups, from 0 on, whose vertices have identical in-lists, hence
+                 exactly equal ranks: their order, by id, counts as proven. Behind the last group
+                 there may be more of them
     method       what ran: ``push``, ``pushopt``, ``pull``, or ``hybrid`` where more than one did
     iterations   sweeps plus work-list rounds
     trace        what each step did, if that was asked for
@@ -360,3 +363,4 @@ class Personalized:
     trace: Trace | None = None
     settled_set: bool = False
     groups: tuple[int, ...] = ()
+    ties: tuple[int, ...] = ()

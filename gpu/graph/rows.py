@@ -14,12 +14,19 @@ from gpu.operations.device import Array
 from gpu.operations.rebuild import Entries
 
 
-def rows_of(backend: Backend, csr: Csr, positions: Array) -> Entries:
-    """The entries of some rows, int32[k] distinct positions."""
+def entries_of(backend: Backend, csr: Csr, positions: Array) -> Entries:
+    """The entries of some rows, integer[k] positions, one row after the other. In place of rows
+    they have the numbers of these, from 0 on.
+    """
     chosen = Csr(
         csr.row_starts[positions], csr.row_lengths[positions], csr.column_indices, csr.weights
     )
-    entries = backend.rebuild.entries(chosen)
+    return backend.rebuild.entries(chosen)
+
+
+def rows_of(backend: Backend, csr: Csr, positions: Array) -> Entries:
+    """The entries of some rows, int32[k] distinct positions."""
+    entries = entries_of(backend, csr, positions)
     return entries._replace(rows=positions[entries.rows])
 
 

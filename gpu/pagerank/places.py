@@ -23,37 +23,55 @@ _ROUNDOFF = 2.0**-51
 
 
 class ProvenPlaces(NamedTuple):
-    """What is proven about the first places.
+    """What is proven about the first places, in the order of ranks, and of ids where ranks are
+    exactly equal.
 
     settled      how many of the first are held by the right vertex
     settled_set  whether these vertices have these places, in any order
     groups       numbers of places one after the other. The order of the groups is proven, the order
-                 within a group of several is not
+                 within a group of several is not, unless it is a tie
+    ties         numbers of the groups, from 0 on, whose vertices are proven to have equal ranks;
+                 behind the last group there may be more of them
     """
 
     settled: int
     settled_set: bool
     groups: tuple[int, ...]
+    ties: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, boundaries: NDArray[np.bool_]) -> ProvenPlaces:
-        """boundaries  bool[k]: whether each place and all before it are proven to be above all
-        behind it
+    def of(
+        cls, boundaries: NDArray[np.bool_], tied: NDArray[np.int64] | None = None
+    ) -> ProvenPlaces:
+        """boundaries  bool[k]: whether each place and all before it are proven to be before all
+                       behind it
+        tied           int64[k]: a number of its own for the places of each tie, with boundaries
+                       within; -1 for other places. None if there are no ties
         """
         count = len(boundaries)
         if count == 0:
             return cls(0, True, ())
         settled = count if boundaries.all() else int(np.argmin(boundaries))
-        ends = sorted({0, *(np.flatnonzero(boundaries) + 1).tolist(), count})
-        groups = tuple(end - first for first, end in pairwise(ends))
-        return cls(settled, bool(boundaries[-1]), groups)
+        ends = boundaries.copy()
+        if tied is not None:
+            ends[:-1] &= (tied[1:] != tied[:-1]) | (tied[1:] < 0)
+        borders = sorted({0, *(np.flatnonzero(ends) + 1).tolist(), count})
+        groups = tuple(end - first for first, end in pairwise(borders))
+        ties: tuple[int, ...] = ()
+        if tied is not None:
+            ties = tuple(np.flatnonzero(tied[borders[:-1]] >= 0).tolist())
+        return cls(settled, bool(boundaries[-1]), groups, ties)
 
     def first(self, k: int) -> ProvenPlaces:
         """What is proven about the first k of these places."""
-        boundaries = np.zeros(sum(self.groups), np.bool_)
-        boundaries[np.cumsum(np.array(self.groups, np.int64)) - 1] = True
+        groups = np.array(self.groups, np.int64)
+        tied = np.full(len(groups), -1)
+        tied[list(self.ties)] = self.ties
+        tied = np.repeat(tied, groups)
+        boundaries = tied >= 0
+        boundaries[np.cumsum(groups) - 1] = True
         boundaries[-1:] = self.settled_set
-        return ProvenPlaces.of(boundaries[:k])
+        return ProvenPlaces.of(boundaries[:k], tied[:k])
 
 
 def rank_error(error_bound: float) -> float:

@@ -11,8 +11,10 @@ single queries.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory
 from gpu.graph.dynamic_graph import DynamicGraph
@@ -20,9 +22,10 @@ from gpu.operations.select import TopK
 from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
 from gpu.pagerank.deflation import Deflation
+from gpu.pagerank.identical_lists import identical_in_lists
 from gpu.pagerank.iterate import transition_error
-from gpu.pagerank.places import without
-from gpu.personalized.certified_top_k import proven_by_gaps
+from gpu.pagerank.places import ProvenPlaces, without
+from gpu.personalized.bounded_places import BoundedPlaces, ties_of
 from gpu.personalized.iterate import SEED_CORRECTION
 from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import ResolvedQuery
@@ -266,21 +269,55 @@ class Block:
         """The places now, each with a certificate that holds at any time; of `unfinished` queries
         too.
         """
-        certificate, tops = self._certificate, self._top_k()
-        bounds, solution_errors = self.error_bounds, certificate.solution_error
+        certificate, bounds = self._certificate, self.error_bounds
         masses = np.where(certificate.mass > 0.0, certificate.mass, 1.0)
         return [
             Personalized(
-                vertices=ids[: query.k],
+                vertices=places.vertices[: query.k],
                 # a negative entry is so by less than the error
-                ranks=np.maximum(values[: query.k], 0.0) / masses[column],
+                ranks=np.maximum(places.values[: query.k], 0.0) / masses[column],
                 error_bound=min(2.0, float(bounds[column])),
-                **proven_by_gaps(values, float(solution_errors[column]), query.k)._asdict(),
+                **ProvenPlaces.of(*places.certified(query.k))._asdict(),
                 method="pull",
                 iterations=self.iterations,
             )
-            for column, (query, (ids, values)) in enumerate(zip(self.queries, tops, strict=True))
+            for column, (query, places) in enumerate(zip(self.queries, self._found(), strict=True))
         ]
+
+    def _found(self) -> list[BoundedPlaces]:
+        """The places of each query and one more, or all there are."""
+        errors = self._certificate.solution_error
+        found = [
+            # nothing is behind the last of all
+            BoundedPlaces.by_gaps(
+                ids, values, float(errors[column]), values[-1] if len(ids) > query.k else -np.inf
+            )
+            for column, (query, (ids, values)) in enumerate(
+                zip(self.queries, self._top_k(), strict=True)
+            )
+        ]
+        alike = np.unique(np.concatenate([each.alike(each.values) for each in found]))
+        if len(alike) == 0:
+            return found
+        classes = identical_in_lists(self.graph, alike)
+        return [
+            places.with_ties(
+                ties_of(classes, places.vertices, query.seeds, query.among),
+                partial(self._highest_but, column),
+            )
+            for column, (query, places) in enumerate(zip(self.queries, found, strict=True))
+        ]
+
+    def _highest_but(self, column: int, excluded: NDArray[np.int64]) -> float:
+        """An upper bound on the exact values of a query's vertices without these."""
+        among, permutation = self.queries[column].among, self.graph.permutation
+        values, rows = self._values[:, column], permutation.positions_of(excluded)
+        if among is not None:
+            values = values[permutation.positions_of(among)]
+            rows = self.graph.backend.device.to_device(np.flatnonzero(np.isin(among, excluded)))
+        free = self.graph.free if among is None else rows[:0]
+        with without(values, free), without(values, rows):
+            return float(values.max()) + float(self._certificate.solution_error[column])
 
     def _top_k(self) -> list[TopK]:
         """Ids and values of the places of each query and one more, or all there are."""

@@ -12,8 +12,10 @@ So
     y_v - N_v·(r⁻_v + α(Σr⁻ - r⁻_v))  ≤  y*_v  ≤  y_v + N_v·(r⁺_v + α(Σr⁺ - r⁺_v)).
 
 The order of y* is that of the ranks. Place i is certified, and all before it, if its lower bound is
-above the upper bounds of all vertices behind it. Equal ranks never are. In the same way the first i
-places are a certified set, in any order, if the least of their lower bounds is above those.
+above the upper bounds of all vertices behind it. In the same way the first i places are a certified
+set, in any order, if the least of their lower bounds is above those. Ranks that are equal because
+their vertices have identical in-lists are certified ties (gpu.personalized.bounded_places); the
+in-lists of vertices whose places are undecided, and whose values agree, are compared for that.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from numpy.typing import NDArray
 from gpu.operations.device import Array
 from gpu.operations.select import residual_bound
 from gpu.pagerank.places import ProvenPlaces, without
+from gpu.pagerank.ranked_graph import RankedGraph
+from gpu.personalized.bounded_places import BoundedPlaces, ties_of
 from gpu.personalized.iterate import PersonalizedIterate
 from gpu.personalized.vertices import LeadingEntries
 from gpu.types import Ranking
@@ -36,8 +40,9 @@ class CertifiedTopK:
     """The first places of an iterate.
 
     vertices   int64[k], ids, largest y first, ties by id
-    values     float64[k], y
+    values     float64[k], y; the mean of a tie's vertices for each of them
     proven     what is proven about these places
+    others     the largest y of all other vertices, or more; -inf if there are none
     sufficient_residual  about what ‖r‖₁ has to fall to for all k to be certified, if the gaps
                          between them stay: bounds are as wide as ‖r‖₁ is large
     """
@@ -45,6 +50,7 @@ class CertifiedTopK:
     vertices: NDArray[np.int64]
     values: Ranking
     proven: ProvenPlaces
+    others: float
     sufficient_residual: float
 
 
@@ -74,41 +80,59 @@ def certified_top_k(
     best = found.merged(own, wanted)
     if len(best.values) == 0:
         nothing = ProvenPlaces(0, True, ())
-        return CertifiedTopK(np.empty(0, np.int64), np.empty(0), nothing, float(l1))
+        return CertifiedTopK(np.empty(0, np.int64), np.empty(0), nothing, -np.inf, float(l1))
     vertices, best_values = best.vertices, best.values
     kind = (best.degree, best.loop, damping)
     upper = best_values + residual_bound(np, best.residuals, *kind, positive)
     lower = best_values - residual_bound(np, -best.residuals, *kind, negative)
-    others, last = -np.inf, float(best_values[-1])
+    last = float(best_values[-1])
     (looked_at,) = found.sums([len(values)])
-    if len(best_values) < looked_at:
-        # includes the last of the best, which is behind all other places anyhow
-        if (own.values <= last).any():
-            others = graph.backend.select.highest_bound(
-                graph.view, chosen, values, residuals, damping, positive, last
-            )
-        others = found.highest(others)
-    if looked_at < count:
-        others = max(others, damping * positive / (1.0 - damping))
-    behind = np.maximum.accumulate(np.append(upper, others)[::-1])[::-1][1:]
-    boundaries = (np.minimum.accumulate(lower) > behind)[:k]
-    gaps = (best_values - np.append(best_values[1:], 0.0))[:k]
-    widths = np.maximum(gaps + (behind - lower)[:k], gaps)
-    narrowest = float(np.min(gaps / np.maximum(widths, np.finfo(float).tiny), initial=1.0))
 
-    vertices, best_values = vertices[:k], best_values[:k]
-    missing = min(k, count) - len(vertices)
+    def highest_other() -> float:
+        bound = -np.inf
+        if len(best_values) < looked_at:
+            if (own.values <= last).any():
+                bound = graph.backend.select.highest_bound(
+                    graph.view, chosen, values, residuals, damping, positive, last
+                )
+            bound = found.highest(bound)
+        unlisted = damping * positive / (1.0 - damping) if looked_at < count else -np.inf
+        return max(bound, unlisted)
+
+    def highest_but(excluded: NDArray[np.int64]) -> float:
+        rows = graph.permutation.positions_of(excluded)
+        if chosen is not None:
+            rows = graph.backend.xp.flatnonzero(graph.backend.xp.isin(chosen, rows))
+        with without(values, rows):
+            return highest_other()
+
+    # the others include the last of the best, which is behind all other places anyhow
+    bounded = BoundedPlaces(vertices, best_values, lower, upper, highest_other())
+    # the next Jacobi step: what the in-list sends, whether or not a push has taken it into y yet
+    returned = damping * best.loop / np.maximum(best.degree, 1e-300)
+    alike = bounded.alike(best_values + best.residuals / (1.0 - returned))
+    if len(alike):
+        ties = ties_of(found.identical_to(alike), vertices, iterate.seeds, among)
+        bounded = bounded.with_ties(ties, highest_but)
+    boundaries, tied = bounded.certified(k)
+    sufficient = float(l1) * bounded.narrowest_gap(k)
+
+    listed, listed_values = bounded.vertices[:k], bounded.values[:k]
+    missing = min(k, count) - len(listed)
     if missing > 0:
-        # no other vertex was reached: ranks of 0, in the order of ids
-        most = len(vertices) + missing + graph.ids.free_count
-        some = np.arange(min(graph.ids.limit, most))
-        rest = some[~(np.isin(some, vertices) | graph.ids.is_free(some))][:missing]
-        vertices = np.concatenate([vertices, rest])
-        best_values = np.concatenate([best_values, np.zeros(missing)])
+        # no other vertex was reached: ranks of 0
+        listed = np.concatenate([listed, _first_ids(graph, missing, listed)])
+        listed_values = np.concatenate([listed_values, np.zeros(missing)])
         boundaries = np.append(boundaries, np.zeros(missing, np.bool_))
+        tied = np.append(tied, np.full(missing, -1))
         # there is nothing behind the last of all
-        boundaries[-1] = len(vertices) == count
-    return CertifiedTopK(vertices, best_values, ProvenPlaces.of(boundaries), float(l1) * narrowest)
+        boundaries[-1] = len(listed) == count
+    others = -np.inf
+    if len(listed) < count:
+        left = best_values[~np.isin(vertices, listed)]
+        others = float(left.max(initial=max(best_values[-1], 0.0)))
+    proven = ProvenPlaces.of(boundaries, tied)
+    return CertifiedTopK(listed, listed_values, proven, others, sufficient)
 
 
 def _leading_entries(
@@ -133,14 +157,8 @@ def _leading_entries(
     return LeadingEntries(vertices, best, *map(device.to_host, columns))
 
 
-def proven_by_gaps(best: Ranking, solution_error: float, k: int) -> ProvenPlaces:
-    """What is proven about the first k places if only the size of the error is known.
-
-    best            float64[…], the largest y, descending: k + 1 of them, or all there are
-    solution_error  ‖y* - y‖₁ at most: no two entries come closer by more
-    """
-    boundaries = best[:-1] - best[1:] > solution_error
-    if 0 < len(best) <= k:
-        # there is nothing behind the last
-        boundaries = np.append(boundaries, True)
-    return ProvenPlaces.of(boundaries[:k])
+def _first_ids(graph: RankedGraph, count: int, listed: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[count], the lowest ids of vertices that are not listed; the graph has that many."""
+    most = len(listed) + count + graph.ids.free_count
+    some = np.arange(min(graph.ids.limit, most))
+    return some[~(np.isin(some, listed) | graph.ids.is_free(some))][:count]

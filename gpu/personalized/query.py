@@ -285,10 +285,16 @@ class Query:
             soon = min(residual_l1 * _CHECK, self._places.sufficient_residual)
             self._next_check = max(residual_l1 * _RARE_CHECK, soon)
 
-    def answer(self) -> Personalized:
-        """The places now, with a certificate that holds at any time."""
-        iterate = self.iterate
-        places = self._places or certified_top_k(iterate, self.query.k, self.query.among)
+    def places(self) -> CertifiedTopK:
+        """The places now."""
+        return self._places or certified_top_k(self.iterate, self.query.k, self.query.among)
+
+    def answer(self, places: CertifiedTopK | None = None) -> Personalized:
+        """The places now, with a certificate that holds at any time.
+
+        places  what `places` returned, if it was called before
+        """
+        iterate, places = self.iterate, places or self.places()
         mass = float(iterate.certificate.mass)
         used = [name for name, ran in (("push", self._pushed), ("pull", self._pulled)) if ran]
         return Personalized(

@@ -61,3 +61,8 @@ class Seeds:
             summed = np.bincount(place_of, weights=given)
         kept = summed > 0.0
         return cls(distinct[kept], summed[kept] / summed.sum())
+
+    def weights_at(self, vertices: NDArray[np.int64]) -> Ranking:
+        """float64[k]: the weights of these ids, 0 for those that are no seeds."""
+        nearest = np.minimum(np.searchsorted(self.vertices, vertices), len(self.vertices) - 1)
+        return np.where(self.vertices[nearest] == vertices, self.weights[nearest], 0.0)

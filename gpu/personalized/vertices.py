@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.device import Array
 from gpu.operations.select import TopK
+from gpu.pagerank.identical_lists import IdenticalLists, identical_in_lists
 from gpu.types import Ranking
 
 
@@ -68,6 +69,10 @@ class QueriedVertices:
     def highest(self, value: float) -> float:
         """The largest number of the whole graph, of what it is here."""
         return value
+
+    def identical_to(self, vertices: NDArray[np.int64]) -> IdenticalLists:
+        """Those of distinct ids whose in-lists others have too."""
+        return identical_in_lists(self.graph, vertices)
 
     def merged(self, leading: LeadingEntries, k: int) -> LeadingEntries:
         """The first k entries of the whole graph, from the first k here."""

@@ -12,6 +12,8 @@ A dense one keeps a workspace of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,12 +22,13 @@ from numpy.typing import NDArray
 from gpu.errors import OutOfMemory, UnknownVertex
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.operations.update import GraphUpdate
+from gpu.pagerank.identical_lists import identical_in_lists
 from gpu.pagerank.places import ProvenPlaces
-from gpu.personalized.certified_top_k import proven_by_gaps
+from gpu.personalized.bounded_places import BoundedPlaces, ties_of
 from gpu.personalized.query import Query, QueryContext
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.workspace import query_bytes
-from gpu.types import Personalized
+from gpu.types import Personalized, Ranking
 
 _SOLVED_PART = 0.5
 """A query is solved to this part of its target: the rest is for batches."""
@@ -37,6 +40,8 @@ class _Entry:
     again.
 
     answer     with one place more than asked for, which shows how secure the last one is
+    values     float64[…], y of the vertices of the answer, when it was solved
+    others     the largest y of all other vertices then, or more
     places     the vertices of the answer that were asked for
     perturbed  whether a batch came since the answer; outdated, whether its places are others
     lost       why there is no query any more, if a seed was removed
@@ -45,6 +50,8 @@ class _Entry:
     asked: ResolvedQuery
     query: Query | None
     answer: Personalized | None
+    values: Ranking = field(default_factory=lambda: np.empty(0))
+    others: float = 0.0
     places: NDArray[np.int64] = field(default_factory=lambda: NO_IDS)
     perturbed: bool = False
     outdated: bool = False
@@ -156,7 +163,7 @@ class Watched:
             available = graph.backend.device.memory_available()
             raise OutOfMemory(_purpose(name), query_bytes(graph.vertices), available)
         k, places = self._entries[name].asked.k, self._entries[name].places
-        proven = ProvenPlaces(answer.settled, answer.settled_set, answer.groups)
+        proven = ProvenPlaces(answer.settled, answer.settled_set, answer.groups, answer.ties)
         return replace(
             answer,
             vertices=places,  # the same array as long as they stay
@@ -190,6 +197,7 @@ class Watched:
 
     def refresh(self) -> None:
         """Brings every answer up to date with the graph."""
+        perturbed = []
         for entry in self._entries.values():
             query = entry.query
             if entry.lost:
@@ -204,19 +212,43 @@ class Watched:
                 except MemoryError:
                     entry.query = entry.answer = None
             elif entry.perturbed and entry.answer is not None:
-                entry.answer = self._with_new_bound(entry.answer, query, entry.asked.k)
+                perturbed.append(entry)
             entry.perturbed = entry.outdated = False
+        self._renew_bounds(perturbed)
 
-    @staticmethod
-    def _with_new_bound(answer: Personalized, query: Query, k: int) -> Personalized:
-        iterate, certificate = query.iterate, query.iterate.certificate
-        values = answer.ranks * float(certificate.mass)
-        return replace(
-            answer,
-            error_bound=min(2.0, iterate.error_bound),
-            **proven_by_gaps(values, float(certificate.solution_error), k)._asdict(),
-            iterations=0,
-        )
+    def _renew_bounds(self, entries: Sequence[_Entry]) -> None:
+        """Makes the bounds of answers whose places stay those of the graph after a batch."""
+        bounded = [self._bounded(entry) for entry in entries]
+        alike = np.concatenate([NO_IDS, *(places.alike(places.values) for places in bounded)])
+        classes = None
+        if len(alike):
+            with suppress(MemoryError):  # no tie is proven then
+                classes = identical_in_lists(self._context.graph, np.unique(alike))
+        for entry, places in zip(entries, bounded, strict=True):
+            assert entry.query is not None
+            assert entry.answer is not None
+            if classes is not None:
+                asked = entry.query.query
+                tied = places.with_ties(ties_of(classes, places.vertices, asked.seeds, asked.among))
+                # a tie that was none when it was solved can have other places
+                places = tied if np.array_equal(tied.vertices, places.vertices) else places
+            entry.answer = replace(
+                entry.answer,
+                error_bound=min(2.0, entry.query.iterate.error_bound),
+                **ProvenPlaces.of(*places.certified(entry.asked.k))._asdict(),
+                iterations=0,
+            )
+
+    def _bounded(self, entry: _Entry) -> BoundedPlaces:
+        """The places of an answer, bounded by the size of the error now."""
+        assert entry.query is not None
+        assert entry.answer is not None
+        vertices, others = entry.answer.vertices, entry.others
+        if len(vertices) < entry.query.query.count(self._context.graph.ids):
+            # vertices that joined begin at 0
+            others = max(others, 0.0)
+        error = float(entry.query.iterate.certificate.solution_error)
+        return BoundedPlaces.by_gaps(vertices, entry.values, error, others)
 
     def _solve(self, entry: _Entry) -> None:
         asked, query = entry.asked, entry.query
@@ -233,8 +265,13 @@ class Watched:
         self._store(entry, query)
 
     def _store(self, entry: _Entry, query: Query) -> None:
-        entry.answer = query.answer()
-        entry.places = entry.answer.vertices[: entry.asked.k]
+        places = query.places()
+        entry.answer = query.answer(places)
+        graph = self._context.graph
+        on_device = query.iterate.workspace.values[graph.permutation.positions_of(places.vertices)]
+        entry.values = graph.backend.device.to_host(on_device)
+        entry.others = places.others
+        entry.places = places.vertices[: entry.asked.k]
         self._pack(query)
         entry.query = query
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.operations.select import TopK
+from gpu.pagerank.identical_lists import IdenticalLists
 from gpu.personalized.vertices import LeadingEntries, QueriedVertices
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.graph import ShardGraph
@@ -47,6 +48,10 @@ class OwnVertices(QueriedVertices):
 
     def highest(self, value: float) -> float:
         return float(self._communicator.gather([value]).max())
+
+    def identical_to(self, vertices: NDArray[np.int64]) -> IdenticalLists:  # noqa: ARG002
+        """None: lists of different shards name their sources differently."""
+        return IdenticalLists([])
 
     def merged(self, leading: LeadingEntries, k: int) -> LeadingEntries:
         table = self._united(np.column_stack(leading).astype(np.float64, copy=False))

@@ -28,6 +28,7 @@ class QueryFacts(msgspec.Struct, frozen=True):
     settled: int
     settled_set: bool
     groups: list[int]
+    ties: list[int]
     method: str
     iterations: int
     ignored: list[Key]

@@ -343,8 +343,9 @@ class _Traced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PersonalizedAnswer(_Places, _Traced, frozen=True):
-    """settled: first places that are proven correct; settled_set, groups: see Top; ignored: unknown
-    seeds that were left out; trace: if it was asked for.
+    """settled: first places that are proven correct; settled_set, groups: see Top; ties: numbers of
+    the groups, from 0 on, that are proven to have equal ranks, whose order counts as proven;
+    ignored: unknown seeds that were left out; trace: if it was asked for.
     """
 
     ranks: list[RankedVertex]
@@ -352,6 +353,7 @@ class PersonalizedAnswer(_Places, _Traced, frozen=True):
     settled: int
     settled_set: bool
     groups: list[int]
+    ties: list[int]
     method: str
     iterations: int
     ignored: list[Key]

@@ -236,6 +236,11 @@ _GROUPS = (
     "group of several is not"
 )
 
+_TIES = (
+    "numbers of the groups, from 0 on, whose vertices have equal ranks, because their in-edges are "
+    "the same: their order, that in which they were added, counts as proven"
+)
+
 
 class TopAnswer(_Published):
     ranks: list[VertexRank] = Field(description="best first")
@@ -286,6 +291,7 @@ class _Answer(Body):
     settled: int = Field(description="number of first places that are proven correct")
     settled_set: bool = Field(description=_SETTLED_SET)
     groups: list[int] = Field(description=_GROUPS)
+    ties: list[int] = Field(description=_TIES)
     method: str
     iterations: int
     ignored: list[Key] = Field(description="unknown seeds that were left out")

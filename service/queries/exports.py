@@ -108,6 +108,7 @@ def answers_stream(found: QueryResponse, labels: Sequence[Any]) -> bytes:
             "settled": answer.places.settled,
             "settled_set": answer.places.settled_set,
             "groups": answer.places.groups,
+            "ties": answer.places.ties,
             "method": answer.places.method,
             "iterations": answer.places.iterations,
             "ignored": answer.ignored,

@@ -235,6 +235,7 @@ def answer_document(
         "settled": places.settled,
         "settled_set": places.settled_set,
         "groups": places.groups,
+        "ties": places.ties,
         "method": places.method,
         "iterations": places.iterations,
         "ignored": ignored,

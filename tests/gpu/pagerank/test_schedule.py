@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 
-from gpu import Options
+from gpu import EdgeBatch, Engine, Options
 from gpu.operations.backend import Costs
 from gpu.pagerank.certificate import StallRule
 from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind, SweepSchedule, relative_cost
+from gpu.pagerank.sweeps import _DenseSweeps, sweep_to_target
 
 CORRECTED = SweepKind(mean_corrected=True, accelerated=False)
 ACCELERATED = SweepKind(mean_corrected=True, accelerated=True)
@@ -81,7 +85,7 @@ def test_what_a_kind_gained_is_remembered() -> None:
 
 
 def test_a_short_solve_has_no_time_for_trials() -> None:
-    for iterate in (_iterate(0.2, vertices=1), _iterate(0.05)):
+    for iterate in (_iterate(0.4, vertices=1), _iterate(0.15)):
         swept = _sweeps(lambda kind, _: 0.1 if kind.accelerated else 0.7, iterate)
         assert set(swept) == {CORRECTED}
 
@@ -104,3 +108,54 @@ def test_without_acceleration_plain_sweeps_are_tried_when_corrected_ones_are_slo
 def test_a_single_kind_is_kept() -> None:
     for kind in SWEEP_KINDS:
         assert set(_sweeps(lambda *_: 0.8, _iterate(), (kind,))) == {kind}
+
+
+def _most_expensive_of_looser(costs: list[float]) -> float:
+    """By how much a solve to a looser target can be more expensive than one to a tighter target."""
+    return float((np.maximum.accumulate(costs) - costs).max())
+
+
+@pytest.mark.parametrize("accelerated", [0.4, 0.5, 0.65])
+@pytest.mark.parametrize("corrected", [0.7, 0.78, 0.85])
+def test_a_tighter_target_is_no_cheaper(corrected: float, accelerated: float) -> None:
+    def left(kind: SweepKind, since: int) -> float:
+        # the first two accelerated ones have no last direction
+        return accelerated if kind.accelerated and since >= 2 else corrected
+
+    costs = []
+    for exponent in range(8, 128):
+        iterate = _iterate(10.0 ** (-exponent / 16))
+        cost = relative_cost(ACCELERATED, iterate)
+        costs.append(sum(cost if kind.accelerated else 1.0 for kind in _sweeps(left, iterate)))
+    assert _most_expensive_of_looser(costs) < cost
+
+
+def test_a_grid_is_solved_no_faster_to_a_tighter_target() -> None:
+    side = 64
+    vertices = np.arange(side * side).reshape(side, side)
+    across, down = vertices[:, 1:].ravel(), vertices[1:].ravel()
+    sources = np.concatenate([across, across - 1, down, down - side])
+    targets = np.concatenate([across - 1, across, down - side, down])
+    kept = np.random.default_rng(1).random(len(sources)) < 0.75
+    engine = Engine(Options(), "cpu")
+    engine.apply(EdgeBatch(sources[kept], targets[kept], vertices=side * side))
+    iterate, counted = engine.internals.iterate, list[SweepKind]()
+    run = _DenseSweeps.run
+
+    def counting(sweeps: _DenseSweeps, schedule: SweepSchedule, *limits: Any) -> Any:
+        for result in run(sweeps, schedule, *limits):
+            counted.append(schedule.kind)
+            yield result
+
+    costs = []
+    with patch.object(_DenseSweeps, "run", counting):
+        for exponent in range(16, 48):
+            iterate.options = replace(iterate.options, target_error=10.0 ** (-exponent / 8))
+            # a guess and components would begin otherwise
+            iterate.reset()
+            counted.clear()
+            assert sweep_to_target(iterate, 500).converged
+            cost = relative_cost(ACCELERATED, iterate)
+            costs.append(sum(cost if kind.accelerated else 1.0 for kind in counted))
+    assert ACCELERATED in counted
+    assert _most_expensive_of_looser(costs) < cost

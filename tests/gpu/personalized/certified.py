@@ -86,7 +86,9 @@ def assert_groups(answer: Personalized, exact: Ranking) -> None:
     """The groups are all places, none is above one before it, and what else is said of them."""
     groups = answer.groups
     assert sum(groups) == len(answer.vertices)
-    assert groups[: answer.settled] == (1,) * min(answer.settled, len(groups))
+    tied = [number for number, size in enumerate(groups) if size > 1 and number in answer.ties]
+    first = int(np.searchsorted(np.cumsum(groups), answer.settled, "right"))
+    assert all(groups[number] == 1 or number in tied for number in range(first))
     end = 0
     for group in groups if answer.settled_set else groups[:-1]:
         end += group

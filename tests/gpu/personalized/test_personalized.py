@@ -102,14 +102,15 @@ def test_settled_top_k_ends_as_soon_as_the_places_are_proven(backend: Backend) -
     assert answer.vertices.tolist() == full.vertices.tolist()
     assert answer.iterations < full.iterations
     assert answer.error_bound > 1e-9
-    # equal ranks never are settled: then the target error ends it
-    ring = engine_of((4, np.array([[0, 1], [0, 2], [1, 3], [2, 3]])), backend)
+    # equal ranks of vertices with other in-lists never are settled: then the target error ends it
+    edges = [[0, 1], [0, 2], [1, 3], [2, 4], [3, 0], [4, 0]]
+    ring = engine_of((5, np.array(edges)), backend)
     (tied,) = ring.personalized_many(
-        [PersonalizedQuery(np.array([0]), k=4, target_error=1e-6, target="settled-top-k")]
+        [PersonalizedQuery(np.array([0]), k=5, target_error=1e-6, target="settled-top-k")]
     )
     assert tied.error_bound <= 1e-6
-    assert tied.vertices.tolist() == [0, 3, 1, 2]
-    assert tied.settled == 2
+    assert tied.vertices.tolist() == [0, 1, 2, 3, 4]
+    assert (tied.settled, tied.groups, tied.ties) == (3, (1, 2, 2), (1,))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -18,7 +19,7 @@ from liverank import choices
 from liverank.client import Client
 from service.cli import display
 from service.cli import main as cli
-from service.cli.commands import options
+from service.cli.commands import options, queries
 
 # Parsing and printing
 
@@ -117,3 +118,11 @@ def test_what_could_steer_the_terminal_is_escaped() -> None:
     assert display.printable("Zoë [bold]") == "Zoë [bold]"
     assert display.printable("a\x1b[2Jb\nc") == "a\\u001b[2Jb\\nc"
     assert display.printable(-5) == "-5"
+
+
+def test_places_that_tie_are_named() -> None:
+    answer: Any = SimpleNamespace(groups=[1, 3, 1200, 1], ties=[1, 2, 3])
+    assert queries._tie_lines(answer) == [
+        "proven equal: places 2 to 4",
+        "proven equal: places 5 to 1,204",
+    ]

@@ -242,7 +242,7 @@ def test_unknown_seeds_can_be_ignored(server: Server) -> None:
     assert (one["ignored"], one["ranks"]) == (["nobody", "none"], two["ranks"])
     assert two["ignored"] == []
     empty = {"ranks": [], "error_bound": 0.0, "settled": 0, "method": "push", "iterations": 0}
-    empty |= {"settled_set": True, "groups": []}
+    empty |= {"settled_set": True, "groups": [], "ties": []}
     assert none == {**empty, "ignored": ["nobody"]}
     assert ask(nothing)["answers"] == [none]
 

@@ -1,0 +1,254 @@
+"""Vertices with identical in-lists are proven ties, and no others, against exact ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
+from gpu.operations.backend import Backend
+from gpu.pagerank.identical_lists import MOST_SOURCES, identical_in_lists
+from gpu.personalized.resolve import METHODS
+from gpu.types import Dangling
+from tests.gpu.graphs import arc_weights_of, arcs_of
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+CORE, SOURCES = 60, 5
+TWINS, NEARLY, LOOPED, OTHER_LOOP, COPIES = (60, 61, 62), 63, (64, 65), 66, (67, 68)
+VERTICES = 69
+SEEDS = np.array([1, 2])
+
+
+def _batch(seed: int, weighted: bool) -> EdgeBatch:
+    """A random core, and vertices that only these edges lead to: TWINS have the same sources, the
+    seeds among them; NEARLY has one source more, or a weight that is the next float32; LOOPED have
+    the sources of the TWINS and loops of the same share, OTHER_LOOP of another; COPIES are equal by
+    symmetry and have different sources.
+    """
+    generator = np.random.default_rng(seed)
+    edges = {(int(u), int(v)): 1.0 for u, v in generator.integers(0, CORE, (300, 2))}
+    for rank, source in enumerate([1, 2, *range(10, 8 + SOURCES)]):
+        for target in (*TWINS, NEARLY, *LOOPED, OTHER_LOOP):
+            edges[source, target] = [2.0, 0.3, 7.0, 2.0, 1.0][rank]
+    if weighted:
+        edges[1, NEARLY] = float(np.nextafter(np.float32(2.0), np.float32(3.0)))
+    else:
+        edges[CORE - 1, NEARLY] = 1.0
+    for number, twin in enumerate((*TWINS, NEARLY)):
+        edges |= {(twin, 3 + number): 1.0, (twin, 20 + number): 4.0}
+    for vertex in (*LOOPED, OTHER_LOOP):
+        edges |= {(vertex, vertex): 1.0, (vertex, 30): 1.0}
+    edges[OTHER_LOOP, 31] = edges[TWINS[2], 40] = 1.0
+    for twin, copy in zip(TWINS, COPIES, strict=False):
+        edges[twin, copy] = 0.5
+    pairs = generator.permutation(np.array(list(edges)))
+    weights = np.array([edges[u, v] for u, v in pairs.tolist()], np.float32)
+    return EdgeBatch(
+        pairs[:, 0], pairs[:, 1], vertices=VERTICES, weights=weights if weighted else None
+    )
+
+
+def _exact(engine: Engine, query: PersonalizedQuery) -> NDArray[np.longdouble]:
+    """The ranks to 1e-16, by power iteration with longer floats."""
+    vertices, damping = engine.vertices, np.longdouble(engine.options.damping)
+    restarts = np.bincount(query.seeds, query.weights, vertices).astype(np.longdouble)
+    restarts /= restarts.sum()
+    weights = np.zeros((vertices, vertices), np.longdouble)
+    sources, targets = arcs_of(engine)
+    weights[targets, sources] = arc_weights_of(engine)
+    if engine.options.dangling == "self-loop":
+        np.fill_diagonal(weights, 1)
+    sums = weights.sum(axis=0)
+    walk = np.where(sums > 0, weights / np.where(sums > 0, sums, 1), restarts[:, None])
+    ranks = restarts
+    for _ in range(250):
+        ranks = damping * (walk @ ranks) + (1 - damping) * restarts
+    return ranks
+
+
+def _classes(engine: Engine, query: PersonalizedQuery) -> list[Any]:
+    """What the rank of each vertex follows from: equal for ties alone, and different for each
+    vertex without in-edges.
+    """
+    lists = defaultdict[int, list[tuple[int, float]]](list)
+    loops, strengths = defaultdict[int, float](float), defaultdict[int, float](float)
+    loop = 1.0 if engine.options.dangling == "self-loop" else 0.0
+    for u, v, w in zip(
+        *map(np.ndarray.tolist, arcs_of(engine)), arc_weights_of(engine).tolist(), strict=True
+    ):
+        strengths[u] += w
+        if u == v:
+            loops[u] = w
+        else:
+            lists[v].append((u, w))
+    seeds = np.bincount(query.seeds, query.weights, engine.vertices)
+    return [
+        (
+            tuple(sorted(lists[v])) or v,
+            (loops[v] or loop) / max(strengths[v] + (0.0 if loops[v] else loop), 1e-9),
+            seeds[v],
+        )
+        for v in range(engine.vertices)
+    ]
+
+
+def _assert_ties(engine: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
+    exact, classes = _exact(engine, query), _classes(engine, query)
+    # one number for each class: of its first vertex
+    first: dict[Any, int] = {}
+    ranks = [exact[first.setdefault(kind, vertex)] for vertex, kind in enumerate(classes)]
+    assert np.abs(exact - ranks).max() < 1e-16
+    among = range(engine.vertices) if query.among is None else query.among.tolist()
+    right = sorted(among, key=lambda vertex: (-ranks[vertex], vertex))
+    listed = answer.vertices.tolist()
+    assert listed[: answer.settled] == right[: answer.settled]
+    assert not answer.settled_set or set(listed) == set(right[: len(listed)])
+    assert sum(answer.groups) == len(listed) == min(query.k, len(among))
+    assert np.abs(answer.ranks - exact[answer.vertices]).sum() <= answer.error_bound + 1e-15
+    assert (np.diff(answer.ranks) <= 0.0).all()
+    ends = np.cumsum(answer.groups)
+    for number in answer.ties:
+        places = slice(ends[number] - answer.groups[number], ends[number])
+        assert listed[places] == right[places]
+        assert len({classes[vertex] for vertex in listed[places]}) == 1
+        assert np.ptp(exact[listed[places]]) < 1e-14
+        assert np.ptp(answer.ranks[places]) == 0.0
+    for number in range(len(ends) - (not answer.settled_set)):
+        above, behind = right[: ends[number]], right[ends[number] :]
+        assert set(listed[: ends[number]]) == set(above)
+        if behind and number not in answer.ties[-1:]:
+            assert exact[above].min() > exact[behind].max()
+
+
+def _groups(answer: Personalized) -> list[tuple[list[int], bool]]:
+    """The vertices of each group, and whether it is a tie."""
+    parts = np.split(answer.vertices, np.cumsum(answer.groups)[:-1])
+    return [(part.tolist(), number in answer.ties) for number, part in enumerate(parts)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("dangling", "weighted"), [("uniform", False), ("uniform", True), ("self-loop", False)]
+)
+def test_planted_ties_are_proven_and_near_ties_are_not(
+    dangling: Dangling, method: str, weighted: bool, backend: Backend
+) -> None:
+    engine = Engine(Options(dangling=dangling, weighted=weighted), backend)
+    engine.apply(_batch(3, weighted))
+    engine.update()
+    for target, k in ((1e-2, 9), (1e-4, 2), (1e-12, VERTICES)):
+        query = PersonalizedQuery(SEEDS, None, k, method, target)
+        _assert_ties(engine, query, engine.personalized_many([query])[0])
+    # the last one, with a bound that leaves nothing else open but what is equal by symmetry
+    answer = engine.personalized_many([query])[0]
+    groups = _groups(answer)
+    assert (list(TWINS), True) in groups
+    # a part of a rounded sum of weights can be another part
+    assert weighted != ((list(LOOPED), True) in groups)
+    assert ([NEARLY], False) in groups
+    assert ([OTHER_LOOP], False) in groups
+    assert any(set(COPIES) <= set(vertices) and not tie for vertices, tie in groups)
+    exact = _exact(engine, query)
+    above = int((exact > exact[COPIES[0]] + 1e-15).sum())
+    assert weighted or answer.settled == above
+    # a tie that the last place divides
+    place = answer.vertices.tolist().index(TWINS[1]) + 1
+    for k in (place - 1, place):
+        query = PersonalizedQuery(SEEDS, None, k, method, 1e-12)
+        (cut,) = engine.personalized_many([query])
+        _assert_ties(engine, query, cut)
+        assert cut.settled_set
+        assert _groups(cut)[-1] == (list(TWINS[: k - place + 2]), True)
+    # and one of which some are asked for
+    query = PersonalizedQuery(SEEDS, None, 4, method, 1e-12, among=np.array([5, *TWINS[1:], 40]))
+    (some,) = engine.personalized_many([query])
+    _assert_ties(engine, query, some)
+    assert (list(TWINS[1:]), True) in _groups(some)
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_ties_are_proven_in_blocks(dangling: Dangling, backend: Backend) -> None:
+    engine = Engine(Options(dangling=dangling), backend)
+    engine.apply(_batch(4, False))
+    engine.update()
+    queries = [
+        PersonalizedQuery(seeds, None, k, "pull", 1e-7, among=among)
+        for seeds in (SEEDS, np.array([TWINS[0]]), np.array([*TWINS[:2], 7]))
+        for k, among in ((VERTICES, None), (3, None), (3, np.array([4, *TWINS, NEARLY])))
+    ]
+    answers = engine.personalized_many(queries)
+    assert len({answer.iterations for answer in answers}) <= 2
+    for query, answer in zip(queries, answers, strict=True):
+        _assert_ties(engine, query, answer)
+    assert (list(TWINS), True) in _groups(answers[0])
+    assert (list(TWINS[:2]), True) in _groups(answers[2])
+    # a seed ties with none, and seeds of equal weight with each other
+    assert (list(TWINS[1:]), True) in _groups(answers[3])
+    assert (list(TWINS[:2]), True) in _groups(answers[6])
+
+
+def test_places_that_tie_end_a_query(backend: Backend) -> None:
+    leaves = 40
+    engine = Engine(Options(vertex_order="given"), backend)
+    edges = [(0, leaf) for leaf in range(leaves, 0, -1)] + [(leaf, 0) for leaf in range(1, leaves)]
+    engine.apply(EdgeBatch.of(edges))
+    for method in METHODS:
+        query = PersonalizedQuery(np.array([0]), None, 7, method, 1e-10, "settled-top-k")
+        (answer,) = engine.personalized_many([query])
+        assert answer.vertices.tolist() == list(range(7))
+        assert (answer.settled, answer.settled_set) == (7, True)
+        assert (answer.groups, answer.ties) == ((1, 6), (1,))
+        assert answer.error_bound > 1e-10
+
+
+def test_a_watched_query_loses_a_tie_and_gets_it_back(backend: Backend) -> None:
+    engine = Engine(backend=backend)
+    engine.apply(EdgeBatch.of([(0, leaf) for leaf in range(1, 7)] + [(1, 0)], vertices=10))
+    query = PersonalizedQuery(np.array([0]), None, 7, target_error=1e-3)
+    engine.watch("mine", query)
+    first = engine.watched("mine")
+    assert (first.settled, first.groups, first.ties) == (7, (1, 6), (1,))
+    # no walk from the seed is at 9
+    for batch, groups, ties in (
+        (EdgeBatch.of([(9, 2)]), (1, 6), ()),
+        (EdgeBatch.of(delete=[(9, 2)]), (1, 6), (1,)),
+    ):
+        engine.apply(batch)
+        engine.refresh_watched()
+        answer = engine.watched("mine")
+        assert answer.iterations == 0
+        assert answer.vertices is first.vertices
+        assert (answer.groups, answer.ties) == (groups, ties)
+        assert answer.settled == (7 if ties else 1)
+        _assert_ties(engine, query, answer)
+
+
+def test_what_is_compared(backend: Backend) -> None:
+    many = np.arange(10, 10 + MOST_SOURCES)
+    lists = {
+        0: many,
+        1: many,
+        2: np.append(many, 9),
+        3: np.append(many, 9),
+        4: many[:3],
+        5: many[:3],
+    }
+    sources = np.concatenate(list(lists.values()))
+    targets = np.repeat(list(lists), [len(each) for each in lists.values()])
+    engine = Engine(backend=backend)
+    engine.apply(EdgeBatch(sources, targets))
+    graph = engine.internals.graph
+    asked = np.array([0, 2, 3, 5, 7])
+    found = identical_in_lists(graph, asked)
+    # by one of them, each class is found whole; 7 has no in-edges
+    assert sorted(each.tolist() for each in found.members) == [[0, 1], [4, 5]]
+    labels = found.labels(np.array([0, 1, 2, 3, 4, 5, 7]))
+    assert labels[0] == labels[1] >= 0
+    assert labels[4] == labels[5] >= 0
+    assert labels[4] != labels[0]
+    assert labels[[2, 3, 6]].tolist() == [-1, -1, -1]
+    assert identical_in_lists(graph, np.array([7])).members == []
