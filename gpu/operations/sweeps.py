@@ -120,10 +120,7 @@ class SweepOperations(ABC):
     weighted_contribution_dtypes  the same for a weighted graph. Where y is float32 these are not
                          quantized: y takes a step first, and the contribution has to follow it,
                          whatever the size of the strength
-    guesses              whether there is `start_from_in_degrees`: not where lists are streamed
     """
-
-    guesses: ClassVar[bool] = True
 
     contribution_dtypes: ClassVar[dict[str, type[np.generic]]]
     weighted_contribution_dtypes: ClassVar[dict[str, type[np.generic]]]

@@ -29,7 +29,8 @@ class OutOfCoreRanks:
                   final ranks in float64, by a pass over all edges
     edges         number of edges, without repeats
     windows       number of intervals of vertices
-    passes        passes over all edges: the sweeps, one before them and one for the certificate
+    passes        passes over all edges: the sweeps, one for the certificate, and one before them
+                  unless they start from in-degrees
     bytes_loaded  bytes of in-lists that were read from the file, or copied to the device
     in_memory     whether the in-lists were in page-locked memory of the host
     pack_seconds  time to sort the edges
@@ -100,8 +101,7 @@ def rank_windowed(
         iterate = GlobalIterate(graph, options)
         iterate.trace = [] if solve.trace else None
         iterate.workspace.extend(graph.vertices)
-        iterate.reset()
-        solved, passes = _solve(iterate, solve.strategy)
+        solved = _solve(iterate, solve.strategy)
     finally:
         stream.close()
     error_bound = min(iterate.error_bound, 2.0)
@@ -124,28 +124,27 @@ def rank_windowed(
         result,
         graph.edges,
         stream.count,
-        passes,
+        stream.passes,
         stream.bytes_loaded,
         stream.in_memory,
         pack_seconds,
     )
 
 
-def _solve(iterate: GlobalIterate, strategy: str) -> tuple[Solved, int]:
-    """Sweeps, and a residual that is computed from y: the certificate. Returns also the number of
-    passes over all edges, that of the start included.
-    """
+def _solve(iterate: GlobalIterate, strategy: str) -> Solved:
+    """Sweeps from nothing, and a residual that is computed from y: the certificate."""
     options, vertices = iterate.options, iterate.graph.vertices
     if TABLE[strategy].affected == "all":
-        swept = iterate_to_tolerance(iterate, options.max_iterations)
+        swept = iterate_to_tolerance(iterate, options.max_iterations, from_nothing=True)
         iterate.recompute_residual()
-        return Solved(swept.sweeps, vertices, swept.converged), swept.sweeps + 2
+        return Solved(swept.sweeps, vertices, swept.converged)
     kinds = [kind for kind in SWEEP_KINDS if not kind.accelerated]
-    sweeps, passes = 0, 1
+    sweeps = 0
     while True:
-        swept = sweep_to_target(iterate, options.max_iterations - sweeps, kinds)
+        most = options.max_iterations - sweeps
+        swept = sweep_to_target(iterate, most, kinds, from_nothing=sweeps == 0)
         iterate.recompute_residual()
-        sweeps, passes = sweeps + swept.sweeps, passes + swept.sweeps + 1
+        sweeps += swept.sweeps
         converged = iterate.error_bound <= options.target_error
         if converged or not swept.converged or sweeps == options.max_iterations:
-            return Solved(sweeps, vertices, converged), passes
+            return Solved(sweeps, vertices, converged)

@@ -83,7 +83,8 @@ class WindowStream:
 
     windows       all of them, in the order of vertices
     count         how many there are
-    bytes_loaded  by all sweeps so far
+    passes        over the windows, so far
+    bytes_loaded  by all of them
     in_memory     whether the file has been read into page-locked memory of the host
     """
 
@@ -109,7 +110,7 @@ class WindowStream:
         self._held: list[Window | None] = [None] * len(self._buffers)
         self._ready: list[Future[Callable[[], None]] | None] = [None] * len(self._buffers)
         self._reader = ThreadPoolExecutor(1, "liverank-windows")
-        self.count, self.bytes_loaded = len(windows), 0
+        self.count, self.passes, self.bytes_loaded = len(windows), 0, 0
         self._slot_bytes = slot_bytes(packed.weighted)
         # memory of the buffers may still be in use by work that was issued before
         device.synchronize()
@@ -128,6 +129,7 @@ class WindowStream:
 
         is_needed  asked of a window just before work on the one before it begins
         """
+        self.passes += 1
         order = filter(is_needed, self._order)
         window = next(order, None)
         if window is not None:

@@ -16,8 +16,6 @@ class WindowedSweeps(PartialSweeps):
     windows, which alternates, by rounding alone.
     """
 
-    guesses = False
-
     def __init__(self, sweeps: SweepOperations, stream: WindowStream) -> None:
         """sweeps  the operations of the backend, which each window is given to"""
         super().__init__(sweeps)

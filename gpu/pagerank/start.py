@@ -30,8 +30,7 @@ def can_guess(iterate: GlobalIterate) -> bool:
     """Whether to try a guess: y has to be float64, since a float32 does not take its step from the
     contributions.
     """
-    known = iterate.dtype is np.float64 and iterate.graph.backend.sweeps.guesses
-    return known and iterate.graph.arcs >= 2 * iterate.unguessable
+    return iterate.dtype is np.float64 and iterate.graph.arcs >= 2 * iterate.unguessable
 
 
 def start_from_in_degrees(iterate: GlobalIterate, buffers: ContributionBuffers) -> bool:
