@@ -148,7 +148,7 @@ def test_every_way_is_measured_and_shown(drawn: Drawn) -> None:
     )
     ways = [row["way"] for row in rows]
     assert ways[0] == "product"
-    assert len(ways) == len(set(ways)) == 6
+    assert len(ways) == len(set(ways)) == 7
     for row in rows:
         assert row["sweep_ms"] > 0.0
         if row["error"] is not None and "float" not in row["way"]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from distributed import LocalCluster
@@ -245,7 +246,9 @@ def test_local_shards_on_gpus_need_as_many(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_lost_worker_is_noticed_between_calls(tmp_path: Path) -> None:
     security = Security.temporary()
-    with started(security, 2) as dask_cluster:
+    # at its end the cluster still connects to the scheduler
+    soon = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
+    with soon, started(security, 2) as dask_cluster:
         cluster = Cluster(dask_cluster.scheduler_address, **certified(tmp_path, security))
         engine = engine_on(cluster)
         noticed = threading.Event()
