@@ -85,11 +85,6 @@ class Numbering:
         owners, rows = self.owners(positions), self.rows_of(positions)
         return xp.where(owners == self.rank, rows, (owners + 1) * self.room + rows)
 
-    def positions_in(self, columns: Array, xp: Any) -> Array:
-        """The position of the vertex in each column."""
-        parts, rows = columns // max(1, self.room), columns % max(1, self.room)
-        return rows * self.size + xp.where(parts == 0, self.rank, parts - 1)
-
     def renumber(self, columns: Array, new: Numbering, scratch: Array, xp: Any) -> None:
         """Writes the columns of a new numbering, which has room for them, in place of those of
         this one.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ from gpu.types import Personalized
 from tests.gpu.graphs import FAMILIES, exact_ranks, random_graph, some_weights
 from tests.gpu.personalized.certified import assert_groups, queries_of, solved_by
 from tests.gpu.sharded.test_shards import kind_of_graph, sharded_engine
-from tests.gpu.sharded.threads import ThreadWorkers
+from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
 CPU = backend_named("cpu")
 FREE = replace(CPU, costs=replace(CPU.costs, exchange=0.0))
@@ -235,7 +234,7 @@ def test_queries_of_two_batches_take_turns(monkeypatch: pytest.MonkeyPatch) -> N
             each.close()
 
 
-def test_an_interrupted_query_leaves_the_next_ones_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_query_leaves_the_next_ones_right() -> None:
     generator = np.random.default_rng(9)
     options = Options(target_error=1e-9)
     workers, one = ThreadWorkers(options, 3, CPU), Engine(options, CPU)
@@ -245,20 +244,8 @@ def test_an_interrupted_query_leaves_the_next_ones_right(monkeypatch: pytest.Mon
         for each in (one, engine):
             each.apply(batch)
             each.update()
-        sweeps, done = workers.shards[1].graph.backend.sweeps, 0
-        sweep = sweeps.sweep
-
-        def failing(*arguments: Any) -> Any:
-            nonlocal done
-            done += 1
-            if done == 3:
-                raise MemoryError("the third sweep")
-            return sweep(*arguments)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(sweeps, "sweep", failing)
-            with pytest.raises(MemoryError, match="the third sweep"):
-                engine.personalized_many([query])
+        with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+            engine.personalized_many([query])
         for _ in range(2):
             (answer,) = engine.personalized_many([query])
             assert answer.error_bound <= 1e-9

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +27,10 @@ from gpu import (
 from gpu.backends import backend_named
 from gpu.errors import BackendUnavailable, DeviceLost, EngineError
 from gpu.operations.backend import Backend
-from gpu.operations.sweeps import SweepResult
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.shard import SHARDED_STRATEGIES
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
-from tests.gpu.sharded.threads import ThreadWorkers
+from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
 TARGET = 1e-9
 
@@ -177,9 +175,7 @@ def test_an_error_of_one_shard_leaves_the_graph_as_it_was(
         assert_ranks(engine, model, engine.update().error_bound)
 
 
-def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified() -> None:
     generator = np.random.default_rng(9)
     options, model = Options(target_error=TARGET), Model("uniform")
     workers = ThreadWorkers(options, 3, backend_named("cpu"))
@@ -188,20 +184,8 @@ def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified(
         engine.apply(batch)
         model.apply(batch)
         engine.update()
-        sweeps, done = workers.shards[1].graph.backend.sweeps, 0
-        sweep = sweeps.sweep
-
-        def failing(*arguments: Any) -> SweepResult:
-            nonlocal done
-            done += 1
-            if done == 3:
-                raise MemoryError("the third sweep")
-            return sweep(*arguments)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(sweeps, "sweep", failing)
-            with pytest.raises(MemoryError, match="the third sweep"):
-                engine.update("static")
+        with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+            engine.update("static")
         # as after an interruption in the middle of a step
         workers.shards[2]._iterate.rhs_scale *= 1.5
         assert len(engine.publish().to_numpy()) == len(engine.top(5)[0]) == 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.operations.backend import Backend
+from gpu.operations.sweeps import SweepResult
 from gpu.sharded.communicator import HostCommunicator
 from gpu.sharded.shard import Shard
 from gpu.sharded.workers import Workers
@@ -80,3 +84,18 @@ class ThreadWorkers(Workers):
 
     def close(self) -> None:
         self._threads.shutdown()
+
+
+@contextmanager
+def failing_sweep(workers: ThreadWorkers) -> Iterator[None]:
+    """The third sweep of one shard raises MemoryError."""
+    sweeps = workers.shards[1].graph.backend.sweeps
+    sweep, numbers = sweeps.sweep, count(1)
+
+    def failing(*arguments: Any) -> SweepResult:
+        if next(numbers) == 3:
+            raise MemoryError("the third sweep")
+        return sweep(*arguments)
+
+    with patch.object(sweeps, "sweep", failing):
+        yield
