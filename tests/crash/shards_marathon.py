@@ -218,15 +218,18 @@ def run(directory: Path, shards: int, kills: int, seed: int, backend: str) -> di
 
 def kill_worker(server: psutil.Process, choose: random.Random) -> float:
     """Kills one of the workers, at random, as soon as there is one; returns when it did."""
+    killed = False
     workers: list[psutil.Process] = []
 
     def has_workers() -> bool:
         workers[:] = [each for each in server.children(recursive=True) if is_worker(each)]
         return bool(workers)
 
-    assert wait_until(has_workers, PATIENCE), "no workers"
-    with suppress(psutil.NoSuchProcess):
-        choose.choice(sorted(workers, key=lambda worker: worker.pid)).kill()
+    while not killed:
+        assert wait_until(has_workers, PATIENCE), "no workers"
+        with suppress(psutil.NoSuchProcess):
+            choose.choice(sorted(workers, key=lambda worker: worker.pid)).kill()
+            killed = True
     return time.monotonic()
 
 
