@@ -157,9 +157,6 @@ class ShardedQueryBatch(QueryBatch):
         self._answers.update(zip(self._waiting, answers, strict=False))
         del self._waiting[: len(answers)]
 
-    def perturb(self, update: GraphUpdate) -> None:
-        self.follow(update.removed)
-
     def follow(self, removed: NDArray[np.int64]) -> None:
         """Follows a batch of edges that removed these vertices: ids, ascending."""
         self.updates += 1
@@ -168,4 +165,5 @@ class ShardedQueryBatch(QueryBatch):
             self._plan()
 
     def close(self) -> None:
-        self._batches.remove(self)
+        if self in self._batches:
+            self._batches.remove(self)

@@ -42,7 +42,7 @@ class CapturedLists:
         if name == "weights":
             return to_host(self._arrays["weights"][xp.asarray(slots)])
         columns = self._arrays["column indices"][xp.asarray(slots)]
-        return to_host(self._numbering.positions_at(columns, xp)).astype(np.int32)
+        return to_host(self._numbering.positions_at(columns, xp).astype(np.int32))
 
 
 class RestoredLists:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,16 @@ def test_the_interactive_documentation_needs_no_other_host(server: Server) -> No
     for path in fetched:
         assert path.startswith("/")
         assert server.http.get(path).status_code == 200
+
+
+def test_a_dropped_graph_is_freed_though_it_was_frozen(server: Server) -> None:
+    path = server.new_graph()
+    name = path.rsplit("/", 1)[1]
+    assert server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]}).status_code == 200
+    engine = weakref.ref(server.catalog.get(name).pipeline._engine)
+    gc.freeze()
+    assert server.http.delete(path).status_code == 204
+    wait_for(lambda: engine() is None)
 
 
 def test_compiled_kernels_are_not_searched_for_garbage(
