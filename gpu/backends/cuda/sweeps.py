@@ -339,7 +339,7 @@ class CudaSweeps(SweepOperations):
             if name != "bounds":
                 described[name] = len(run.bounds) if name == "known_bounds" else getattr(run, name)
         described["bounds"][: len(bounds)] = bounds
-        results = self._launch.xp.empty(run.most * FUSED_SUMS + 1)
+        results = self._launch.xp.zeros(run.most * FUSED_SUMS + 1)  # all of it is read
         self._launch(
             "fused",
             kernel,
