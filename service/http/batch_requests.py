@@ -13,6 +13,7 @@ from fastapi import Request
 
 from service.catalog import Graph
 from service.formats.columns import EdgeColumns
+from service.formats.json_body import LARGE_BODY
 from service.http.body import announced_length, read_body, release_body
 from service.pipeline.batch import Batch
 from service.pipeline.limits import check_size
@@ -23,8 +24,10 @@ Decoded = TypeVar("Decoded")
 SMALL_BODY = 4096
 """Bodies up to this size are decoded on the event loop: passing them to a thread takes longer."""
 
-# Reads use the loop's default threads; large batches must not occupy those.
-_DECODERS = ThreadPoolExecutor(2, thread_name_prefix="liverank-decode")
+# Reads use the loop's default threads; large batches must not occupy those. A body below LARGE_BODY
+# is decoded with the interpreter lock held: a second thread would only be one more to wait for it.
+_DECODER = ThreadPoolExecutor(1, thread_name_prefix="liverank-decode")
+_LARGE_DECODERS = ThreadPoolExecutor(2, thread_name_prefix="liverank-decode-large")
 
 
 async def received(request: Request, graph: Graph, decode: Callable[[bytes], Decoded]) -> Decoded:
@@ -36,7 +39,8 @@ async def received(request: Request, graph: Graph, decode: Callable[[bytes], Dec
     else:
         # with the context, so that log records of the batch have the request's id
         run = partial(copy_context().run, decode, body)
-        decoded = await asyncio.get_running_loop().run_in_executor(_DECODERS, run)
+        decoders = _DECODER if len(body) < LARGE_BODY else _LARGE_DECODERS
+        decoded = await asyncio.get_running_loop().run_in_executor(decoders, run)
     release_body(request)
     return decoded
 

@@ -17,11 +17,6 @@ from service.settings import Settings
 
 Kind = Literal["read", "other"]
 
-STARTS_PER_ROUND = 4
-"""Calls other than reads that start in one round of the event loop; each takes about as long as a
-read.
-"""
-
 
 @dataclass(eq=False, slots=True)
 class RequestContext:
@@ -46,22 +41,21 @@ class RequestContext:
 
 
 class FairStart:
-    """Starts a few calls in each round of the event loop. When many writers are answered at once,
-    all send their next batch at once; a read that arrives then is served between two rounds instead
-    of after all of them.
+    """Starts one call other than a read in each round of the event loop; it takes about as long as
+    a read. When many writers are answered at once, all send their next batch at once; a read that
+    arrives then is served between two rounds instead of after all of them.
     """
 
     def __init__(self) -> None:
-        self._started = 0
+        self._has_started = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
         """Returns when the call may start, in order of arrival."""
         loop = asyncio.get_running_loop()
-        if self._started < STARTS_PER_ROUND:
-            if not self._started:
-                loop.call_soon(self._next_round, loop)
-            self._started += 1
+        if not self._has_started:
+            self._has_started = True
+            loop.call_soon(self._next_round, loop)
         else:
             turn = loop.create_future()
             self._waiting.append(turn)
@@ -69,13 +63,13 @@ class FairStart:
 
     def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
         """Runs in every round of the loop until no call waits."""
-        self._started = 0
-        while self._waiting and self._started < STARTS_PER_ROUND:
+        self._has_started = False
+        while self._waiting and not self._has_started:
             turn = self._waiting.popleft()
             if not turn.done():  # else the client has disconnected
                 turn.set_result(None)
-                self._started += 1
-        if self._started:
+                self._has_started = True
+        if self._has_started:
             loop.call_soon(self._next_round, loop)
 
 
