@@ -28,7 +28,7 @@ from gpu.sharded.capture import ShardedCapture, by_position, restore_shards
 from gpu.sharded.cluster import Cluster, started_workers
 from gpu.sharded.queries import SLICE_SECONDS, ShardedQueryBatch
 from gpu.sharded.reading import GatheredEdges
-from gpu.sharded.shard import ShardRanks, check_options, sharded_strategy
+from gpu.sharded.shard import ShardRanks, ShardSize, check_options, sharded_strategy
 from gpu.sharded.workers import Workers
 from gpu.types import (
     BackendName,
@@ -55,7 +55,7 @@ class ShardedEngine:
     ids    which ids are vertices
     edges  of the whole graph
     shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
-                                              see gpu.sharded.shard.ShardRanks
+                                              see gpu.sharded.shard.ShardSize
 
     Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``, and if there
     are fewer GPUs than shards; ClusterUnavailable. ShardLost is raised by the call during which a
@@ -221,19 +221,18 @@ class ShardedEngine:
 
     def publish(self) -> Ranks:
         """The ranks of the last update, gathered into the memory of this process."""
-        parts, backend = self._values(), backend_named("cpu")
+        parts: list[ShardRanks] = self._everywhere("values")
+        self._take_sizes([part.size for part in parts])
+        backend = backend_named("cpu")
         values = by_position([part.values for part in parts])
         permutation = VertexPermutation(backend, self._order()[: len(values)].astype(np.int32))
         free = np.flatnonzero(values == -np.inf).astype(np.int32)
         return Ranks(backend, permutation, values, parts[0].mass, self._error_bound, free)
 
-    def _values(self) -> list[ShardRanks]:
-        """See Shard.values."""
-        parts: list[ShardRanks] = self._everywhere("values")
-        self.shard_vertices = [int(np.count_nonzero(part.values > -np.inf)) for part in parts]
-        self.shard_edges = [part.edges for part in parts]
-        self.shard_bytes = [part.nbytes for part in parts]
-        return parts
+    def _take_sizes(self, sizes: Sequence[ShardSize]) -> None:
+        self.shard_vertices = [each.vertices for each in sizes]
+        self.shard_edges = [each.edges for each in sizes]
+        self.shard_bytes = [each.nbytes for each in sizes]
 
     def capture(self) -> ShardedCapture:
         """Has the shards copy their lists, for a gpu.Snapshot in pieces: for right after an
@@ -254,7 +253,7 @@ class ShardedEngine:
         if self.edges != numbers["edges"]:
             raise InvalidValue("edges", numbers["edges"], f"{self.edges}, as the lists have")
         self._error_bound = numbers["error_bound"]
-        self._values()
+        self._take_sizes(self._everywhere("size"))
 
     def check_alive(self) -> None:
         """Raises ShardLost if a shard is known to be lost. Any thread may call it."""
