@@ -49,7 +49,7 @@ class ShardedCapture:
     ) -> None:
         """order  VertexPermutation.ids. Raises OutOfMemory, ShardLost."""
         self._workers = workers
-        parts: list[ShardRows] = self._everywhere("capture")
+        parts: list[ShardRows] = self._workers.everywhere("capture")
         lengths = by_position([part.lengths for part in parts])
         self.arrays: dict[str, NDArray[Any]] = {
             "ids": order.astype(np.int32),
@@ -82,10 +82,7 @@ class ShardedCapture:
 
     def release(self) -> None:
         """Frees the copies. Raises ShardLost."""
-        self._everywhere("release")
-
-    def _everywhere(self, method: str) -> list[Any]:
-        return self._workers.call(method, [()] * self._workers.size)
+        self._workers.everywhere("release")
 
 
 def restore_shards(

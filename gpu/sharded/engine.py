@@ -129,7 +129,7 @@ class ShardedEngine:
         If it raises any other error, there are no ranks until it succeeds.
         """
         sharded_strategy(strategy)
-        result: Result = self._everywhere("update", strategy, trace, settle)[0]
+        result: Result = self._workers.everywhere("update", strategy, trace, settle)[0]
         self._error_bound = result.error_bound
         return result
 
@@ -137,7 +137,7 @@ class ShardedEngine:
         """Ids and ranks of the k highest of the last update; ties by id. Each shard sends k."""
         if isinstance(k, bool) or not isinstance(k, int) or k < 0:
             raise InvalidValue("k", k, "an integer of at least 0")
-        leading = self._everywhere("top", k)
+        leading = self._workers.everywhere("top", k)
         ids = np.concatenate([each.ids for each in leading])
         values = np.concatenate([each.values for each in leading])
         highest = np.lexsort((ids, -values))[:k]
@@ -181,7 +181,9 @@ class ShardedEngine:
     def _answer(self, number: int, queries: list[ResolvedQuery]) -> list[Personalized]:
         batches = [each.number for each in self._running]
         limits = (batches, SLICE_SECONDS)
-        answers: list[Personalized] = self._everywhere("personalized", number, queries, *limits)[0]
+        answers: list[Personalized] = self._workers.everywhere(
+            "personalized", number, queries, *limits
+        )[0]
         return answers
 
     def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
@@ -196,18 +198,20 @@ class ShardedEngine:
 
     def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
         """See EdgeReader.neighbours."""
-        found: list[Neighbours | None] = self._everywhere("neighbours", vertex, direction, limit)
+        found: list[Neighbours | None] = self._workers.everywhere(
+            "neighbours", vertex, direction, limit
+        )
         return next(each for each in found if each is not None)
 
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         """See EdgeReader.out_edges. Raises InvalidValue."""
-        return EdgeBlock.joined(self._everywhere("out_edges", vertices, limit))
+        return EdgeBlock.joined(self._workers.everywhere("out_edges", vertices, limit))
 
     def capture_edges(self) -> GatheredEdges:
         """All edges, in the memory of this process: 4 bytes an edge, or 8 with its weight, and 9
         or more a vertex.
         """
-        return GatheredEdges(self._everywhere("lists"), self.edges, self.options.directed)
+        return GatheredEdges(self._workers.everywhere("lists"), self.edges, self.options.directed)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, in an arbitrary order; see Engine.edge_list."""
@@ -221,7 +225,7 @@ class ShardedEngine:
 
     def publish(self) -> Ranks:
         """The ranks of the last update, gathered into the memory of this process."""
-        parts: list[ShardRanks] = self._everywhere("values")
+        parts: list[ShardRanks] = self._workers.everywhere("values")
         self._take_sizes([part.size for part in parts])
         backend = backend_named("cpu")
         values = by_position([part.values for part in parts])
@@ -253,7 +257,7 @@ class ShardedEngine:
         if self.edges != numbers["edges"]:
             raise InvalidValue("edges", numbers["edges"], f"{self.edges}, as the lists have")
         self._error_bound = numbers["error_bound"]
-        self._take_sizes(self._everywhere("size"))
+        self._take_sizes(self._workers.everywhere("size"))
 
     def check_alive(self) -> None:
         """Raises ShardLost if a shard is known to be lost. Any thread may call it."""
@@ -282,11 +286,8 @@ class ShardedEngine:
         """See Shard.order."""
         if len(self._ids) == 0:
             # chosen once, when the first edges arrive
-            self._ids = self._everywhere("order")[0]
+            self._ids = self._workers.everywhere("order")[0]
         return self._ids
-
-    def _everywhere(self, method: str, *arguments: Any) -> list[Any]:
-        return self._workers.call(method, [arguments] * self._workers.size)
 
 
 def _slices(batch: EdgeBatch, count: int) -> list[EdgeBatch]:

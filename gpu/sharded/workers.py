@@ -24,6 +24,10 @@ class Workers(ABC):
         raised here; ShardLost if its process ended.
         """
 
+    def everywhere(self, method: str, *arguments: Any) -> list[Any]:
+        """The same with the same arguments for all shards."""
+        return self.call(method, [arguments] * self.size)
+
     @abstractmethod
     def close(self) -> None:
         """Ends the shards."""
