@@ -6,6 +6,7 @@ It knows nothing of HTTP, keys, files or settings.
 from gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT, MOST_HALF_LIVES
 from gpu.engine import Engine
 from gpu.errors import (
+    EXIT_DEVICE_LOST,
     BackendUnavailable,
     ClusterUnavailable,
     DeviceLost,
@@ -52,6 +53,7 @@ from gpu.types import (
 )
 
 __all__ = [
+    "EXIT_DEVICE_LOST",
     "LARGEST_WEIGHT",
     "LEAST_WEIGHT",
     "METHODS",

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
-from gpu.errors import BackendUnavailable, DeviceLost
+from gpu.errors import EXIT_DEVICE_LOST, BackendUnavailable, DeviceLost
 from gpu.operations.backend import Backend
 from gpu.sharded.communicator import HostCommunicator, Interrupted
 from gpu.sharded.nccl import NcclCommunicator, unique_id
@@ -35,9 +35,6 @@ log = logging.getLogger("liverank.shards")
 
 MESSAGE_SECONDS = 600.0
 """A shard waits for another so long: at most for a load, which is the longest step."""
-
-EXIT_DEVICE_LOST = 70
-"""As of a server that lost its device."""
 
 _Key = tuple[int, int, int]
 """The call, the exchange within it, and the shard that sends."""
