@@ -142,7 +142,7 @@ class Shard:
         self._captured: CapturedLists | None = None
         self._restored: RestoredLists | None = None
         self._vertices = OwnVertices(self.graph, communicator)
-        self._queries = ShardQueries(self._iterate, self._vertices, communicator)
+        self._queries = ShardQueries(self._iterate, self._vertices)
         self._reader = ShardEdgeReader(self.graph)
         self._record_ranked()
         self._solving = self._following = False
@@ -165,12 +165,13 @@ class Shard:
         needed  whether r is used
         """
         # an error may have ended a call on other shards at another step
-        solving, following = self._communicator.sums([self._solving, self._following])
+        flags = [self._solving, self._following, self._queries.answering]
+        solving, following, answering = self._communicator.sums(flags)
         self._solving = solving > 0.0
         update, self._update, self._following = self._update, None, True
         if solving or following or not needed:
             self._iterate.invalidate()
-        if following:
+        if following or answering:
             self._queries.reset()
         if update is not None:
             self._iterate.perturb(update)
