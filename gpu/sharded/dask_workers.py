@@ -78,7 +78,7 @@ class DaskWorkers(Workers):
         self.size, self.addresses, self.backend = len(addresses), list(addresses), backend
         self._client, self._scheduler = client, client.scheduler.address
         self._name = uuid4().hex
-        self._calls = 0
+        self._calls, self._closed = 0, False
         self._connected = backend != "cuda"
         self._notify: Callable[[], None] | None = None
         on_gpus = backend == "cuda"
@@ -104,11 +104,16 @@ class DaskWorkers(Workers):
         self._run(listen())
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         cluster = self._client.cluster
-        self._loop.call_soon_threadsafe(self._watching.cancel)
-        self._client.close()
-        if cluster is not None:
-            cluster.close()
+        try:
+            self._loop.call_soon_threadsafe(self._watching.cancel)
+            self._client.close()
+        finally:
+            if cluster is not None:
+                cluster.close()
 
     # Everything below runs on the event loop of the client.
 

@@ -30,7 +30,7 @@ class Workers(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the shards."""
+        """Ends the shards. A second call does nothing."""
 
     def check_alive(self) -> None:  # noqa: B027
         """Raises ShardLost if a shard is known to be lost."""

@@ -109,6 +109,11 @@ def test_graphs_share_workers_and_leave_nothing_there(existing: Cluster) -> None
     assert not dask_shard._shards
 
 
+def test_workers_may_be_closed_twice(existing: Cluster) -> None:
+    with engine_on(existing) as engine:
+        engine.close()
+
+
 def on_emulated_gpus(patch: pytest.MonkeyPatch, devices: list[str]) -> None:
     """Has the two workers use NCCL, with kernels of the CPU."""
     emulated_nccl.install(patch)
