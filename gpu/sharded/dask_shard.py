@@ -14,7 +14,8 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
@@ -35,6 +36,9 @@ log = logging.getLogger("liverank.shards")
 
 MESSAGE_SECONDS = 600.0
 """A shard waits for another so long: at most for a load, which is the longest step."""
+
+_JOIN_SECONDS = 1.0
+"""How long joining a group of NCCL may go on when it is interrupted."""
 
 _Key = tuple[int, int, int]
 """The call, the exchange within it, and the shard that sends."""
@@ -153,8 +157,9 @@ class HostedShard:
     ) -> None:
         self.communicator = communicator
         self._device = backend.device
-        own_stream = _use_own_stream if backend.name == "cuda" else None
-        self._thread = ThreadPoolExecutor(1, "liverank-shard", own_stream)
+        self._prepare = _use_own_stream if backend.name == "cuda" else None
+        self._thread = self._new_thread()
+        self._ended = Future[None]()
         self._shard = self._thread.submit(Shard, communicator, options, backend).result()
 
     def call(self, number: int, method: str, arguments: Sequence[Any]) -> Any:
@@ -162,9 +167,30 @@ class HostedShard:
         return self._thread.submit(self._call, number, method, arguments).result()
 
     def connect(self, identity: Any) -> None:
-        """See NcclCommunicator."""
+        """See NcclCommunicator. Raises Interrupted soon after `interrupt`: then NCCL may keep the
+        thread, and the shard has another one.
+        """
         assert isinstance(self.communicator, NcclCommunicator)
-        self._thread.submit(self.communicator.connect, identity).result()
+        self._ended = ended = Future[None]()
+        joining = self._thread.submit(self.communicator.connect, identity)
+        wait([joining, ended], return_when=FIRST_COMPLETED)
+        try:
+            joining.result(_JOIN_SECONDS)
+        except TimeoutError:
+            self._thread.shutdown(wait=False)
+            self._thread = self._new_thread()
+            raise Interrupted from None
+
+    def interrupt(self) -> None:
+        """Ends the waiting for other shards, which raises Interrupted there. Any thread may call
+        it, also repeatedly.
+        """
+        with suppress(InvalidStateError):
+            self._ended.set_result(None)
+        self.communicator.interrupt()
+
+    def _new_thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "liverank-shard", self._prepare)
 
     def _call(self, number: int, method: str, arguments: Sequence[Any]) -> Any:
         if isinstance(self.communicator, DaskCommunicator):
@@ -281,7 +307,7 @@ def call_shard(hosted: HostedShard, number: int, method: str, *arguments: Any) -
 async def interrupt_shard(name: str, dask_worker: Any) -> None:
     """Ends what a shard waits for, if it is here."""
     if (hosted := _shards.get((dask_worker.address, name))) is not None:
-        await asyncio.get_running_loop().run_in_executor(None, hosted.communicator.interrupt)
+        await asyncio.get_running_loop().run_in_executor(None, hosted.interrupt)
 
 
 def _leave_pool() -> None:

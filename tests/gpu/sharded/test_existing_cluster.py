@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ from gpu.backends import backend_named
 from gpu.sharded import dask_shard
 from gpu.sharded.cluster import local_workers, placed
 from gpu.sharded.dask_shard import Capability, own_version
+from gpu.sharded.dask_workers import DaskWorkers
 from gpu.sharded.shard import Shard
 from tests.gpu.graphs import Model, random_batch
 from tests.gpu.sharded import emulated_nccl
@@ -154,6 +156,38 @@ def test_a_group_of_gpus_is_formed_again_after_an_error_of_one(
         assert engine.update().error_bound <= 1e-9
         assert len(emulated_nccl.Communicator.created) == 4
         assert engine.edges == 2
+
+
+def test_joining_a_group_that_one_shard_does_not_join_ends(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_emulated_gpus(monkeypatch, ["first", "second"])
+    created, late = emulated_nccl.Communicator.created, threading.Event()
+
+    def joins(size: int, identity: Any, rank: int) -> emulated_nccl.Communicator:
+        if rank == 1:
+            raise Unsupported("shard", 1, "another one")
+        assert late.wait(60.0)
+        return emulated_nccl.Communicator(size, identity, rank)
+
+    with engine_on(existing, backend="cuda") as engine:
+        assert isinstance(engine._workers, DaskWorkers)
+        engine._workers._connected = False
+        created.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys.modules["cupy.cuda"].nccl, "NcclCommunicator", joins)
+            with pytest.raises(Unsupported, match="another one"):
+                engine.update()
+        engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+        assert engine.update().error_bound <= 1e-9
+        assert [each.aborted for each in created] == [False, False]
+        # NCCL returns to the first shard, which has joined another group by now
+        late.set()
+        begun = monotonic()
+        while not (len(created) == 3 and created[2].aborted) and monotonic() - begun < 20.0:
+            sleep(0.05)
+        assert [each.aborted for each in created] == [False, False, True]
+        assert engine.update().error_bound <= 1e-9
 
 
 def test_each_shard_needs_a_gpu_of_its_own(
