@@ -138,9 +138,20 @@ class Settings(BaseSettings):
             super().__init__(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
             raise _invalid(error.errors(include_url=False)[0]) from None
-        self._check_cluster()
 
-    def _check_cluster(self) -> None:
+    def check_server(self) -> None:
+        """Raises InvalidSetting for a setting that a server could not use together with the others.
+        Commands that only read `data` need not have all of them.
+        """
+        for field, needed in (
+            ("cluster_ca", "cluster"),
+            ("cluster_cert", "cluster"),
+            ("cluster_key", "cluster"),
+            ("cluster_key", "cluster_cert"),
+        ):
+            value = getattr(self, field)
+            if value is not None and getattr(self, needed) is None:
+                raise InvalidSetting(field, str(value), f"unset without {PREFIX}{needed.upper()}")
         try:
             cluster = self.dask_cluster
         except InvalidValue as error:

@@ -50,7 +50,7 @@ class Cluster:
     insecure       whether tcp://HOST:PORT is accepted. Without TLS, whoever can connect to the
                    scheduler or a worker runs code there
 
-    Raises InvalidValue for another address.
+    Raises InvalidValue for another address, and for a key without a certificate.
     """
 
     address: str
@@ -64,6 +64,8 @@ class Cluster:
         if not self.address.startswith(schemes):
             accepted = " or ".join(f"{scheme}HOST:PORT" for scheme in schemes)
             raise InvalidValue("cluster", self.address, accepted)
+        if self.key and not self.cert:
+            raise InvalidValue("key", self.key, "given with cert, the certificate that it is of")
 
 
 def started_workers(
