@@ -27,16 +27,17 @@ CONNECT_SECONDS = 10.0
 """For the scheduler of an existing cluster to accept a connection."""
 
 WORKERS_SECONDS = 30.0
-"""For as many workers as shards to be there."""
+"""For an existing cluster to have as many workers as shards."""
 
 _ANSWER_SECONDS = 120.0
-"""For the workers to say what they offer: they import the engine, and start their device."""
+"""For the workers to say what they offer, for which they import the engine and start their device.
+"""
 
 _NO_PAGES: dict[str, list[str]] = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
-"""Dask always listens for HTTP, without TLS: nothing is there."""
+"""Dask always listens for HTTP, without TLS. With these settings it serves nothing there."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +72,15 @@ class Cluster:
 def started_workers(
     options: Options, shards: int, backend: BackendName, cluster: Cluster | None
 ) -> Workers:
-    """See `existing_workers`, and without a cluster `local_workers`."""
+    """`existing_workers` of a cluster; without one, `local_workers`."""
     if cluster is None:
         return local_workers(options, shards, backend)
     return existing_workers(cluster, options, shards, backend)
 
 
 def local_workers(options: Options, shards: int, backend: BackendName = "cpu") -> DaskWorkers:
-    """Starts a cluster of as many worker processes on this machine, each with a GPU of its own on
-    ``cuda``. Raises BackendUnavailable.
+    """Starts a cluster on this machine, with a worker process for each shard; on ``cuda`` each has
+    a GPU of its own. Raises BackendUnavailable without Dask, and with fewer GPUs than shards.
     """
     devices = _devices_for(shards, backend)
     on: BackendName = "cuda" if devices else "cpu"
@@ -166,7 +167,7 @@ def placed(
     """The addresses of the workers that hold the shards, by rank, and the backend. Raises
     ClusterUnavailable if there are too few.
 
-    offered  by address; the error of a worker that does not say
+    offered  what each worker offers, by its address; or the error that it raised instead
     """
     usable: dict[str, Capability] = {}
     unusable: dict[str, str] = {}
@@ -243,7 +244,7 @@ def _check_certificates(security: Any) -> None:
 
 
 def _reasons(error: BaseException | None) -> str:
-    """The messages of an error and of its causes."""
+    """The messages of an error and of its causes, each once."""
     messages = []
     while error is not None:
         if (message := str(error)) and message not in messages:
@@ -253,7 +254,7 @@ def _reasons(error: BaseException | None) -> str:
 
 
 def _within(client: Any, seconds: float, call: Any) -> Any:
-    """Awaits a call of an asynchronous method of the client. Raises TimeoutError."""
+    """The result of an asynchronous method of the client. Raises TimeoutError after so long."""
 
     async def answer() -> Any:
         return await asyncio.wait_for(call(), seconds)
@@ -262,8 +263,8 @@ def _within(client: Any, seconds: float, call: Any) -> Any:
 
 
 def _devices_for(shards: int, backend: BackendName) -> list[str]:
-    """What names the GPU of each shard in CUDA_VISIBLE_DEVICES; empty for ``cpu``. Raises
-    BackendUnavailable.
+    """The GPU of each shard, as CUDA_VISIBLE_DEVICES names it; empty if the shards are on the CPU.
+    Raises BackendUnavailable.
     """
     if backend == "cpu":
         return []
@@ -276,7 +277,7 @@ def _devices_for(shards: int, backend: BackendName) -> list[str]:
 
 
 def visible_devices() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them. None is started."""
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them. This starts none."""
     try:
         import cupy
 

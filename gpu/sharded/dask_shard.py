@@ -1,11 +1,11 @@
-"""On a worker of Dask: the shards that it holds, and their messages to other workers.
+"""Shards in the worker processes of a Dask cluster: the side of a worker, which holds shards.
 
-CPU shards exchange data by a handler that each worker gets, from worker to worker. A message is
-named by the call and by its number within the call, so that those of an interrupted call are never
-taken for later ones. GPUs exchange data by NCCL.
+On CPUs, shards send each other messages from worker to worker, which a handler receives that each
+worker is given. A message has the number of the call and its own within the call, so that one of an
+interrupted call is never taken for one of a later call. GPUs exchange data by NCCL.
 
-A shard is the result of a task and stays where it was made. So Dask frees it when the client that
-has its future releases it, disconnects or ends.
+A shard is the result of a Dask task and stays on its worker. Dask frees it when the client that has
+the future releases it, disconnects or ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gpu.types import BackendName, Options
 log = logging.getLogger("liverank.shards")
 
 MESSAGE_SECONDS = 600.0
-"""A shard waits for another so long: at most for a load, which is the longest step."""
+"""How long a shard waits for the others: a load is the longest step."""
 
 _JOIN_SECONDS = 1.0
 """How long joining a group of NCCL may go on when it is interrupted."""
@@ -45,7 +45,9 @@ _Key = tuple[int, int, int]
 
 
 class _Mailbox:
-    """Messages that have arrived, or are waited for. Used on the worker's event loop alone."""
+    """Messages that have arrived, and those that are waited for. Only for the worker's event
+    loop.
+    """
 
     def __init__(self) -> None:
         self._messages: dict[_Key, asyncio.Future[Any]] = {}
@@ -66,7 +68,7 @@ class _Mailbox:
         return message
 
     def interrupt(self) -> None:
-        """Ends the waiting of the call."""
+        """Has all who wait for a message of this call raise Interrupted."""
         for key, each in self._messages.items():
             if key[0] == self._call and not each.done():
                 each.set_exception(Interrupted())
@@ -144,7 +146,8 @@ class DaskCommunicator(HostCommunicator):
 
 
 class HostedShard:
-    """A shard with a thread of its own, so that those of several graphs do not wait for each other.
+    """A shard with a thread of its own, so that shards of several graphs do not wait for each
+    other.
 
     communicator  of the shard
     """
@@ -211,7 +214,9 @@ def _use_own_stream() -> None:
 
 
 _shards: WeakValueDictionary[tuple[str, str], HostedShard] = WeakValueDictionary()
-"""By the address of the worker and the name of the graph: tests have several in one process."""
+"""By the address of the worker and the name of the graph. A process has one worker, except in
+tests.
+"""
 
 
 async def _receive(to: str, name: str, key: list[int], message: Any) -> dict[str, str]:
@@ -226,7 +231,7 @@ class Capability(NamedTuple):
     """What a worker offers.
 
     version  of liverank, None if it was not installed by a package
-    shards   that it holds already
+    shards   how many it holds already
     device   identifies its GPU; None without one, or where none is asked for
     """
 

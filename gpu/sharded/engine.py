@@ -46,20 +46,14 @@ from gpu.types import (
 class ShardedEngine:
     """A dynamic graph and its ranks in several shards. Not thread-safe: one owner at a time.
 
-    options  fixed for the life of the graph; storage, form and half_life are the default ones
-    shards   worker processes of a Dask cluster, one a shard
-    backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; or ``auto``: ``cuda`` if
-             there is a GPU
-    workers  those that run the shards, in place of such processes
-    cluster  an existing Dask cluster; None: one is started on this machine
-    ids    which ids are vertices
-    edges  of the whole graph
+    options  fixed for the life of the graph; see `check` for those that do not work
+    ids      which ids are vertices
+    edges    of the whole graph
     shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
                                               see gpu.sharded.shard.ShardSize
 
-    Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``, and if there
-    are fewer GPUs than shards; ClusterUnavailable. ShardLost is raised by the call during which a
-    shard's process ends, and by every later one.
+    If the process of a shard ends, the call in progress raises ShardLost, and so does every later
+    call of the shards: only a new engine works then.
     """
 
     def __init__(
@@ -70,6 +64,18 @@ class ShardedEngine:
         workers: Workers | None = None,
         cluster: Cluster | None = None,
     ) -> None:
+        """Starts the shards.
+
+        shards   their number; each has a worker process of a Dask cluster
+        backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; or ``auto``: ``cuda``
+                 if there is a GPU
+        workers  run the shards in place of such processes; `shards`, `backend` and `cluster` are
+                 not used then
+        cluster  an existing Dask cluster; None: one is started on this machine
+
+        Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``, and if
+        there are fewer GPUs than shards; ClusterUnavailable, ShardLost.
+        """
         self.options = options or Options()
         check_options(self.options)
         if backend not in get_args(BackendName):
@@ -89,7 +95,7 @@ class ShardedEngine:
 
     @property
     def backend(self) -> str:
-        """Of the shards: what ``auto`` became."""
+        """``cpu`` or ``cuda``: what ``auto`` became."""
         return self._workers.backend
 
     @staticmethod
@@ -123,10 +129,12 @@ class ShardedEngine:
     def update(self, strategy: str = "auto", trace: bool = False, settle: int = 0) -> Result:
         """Brings the ranks up to date with everything applied since the last update.
 
-        strategy  ``static``, ``naive-dynamic``, ``residual`` or ``auto``. Raises Unsupported for
-                  another one, InvalidValue for an unknown one
+        strategy       ``static``, ``naive-dynamic``, ``residual`` or ``auto``
         trace, settle  see Engine.update
-        If it raises any other error, there are no ranks until it succeeds.
+
+        Raises Unsupported for another strategy, InvalidValue for an unknown one and for `settle`;
+        OutOfMemory, ShardLost. After any other error than the first two, there are no ranks until
+        an update succeeds.
         """
         sharded_strategy(strategy)
         result: Result = self._workers.everywhere("update", strategy, trace, settle)[0]
@@ -134,7 +142,9 @@ class ShardedEngine:
         return result
 
     def top(self, k: int = 10) -> tuple[NDArray[np.int64], Ranking]:
-        """Ids and ranks of the k highest of the last update; ties by id. Each shard sends k."""
+        """Ids and ranks of the k highest of the last update; ties by id. Each shard sends k. Raises
+        InvalidValue, ShardLost.
+        """
         if isinstance(k, bool) or not isinstance(k, int) or k < 0:
             raise InvalidValue("k", k, "an integer of at least 0")
         leading = self._workers.everywhere("top", k)
@@ -157,8 +167,8 @@ class ShardedEngine:
         form: Form = "accelerated",
         trace: bool = False,
     ) -> Personalized:
-        """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory; and
-        Unsupported for the published form.
+        """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory,
+        ShardLost; and Unsupported for the published form.
         """
         asked = (seeds, weights, k, method, target_error, target, damping, among, form, trace)
         return self.personalized_many([PersonalizedQuery(*asked)])[0]
@@ -174,7 +184,9 @@ class ShardedEngine:
             batch.close()
 
     def submit(self, queries: Sequence[AnyQuery]) -> ShardedQueryBatch:
-        """The same, to be run by its `step`, between which edges may change, and then closed."""
+        """The same, to be run by its `step`, between which edges may change, and then closed.
+        Raises InvalidValue, Unsupported; its steps raise OutOfMemory, ShardLost.
+        """
         numbers = partial(next, self._numbers)
         return ShardedQueryBatch(self._answer, self.resolve(queries), numbers, self._running)
 
@@ -197,34 +209,40 @@ class ShardedEngine:
         return resolved
 
     def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
-        """See EdgeReader.neighbours."""
+        """See EdgeReader.neighbours. Raises ShardLost."""
         found: list[Neighbours | None] = self._workers.everywhere(
             "neighbours", vertex, direction, limit
         )
         return next(each for each in found if each is not None)
 
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
-        """See EdgeReader.out_edges. Raises InvalidValue."""
+        """See EdgeReader.out_edges. Raises InvalidValue, ShardLost."""
         return EdgeBlock.joined(self._workers.everywhere("out_edges", vertices, limit))
 
     def capture_edges(self) -> GatheredEdges:
         """All edges, in the memory of this process: 4 bytes an edge, or 8 with its weight, and 9
-        or more a vertex.
+        or more a vertex. Raises OutOfMemory, ShardLost.
         """
         return GatheredEdges(self._workers.everywhere("lists"), self.edges, self.options.directed)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(sources, targets), int64[edges] each, in an arbitrary order; see Engine.edge_list."""
+        """(sources, targets), int64[edges] each, in an arbitrary order; see Engine.edge_list.
+        Raises as `capture_edges`.
+        """
         edges = self.capture_edges().joined()
         return edges.sources, edges.targets
 
     def edge_weights(self) -> NDArray[np.float32]:
-        """float32[edges], in the order of `edge_list`; all 1 if unweighted."""
+        """float32[edges], in the order of `edge_list`; all 1 if unweighted. Raises as
+        `capture_edges`.
+        """
         weights = self.capture_edges().joined().weights
         return np.ones(self.edges, np.float32) if weights is None else weights
 
     def publish(self) -> Ranks:
-        """The ranks of the last update, gathered into the memory of this process."""
+        """The ranks of the last update, gathered into the memory of this process. Raises
+        ShardLost.
+        """
         parts: list[ShardRanks] = self._workers.everywhere("values")
         self._take_sizes([part.size for part in parts])
         backend = backend_named("cpu")
@@ -239,8 +257,8 @@ class ShardedEngine:
         self.shard_bytes = [each.nbytes for each in sizes]
 
     def capture(self) -> ShardedCapture:
-        """Has the shards copy their lists, for a gpu.Snapshot in pieces: for right after an
-        `update`. Raises OutOfMemory, ShardLost.
+        """The state of now, as a gpu.Snapshot in pieces: every shard copies its lists. To be called
+        when an `update` has followed the last batch. Raises OutOfMemory, ShardLost.
         """
         numbers = (self.edges, self._error_bound)
         return ShardedCapture(
@@ -268,7 +286,7 @@ class ShardedEngine:
         self._workers.on_loss(notify)
 
     def close(self) -> None:
-        """Ends the shards."""
+        """Ends the shards. A second call does nothing."""
         self._workers.close()
 
     def __enter__(self) -> Self:

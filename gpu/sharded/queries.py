@@ -25,10 +25,12 @@ from gpu.sharded.own_vertices import OwnVertices
 from gpu.types import Personalized
 
 SLICE_SECONDS = 0.05
-"""A call of the shards ends with the first step, of about a sweep, that ends later."""
+"""A call of the shards ends with the first step, of about a sweep, that ends after this time."""
 
 _MOST_UNCHECKED = 100
-"""Steps between two looks at the clock, on which the shards have to agree."""
+"""Most steps between two looks at the clock, each of which is an exchange: the shards have to agree
+whether the time is over.
+"""
 
 _MOST_QUERIES = 32
 """Queries that are sent with a call."""
