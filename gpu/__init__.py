@@ -3,6 +3,7 @@
 It knows nothing of HTTP, keys, files or settings.
 """
 
+from gpu.backends import limit_device_memory
 from gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT, MOST_HALF_LIVES
 from gpu.engine import Engine
 from gpu.errors import (
@@ -112,6 +113,7 @@ __all__ = [
     "UnknownVertex",
     "Unsupported",
     "VertexProgram",
+    "limit_device_memory",
     "proven_descents",
     "rank_error",
 ]

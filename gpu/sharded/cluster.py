@@ -70,17 +70,28 @@ class Cluster:
 
 
 def started_workers(
-    options: Options, shards: int, backend: BackendName, cluster: Cluster | None
+    options: Options,
+    shards: int,
+    backend: BackendName,
+    cluster: Cluster | None,
+    device_memory: int | None,
 ) -> Workers:
     """`existing_workers` of a cluster; without one, `local_workers`."""
     if cluster is None:
-        return local_workers(options, shards, backend)
-    return existing_workers(cluster, options, shards, backend)
+        return local_workers(options, shards, backend, device_memory)
+    return existing_workers(cluster, options, shards, backend, device_memory)
 
 
-def local_workers(options: Options, shards: int, backend: BackendName = "cpu") -> DaskWorkers:
+def local_workers(
+    options: Options,
+    shards: int,
+    backend: BackendName = "cpu",
+    device_memory: int | None = None,
+) -> DaskWorkers:
     """Starts a cluster on this machine, with a worker process for each shard; on ``cuda`` each has
     a GPU of its own. Raises BackendUnavailable without Dask, and with fewer GPUs than shards.
+
+    device_memory  see gpu.limit_device_memory, which raises InvalidValue
     """
     devices = _devices_for(shards, backend)
     on: BackendName = "cuda" if devices else "cpu"
@@ -118,7 +129,7 @@ def local_workers(options: Options, shards: int, backend: BackendName = "cpu") -
     try:
         client.wait_for_workers(shards, timeout=120)
         addresses = sorted(client.nthreads())
-        return DaskWorkers(client, addresses, options, on, precompile=on == "cuda")
+        return DaskWorkers(client, addresses, options, on, device_memory, precompile=on == "cuda")
     except BaseException:
         client.close()
         cluster.close()
@@ -126,7 +137,11 @@ def local_workers(options: Options, shards: int, backend: BackendName = "cpu") -
 
 
 def existing_workers(
-    cluster: Cluster, options: Options, shards: int, backend: BackendName = "auto"
+    cluster: Cluster,
+    options: Options,
+    shards: int,
+    backend: BackendName = "auto",
+    device_memory: int | None = None,
 ) -> DaskWorkers:
     """Places shards on the workers of a cluster: those with the fewest shards, and on ``cuda``
     those with GPUs, one a GPU. ``auto`` is ``cuda`` if a worker has a GPU.
@@ -134,6 +149,8 @@ def existing_workers(
     Raises BackendUnavailable without Dask; ClusterUnavailable, within seconds, if the scheduler
     cannot be reached or refuses the connection, or if there are too few workers; InvalidValue for
     certificates that cannot be read.
+
+    device_memory  see gpu.limit_device_memory, which raises InvalidValue
     """
     client = _client_of(cluster)
     try:
@@ -149,7 +166,7 @@ def existing_workers(
         if not (cluster.insecure or all(each.startswith("tls://") for each in addresses)):
             without = f"has workers without TLS: {', '.join(addresses)}"
             raise ClusterUnavailable(cluster.address, without)
-        return DaskWorkers(client, addresses, options, on, precompile=True)
+        return DaskWorkers(client, addresses, options, on, device_memory, precompile=True)
     except (OSError, TimeoutError) as error:
         client.close()
         raise ClusterUnavailable(cluster.address, f"does not answer: {_reasons(error)}") from error

@@ -275,9 +275,17 @@ def compile_kernels(options: Options, backend: BackendName) -> None:
 
 
 def start_shard(
-    name: str, rank: int, addresses: Sequence[str], options: Options, backend: BackendName
+    name: str,
+    rank: int,
+    addresses: Sequence[str],
+    options: Options,
+    backend: BackendName,
+    device_memory: int | None,
 ) -> HostedShard:
-    """The shard of a graph, on this worker."""
+    """The shard of a graph, on this worker. Raises InvalidValue.
+
+    device_memory  see gpu.limit_device_memory; of the server that the worker serves now
+    """
     from distributed import get_worker
 
     worker = get_worker()
@@ -287,7 +295,9 @@ def start_shard(
     else:
         communicator = DaskCommunicator(worker, name, rank, addresses)
         worker.handlers["liverank_receive"] = _receive
-    hosted = HostedShard(communicator, options, backend_named(backend))
+    on = backend_named(backend)
+    on.device.limit_memory(device_memory)
+    hosted = HostedShard(communicator, options, on)
     _shards[worker.address, name] = hosted
     return hosted
 

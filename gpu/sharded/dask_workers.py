@@ -64,6 +64,7 @@ class DaskWorkers(Workers):
     client      distributed.Client. `close` closes it, and the cluster if the client started it
     addresses   of the workers, by rank
     backend     of the shards
+    device_memory  of each worker: see gpu.limit_device_memory
     precompile  whether workers compile what they run before they start shards: the first worker
                 before the others, which find its binaries if they are on the same machine
     """
@@ -74,6 +75,7 @@ class DaskWorkers(Workers):
         addresses: Sequence[str],
         options: Options,
         backend: BackendName = "cpu",
+        device_memory: int | None = None,
         *,
         precompile: bool = False,
     ) -> None:
@@ -87,7 +89,7 @@ class DaskWorkers(Workers):
         self._turn: AbstractContextManager[Any]
         self._turn = _turns[self._scheduler] if on_gpus else nullcontext()
         with self._turn:
-            self._run(self._start(options, backend, precompile))
+            self._run(self._start(options, backend, device_memory, precompile))
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         with self._turn:
@@ -126,7 +128,13 @@ class DaskWorkers(Workers):
     def _run(self, steps: Coroutine[Any, Any, _Result]) -> _Result:
         return asyncio.run_coroutine_threadsafe(steps, self._loop).result()
 
-    async def _start(self, options: Options, backend: BackendName, precompile: bool) -> None:
+    async def _start(
+        self,
+        options: Options,
+        backend: BackendName,
+        device_memory: int | None,
+        precompile: bool,
+    ) -> None:
         self._lost: asyncio.Future[ShardLost] = asyncio.get_running_loop().create_future()
         self._watching = asyncio.create_task(self._watch())
         try:
@@ -134,9 +142,9 @@ class DaskWorkers(Workers):
                 for some in (self.addresses[:1], self.addresses[1:]):
                     compiling = [(compile_kernels, options, backend)] * len(some)
                     await self._results(some, compiling)
+            kind = (options, backend, device_memory)
             shards = [
-                (start_shard, self._name, rank, self.addresses, options, backend)
-                for rank in range(self.size)
+                (start_shard, self._name, rank, self.addresses, *kind) for rank in range(self.size)
             ]
             # held: Dask keeps the shards as long as there is a future of them
             self._shards = [

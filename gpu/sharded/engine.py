@@ -63,15 +63,17 @@ class ShardedEngine:
         backend: BackendName = "auto",
         workers: Workers | None = None,
         cluster: Cluster | None = None,
+        device_memory: int | None = None,
     ) -> None:
         """Starts the shards.
 
         shards   their number; each has a worker process of a Dask cluster
         backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; or ``auto``: ``cuda``
                  if there is a GPU
-        workers  run the shards in place of such processes; `shards`, `backend` and `cluster` are
+        workers  run the shards in place of such processes; all other arguments but the options are
                  not used then
         cluster  an existing Dask cluster; None: one is started on this machine
+        device_memory  in each worker process: see gpu.limit_device_memory
 
         Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``, and if
         there are fewer GPUs than shards; ClusterUnavailable, ShardLost.
@@ -82,7 +84,9 @@ class ShardedEngine:
             raise InvalidValue("backend", backend, "'auto', 'cpu' or 'cuda'")
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
             raise InvalidValue("shards", shards, "an integer of at least 1")
-        self._workers = workers or started_workers(self.options, shards, backend, cluster)
+        self._workers = workers or started_workers(
+            self.options, shards, backend, cluster, device_memory
+        )
         self.ids = VertexIds()
         self.shard_vertices: list[int] = []
         self._running: list[ShardedQueryBatch] = []

@@ -70,6 +70,18 @@ def test_a_setting_cannot_be_changed() -> None:
             "nan",
             "LIVERANK_SLOW_BATCH_SECONDS: 'nan' must be a number from 0 to 86400",
         ),
+        (
+            "LIVERANK_DEVICE_MEMORY",
+            "8GB",
+            "LIVERANK_DEVICE_MEMORY: '8GB' must be bytes, or a number with KiB, MiB, GiB or TiB, "
+            "at least 1",
+        ),
+        (
+            "LIVERANK_DEVICE_MEMORY",
+            "0.1",
+            "LIVERANK_DEVICE_MEMORY: '0.1' must be bytes, or a number with KiB, MiB, GiB or TiB, "
+            "at least 1",
+        ),
         ("LIVERANK_BACKEND", "tpu", "LIVERANK_BACKEND: 'tpu' must be one of auto, cpu, cuda"),
     ],
 )
@@ -107,6 +119,15 @@ def test_a_switch_is_on_or_off(text: str, value: bool, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
+    ("text", "size"),
+    [("8589934592", 8 << 30), ("8GiB", 8 << 30), ("1.5 MiB", 3 << 19), ("2TiB", 2 << 40)],
+)
+def test_a_size_may_have_a_unit(text: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIVERANK_DEVICE_MEMORY", text)
+    assert Settings().device_memory == size
+
+
+@pytest.mark.parametrize(
     ("host", "alone"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("db", False)],
 )
@@ -124,6 +145,10 @@ TLS = {"shards": 2, "cluster": "tls://h:8786"}
             {"shards": 2, "cluster": "tcp://h:8786"},
             "CLUSTER: 'tcp://h:8786' must be tls://HOST:PORT; --insecure accepts tcp://HOST:PORT "
             "too",
+        ),
+        (
+            {"device_memory": "1KiB", "backend": "cpu"},
+            "DEVICE_MEMORY: 1024 must be unset with LIVERANK_BACKEND=cpu",
         ),
         ({"cluster": "tls://h"}, "SHARDS: 0 must be 1 or more, because of LIVERANK_CLUSTER"),
         ({"cluster_ca": "/c"}, "CLUSTER_CA: '/c' must be unset without LIVERANK_CLUSTER"),

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, get_args
 
 import dask
 import numpy as np
@@ -31,6 +31,7 @@ from gpu import (
     Unsupported,
 )
 from gpu.backends import backend_named
+from gpu.backends.cpu.device import CpuDevice
 from gpu.sharded import dask_shard
 from gpu.sharded.cluster import local_workers, placed
 from gpu.sharded.dask_shard import Capability, own_version
@@ -131,6 +132,32 @@ def test_gpus_exchange_data_by_nccl(existing: Cluster, monkeypatch: pytest.Monke
         assert engine.backend == "cuda"
         run_stream(engine, 3)
         assert len(emulated_nccl.Communicator.created) == 2
+
+
+def test_the_bound_on_memory_reaches_each_worker(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[int | None] = []
+
+    class Bounded(CpuDevice):
+        def limit_memory(self, most: int | None) -> None:
+            bounds.append(most)
+
+    on_emulated_gpus(monkeypatch, ["first", "second"] * 2)
+    cpu = replace(backend_named("cpu"), name="cuda", device=Bounded())
+    monkeypatch.setattr(dask_shard, "backend_named", lambda _: cpu)
+    ShardedEngine(OPTIONS, 2, "cuda", cluster=existing, device_memory=1 << 30).close()
+    assert bounds == [1 << 30] * 2
+    # a later server of these workers has its own
+    ShardedEngine(OPTIONS, 2, "cuda", cluster=existing).close()
+    assert bounds == [1 << 30] * 2 + [None] * 2
+
+
+def test_workers_without_gpus_refuse_a_bound_on_their_memory(existing: Cluster) -> None:
+    for backend in get_args(BackendName):
+        if backend != "cuda":
+            with pytest.raises(InvalidValue, match=r"device_memory: 1024 .* unset on cpu"):
+                ShardedEngine(OPTIONS, 2, backend, cluster=existing, device_memory=1024)
 
 
 def test_a_group_of_gpus_is_formed_again_after_an_error_of_one(
@@ -253,7 +280,10 @@ def test_certificates_of_another_authority_are_refused(existing: Cluster, tmp_pa
     ("change", "what"),
     [
         ({"ca": "missing.pem"}, "the authority cannot be read"),
-        ({"cert": None, "key": None}, "the certificate cannot be read"),
+        (
+            {"cert": None, "key": None},
+            "the certificate cannot be read",
+        ),
         ({"key": "key-of-another"}, "KEY_VALUES_MISMATCH|key values mismatch"),
     ],
     ids=["missing", "none", "mismatch"],
