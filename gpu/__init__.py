@@ -3,9 +3,11 @@
 It knows nothing of HTTP, keys, files or settings.
 """
 
+from gpu.backends import limit_device_memory
 from gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT, MOST_HALF_LIVES
 from gpu.engine import Engine
 from gpu.errors import (
+    EXIT_DEVICE_LOST,
     BackendUnavailable,
     ClusterUnavailable,
     DeviceLost,
@@ -52,6 +54,7 @@ from gpu.types import (
 )
 
 __all__ = [
+    "EXIT_DEVICE_LOST",
     "LARGEST_WEIGHT",
     "LEAST_WEIGHT",
     "METHODS",
@@ -110,6 +113,7 @@ __all__ = [
     "UnknownVertex",
     "Unsupported",
     "VertexProgram",
+    "limit_device_memory",
     "proven_descents",
     "rank_error",
 ]

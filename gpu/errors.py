@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from typing import Any
 
+EXIT_DEVICE_LOST = 70
+"""With which a process ends after DeviceLost: EX_SOFTWARE of sysexits.h."""
+
 
 class EngineError(Exception):
     """Base of every error that the engine raises on purpose."""

@@ -65,9 +65,11 @@ def create_app(
     /livez responds at once, /readyz with 200 once every graph is recovered. If that fails,
     `open_failed` is called on another thread; the app stays up, and /readyz gives the reason.
 
-    Raises Unprotected if other machines could connect without a key, ApiKeysMissing if there were
-    keys and are none, StorageFailed if they cannot be read.
+    Raises InvalidSetting if settings exclude each other, Unprotected if other machines could
+    connect without a key, ApiKeysMissing if there were keys and are none, StorageFailed if they
+    cannot be read.
     """
+    settings.check_server()
     keys = ApiKeyStore(settings.data, settings.api_key, may_be_missing=settings.insecure)
     access = Access(settings, keys)
     release = version("liverank")

@@ -16,7 +16,15 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 
-from gpu import BackendName, EdgeBatch, Engine, InvalidValue, Options, Storage
+from gpu import (
+    BackendName,
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    Options,
+    Storage,
+    limit_device_memory,
+)
 from service.errors import (
     GraphExists,
     GraphStopped,
@@ -124,6 +132,9 @@ class Catalog:
             step = "reading the data directory"
             try:
                 self._store.open()
+                if self._settings.device_memory is not None and not self._settings.shards:
+                    step = "bounding the memory of the device"
+                    limit_device_memory(self._settings.device_memory, self._settings.backend)
                 cold = []
                 directories = self._store.directories()
                 check_process_limits(
@@ -349,6 +360,7 @@ class Catalog:
             AnalysisLimits(settings.max_running_analyses, settings.max_analyses),
             settings.shards,
             settings.dask_cluster,
+            settings.device_memory,
         )
         return Graph(directory.name, options, pipeline)
 

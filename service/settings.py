@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gpu import BackendName, Cluster, InvalidValue
+from service.sizes import SIZE, parse_size
 
 PREFIX = "LIVERANK_"
 
@@ -45,6 +46,7 @@ def _switch(value: object) -> bool:
 Directory = Annotated[Path, BeforeValidator(_not_empty)]
 File = Annotated[Path, BeforeValidator(_not_empty)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
+Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1)]
 Limit = Annotated[int, Field(ge=1, le=2**40)]
 Seconds = Annotated[float, Field(le=86_400.0)]
 
@@ -57,6 +59,8 @@ class Settings(BaseSettings):
     backend                  ``auto``: CUDA if there is a device, otherwise the CPU
     shards                   worker processes that hold each graph, each on the backend, with a GPU
                              of its own on ``cuda``; 0: the server holds it
+    device_memory            bytes that arrays take on a GPU at most: those of this process, or with
+                             shards those of each worker process
     cluster                  an existing Dask cluster that has these worker processes: the address
                              of its scheduler, ``tls://HOST:PORT``. Otherwise the server starts them
     cluster_ca               PEM file of the authority that signed the certificates of the cluster;
@@ -102,6 +106,7 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     backend: BackendName = "auto"
     shards: Annotated[int, Field(ge=0, le=64)] = 0
+    device_memory: Size | None = None
     cluster: str | None = None
     cluster_ca: File | None = None
     cluster_cert: File | None = None
@@ -138,9 +143,23 @@ class Settings(BaseSettings):
             super().__init__(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
             raise _invalid(error.errors(include_url=False)[0]) from None
-        self._check_cluster()
 
-    def _check_cluster(self) -> None:
+    def check_server(self) -> None:
+        """Raises InvalidSetting for a setting that a server could not use together with the others.
+        Commands that only read `data` need not have all of them.
+        """
+        if self.device_memory is not None and self.backend == "cpu":
+            unset = f"unset with {PREFIX}BACKEND=cpu"
+            raise InvalidSetting("device_memory", self.device_memory, unset)
+        for field, needed in (
+            ("cluster_ca", "cluster"),
+            ("cluster_cert", "cluster"),
+            ("cluster_key", "cluster"),
+            ("cluster_key", "cluster_cert"),
+        ):
+            value = getattr(self, field)
+            if value is not None and getattr(self, needed) is None:
+                raise InvalidSetting(field, str(value), f"unset without {PREFIX}{needed.upper()}")
         try:
             cluster = self.dask_cluster
         except InvalidValue as error:
@@ -184,6 +203,8 @@ def _requirement(name: str) -> str:
         return "the path of a directory, not empty"
     if name.startswith("cluster_"):
         return "the path of a file, not empty"
+    if name == "device_memory":
+        return f"{SIZE}, at least 1"
     if name == "api_key":
         return f"{MIN_API_KEY} or more visible ASCII characters, drawn at random"
     field = Settings.model_fields[name]

@@ -30,3 +30,14 @@ def backend_named(name: BackendName) -> Backend:
         except BackendUnavailable:
             return backend_named("cpu")
     raise InvalidValue("backend", name, "'auto', 'cpu' or 'cuda'")
+
+
+def limit_device_memory(most: int | None, backend: BackendName = "auto") -> None:
+    """Bounds what the arrays of all engines of this process take on its GPU: what would not fit
+    raises OutOfMemory.
+
+    most  in bytes; None: no bound but that of CUPY_GPU_MEMORY_LIMIT
+    Raises BackendUnavailable; InvalidValue for a number below 1, and on ``cpu``, where arrays are
+    in host memory.
+    """
+    backend_named(backend).device.limit_memory(most)

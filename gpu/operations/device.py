@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.errors import DeviceLost, OutOfMemory
+from gpu.errors import DeviceLost, InvalidValue, OutOfMemory
 
 Array = Any
 """A NumPy array on ``cpu``, a CuPy array on ``cuda``."""
@@ -105,6 +105,17 @@ class DeviceOperations(ABC):
     @abstractmethod
     def memory_available(self) -> int:
         """Bytes that can still be allocated."""
+
+    def limit_memory(self, most: int | None) -> None:
+        """Bounds what all arrays of this process on the device take, in bytes; None: as the process
+        began. Raises InvalidValue, also where arrays have no memory of their own.
+        """
+        if most is not None and (isinstance(most, bool) or most < 1):
+            raise InvalidValue("device_memory", most, "a number of bytes, at least 1")
+        self._limit_memory(most)
+
+    @abstractmethod
+    def _limit_memory(self, most: int | None) -> None: ...
 
     def require(self, purpose: str, needed: int, times: int = 1) -> None:
         """Raises OutOfMemory, with the figures, if `times` times `needed` bytes are not available.

@@ -1,14 +1,15 @@
-"""A graph in shards as a gpu.snapshot.Snapshot, in pieces, and back.
+"""The snapshot (gpu.snapshot) of a graph in shards, and a graph in shards from a snapshot.
 
-A snapshot of shards is in the form of one device, so that any number of shards, or none, opens it:
-the lists of all shards are merged by position. They go through the memory of the caller in pieces
-of PIECE_SLOTS slots. Shards do not store their lists themselves, because they may be on other hosts
-than the files; and parts by shard would have to be merged when another number of shards opens them.
-Arrays over vertices are gathered at once: ranks of that size are published after every solve.
+The snapshot is as one device would write it, so that any number of shards, or none, can open it:
+the lists of all shards, merged by position. Every shard keeps a copy of its lists, which the caller
+fetches and merges in pieces of PIECE_SLOTS slots: its own memory need not hold all edges. Shards do
+not write files, which may be on another host, and parts by shard would have to be merged when
+another number of shards opens them. Arrays over vertices are not in pieces: they are about as large
+as the ranks, which the caller has too.
 
     capture = ShardedCapture(workers, …)      every shard copies its lists, after an `update`
-    capture.piece("neighbours", 0)            slots of all shards, while batches go on
-    capture.release()                         the shards forget their copies
+    capture.piece("neighbours", 0)            slots of all shards; batches may have followed
+    capture.release()                         the shards free their copies
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from gpu.sharded.workers import Workers
 from gpu.types import Change
 
 PIECE_SLOTS = 1 << 21
-"""8 MiB of neighbours; with what it takes to merge them, about ten times that in the caller."""
+"""8 MiB of neighbours. Merging them takes about ten times as much memory of the caller."""
 
 
 class ShardedCapture:
-    """The state of one moment, which later batches do not change. Its calls are for the owner of
-    the engine, until the next capture.
+    """The state of one moment, which later batches do not change. Not thread-safe: for the owner
+    of the engine, until the next capture replaces the copies.
 
-    arrays, numbers  see gpu.snapshot.Snapshot; without the arrays in pieces
-    lists            names of the arrays in pieces: ``neighbours``, and ``weights`` if it has them
-    pieces           the number of pieces of each, at least 1
+    arrays, numbers  see gpu.snapshot.Snapshot; without the arrays that are in pieces
+    lists            the names of those: ``neighbours``, and ``weights`` if the graph has them
+    pieces           the number of pieces of each of them, at least 1
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class ShardedCapture:
     ) -> None:
         """order  VertexPermutation.ids. Raises OutOfMemory, ShardLost."""
         self._workers = workers
-        parts: list[ShardRows] = self._everywhere("capture")
+        parts: list[ShardRows] = self._workers.everywhere("capture")
         lengths = by_position([part.lengths for part in parts])
         self.arrays: dict[str, NDArray[Any]] = {
             "ids": order.astype(np.int32),
@@ -70,7 +71,9 @@ class ShardedCapture:
         self.pieces = max(1, -(-self._layout.slots // PIECE_SLOTS))
 
     def piece(self, name: str, index: int) -> NDArray[Any]:
-        """The piece of this index of one of `lists`, int32[…] or float32[…]. Raises ShardLost."""
+        """One piece of ``neighbours``, int32[…], or of ``weights``, float32[…]; its index is below
+        `pieces`. Raises ShardLost.
+        """
         first = index * PIECE_SLOTS
         end = min(first + PIECE_SLOTS, self._layout.slots)
         places = [self._layout.places(each, first, end) for each in range(self._workers.size)]
@@ -82,18 +85,16 @@ class ShardedCapture:
 
     def release(self) -> None:
         """Frees the copies. Raises ShardLost."""
-        self._everywhere("release")
-
-    def _everywhere(self, method: str) -> list[Any]:
-        return self._workers.call(method, [()] * self._workers.size)
+        self._workers.everywhere("release")
 
 
 def restore_shards(
     workers: Workers, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, float]
 ) -> Change:
-    """Brings empty shards to the state of a snapshot. Returns what inserting all its edges did.
+    """Brings empty shards to the state of a snapshot. Returns the counts of inserting its edges.
 
-    arrays, numbers  see gpu.snapshot.Snapshot; the lists are read in pieces
+    arrays, numbers  see gpu.snapshot.Snapshot; of mapped arrays, the lists are read in pieces
+    Raises InvalidValue, OutOfMemory, ShardLost.
     """
     lengths, size = arrays["length"], workers.size
     layout, shards = ListLayout(lengths, size), range(size)

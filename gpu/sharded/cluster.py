@@ -27,16 +27,17 @@ CONNECT_SECONDS = 10.0
 """For the scheduler of an existing cluster to accept a connection."""
 
 WORKERS_SECONDS = 30.0
-"""For as many workers as shards to be there."""
+"""For an existing cluster to have as many workers as shards."""
 
 _ANSWER_SECONDS = 120.0
-"""For the workers to say what they offer: they import the engine, and start their device."""
+"""For the workers to say what they offer, for which they import the engine and start their device.
+"""
 
 _NO_PAGES: dict[str, list[str]] = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
-"""Dask always listens for HTTP, without TLS: nothing is there."""
+"""Dask always listens for HTTP, without TLS. With these settings it serves nothing there."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Cluster:
     insecure       whether tcp://HOST:PORT is accepted. Without TLS, whoever can connect to the
                    scheduler or a worker runs code there
 
-    Raises InvalidValue for another address.
+    Raises InvalidValue for another address, and for a key without a certificate.
     """
 
     address: str
@@ -64,20 +65,33 @@ class Cluster:
         if not self.address.startswith(schemes):
             accepted = " or ".join(f"{scheme}HOST:PORT" for scheme in schemes)
             raise InvalidValue("cluster", self.address, accepted)
+        if self.key and not self.cert:
+            raise InvalidValue("key", self.key, "given with cert, the certificate that it is of")
 
 
 def started_workers(
-    options: Options, shards: int, backend: BackendName, cluster: Cluster | None
+    options: Options,
+    shards: int,
+    backend: BackendName,
+    cluster: Cluster | None,
+    device_memory: int | None,
 ) -> Workers:
-    """See `existing_workers`, and without a cluster `local_workers`."""
+    """`existing_workers` of a cluster; without one, `local_workers`."""
     if cluster is None:
-        return local_workers(options, shards, backend)
-    return existing_workers(cluster, options, shards, backend)
+        return local_workers(options, shards, backend, device_memory)
+    return existing_workers(cluster, options, shards, backend, device_memory)
 
 
-def local_workers(options: Options, shards: int, backend: BackendName = "cpu") -> DaskWorkers:
-    """Starts a cluster of as many worker processes on this machine, each with a GPU of its own on
-    ``cuda``. Raises BackendUnavailable.
+def local_workers(
+    options: Options,
+    shards: int,
+    backend: BackendName = "cpu",
+    device_memory: int | None = None,
+) -> DaskWorkers:
+    """Starts a cluster on this machine, with a worker process for each shard; on ``cuda`` each has
+    a GPU of its own. Raises BackendUnavailable without Dask, and with fewer GPUs than shards.
+
+    device_memory  see gpu.limit_device_memory, which raises InvalidValue
     """
     devices = _devices_for(shards, backend)
     on: BackendName = "cuda" if devices else "cpu"
@@ -115,7 +129,7 @@ def local_workers(options: Options, shards: int, backend: BackendName = "cpu") -
     try:
         client.wait_for_workers(shards, timeout=120)
         addresses = sorted(client.nthreads())
-        return DaskWorkers(client, addresses, options, on, precompile=on == "cuda")
+        return DaskWorkers(client, addresses, options, on, device_memory, precompile=on == "cuda")
     except BaseException:
         client.close()
         cluster.close()
@@ -123,7 +137,11 @@ def local_workers(options: Options, shards: int, backend: BackendName = "cpu") -
 
 
 def existing_workers(
-    cluster: Cluster, options: Options, shards: int, backend: BackendName = "auto"
+    cluster: Cluster,
+    options: Options,
+    shards: int,
+    backend: BackendName = "auto",
+    device_memory: int | None = None,
 ) -> DaskWorkers:
     """Places shards on the workers of a cluster: those with the fewest shards, and on ``cuda``
     those with GPUs, one a GPU. ``auto`` is ``cuda`` if a worker has a GPU.
@@ -131,6 +149,8 @@ def existing_workers(
     Raises BackendUnavailable without Dask; ClusterUnavailable, within seconds, if the scheduler
     cannot be reached or refuses the connection, or if there are too few workers; InvalidValue for
     certificates that cannot be read.
+
+    device_memory  see gpu.limit_device_memory, which raises InvalidValue
     """
     client = _client_of(cluster)
     try:
@@ -146,7 +166,7 @@ def existing_workers(
         if not (cluster.insecure or all(each.startswith("tls://") for each in addresses)):
             without = f"has workers without TLS: {', '.join(addresses)}"
             raise ClusterUnavailable(cluster.address, without)
-        return DaskWorkers(client, addresses, options, on, precompile=True)
+        return DaskWorkers(client, addresses, options, on, device_memory, precompile=True)
     except (OSError, TimeoutError) as error:
         client.close()
         raise ClusterUnavailable(cluster.address, f"does not answer: {_reasons(error)}") from error
@@ -164,7 +184,7 @@ def placed(
     """The addresses of the workers that hold the shards, by rank, and the backend. Raises
     ClusterUnavailable if there are too few.
 
-    offered  by address; the error of a worker that does not say
+    offered  what each worker offers, by its address; or the error that it raised instead
     """
     usable: dict[str, Capability] = {}
     unusable: dict[str, str] = {}
@@ -241,7 +261,7 @@ def _check_certificates(security: Any) -> None:
 
 
 def _reasons(error: BaseException | None) -> str:
-    """The messages of an error and of its causes."""
+    """The messages of an error and of its causes, each once."""
     messages = []
     while error is not None:
         if (message := str(error)) and message not in messages:
@@ -251,7 +271,7 @@ def _reasons(error: BaseException | None) -> str:
 
 
 def _within(client: Any, seconds: float, call: Any) -> Any:
-    """Awaits a call of an asynchronous method of the client. Raises TimeoutError."""
+    """The result of an asynchronous method of the client. Raises TimeoutError after so long."""
 
     async def answer() -> Any:
         return await asyncio.wait_for(call(), seconds)
@@ -260,8 +280,8 @@ def _within(client: Any, seconds: float, call: Any) -> Any:
 
 
 def _devices_for(shards: int, backend: BackendName) -> list[str]:
-    """What names the GPU of each shard in CUDA_VISIBLE_DEVICES; empty for ``cpu``. Raises
-    BackendUnavailable.
+    """The GPU of each shard, as CUDA_VISIBLE_DEVICES names it; empty if the shards are on the CPU.
+    Raises BackendUnavailable.
     """
     if backend == "cpu":
         return []
@@ -274,7 +294,7 @@ def _devices_for(shards: int, backend: BackendName) -> list[str]:
 
 
 def visible_devices() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them. None is started."""
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them. This starts none."""
     try:
         import cupy
 

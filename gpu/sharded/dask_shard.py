@@ -1,11 +1,11 @@
-"""On a worker of Dask: the shards that it holds, and their messages to other workers.
+"""Shards in the worker processes of a Dask cluster: the side of a worker, which holds shards.
 
-CPU shards exchange data by a handler that each worker gets, from worker to worker. A message is
-named by the call and by its number within the call, so that those of an interrupted call are never
-taken for later ones. GPUs exchange data by NCCL.
+On CPUs, shards send each other messages from worker to worker, which a handler receives that each
+worker is given. A message has the number of the call and its own within the call, so that one of an
+interrupted call is never taken for one of a later call. GPUs exchange data by NCCL.
 
-A shard is the result of a task and stays where it was made. So Dask frees it when the client that
-has its future releases it, disconnects or ends.
+A shard is the result of a Dask task and stays on its worker. Dask frees it when the client that has
+the future releases it, disconnects or ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
-from gpu.errors import BackendUnavailable, DeviceLost
+from gpu.errors import EXIT_DEVICE_LOST, BackendUnavailable, DeviceLost
 from gpu.operations.backend import Backend
 from gpu.sharded.communicator import HostCommunicator, Interrupted
 from gpu.sharded.nccl import NcclCommunicator, unique_id
@@ -34,17 +35,19 @@ from gpu.types import BackendName, Options
 log = logging.getLogger("liverank.shards")
 
 MESSAGE_SECONDS = 600.0
-"""A shard waits for another so long: at most for a load, which is the longest step."""
+"""How long a shard waits for the others: a load is the longest step."""
 
-EXIT_DEVICE_LOST = 70
-"""As of a server that lost its device."""
+_JOIN_SECONDS = 1.0
+"""How long joining a group of NCCL may go on when it is interrupted."""
 
 _Key = tuple[int, int, int]
 """The call, the exchange within it, and the shard that sends."""
 
 
 class _Mailbox:
-    """Messages that have arrived, or are waited for. Used on the worker's event loop alone."""
+    """Messages that have arrived, and those that are waited for. Only for the worker's event
+    loop.
+    """
 
     def __init__(self) -> None:
         self._messages: dict[_Key, asyncio.Future[Any]] = {}
@@ -65,7 +68,7 @@ class _Mailbox:
         return message
 
     def interrupt(self) -> None:
-        """Ends the waiting of the call."""
+        """Has all who wait for a message of this call raise Interrupted."""
         for key, each in self._messages.items():
             if key[0] == self._call and not each.done():
                 each.set_exception(Interrupted())
@@ -143,7 +146,8 @@ class DaskCommunicator(HostCommunicator):
 
 
 class HostedShard:
-    """A shard with a thread of its own, so that those of several graphs do not wait for each other.
+    """A shard with a thread of its own, so that shards of several graphs do not wait for each
+    other.
 
     communicator  of the shard
     """
@@ -156,8 +160,9 @@ class HostedShard:
     ) -> None:
         self.communicator = communicator
         self._device = backend.device
-        own_stream = _use_own_stream if backend.name == "cuda" else None
-        self._thread = ThreadPoolExecutor(1, "liverank-shard", own_stream)
+        self._prepare = _use_own_stream if backend.name == "cuda" else None
+        self._thread = self._new_thread()
+        self._ended = Future[None]()
         self._shard = self._thread.submit(Shard, communicator, options, backend).result()
 
     def call(self, number: int, method: str, arguments: Sequence[Any]) -> Any:
@@ -165,9 +170,30 @@ class HostedShard:
         return self._thread.submit(self._call, number, method, arguments).result()
 
     def connect(self, identity: Any) -> None:
-        """See NcclCommunicator."""
+        """See NcclCommunicator. Raises Interrupted soon after `interrupt`: then NCCL may keep the
+        thread, and the shard has another one.
+        """
         assert isinstance(self.communicator, NcclCommunicator)
-        self._thread.submit(self.communicator.connect, identity).result()
+        self._ended = ended = Future[None]()
+        joining = self._thread.submit(self.communicator.connect, identity)
+        wait([joining, ended], return_when=FIRST_COMPLETED)
+        try:
+            joining.result(_JOIN_SECONDS)
+        except TimeoutError:
+            self._thread.shutdown(wait=False)
+            self._thread = self._new_thread()
+            raise Interrupted from None
+
+    def interrupt(self) -> None:
+        """Ends the waiting for other shards, which raises Interrupted there. Any thread may call
+        it, also repeatedly.
+        """
+        with suppress(InvalidStateError):
+            self._ended.set_result(None)
+        self.communicator.interrupt()
+
+    def _new_thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "liverank-shard", self._prepare)
 
     def _call(self, number: int, method: str, arguments: Sequence[Any]) -> Any:
         if isinstance(self.communicator, DaskCommunicator):
@@ -188,7 +214,9 @@ def _use_own_stream() -> None:
 
 
 _shards: WeakValueDictionary[tuple[str, str], HostedShard] = WeakValueDictionary()
-"""By the address of the worker and the name of the graph: tests have several in one process."""
+"""By the address of the worker and the name of the graph. A process has one worker, except in
+tests.
+"""
 
 
 async def _receive(to: str, name: str, key: list[int], message: Any) -> dict[str, str]:
@@ -203,7 +231,7 @@ class Capability(NamedTuple):
     """What a worker offers.
 
     version  of liverank, None if it was not installed by a package
-    shards   that it holds already
+    shards   how many it holds already
     device   identifies its GPU; None without one, or where none is asked for
     """
 
@@ -247,9 +275,17 @@ def compile_kernels(options: Options, backend: BackendName) -> None:
 
 
 def start_shard(
-    name: str, rank: int, addresses: Sequence[str], options: Options, backend: BackendName
+    name: str,
+    rank: int,
+    addresses: Sequence[str],
+    options: Options,
+    backend: BackendName,
+    device_memory: int | None,
 ) -> HostedShard:
-    """The shard of a graph, on this worker."""
+    """The shard of a graph, on this worker. Raises InvalidValue.
+
+    device_memory  see gpu.limit_device_memory; of the server that the worker serves now
+    """
     from distributed import get_worker
 
     worker = get_worker()
@@ -259,7 +295,9 @@ def start_shard(
     else:
         communicator = DaskCommunicator(worker, name, rank, addresses)
         worker.handlers["liverank_receive"] = _receive
-    hosted = HostedShard(communicator, options, backend_named(backend))
+    on = backend_named(backend)
+    on.device.limit_memory(device_memory)
+    hosted = HostedShard(communicator, options, on)
     _shards[worker.address, name] = hosted
     return hosted
 
@@ -284,7 +322,7 @@ def call_shard(hosted: HostedShard, number: int, method: str, *arguments: Any) -
 async def interrupt_shard(name: str, dask_worker: Any) -> None:
     """Ends what a shard waits for, if it is here."""
     if (hosted := _shards.get((dask_worker.address, name))) is not None:
-        await asyncio.get_running_loop().run_in_executor(None, hosted.communicator.interrupt)
+        await asyncio.get_running_loop().run_in_executor(None, hosted.interrupt)
 
 
 def _leave_pool() -> None:

@@ -1,7 +1,7 @@
-"""Shards in the worker processes of a Dask cluster, as their client sees them.
+"""Shards in the worker processes of a Dask cluster: the side that calls them.
 
-Dask carries calls and results. Once every `WATCH_SECONDS` the scheduler is asked which workers it
-has: so the loss of a worker, or of the scheduler, is known at once, and ends the call in progress.
+Dask carries calls and results. Every `WATCH_SECONDS` the scheduler is asked which workers it has.
+So the loss of a worker, or of the scheduler, is noticed soon, and ends the call in progress.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from gpu.types import BackendName, EdgeBatch, Options
 log = logging.getLogger("liverank.shards")
 
 WATCH_SECONDS = 0.5
+"""Between two questions to the scheduler."""
 
 SCHEDULER_SECONDS = 30.0
 """A scheduler that has not answered for so long is lost."""
@@ -44,26 +45,28 @@ _INTERRUPT_SECONDS = 30.0
 _DISCONNECTED = "is lost: its scheduler has disconnected"
 
 _PLACED, _PLACED_BYTES = 4096, 1 << 16
-"""Batches of more operations, and larger arrays, are sent to the workers directly, not by the
-scheduler.
+"""Batches of more operations, and arrays of more bytes, are sent from here to the worker, and not
+through the scheduler.
 """
 
 _Result = TypeVar("_Result")
 
 _turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-"""By scheduler. Of shards on the same GPUs those of one graph run at a time: NCCL can wait forever
-if two groups begin in different orders on two devices, or if one allocates while the other waits.
+"""By the address of the scheduler. Graphs whose shards are on the same GPUs take turns, call by
+call: NCCL can wait forever if two groups begin an operation in different orders on two devices, or
+if one allocates memory while the other waits.
 """
 
 
 class DaskWorkers(Workers):
     """Shards in workers of a Dask cluster, one in each.
 
-    client      distributed.Client; closed with this, and with it a cluster that it started
+    client      distributed.Client. `close` closes it, and the cluster if the client started it
     addresses   of the workers, by rank
     backend     of the shards
-    precompile  whether workers compile beforehand what they run: the first one first, whose
-                binaries the others on its machine then find
+    device_memory  of each worker: see gpu.limit_device_memory
+    precompile  whether workers compile what they run before they start shards: the first worker
+                before the others, which find its binaries if they are on the same machine
     """
 
     def __init__(
@@ -72,20 +75,21 @@ class DaskWorkers(Workers):
         addresses: Sequence[str],
         options: Options,
         backend: BackendName = "cpu",
+        device_memory: int | None = None,
         *,
         precompile: bool = False,
     ) -> None:
         self.size, self.addresses, self.backend = len(addresses), list(addresses), backend
         self._client, self._scheduler = client, client.scheduler.address
         self._name = uuid4().hex
-        self._calls = 0
+        self._calls, self._closed = 0, False
         self._connected = backend != "cuda"
         self._notify: Callable[[], None] | None = None
         on_gpus = backend == "cuda"
         self._turn: AbstractContextManager[Any]
         self._turn = _turns[self._scheduler] if on_gpus else nullcontext()
         with self._turn:
-            self._run(self._start(options, backend, precompile))
+            self._run(self._start(options, backend, device_memory, precompile))
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         with self._turn:
@@ -104,11 +108,16 @@ class DaskWorkers(Workers):
         self._run(listen())
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         cluster = self._client.cluster
-        self._loop.call_soon_threadsafe(self._watching.cancel)
-        self._client.close()
-        if cluster is not None:
-            cluster.close()
+        try:
+            self._loop.call_soon_threadsafe(self._watching.cancel)
+            self._client.close()
+        finally:
+            if cluster is not None:
+                cluster.close()
 
     # Everything below runs on the event loop of the client.
 
@@ -119,7 +128,13 @@ class DaskWorkers(Workers):
     def _run(self, steps: Coroutine[Any, Any, _Result]) -> _Result:
         return asyncio.run_coroutine_threadsafe(steps, self._loop).result()
 
-    async def _start(self, options: Options, backend: BackendName, precompile: bool) -> None:
+    async def _start(
+        self,
+        options: Options,
+        backend: BackendName,
+        device_memory: int | None,
+        precompile: bool,
+    ) -> None:
         self._lost: asyncio.Future[ShardLost] = asyncio.get_running_loop().create_future()
         self._watching = asyncio.create_task(self._watch())
         try:
@@ -127,9 +142,9 @@ class DaskWorkers(Workers):
                 for some in (self.addresses[:1], self.addresses[1:]):
                     compiling = [(compile_kernels, options, backend)] * len(some)
                     await self._results(some, compiling)
+            kind = (options, backend, device_memory)
             shards = [
-                (start_shard, self._name, rank, self.addresses, options, backend)
-                for rank in range(self.size)
+                (start_shard, self._name, rank, self.addresses, *kind) for rank in range(self.size)
             ]
             # held: Dask keeps the shards as long as there is a future of them
             self._shards = [
@@ -161,10 +176,10 @@ class DaskWorkers(Workers):
     async def _results(
         self, addresses: Sequence[str], calls: Sequence[tuple[Any, ...]]
     ) -> list[Any]:
-        """Calls a function on each of these workers. Raises what went wrong on one, when all have
-        ended, and the loss of any worker.
+        """Calls a function on each of these workers, and returns the results. If one raises an
+        error or a worker is lost, ends the other calls and raises that.
 
-        calls  function and arguments of each
+        calls  function and arguments, by worker
         """
         futures: list[Any] = []
 
@@ -200,10 +215,10 @@ class DaskWorkers(Workers):
     async def _interrupted(
         self, calls: list[tuple[str, Any]], error: BaseException | None
     ) -> BaseException:
-        """Ends a call on the other shards. Returns the error that ended it.
+        """Ends what is left of a call that failed. Returns why it failed.
 
-        calls  address and future of each
-        error  what was raised here
+        calls  address of the worker, and future, of each shard that was called
+        error  what waiting for the results raised; None if a worker was lost meanwhile
         """
         self._connected = self.backend != "cuda"
         try:
@@ -239,7 +254,9 @@ class DaskWorkers(Workers):
         return set(await self._answer(self._client.nthreads()))
 
     async def _answer(self, asked: Any) -> Any:
-        """What the scheduler is asked for. Raises ClusterUnavailable when it is lost."""
+        """The result of a question to the scheduler. Raises ClusterUnavailable if it is lost, or
+        does not answer for SCHEDULER_SECONDS.
+        """
         address = self._scheduler
         answering = asyncio.ensure_future(asked)
         until = monotonic() + SCHEDULER_SECONDS

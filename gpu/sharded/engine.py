@@ -28,7 +28,7 @@ from gpu.sharded.capture import ShardedCapture, by_position, restore_shards
 from gpu.sharded.cluster import Cluster, started_workers
 from gpu.sharded.queries import SLICE_SECONDS, ShardedQueryBatch
 from gpu.sharded.reading import GatheredEdges
-from gpu.sharded.shard import ShardRanks, check_options, sharded_strategy
+from gpu.sharded.shard import ShardRanks, ShardSize, check_options, sharded_strategy
 from gpu.sharded.workers import Workers
 from gpu.types import (
     BackendName,
@@ -46,20 +46,14 @@ from gpu.types import (
 class ShardedEngine:
     """A dynamic graph and its ranks in several shards. Not thread-safe: one owner at a time.
 
-    options  fixed for the life of the graph; storage, form and half_life are the default ones
-    shards   worker processes of a Dask cluster, one a shard
-    backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; or ``auto``: ``cuda`` if
-             there is a GPU
-    workers  those that run the shards, in place of such processes
-    cluster  an existing Dask cluster; None: one is started on this machine
-    ids    which ids are vertices
-    edges  of the whole graph
+    options  fixed for the life of the graph; see `check` for those that do not work
+    ids      which ids are vertices
+    edges    of the whole graph
     shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
-                                              see gpu.sharded.shard.ShardRanks
+                                              see gpu.sharded.shard.ShardSize
 
-    Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``, and if there
-    are fewer GPUs than shards; ClusterUnavailable. ShardLost is raised by the call during which a
-    shard's process ends, and by every later one.
+    If the process of a shard ends, the call in progress raises ShardLost, and so does every later
+    call of the shards: only a new engine works then.
     """
 
     def __init__(
@@ -69,14 +63,30 @@ class ShardedEngine:
         backend: BackendName = "auto",
         workers: Workers | None = None,
         cluster: Cluster | None = None,
+        device_memory: int | None = None,
     ) -> None:
+        """Starts the shards.
+
+        shards   their number; each has a worker process of a Dask cluster
+        backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; or ``auto``: ``cuda``
+                 if there is a GPU
+        workers  run the shards in place of such processes; all other arguments but the options are
+                 not used then
+        cluster  an existing Dask cluster; None: one is started on this machine
+        device_memory  in each worker process: see gpu.limit_device_memory
+
+        Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``, and if
+        there are fewer GPUs than shards; ClusterUnavailable, ShardLost.
+        """
         self.options = options or Options()
         check_options(self.options)
         if backend not in get_args(BackendName):
             raise InvalidValue("backend", backend, "'auto', 'cpu' or 'cuda'")
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
             raise InvalidValue("shards", shards, "an integer of at least 1")
-        self._workers = workers or started_workers(self.options, shards, backend, cluster)
+        self._workers = workers or started_workers(
+            self.options, shards, backend, cluster, device_memory
+        )
         self.ids = VertexIds()
         self.shard_vertices: list[int] = []
         self._running: list[ShardedQueryBatch] = []
@@ -89,7 +99,7 @@ class ShardedEngine:
 
     @property
     def backend(self) -> str:
-        """Of the shards: what ``auto`` became."""
+        """``cpu`` or ``cuda``: what ``auto`` became."""
         return self._workers.backend
 
     @staticmethod
@@ -123,21 +133,25 @@ class ShardedEngine:
     def update(self, strategy: str = "auto", trace: bool = False, settle: int = 0) -> Result:
         """Brings the ranks up to date with everything applied since the last update.
 
-        strategy  ``static``, ``naive-dynamic``, ``residual`` or ``auto``. Raises Unsupported for
-                  another one, InvalidValue for an unknown one
+        strategy       ``static``, ``naive-dynamic``, ``residual`` or ``auto``
         trace, settle  see Engine.update
-        If it raises any other error, there are no ranks until it succeeds.
+
+        Raises Unsupported for another strategy, InvalidValue for an unknown one and for `settle`;
+        OutOfMemory, ShardLost. After any other error than the first two, there are no ranks until
+        an update succeeds.
         """
         sharded_strategy(strategy)
-        result: Result = self._everywhere("update", strategy, trace, settle)[0]
+        result: Result = self._workers.everywhere("update", strategy, trace, settle)[0]
         self._error_bound = result.error_bound
         return result
 
     def top(self, k: int = 10) -> tuple[NDArray[np.int64], Ranking]:
-        """Ids and ranks of the k highest of the last update; ties by id. Each shard sends k."""
+        """Ids and ranks of the k highest of the last update; ties by id. Each shard sends k. Raises
+        InvalidValue, ShardLost.
+        """
         if isinstance(k, bool) or not isinstance(k, int) or k < 0:
             raise InvalidValue("k", k, "an integer of at least 0")
-        leading = self._everywhere("top", k)
+        leading = self._workers.everywhere("top", k)
         ids = np.concatenate([each.ids for each in leading])
         values = np.concatenate([each.values for each in leading])
         highest = np.lexsort((ids, -values))[:k]
@@ -157,8 +171,8 @@ class ShardedEngine:
         form: Form = "accelerated",
         trace: bool = False,
     ) -> Personalized:
-        """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory; and
-        Unsupported for the published form.
+        """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory,
+        ShardLost; and Unsupported for the published form.
         """
         asked = (seeds, weights, k, method, target_error, target, damping, among, form, trace)
         return self.personalized_many([PersonalizedQuery(*asked)])[0]
@@ -174,14 +188,18 @@ class ShardedEngine:
             batch.close()
 
     def submit(self, queries: Sequence[AnyQuery]) -> ShardedQueryBatch:
-        """The same, to be run by its `step`, between which edges may change, and then closed."""
+        """The same, to be run by its `step`, between which edges may change, and then closed.
+        Raises InvalidValue, Unsupported; its steps raise OutOfMemory, ShardLost.
+        """
         numbers = partial(next, self._numbers)
         return ShardedQueryBatch(self._answer, self.resolve(queries), numbers, self._running)
 
     def _answer(self, number: int, queries: list[ResolvedQuery]) -> list[Personalized]:
         batches = [each.number for each in self._running]
         limits = (batches, SLICE_SECONDS)
-        answers: list[Personalized] = self._everywhere("personalized", number, queries, *limits)[0]
+        answers: list[Personalized] = self._workers.everywhere(
+            "personalized", number, queries, *limits
+        )[0]
         return answers
 
     def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
@@ -195,49 +213,56 @@ class ShardedEngine:
         return resolved
 
     def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
-        """See EdgeReader.neighbours."""
-        found: list[Neighbours | None] = self._everywhere("neighbours", vertex, direction, limit)
+        """See EdgeReader.neighbours. Raises ShardLost."""
+        found: list[Neighbours | None] = self._workers.everywhere(
+            "neighbours", vertex, direction, limit
+        )
         return next(each for each in found if each is not None)
 
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
-        """See EdgeReader.out_edges. Raises InvalidValue."""
-        return EdgeBlock.joined(self._everywhere("out_edges", vertices, limit))
+        """See EdgeReader.out_edges. Raises InvalidValue, ShardLost."""
+        return EdgeBlock.joined(self._workers.everywhere("out_edges", vertices, limit))
 
     def capture_edges(self) -> GatheredEdges:
         """All edges, in the memory of this process: 4 bytes an edge, or 8 with its weight, and 9
-        or more a vertex.
+        or more a vertex. Raises OutOfMemory, ShardLost.
         """
-        return GatheredEdges(self._everywhere("lists"), self.edges, self.options.directed)
+        return GatheredEdges(self._workers.everywhere("lists"), self.edges, self.options.directed)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(sources, targets), int64[edges] each, in an arbitrary order; see Engine.edge_list."""
+        """(sources, targets), int64[edges] each, in an arbitrary order; see Engine.edge_list.
+        Raises as `capture_edges`.
+        """
         edges = self.capture_edges().joined()
         return edges.sources, edges.targets
 
     def edge_weights(self) -> NDArray[np.float32]:
-        """float32[edges], in the order of `edge_list`; all 1 if unweighted."""
+        """float32[edges], in the order of `edge_list`; all 1 if unweighted. Raises as
+        `capture_edges`.
+        """
         weights = self.capture_edges().joined().weights
         return np.ones(self.edges, np.float32) if weights is None else weights
 
     def publish(self) -> Ranks:
-        """The ranks of the last update, gathered into the memory of this process."""
-        parts, backend = self._values(), backend_named("cpu")
+        """The ranks of the last update, gathered into the memory of this process. Raises
+        ShardLost.
+        """
+        parts: list[ShardRanks] = self._workers.everywhere("values")
+        self._take_sizes([part.size for part in parts])
+        backend = backend_named("cpu")
         values = by_position([part.values for part in parts])
         permutation = VertexPermutation(backend, self._order()[: len(values)].astype(np.int32))
         free = np.flatnonzero(values == -np.inf).astype(np.int32)
         return Ranks(backend, permutation, values, parts[0].mass, self._error_bound, free)
 
-    def _values(self) -> list[ShardRanks]:
-        """See Shard.values."""
-        parts: list[ShardRanks] = self._everywhere("values")
-        self.shard_vertices = [int(np.count_nonzero(part.values > -np.inf)) for part in parts]
-        self.shard_edges = [part.edges for part in parts]
-        self.shard_bytes = [part.nbytes for part in parts]
-        return parts
+    def _take_sizes(self, sizes: Sequence[ShardSize]) -> None:
+        self.shard_vertices = [each.vertices for each in sizes]
+        self.shard_edges = [each.edges for each in sizes]
+        self.shard_bytes = [each.nbytes for each in sizes]
 
     def capture(self) -> ShardedCapture:
-        """Has the shards copy their lists, for a gpu.Snapshot in pieces: for right after an
-        `update`. Raises OutOfMemory, ShardLost.
+        """The state of now, as a gpu.Snapshot in pieces: every shard copies its lists. To be called
+        when an `update` has followed the last batch. Raises OutOfMemory, ShardLost.
         """
         numbers = (self.edges, self._error_bound)
         return ShardedCapture(
@@ -254,7 +279,7 @@ class ShardedEngine:
         if self.edges != numbers["edges"]:
             raise InvalidValue("edges", numbers["edges"], f"{self.edges}, as the lists have")
         self._error_bound = numbers["error_bound"]
-        self._values()
+        self._take_sizes(self._workers.everywhere("size"))
 
     def check_alive(self) -> None:
         """Raises ShardLost if a shard is known to be lost. Any thread may call it."""
@@ -265,7 +290,7 @@ class ShardedEngine:
         self._workers.on_loss(notify)
 
     def close(self) -> None:
-        """Ends the shards."""
+        """Ends the shards. A second call does nothing."""
         self._workers.close()
 
     def __enter__(self) -> Self:
@@ -283,11 +308,8 @@ class ShardedEngine:
         """See Shard.order."""
         if len(self._ids) == 0:
             # chosen once, when the first edges arrive
-            self._ids = self._everywhere("order")[0]
+            self._ids = self._workers.everywhere("order")[0]
         return self._ids
-
-    def _everywhere(self, method: str, *arguments: Any) -> list[Any]:
-        return self._workers.call(method, [arguments] * self._workers.size)
 
 
 def _slices(batch: EdgeBatch, count: int) -> list[EdgeBatch]:

@@ -35,10 +35,9 @@ from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.removal import removed_arcs
 from gpu.sharded.residual import ShardedResidual
+from gpu.sharded.routing import Router
 from gpu.sharded.sweeps import ShardedSweeps, sweep_costs
 from gpu.types import EdgeBatch, Options
-
-_NEIGHBOUR = 0x7FFFFFFF
 
 _RENUMBERED_SLOTS = 1 << 24
 """Slots that are renumbered at a time, which takes as much scratch memory."""
@@ -151,7 +150,8 @@ class ShardGraph(DynamicGraph):
             permutation = self._chosen_permutation(arcs, limit, insertions)
         self._renumber(self.numbering.for_positions(limit))
         rows = self.numbering.rows(limit)
-        out_keys, in_keys = self._routed(arcs, permutation)
+        router = Router(self.backend, self._communicator, self.numbering, permutation)
+        out_keys, in_keys = router.route(arcs, self.ids.limit)
         operations = max(len(out_keys.keys), len(in_keys.keys))
         needed = self.bytes_needed(operations, rows)
         self.backend.device.require(batch_purpose(operations, rows), needed)
@@ -203,10 +203,14 @@ class ShardGraph(DynamicGraph):
     def free(self) -> Array:
         """int32[…] on the device: own rows of free ids; the same array until free ids change."""
         if self._free is None:
-            positions = self.permutation.positions_of(self.ids.free())
-            own = positions[self.numbering.owners(positions) == self.numbering.rank]
-            self._free = self.numbering.rows_of(own).astype(np.int32)
+            self._free, _ = self.own_rows(self.ids.free())
         return self._free
+
+    def own_rows(self, ids: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Of the ids, those of own vertices: their rows, int32[k], and which they are, int64[k]."""
+        positions = self.permutation.positions_of(ids)
+        own = self.backend.xp.flatnonzero(self.numbering.owners(positions) == self.numbering.rank)
+        return self.numbering.rows_of(positions[own]).astype(np.int32), own
 
     def _removal(self, batch: EdgeBatch) -> Removal | None:
         """The vertices that all slices remove, and the arcs that this shard names."""
@@ -233,7 +237,7 @@ class ShardGraph(DynamicGraph):
         super()._extend(vertices)
         self.columns = self.numbering.columns
 
-    # ---- where edges go ----
+    # ---- how vertices are numbered ----
 
     def _chosen_permutation(self, arcs: Arcs, limit: int, edges: int) -> VertexPermutation:
         """As `vertex_order` says; ``auto`` orders every large graph by degree, since the vertices
@@ -268,41 +272,6 @@ class ShardGraph(DynamicGraph):
                 earlier.renumber(columns, numbering, scratch[: len(columns)], xp)
         self.numbering = self._residual.numbering = numbering
         self.columns = numbering.columns
-
-    def _routed(self, arcs: Arcs, permutation: VertexPermutation) -> tuple[SortedKeys, SortedKeys]:
-        """The operations on own out-lists and on own in-lists, from all slices."""
-        xp, operations = self.backend.xp, self.backend.xp.zeros(len(arcs), np.int64)
-        operations[arcs.deletions :] = INSERT
-        sources, targets = (
-            xp.concatenate([xp.asarray(columns[end], np.int64) for _, *columns in arcs.columns])
-            for end in range(2)
-        )
-        # a deletion that names an id which the graph does not have finds nothing
-        lowest, highest = xp.minimum(sources, targets), xp.maximum(sources, targets)
-        known = (lowest >= 0) & (highest < self.ids.limit) | (operations == INSERT)
-        sources, targets = (
-            permutation.positions_of(xp.where(known, ids, 0)) for ids in (sources, targets)
-        )
-        weights = arcs.operation_weights(self.backend)
-        outgoing = self._sent(sources, targets, operations, weights, known)
-        # of a loop, the flag is with the out-list
-        known &= sources != targets
-        return outgoing, self._sent(targets, sources, operations, weights, known)
-
-    def _sent(
-        self, rows: Array, neighbours: Array, operations: Array, weights: Array | None, kept: Array
-    ) -> SortedKeys:
-        """Sends operations to the owners of the rows. Returns those on own rows."""
-        xp, numbering = self.backend.xp, self.numbering
-        owners, keys = numbering.owners(rows), rows << 32 | neighbours << 1 | operations
-        places = [xp.flatnonzero(kept & (owners == rank)) for rank in range(numbering.size)]
-        all_to_all = self._communicator.all_to_all
-        received = xp.concatenate(all_to_all([keys[chosen] for chosen in places]))
-        if weights is not None:
-            weights = xp.concatenate(all_to_all([weights[chosen] for chosen in places]))
-        columns = numbering.columns_of(received >> 1 & _NEIGHBOUR, xp)
-        received = numbering.rows_of(received >> 32) << 32 | columns << 1 | received & INSERT
-        return self.backend.graph.sort(received, weights)
 
     def is_rebuilt_by(self, operations: int) -> bool:
         return self.arcs == 0 and operations > 0

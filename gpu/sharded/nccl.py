@@ -41,22 +41,32 @@ class NcclCommunicator(Communicator):
         self._cupy: Any = cupy
         self._nccl: Any = nccl
         self._communicator: Any = None
+        self._joining: object = None
         self._issuing = threading.Lock()
         if identity is not None:
             self.connect(identity)
 
     def connect(self, identity: Any) -> None:
-        """Forms a group; returns when all shards have called.
+        """Forms a group; returns when all shards have called, and waits forever for one that ended
+        before: NCCL cannot be interrupted here. If `interrupt` was called meanwhile, the group is
+        aborted when it is formed, and Interrupted raised.
 
         identity  of `unique_id`, the same on all shards, and another one for each group
         """
-        self._communicator = self._nccl.NcclCommunicator(self.size, identity, self.rank)
+        self._joining = joining = object()
+        group = self._nccl.NcclCommunicator(self.size, identity, self.rank)
+        with self._issuing:
+            if self._joining is not joining:
+                group.abort()
+                raise Interrupted
+            self._communicator = group
         self.gather([0.0])  # connects the devices, which NCCL puts off
 
     def interrupt(self) -> None:
-        """Ends the waiting for other shards, which raises Interrupted there; no operation works
-        until `connect`. Any thread may call it.
+        """Ends the waiting for other shards in an operation, which raises Interrupted there; none
+        works until the next `connect`. Any thread may call it.
         """
+        self._joining = None
         communicator, self._communicator = self._communicator, None
         if communicator is None:
             return

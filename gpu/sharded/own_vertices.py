@@ -28,10 +28,7 @@ class OwnVertices(QueriedVertices):
         self._communicator = communicator
 
     def rows_of(self, ids: NDArray[np.int64]) -> tuple[Array, Array]:
-        numbering = self.graph.numbering
-        positions = self.graph.permutation.positions_of(ids)
-        here = self.graph.backend.xp.flatnonzero(numbering.owners(positions) == numbering.rank)
-        return numbering.rows_of(positions[here]).astype(np.int32), here
+        return self.graph.own_rows(ids)
 
     def ids_of(self, rows: Array) -> NDArray[np.int64]:
         return self.graph.permutation.ids_of(self.graph.numbering.positions_of(rows))

@@ -21,15 +21,16 @@ from gpu.personalized.batch import QueryBatch
 from gpu.personalized.query import Query, QueryContext
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.workspace import WorkspacePool
-from gpu.sharded.communicator import Communicator
 from gpu.sharded.own_vertices import OwnVertices
 from gpu.types import Personalized
 
 SLICE_SECONDS = 0.05
-"""A call of the shards ends with the first step, of about a sweep, that ends later."""
+"""A call of the shards ends with the first step, of about a sweep, that ends after this time."""
 
 _MOST_UNCHECKED = 100
-"""Steps between two looks at the clock, on which the shards have to agree."""
+"""Most steps between two looks at the clock, each of which is an exchange: the shards have to agree
+whether the time is over.
+"""
 
 _MOST_QUERIES = 32
 """Queries that are sent with a call."""
@@ -38,14 +39,13 @@ _MOST_QUERIES = 32
 class ShardQueries:
     """The queries of one shard that are not done, by the number of their batch, and what they
     share.
+
+    answering  whether a call of `answer` has begun and not ended. If one has on any shard, all
+               have to `reset` before the next call
     """
 
-    def __init__(
-        self, iterate: GlobalIterate, vertices: OwnVertices, communicator: Communicator
-    ) -> None:
+    def __init__(self, iterate: GlobalIterate, vertices: OwnVertices) -> None:
         self._iterate, self._vertices = iterate, vertices
-        self._communicator = communicator
-        self._answering = False
         self.reset()
 
     def reset(self) -> None:
@@ -55,6 +55,7 @@ class ShardQueries:
         pool, iterate = WorkspacePool(self._vertices.graph), self._iterate
         self._context = QueryContext(pool, iterate.options, iterate.deflation, self._vertices)
         self._running: dict[int, Query] = {}
+        self.answering = False
 
     def answer(
         self,
@@ -70,12 +71,9 @@ class ShardQueries:
         batches  numbers of those that are not closed; other queries are forgotten
         seconds  after which no step begins, but the first
         """
-        (interrupted,) = self._communicator.sums([self._answering])
-        if interrupted:
-            self.reset()
         for closed in self._running.keys() - set(batches):
             self._running.pop(closed).close()
-        self._answering = True
+        self.answering = True
         answers, over, began = [], False, perf_counter()
         steps, next_check = 0, 1
         for query in queries:
@@ -97,7 +95,7 @@ class ShardQueries:
                 self._running.pop(number).close()
             if over:
                 break
-        self._answering = False
+        self.answering = False
         return answers
 
     def perturb(self, update: GraphUpdate) -> None:

@@ -98,10 +98,8 @@ class ShardEdgeReader(EdgeReader):
         )
 
     def _rows_of(self, vertices: NDArray[np.int64]) -> Array:
-        numbering = self._graph.numbering
-        positions = self._graph.permutation.positions_of(vertices)
-        own = positions[numbering.owners(positions) == numbering.rank]
-        return numbering.rows_of(own).astype(np.int32)
+        rows, _ = self._graph.own_rows(vertices)
+        return rows
 
     def _ids_of(self, columns: Array) -> NDArray[np.int64]:
         # a row is the column of an own vertex

@@ -64,19 +64,29 @@ class Leading(NamedTuple):
     mass: float
 
 
+class ShardSize(NamedTuple):
+    """What one shard holds.
+
+    vertices  own ones, at the last `update`
+    edges     entries and loops of own out-lists: of an undirected edge, one at each end
+    nbytes    memory, in bytes
+    """
+
+    vertices: int
+    edges: int
+    nbytes: int
+
+
 class ShardRanks(NamedTuple):
-    """The ranks of one shard, and its size.
+    """The ranks of one shard.
 
     values  float64[rows], y of own vertices, on the host; -inf for free ids
     mass    Σy over all shards
-    edges   entries and loops of own out-lists: of an undirected edge, one at each end
-    nbytes  memory held, in bytes
     """
 
     values: Ranking
     mass: float
-    edges: int
-    nbytes: int
+    size: ShardSize
 
 
 class ShardRows(NamedTuple):
@@ -132,7 +142,7 @@ class Shard:
         self._captured: CapturedLists | None = None
         self._restored: RestoredLists | None = None
         self._vertices = OwnVertices(self.graph, communicator)
-        self._queries = ShardQueries(self._iterate, self._vertices, communicator)
+        self._queries = ShardQueries(self._iterate, self._vertices)
         self._reader = ShardEdgeReader(self.graph)
         self._record_ranked()
         self._solving = self._following = False
@@ -155,12 +165,13 @@ class Shard:
         needed  whether r is used
         """
         # an error may have ended a call on other shards at another step
-        solving, following = self._communicator.sums([self._solving, self._following])
+        flags = [self._solving, self._following, self._queries.answering]
+        solving, following, answering = self._communicator.sums(flags)
         self._solving = solving > 0.0
         update, self._update, self._following = self._update, None, True
         if solving or following or not needed:
             self._iterate.invalidate()
-        if following:
+        if following or answering:
             self._queries.reset()
         if update is not None:
             self._iterate.perturb(update)
@@ -174,7 +185,7 @@ class Shard:
         """
         Solve(strategy, settle=settle).checked(self._iterate.options)
         begun, row = perf_counter(), sharded_strategy(strategy)
-        self._ranked = 0
+        self._ranked, self._free = 0, self.graph.free[:0]
         ended_early = self._follow(needed=row.start == "previous")
         self._solving = True
         solved, error_bound = Solved(0, 0, True, 0 if settle else None), 0.0
@@ -268,17 +279,19 @@ class Shard:
         return self._permutation.ids_of(np.arange(len(self._permutation.ids)))
 
     def values(self) -> ShardRanks:
-        """The ranks of own vertices after the last `update`, -inf for free ids, and what they
-        take.
-        """
+        """The ranks of own vertices after the last `update`, and the size."""
+        values = self._iterate.values[: self._ranked]
+        with without(values, self._free):
+            values = self.graph.backend.device.to_host(values)
+        return ShardRanks(values, self._mass, self.size())
+
+    def size(self) -> ShardSize:
+        """Counted on the device: no vertices or edges are copied."""
         graph, device = self.graph, self.graph.backend.device
         entries = int(device.sum(graph.outgoing.csr.row_lengths))
         loops = 0 if graph.fixed_loops else int(device.sum(graph.loop != 0))
         held = sum(graph.memory().values()) + self._iterate.nbytes + self._queries.nbytes
-        values = self._iterate.values[: self._ranked]
-        with without(values, self._free):
-            values = device.to_host(values)
-        return ShardRanks(values, self._mass, entries + loops, held)
+        return ShardSize(self._ranked - len(self._free), entries + loops, held)
 
     def capture(self) -> ShardRows:
         """Copies the out-lists, after an `update` of everything applied. Raises OutOfMemory."""

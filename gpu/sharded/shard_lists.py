@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.graph.staging import StagingBuffer
+from gpu.operations.device import Array, DeviceOperations
 from gpu.sharded.graph import ShardGraph
 from gpu.sharded.list_layout import expanded, first_entries, overlap
 from gpu.types import EdgeBatch
@@ -25,12 +25,10 @@ class CapturedLists:
     def __init__(self, graph: ShardGraph) -> None:
         self._backend, self._numbering = graph.backend, graph.numbering
         arrays, device = graph.outgoing.arrays(), graph.backend.device
-        copies = StagingBuffer(device, arrays).copies(arrays)
-        self._starts = device.to_host(copies.pop("starts"))
-        self.lengths: NDArray[np.int32] = device.to_host(copies.pop("lengths"))
+        self._starts = device.to_host(arrays.pop("starts"))
+        self.lengths: NDArray[np.int32] = device.to_host(arrays.pop("lengths"))
         self._entries = first_entries(self.lengths)
-        self._arrays = copies
-        device.synchronize()
+        self._arrays = {name: _copy(device, array) for name, array in arrays.items()}
 
     def entries(self, name: str, first: int, end: int) -> NDArray[Any]:
         """Entries `first` to before `end`, on the host: of ``neighbours`` int32, positions; of
@@ -43,6 +41,12 @@ class CapturedLists:
             return to_host(self._arrays["weights"][xp.asarray(slots)])
         columns = self._arrays["column indices"][xp.asarray(slots)]
         return to_host(self._numbering.positions_at(columns, xp).astype(np.int32))
+
+
+def _copy(device: DeviceOperations, array: Array) -> Array:
+    copy = device.allocate("a copy of the graph", len(array), array.dtype.type)
+    copy[:] = array
+    return copy
 
 
 class RestoredLists:

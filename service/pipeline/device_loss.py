@@ -10,15 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from gpu import DeviceLost
+from gpu import EXIT_DEVICE_LOST, DeviceLost
 from service.errors import StorageFailed
 from service.logs import write_last_line
 from service.storage.journal import Journal
 
 log = logging.getLogger("liverank.pipeline")
-
-EXIT_DEVICE_LOST = 70
-"""EX_SOFTWARE of sysexits.h."""
 
 
 def end_process(error: DeviceLost) -> NoReturn:

@@ -81,12 +81,14 @@ class Pipeline:
         analysis_limits: AnalysisLimits | None = None,
         shards: int = 0,
         cluster: Cluster | None = None,
+        device_memory: int | None = None,
     ) -> None:
         """Starts the thread, which maps the newest checkpoint in `directory`, and replays the
         journal once `recover` is called.
 
         shards   number of worker processes that hold the graph, each on `backend`; 0: this process
         cluster  an existing Dask cluster with these processes; None: they are started here
+        device_memory  of each of these processes: see gpu.limit_device_memory
         """
         self.graph = graph
         self.batches = Admission(graph, queue_limits or QueueLimits())
@@ -94,7 +96,7 @@ class Pipeline:
         self._directory = directory
         self._keys = keys
         self._queue = WorkQueue()
-        self.shards = Shards(graph, shards, cluster, self._check_shards)
+        self.shards = Shards(graph, shards, cluster, device_memory, self._check_shards)
         self._new_engine = partial(self.shards.new_engine, options, backend)
         self._views = PublishedViews(graph)
         self._commits = Waiters[int]()

@@ -95,6 +95,7 @@ class ShardedGraphEngine(Engine):
     shards   worker processes; they start with the first call that needs them
     backend  of the shards
     cluster  an existing Dask cluster that has the workers; None: they are started on this machine
+    device_memory  of each worker: see gpu.limit_device_memory
     lost     called on another thread when a shard is lost, also between calls
     Raises Unsupported for options that do not work with shards. Every call may raise ShardLost; no
     other than `release` works afterwards.
@@ -106,6 +107,7 @@ class ShardedGraphEngine(Engine):
         shards: int,
         backend: BackendName = "cpu",
         cluster: Cluster | None = None,
+        device_memory: int | None = None,
         lost: Callable[[], None] = lambda: None,
     ) -> None:
         ShardedEngine.check(options)
@@ -113,6 +115,7 @@ class ShardedGraphEngine(Engine):
         super().__init__(options, "cpu")
         self.shards = shards
         self._asked, self._cluster, self._notify_lost = backend, cluster, lost
+        self._device_memory = device_memory
         self._unused = Engine(options, "cpu")
         self.edge_reader = _EdgeReader(self._unused.edge_reader, self._call)
         self._seconds: dict[str, float] = {}
@@ -226,7 +229,11 @@ class ShardedGraphEngine(Engine):
             # Dask raises RuntimeError if a worker ends while it starts
             with self._answering(OSError, CancelledError, RuntimeError):
                 self._started = ShardedEngine(
-                    self.options, self.shards, self._asked, cluster=self._cluster
+                    self.options,
+                    self.shards,
+                    self._asked,
+                    cluster=self._cluster,
+                    device_memory=self._device_memory,
                 )
                 self._started.on_loss(self._notify_lost)
         return self._started

@@ -49,13 +49,17 @@ class Shards:
         graph: str,
         count: int,
         cluster: Cluster | None = None,
+        device_memory: int | None = None,
         notify_lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """notify_lost: called on another thread when a shard is lost, also between calls"""
+        """cluster, device_memory  see ShardedGraphEngine
+        notify_lost  called on another thread when a shard is lost, also between calls
+        """
         self.count = count
         self.restarts = 0
         self.loss: Loss | None = None
         self._graph, self._cluster, self._notify_lost = graph, cluster, notify_lost
+        self._device_memory = device_memory
         self._delay = _FIRST_DELAY
         self._engine: Engine | None = None
 
@@ -63,7 +67,7 @@ class Shards:
         """An engine without vertices, in shards or not. Raises Unsupported, BackendUnavailable."""
         if self.count:
             self._engine = ShardedGraphEngine(
-                options, self.count, backend, self._cluster, self._notify_lost
+                options, self.count, backend, self._cluster, self._device_memory, self._notify_lost
             )
         else:
             self._engine = Engine(options, backend)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.pipeline.device_loss import EXIT_DEVICE_LOST
+from gpu import EXIT_DEVICE_LOST
 from service.storage.journal import Journal
 from tests.crash.nursery import Nursery
 from tests.service.graphs import batch, send, working

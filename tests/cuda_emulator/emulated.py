@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends.cuda import make_backend
-from gpu.backends.cuda.device import Device, Kernel
+from gpu.backends.cuda.device import Device, Kernel, PooledMemory
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from tests.cuda_emulator.harness import CpuLoader, require_compiler
 
 MEMORY = 8 << 30
-"""Bytes that the emulated device reports as free."""
+"""Bytes of the emulated device."""
+
+
+class Pool:
+    """As cupy.cuda.MemoryPool. The arrays of `empty` have their memory from here, as long as they
+    or views of them are used; what other operations return does not count.
+    """
+
+    def __init__(self) -> None:
+        self._used = self._limit = 0
+
+    def empty(self, shape: Any, dtype: Any = np.float64) -> NDArray[Any]:
+        array = np.empty(shape, dtype)
+        if self._used + array.nbytes > (self._limit or MEMORY):
+            raise MemoryError(f"{array.nbytes} bytes, beside {self._used}")
+        self._used += array.nbytes
+        weakref.finalize(array, self._give_back, array.nbytes).atexit = False
+        return array
+
+    def _give_back(self, count: int) -> None:
+        self._used -= count
+
+    def get_limit(self) -> int:
+        return self._limit
+
+    def set_limit(self, size: int) -> None:
+        self._limit = size
+
+    def used_bytes(self) -> int:
+        return self._used
+
+    def free_bytes(self) -> int:
+        return 0
 
 
 class Stream:
@@ -69,6 +104,14 @@ def emulated_backend(order: Literal["forward", "shuffled"] = "forward") -> Backe
     return make_backend(emulated_device(order))
 
 
+def counting_backend() -> Backend:
+    """The same on a device of its own, whose arrays count: see Pool."""
+    pool = Pool()
+    memory = PooledMemory(pool, lambda: MEMORY - pool.used_bytes())
+    xp = SimpleNamespace(**vars(np) | {"empty": pool.empty})
+    return make_backend(replace(emulated_device(), xp=xp, memory=memory))
+
+
 def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device:
     """The device of `emulated_backend`."""
     require_compiler()
@@ -85,7 +128,7 @@ def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device
         synchronize=stream.synchronize,
         event=stream.event,
         milliseconds=stream.milliseconds,
-        memory_available=lambda: MEMORY,
+        memory=PooledMemory(Pool(), lambda: MEMORY),
         page_locked=lambda count: np.empty(count, np.uint8),
         start_copy=_copy,
         reading=nullcontext,

@@ -154,6 +154,7 @@ def started(
     checkpoint_seconds: float = 3600.0,
     window: WindowOptions | None = None,
     shards: int = 0,
+    device_memory: int | None = None,
     **options: Any,
 ) -> Pipeline:
     """The pipeline of the directory, before recovery."""
@@ -162,7 +163,15 @@ def started(
     limits = CheckpointLimits(checkpoint_bytes, checkpoint_seconds)
     chosen = Options(**options)
     return Pipeline(
-        "test", directory, chosen, "string", "cpu", limits, window=window, shards=shards
+        "test",
+        directory,
+        chosen,
+        "string",
+        "cpu",
+        limits,
+        window=window,
+        shards=shards,
+        device_memory=device_memory,
     )
 
 

@@ -107,7 +107,7 @@ def test_exactly_the_settings_are_documented_with_their_defaults() -> None:
     for name, field in Settings.model_fields.items():
         option, default, _ = settings[PREFIX + name.upper()]
         assert default == _shown(field.default)
-        assert option in ("", f"`--{name}`")
+        assert option in ("", f"`--{name.replace('_', '-')}`")
 
 
 def test_exactly_the_problem_types_are_documented_with_their_status() -> None:

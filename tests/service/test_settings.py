@@ -3,11 +3,13 @@ from __future__ import annotations
 import os
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from gpu import Cluster
+from service.app import create_app
 from service.settings import PREFIX, InvalidSetting, Settings
 
 
@@ -68,6 +70,18 @@ def test_a_setting_cannot_be_changed() -> None:
             "nan",
             "LIVERANK_SLOW_BATCH_SECONDS: 'nan' must be a number from 0 to 86400",
         ),
+        (
+            "LIVERANK_DEVICE_MEMORY",
+            "8GB",
+            "LIVERANK_DEVICE_MEMORY: '8GB' must be bytes, or a number with KiB, MiB, GiB or TiB, "
+            "at least 1",
+        ),
+        (
+            "LIVERANK_DEVICE_MEMORY",
+            "0.1",
+            "LIVERANK_DEVICE_MEMORY: '0.1' must be bytes, or a number with KiB, MiB, GiB or TiB, "
+            "at least 1",
+        ),
         ("LIVERANK_BACKEND", "tpu", "LIVERANK_BACKEND: 'tpu' must be one of auto, cpu, cuda"),
     ],
 )
@@ -105,6 +119,15 @@ def test_a_switch_is_on_or_off(text: str, value: bool, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
+    ("text", "size"),
+    [("8589934592", 8 << 30), ("8GiB", 8 << 30), ("1.5 MiB", 3 << 19), ("2TiB", 2 << 40)],
+)
+def test_a_size_may_have_a_unit(text: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIVERANK_DEVICE_MEMORY", text)
+    assert Settings().device_memory == size
+
+
+@pytest.mark.parametrize(
     ("host", "alone"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("db", False)],
 )
@@ -112,14 +135,51 @@ def test_loopback_is_distinguished_from_other_hosts(host: str, alone: bool) -> N
     assert Settings(host=host).loopback is alone
 
 
-def test_a_cluster_needs_tls_and_shards() -> None:
-    refusal = "LIVERANK_CLUSTER: 'tcp://h:8786' must be tls://HOST:PORT; --insecure accepts tcp"
-    with pytest.raises(InvalidSetting, match=refusal):
-        Settings(shards=2, cluster="tcp://h:8786")
-    assert Settings(shards=2, cluster="tcp://h:8786", insecure=True).dask_cluster is not None
-    with pytest.raises(InvalidSetting, match="LIVERANK_SHARDS: 0 must be 1 or more, because of"):
-        Settings(cluster="tls://h:8786")
-    settings = Settings(shards=2, cluster="tls://h:8786", cluster_ca="/ca.pem", backend="cuda")
+TLS = {"shards": 2, "cluster": "tls://h:8786"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"shards": 2, "cluster": "tcp://h:8786"},
+            "CLUSTER: 'tcp://h:8786' must be tls://HOST:PORT; --insecure accepts tcp://HOST:PORT "
+            "too",
+        ),
+        (
+            {"device_memory": "1KiB", "backend": "cpu"},
+            "DEVICE_MEMORY: 1024 must be unset with LIVERANK_BACKEND=cpu",
+        ),
+        ({"cluster": "tls://h"}, "SHARDS: 0 must be 1 or more, because of LIVERANK_CLUSTER"),
+        ({"cluster_ca": "/c"}, "CLUSTER_CA: '/c' must be unset without LIVERANK_CLUSTER"),
+        ({"cluster_cert": "/c"}, "CLUSTER_CERT: '/c' must be unset without LIVERANK_CLUSTER"),
+        ({"cluster_key": "/k"}, "CLUSTER_KEY: '/k' must be unset without LIVERANK_CLUSTER"),
+        (
+            {**TLS, "cluster_key": "/k"},
+            "CLUSTER_KEY: '/k' must be unset without LIVERANK_CLUSTER_CERT",
+        ),
+    ],
+)
+def test_settings_that_a_server_cannot_use_together_are_named(
+    given: dict[str, Any], message: str
+) -> None:
+    settings = Settings(**given)  # which may be those of a server, read by another command
+    with pytest.raises(InvalidSetting) as caught:
+        settings.check_server()
+    assert str(caught.value) == PREFIX + message
+
+
+def test_a_server_refuses_settings_that_it_cannot_use_together(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="LIVERANK_CLUSTER_CA"):
+        create_app(Settings(data=tmp_path, cluster_ca="/ca.pem"))
+
+
+def test_a_cluster_has_tls_and_shards() -> None:
+    Settings(shards=2, cluster="tcp://h:8786", insecure=True).check_server()
+    settings = Settings(**TLS, cluster_cert="/c.pem", cluster_key="/k.pem", backend="cuda")
+    settings.check_server()
+    assert settings.dask_cluster == Cluster("tls://h:8786", cert="/c.pem", key="/k.pem")
+    settings = Settings(**TLS, cluster_ca="/ca.pem")
     assert settings.dask_cluster == Cluster("tls://h:8786", ca="/ca.pem")
     with pytest.raises(InvalidSetting, match="LIVERANK_CLUSTER_KEY: '' must be the path of a file"):
         Settings(cluster_key="")

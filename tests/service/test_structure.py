@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "service").rglob("*.py"))
 
 ORDER = [
+    {"sizes"},
     {"errors", "vertex_keys", "settings"},
     {"analysis_errors", "shard_errors", "logs", "formats", "process_limits"},
     {"problems"},

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends.cpu.host_memory import available_bytes
+from gpu.errors import InvalidValue
 from gpu.operations.device import Array, DeviceOperations, Event
 
 
@@ -61,3 +62,9 @@ class CpuDevice(DeviceOperations):
 
     def memory_available(self) -> int:
         return available_bytes()
+
+    def _limit_memory(self, most: int | None) -> None:
+        if most is not None:
+            raise InvalidValue(
+                "device_memory", most, "unset on cpu, whose arrays are in host memory"
+            )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends.cuda.cores import CudaCores
-from gpu.backends.cuda.device import CudaDevice, Device, Kernel
+from gpu.backends.cuda.device import CudaDevice, Device, Kernel, PooledMemory
 from gpu.backends.cuda.forward_push import CudaForwardPush
 from gpu.backends.cuda.frontier import CudaFrontier
 from gpu.backends.cuda.generate import CudaGenerate
@@ -102,15 +102,8 @@ def cuda_backend() -> Backend:
         module = cupy.RawModule(path=str(binary.path), enable_cooperative_groups=True)
         return lambda expression: module.get_function(binary.names[expression])
 
-    pool = cupy.get_default_memory_pool()
     stream = cupy.cuda.Stream(non_blocking=True)
     copies = cupy.cuda.Stream(non_blocking=True)
-
-    def memory_available() -> int:
-        available = cupy.cuda.Device().mem_info[0] + pool.free_bytes()
-        if limit := pool.get_limit():  # of CUPY_GPU_MEMORY_LIMIT
-            available = min(available, limit - pool.used_bytes())
-        return int(available)
 
     def page_locked(count: int) -> NDArray[np.uint8]:
         # not from CuPy's pool, which rounds up to a power of two
@@ -136,7 +129,9 @@ def cuda_backend() -> Backend:
             synchronize=lambda: cupy.cuda.get_current_stream().synchronize(),
             event=cupy.cuda.Event,
             milliseconds=cupy.cuda.get_elapsed_time,
-            memory_available=memory_available,
+            memory=PooledMemory(
+                cupy.get_default_memory_pool(), lambda: int(cupy.cuda.Device().mem_info[0])
+            ),
             page_locked=page_locked,
             start_copy=start_copy,
             reading=lambda: stream,

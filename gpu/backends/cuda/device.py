@@ -33,6 +33,28 @@ class Kernel(Protocol):
     ) -> None: ...
 
 
+class PooledMemory:
+    """The memory of a device, from which a pool of CuPy has taken some."""
+
+    def __init__(self, pool: Any, free: Callable[[], int]) -> None:
+        """pool  cupy.cuda.MemoryPool
+        free  returns the bytes of the device that nobody has
+        """
+        self._pool, self._free = pool, free
+        self._at_first = pool.get_limit()  # of CUPY_GPU_MEMORY_LIMIT; 0: none
+
+    def available(self) -> int:
+        """Bytes that can be allocated."""
+        available = self._free() + self._pool.free_bytes()
+        if limit := self._pool.get_limit():
+            available = min(available, limit - self._pool.used_bytes())
+        return max(0, int(available))
+
+    def limit(self, most: int | None) -> None:
+        """Bounds the pool, in bytes; None: as it was at first."""
+        self._pool.set_limit(size=self._at_first if most is None else most)
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """What the backend needs of a device. Tests run it with NumPy arrays and kernels that are
@@ -46,7 +68,7 @@ class Device:
     synchronize       waits for all work in the stream of the calling thread
     event             a new event; `record` places it in the stream of the calling thread
     milliseconds      the time between two events that are reached
-    memory_available  bytes that can be allocated
+    memory            what arrays take their memory from
     page_locked       bytes → a page-locked host array, uint8[bytes]
     start_copy        see DeviceOperations
     reading           the context in which another thread may read published arrays
@@ -60,7 +82,7 @@ class Device:
     synchronize: Callable[[], None]
     event: Callable[[], Event]
     milliseconds: Callable[[Any, Any], float]
-    memory_available: Callable[[], int]
+    memory: PooledMemory
     page_locked: Callable[[int], NDArray[np.uint8]]
     start_copy: Callable[[NDArray[Any], Array], Callable[[], None]]
     reading: Callable[[], AbstractContextManager[Any]]
@@ -136,4 +158,7 @@ class CudaDevice(DeviceOperations):
         return getattr(error, "status", None) in _STICKY
 
     def memory_available(self) -> int:
-        return self._device.memory_available()
+        return self._device.memory.available()
+
+    def _limit_memory(self, most: int | None) -> None:
+        self._device.memory.limit(most)

@@ -19,6 +19,7 @@ from service.cli.commands.options import (
     Trace,
     Url,
     client_of,
+    size,
 )
 from service.cli.errors import CommandError
 
@@ -39,6 +40,14 @@ def serve(
         int | None,
         typer.Option(
             min=0, max=64, help="Worker processes that hold each graph, each with a GPU on cuda."
+        ),
+    ] = None,
+    device_memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SIZE",
+            parser=size,
+            help="What arrays take on a GPU at most (8GiB); with shards, in each of the processes.",
         ),
     ] = None,
     cluster: Annotated[
@@ -84,6 +93,7 @@ def serve(
             data=data,
             backend=backend,
             shards=shards,
+            device_memory=device_memory,
             cluster=cluster,
             host=host,
             port=port,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from liverank.choices import Form as FormName
 from service.cli.errors import CommandError
+from service.sizes import parse_size
 
 if TYPE_CHECKING:
     from liverank.client import Client
@@ -108,22 +108,20 @@ Undirected = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 Data = Annotated[str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")]
 
-MEMORY_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
-
-def _memory(text: str) -> int:
-    found = re.fullmatch(r"([0-9]+(?:[.][0-9]+)?) ?([KMGT]iB)?", text)
-    if found is None:
-        expected = "bytes, or a number with KiB, MiB, GiB or TiB"
-        raise typer.BadParameter(f"expected {expected}, got {text!r}")
-    return int(float(found[1]) * MEMORY_UNITS.get(found[2], 1))
+def size(text: str) -> int:
+    """See parse_size. Raises typer.BadParameter."""
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 Memory = Annotated[
     int | None,
     typer.Option(
         metavar="SIZE",
-        parser=_memory,
+        parser=size,
         help="Read edges from files while ranking; keep arrays of the graph within SIZE (8GiB).",
     ),
 ]

@@ -11,6 +11,7 @@ import pytest
 
 from gpu.backends.cuda import cuda_backend
 from gpu.graph.staging import StagingBuffer
+from tests.cuda_emulator.emulated import Pool
 
 
 class FakeStream:
@@ -56,7 +57,7 @@ def null_stream(monkeypatch: pytest.MonkeyPatch) -> FakeStream:
     cupy: Any = FakeCupy("cupy")
     cupy.asnumpy = np.asarray
     cupy._core = SimpleNamespace(set_reduction_accelerators=lambda _: None)
-    cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 0)
+    cupy.get_default_memory_pool = Pool
     cupy.RawModule = lambda **_: SimpleNamespace(get_function=lambda _: None)
     cupy.cuda = SimpleNamespace(
         runtime=SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError),

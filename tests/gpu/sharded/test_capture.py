@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
@@ -16,11 +18,13 @@ from gpu import (
     Snapshot,
 )
 from gpu.backends import backend_named
-from gpu.graph.staging import StagingBuffer
 from gpu.operations.csr import ALIGNMENT
+from gpu.operations.device import Array
 from gpu.sharded.list_layout import ListLayout
+from gpu.sharded.shard import Shard
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, sharded_engine
+from tests.gpu.sharded.threads import ThreadWorkers
 
 CPU = backend_named("cpu")
 
@@ -131,7 +135,8 @@ def test_shards_open_a_snapshot_of_any_number(options: Options, before: int) -> 
         model = grown(one, 2)
         snapshot, ranks = snapshot_of(one), one.publish()
     with sharded_engine(options, 2, CPU) as engine:
-        engine.restore(snapshot.arrays, snapshot.numbers)
+        with patch.object(Shard, "values", side_effect=AssertionError("ranks are not needed")):
+            engine.restore(snapshot.arrays, snapshot.numbers)
         assert (engine.vertices, engine.edges) == (present(model), len(model.edges))
         assert engine.ids.free().tolist() == sorted(model.free)
         assert sum(engine.shard_vertices) == engine.vertices
@@ -238,15 +243,34 @@ def test_a_snapshot_with_another_number_of_edges_is_refused() -> None:
         engine.restore(snapshot.arrays, {**snapshot.numbers, "edges": 3})
 
 
+def test_a_capture_takes_no_more_than_the_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    options, taken = Options(), []
+    workers = ThreadWorkers(options, 2, CPU)
+    with ShardedEngine(options, workers=workers) as engine:
+        grown(engine, 4)
+
+        def counted(purpose: str, count: int, dtype: type[np.generic]) -> Array:
+            taken.append(count)
+            return allocate(purpose, count, dtype)
+
+        allocate = CPU.device.allocate
+        monkeypatch.setattr(CPU.device, "allocate", counted)
+        engine.capture()
+        assert sorted(taken) == sorted(shard.graph.outgoing.end for shard in workers.shards)
+
+
 def test_a_shard_without_memory_for_a_copy_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with sharded_engine(Options(), 2, CPU) as engine:
         model = grown(engine, 4)
 
-        def short(*_: object) -> None:
-            raise OutOfMemory("a copy of the graph", 10, 1)
+        def short(purpose: str, count: int, dtype: type[np.generic]) -> Array:
+            if purpose == "a copy of the graph":
+                raise OutOfMemory(purpose, 10, 1)
+            return allocate(purpose, count, dtype)
 
+        allocate = CPU.device.allocate
         with monkeypatch.context() as patch:
-            patch.setattr(StagingBuffer, "__init__", short)
+            patch.setattr(CPU.device, "allocate", short)
             with pytest.raises(OutOfMemory, match="a copy of the graph"):
                 engine.capture()
         assert_ranks(engine, model, engine.update().error_bound)

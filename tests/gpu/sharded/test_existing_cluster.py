@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, get_args
 
 import dask
 import numpy as np
@@ -30,9 +31,11 @@ from gpu import (
     Unsupported,
 )
 from gpu.backends import backend_named
+from gpu.backends.cpu.device import CpuDevice
 from gpu.sharded import dask_shard
 from gpu.sharded.cluster import local_workers, placed
 from gpu.sharded.dask_shard import Capability, own_version
+from gpu.sharded.dask_workers import DaskWorkers
 from gpu.sharded.shard import Shard
 from tests.gpu.graphs import Model, random_batch
 from tests.gpu.sharded import emulated_nccl
@@ -109,6 +112,11 @@ def test_graphs_share_workers_and_leave_nothing_there(existing: Cluster) -> None
     assert not dask_shard._shards
 
 
+def test_workers_may_be_closed_twice(existing: Cluster) -> None:
+    with engine_on(existing) as engine:
+        engine.close()
+
+
 def on_emulated_gpus(patch: pytest.MonkeyPatch, devices: list[str]) -> None:
     """Has the two workers use NCCL, with kernels of the CPU."""
     emulated_nccl.install(patch)
@@ -124,6 +132,32 @@ def test_gpus_exchange_data_by_nccl(existing: Cluster, monkeypatch: pytest.Monke
         assert engine.backend == "cuda"
         run_stream(engine, 3)
         assert len(emulated_nccl.Communicator.created) == 2
+
+
+def test_the_bound_on_memory_reaches_each_worker(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[int | None] = []
+
+    class Bounded(CpuDevice):
+        def limit_memory(self, most: int | None) -> None:
+            bounds.append(most)
+
+    on_emulated_gpus(monkeypatch, ["first", "second"] * 2)
+    cpu = replace(backend_named("cpu"), name="cuda", device=Bounded())
+    monkeypatch.setattr(dask_shard, "backend_named", lambda _: cpu)
+    ShardedEngine(OPTIONS, 2, "cuda", cluster=existing, device_memory=1 << 30).close()
+    assert bounds == [1 << 30] * 2
+    # a later server of these workers has its own
+    ShardedEngine(OPTIONS, 2, "cuda", cluster=existing).close()
+    assert bounds == [1 << 30] * 2 + [None] * 2
+
+
+def test_workers_without_gpus_refuse_a_bound_on_their_memory(existing: Cluster) -> None:
+    for backend in get_args(BackendName):
+        if backend != "cuda":
+            with pytest.raises(InvalidValue, match=r"device_memory: 1024 .* unset on cpu"):
+                ShardedEngine(OPTIONS, 2, backend, cluster=existing, device_memory=1024)
 
 
 def test_a_group_of_gpus_is_formed_again_after_an_error_of_one(
@@ -149,6 +183,38 @@ def test_a_group_of_gpus_is_formed_again_after_an_error_of_one(
         assert engine.update().error_bound <= 1e-9
         assert len(emulated_nccl.Communicator.created) == 4
         assert engine.edges == 2
+
+
+def test_joining_a_group_that_one_shard_does_not_join_ends(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_emulated_gpus(monkeypatch, ["first", "second"])
+    created, late = emulated_nccl.Communicator.created, threading.Event()
+
+    def joins(size: int, identity: Any, rank: int) -> emulated_nccl.Communicator:
+        if rank == 1:
+            raise Unsupported("shard", 1, "another one")
+        assert late.wait(60.0)
+        return emulated_nccl.Communicator(size, identity, rank)
+
+    with engine_on(existing, backend="cuda") as engine:
+        assert isinstance(engine._workers, DaskWorkers)
+        engine._workers._connected = False
+        created.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys.modules["cupy.cuda"].nccl, "NcclCommunicator", joins)
+            with pytest.raises(Unsupported, match="another one"):
+                engine.update()
+        engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+        assert engine.update().error_bound <= 1e-9
+        assert [each.aborted for each in created] == [False, False]
+        # NCCL returns to the first shard, which has joined another group by now
+        late.set()
+        begun = monotonic()
+        while not (len(created) == 3 and created[2].aborted) and monotonic() - begun < 20.0:
+            sleep(0.05)
+        assert [each.aborted for each in created] == [False, False, True]
+        assert engine.update().error_bound <= 1e-9
 
 
 def test_each_shard_needs_a_gpu_of_its_own(
@@ -214,7 +280,10 @@ def test_certificates_of_another_authority_are_refused(existing: Cluster, tmp_pa
     ("change", "what"),
     [
         ({"ca": "missing.pem"}, "the authority cannot be read"),
-        ({"cert": None}, "the certificate and key cannot be read|certificate cannot be read"),
+        (
+            {"cert": None, "key": None},
+            "the certificate cannot be read",
+        ),
         ({"key": "key-of-another"}, "KEY_VALUES_MISMATCH|key values mismatch"),
     ],
     ids=["missing", "none", "mismatch"],
@@ -234,6 +303,11 @@ def test_a_cluster_without_tls_is_refused_by_name() -> None:
     assert Cluster("tcp://h:1", insecure=True).insecure
     with pytest.raises(InvalidValue, match=r"tls://HOST:PORT or tcp://HOST:PORT"):
         Cluster("h:1", insecure=True)
+
+
+def test_a_key_needs_its_certificate() -> None:
+    with pytest.raises(InvalidValue, match=r"key: .* must be given with cert"):
+        Cluster("tls://h:1", key="/k.pem")
 
 
 def test_local_shards_on_gpus_need_as_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,6 +252,14 @@ def test_an_interrupted_query_leaves_the_next_ones_right() -> None:
             assert_certified(one, query, answer)
 
 
+def test_a_slice_begins_with_one_exchange() -> None:
+    workers = ThreadWorkers(Options(), 2, CPU)
+    before = workers.communicators[0].exchanges
+    assert workers.everywhere("personalized", 0, [], [], 0.0) == [[], []]
+    assert workers.communicators[0].exchanges == before + 1
+    workers.close()
+
+
 def test_queries_are_traced() -> None:
     vertices, edges = random_graph(2)
     batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)

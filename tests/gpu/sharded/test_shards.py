@@ -180,15 +180,16 @@ def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified() ->
     options, model = Options(target_error=TARGET), Model("uniform")
     workers = ThreadWorkers(options, 3, backend_named("cpu"))
     with ShardedEngine(options, workers=workers) as engine:
-        batch = EdgeBatch(*generator.integers(0, 80, (2, 300)))
-        engine.apply(batch)
-        model.apply(batch)
+        for batch in (EdgeBatch(*generator.integers(0, 80, (2, 300))), EdgeBatch.of(remove=[5, 9])):
+            engine.apply(batch)
+            model.apply(batch)
         engine.update()
         with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
             engine.update("static")
         # as after an interruption in the middle of a step
         workers.shards[2]._iterate.rhs_scale *= 1.5
         assert len(engine.publish().to_numpy()) == len(engine.top(5)[0]) == 0
+        assert engine.shard_vertices == [0, 0, 0]
         for strategy in ("naive-dynamic", "auto"):
             assert_ranks(engine, model, engine.update(strategy).error_bound)
 

@@ -55,11 +55,16 @@ class ThreadCommunicator(HostCommunicator):
 class ThreadWorkers(Workers):
     """See Workers."""
 
-    def __init__(self, options: Options, size: int, backend: Backend) -> None:
+    def __init__(self, options: Options, size: int, backend: Backend | Sequence[Backend]) -> None:
+        """backend  of all shards, or of each"""
         self.size = size
+        backends = [backend] * size if isinstance(backend, Backend) else backend
         self._meeting = _Meeting(size)
         self.communicators = [ThreadCommunicator(rank, size, self._meeting) for rank in range(size)]
-        self.shards = [Shard(each, options, backend) for each in self.communicators]
+        self.shards = [
+            Shard(communicator, options, each)
+            for communicator, each in zip(self.communicators, backends, strict=True)
+        ]
         self._threads = ThreadPoolExecutor(size)
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpu.generate import rmat
-from service.cli.commands.options import _memory
+from service.cli.commands.options import size
 
 
 @pytest.fixture
@@ -178,6 +178,6 @@ def test_programs_that_cannot_run_are_refused(
 
 
 def test_sizes_have_binary_units() -> None:
-    assert [_memory(text) for text in ("17", "2KiB", "1.5 MiB", "8GiB", "1TiB")] == [
+    assert [size(text) for text in ("17", "2KiB", "1.5 MiB", "8GiB", "1TiB")] == [
         *(17, 2 << 10, 3 << 19, 8 << 30, 1 << 40)
     ]

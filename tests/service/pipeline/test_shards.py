@@ -14,7 +14,7 @@ import pytest
 
 from gpu import BackendName, Options, ShardLost, Solve, UnknownVertex, Unsupported
 from gpu.backends import backend_named
-from service.errors import NotReady, StorageFailed
+from service.errors import BatchRejected, NotReady, StorageFailed
 from service.formats.seeds import SeedColumns
 from service.pipeline.pipeline import Pipeline
 from service.queries.model import KeyedQuery
@@ -23,6 +23,7 @@ from service.shard_errors import RankingDelayed
 from service.storage import checkpoint as checkpoints
 from service.storage.files import write_synced
 from service.storage.journal import Journal
+from tests.cuda_emulator.emulated import counting_backend
 from tests.gpu.sharded.threads import ThreadWorkers
 from tests.service.graphs import (
     Sent,
@@ -54,20 +55,31 @@ class Cluster:
         self.may_start.set()
         self.started: list[LosingWorkers] = []
 
-    def start(self, options: Options, shards: int, backend: BackendName) -> LosingWorkers:
+    def start(
+        self, options: Options, shards: int, backend: BackendName, device_memory: int | None
+    ) -> LosingWorkers:
         assert backend == "cpu"
         self.may_start.wait(60)
         if self.absent:
             self.absent -= 1
             raise TimeoutError("workers have not come")
-        workers = LosingWorkers(self, options, shards)
+        workers = LosingWorkers(self, options, shards, device_memory)
         self.started.append(workers)
         return workers
 
 
 class LosingWorkers(ThreadWorkers):
-    def __init__(self, cluster: Cluster, options: Options, size: int) -> None:
-        super().__init__(options, size, backend_named("cpu"))
+    """On emulated GPUs, if there is a bound on their memory."""
+
+    def __init__(
+        self, cluster: Cluster, options: Options, size: int, device_memory: int | None
+    ) -> None:
+        backends = [backend_named("cpu") for _ in range(size)]
+        if device_memory is not None:
+            backends = [counting_backend() for _ in range(size)]
+        for each in backends:
+            each.device.limit_memory(device_memory)
+        super().__init__(options, size, backends)
         self.closed = False
         self._cluster = cluster
         self._lost = False
@@ -153,6 +165,26 @@ def test_a_graph_opens_with_any_number_of_shards_and_without(
         weights = engine_of(pipeline).edge_weights().tolist()
         expected = {edge for edges in sent for edge in edges} - {("a", "d", 1.5)}
         assert set(zip(*ends, weights, strict=True)) == expected
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_batch_beyond_the_memory_of_one_device_is_for_two(
+    tmp_path: Path, cluster: Cluster, shards: int
+) -> None:
+    sources, targets = np.random.default_rng(1).integers(0, 6_000, (2, 30_000)).astype(str).tolist()
+    large = list(zip(sources, targets, strict=True))
+    with working(tmp_path, shards=shards, device_memory=900_000) as pipeline:
+        if shards == 1:
+            with pytest.raises(BatchRejected, match=r"needs [0-9,]+ bytes; [0-9,]+ are") as raised:
+                send(pipeline, batch(large))
+            assert raised.value.reason["type"] == "urn:liverank:problem:out-of-memory"
+            expected = set()
+        else:
+            send(pipeline, batch(large))
+            expected = set(large)
+        assert send(pipeline, batch([("a", "b")]))["version"] == 2
+        assert edges_of(pipeline) == {*expected, ("a", "b")}
+    assert len(cluster.started) == 1
 
 
 @pytest.mark.parametrize("method", ["apply", "update", "values"])

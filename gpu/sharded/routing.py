@@ -1,0 +1,70 @@
+"""Where the edges of a batch go: each operation on (u,v) to the owners of u and of v.
+
+A key (gpu.operations.graph) has the row and the column of an operation. On its way it has
+their positions instead, which mean the same on all shards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu.graph.arcs import Arcs
+from gpu.graph.permutation import VertexPermutation
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.operations.graph import SortedKeys
+from gpu.operations.update import INSERT
+from gpu.sharded.communicator import Communicator
+from gpu.sharded.numbering import Numbering
+
+_NEIGHBOUR = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Sends the operations of this shard's slice, and receives those on own lists."""
+
+    backend: Backend
+    communicator: Communicator
+    numbering: Numbering
+    permutation: VertexPermutation
+
+    def route(self, arcs: Arcs, id_limit: int) -> tuple[SortedKeys, SortedKeys]:
+        """The operations on own out-lists and on own in-lists, from all slices.
+
+        id_limit  of the graph before the batch
+        """
+        xp, operations = self.backend.xp, self.backend.xp.zeros(len(arcs), np.int64)
+        operations[arcs.deletions :] = INSERT
+        sources, targets = (
+            xp.concatenate([xp.asarray(columns[end], np.int64) for _, *columns in arcs.columns])
+            for end in range(2)
+        )
+        # a deletion that names an id which the graph does not have finds nothing
+        lowest, highest = xp.minimum(sources, targets), xp.maximum(sources, targets)
+        known = (lowest >= 0) & (highest < id_limit) | (operations == INSERT)
+        sources, targets = (
+            self.permutation.positions_of(xp.where(known, ids, 0)) for ids in (sources, targets)
+        )
+        weights = arcs.operation_weights(self.backend)
+        outgoing = self._sent(sources, targets, operations, weights, known)
+        # of a loop, the flag is with the out-list
+        known &= sources != targets
+        return outgoing, self._sent(targets, sources, operations, weights, known)
+
+    def _sent(
+        self, rows: Array, neighbours: Array, operations: Array, weights: Array | None, kept: Array
+    ) -> SortedKeys:
+        """Sends operations to the owners of the rows. Returns those on own rows."""
+        xp, numbering = self.backend.xp, self.numbering
+        owners, keys = numbering.owners(rows), rows << 32 | neighbours << 1 | operations
+        places = [xp.flatnonzero(kept & (owners == rank)) for rank in range(numbering.size)]
+        all_to_all = self.communicator.all_to_all
+        received = xp.concatenate(all_to_all([keys[chosen] for chosen in places]))
+        if weights is not None:
+            weights = xp.concatenate(all_to_all([weights[chosen] for chosen in places]))
+        columns = numbering.columns_of(received >> 1 & _NEIGHBOUR, xp)
+        received = numbering.rows_of(received >> 32) << 32 | columns << 1 | received & INSERT
+        return self.backend.graph.sort(received, weights)

@@ -1,0 +1,56 @@
+"""A bound on what arrays take on a device: gpu.limit_device_memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpu import InvalidValue, OutOfMemory, limit_device_memory
+from gpu.backends.cuda.device import PooledMemory
+from tests.cuda_emulator.emulated import MEMORY, Pool, counting_backend
+
+
+def test_memory_is_what_the_device_and_the_limit_of_the_pool_leave() -> None:
+    pool, free = Pool(), [3000]
+    memory = PooledMemory(pool, lambda: free[0])
+    assert memory.available() == 3000
+    held = pool.empty(100, np.float64)
+    memory.limit(2000)
+    assert memory.available() == 1200
+    free[0] = 500
+    assert memory.available() == 500
+    memory.limit(100)  # less than there is already
+    assert memory.available() == 0
+    del held
+    assert memory.available() == 100
+    memory.limit(None)
+    assert memory.available() == 500
+
+
+def test_the_limit_at_first_comes_back() -> None:
+    pool = Pool()
+    pool.set_limit(1000)  # as CUPY_GPU_MEMORY_LIMIT has it
+    memory = PooledMemory(pool, lambda: MEMORY)
+    memory.limit(2000)
+    assert memory.available() == 2000
+    memory.limit(None)
+    assert memory.available() == 1000
+
+
+def test_an_allocation_beyond_the_limit_says_what_is_left() -> None:
+    device = counting_backend().device
+    device.limit_memory(1 << 20)
+    held = device.allocate("lists", 1 << 19, np.uint8)
+    with pytest.raises(OutOfMemory) as raised:
+        device.allocate("more lists", (1 << 19) + 1, np.uint8)
+    assert (raised.value.needed, raised.value.available) == ((1 << 19) + 1, 1 << 19)
+    del held
+    assert len(device.allocate("more lists", 1 << 20, np.uint8)) == 1 << 20
+
+
+def test_the_host_has_no_device_memory() -> None:
+    with pytest.raises(InvalidValue, match=r"device_memory: 1024 .* must be unset on cpu"):
+        limit_device_memory(1024, "cpu")
+    limit_device_memory(None, "cpu")
+    with pytest.raises(InvalidValue, match=r"device_memory: 0 .* at least 1"):
+        limit_device_memory(0)

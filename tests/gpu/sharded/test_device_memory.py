@@ -1,0 +1,60 @@
+"""A graph that is larger than one device may hold, in shards that hold it together: on emulated
+devices whose arrays count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
+from tests.cuda_emulator.emulated import counting_backend
+from tests.gpu.graphs import Model
+from tests.gpu.sharded.test_shards import assert_ranks
+from tests.gpu.sharded.threads import ThreadWorkers
+
+OPTIONS = Options(target_error=1e-7)
+BOUND = 900_000
+"""Bytes of arrays in each worker: between what one shard needs, and what each of two does."""
+
+
+def graph() -> EdgeBatch:
+    sources, targets = np.random.default_rng(1).integers(0, 6_000, (2, 30_000))
+    return EdgeBatch(sources, targets)
+
+
+@contextmanager
+def bounded(shards: int) -> Iterator[ShardedEngine]:
+    backends = [counting_backend() for _ in range(shards)]
+    for each in backends:
+        each.device.limit_memory(BOUND)
+    with ShardedEngine(OPTIONS, workers=ThreadWorkers(OPTIONS, shards, backends)) as engine:
+        yield engine
+
+
+def test_one_shard_refuses_what_two_hold() -> None:
+    model = Model("uniform")
+    with bounded(1) as engine:
+        with pytest.raises(OutOfMemory):
+            engine.apply(graph())
+        assert (engine.vertices, engine.edges) == (0, 0)
+        small = EdgeBatch.of(insert=[(0, 1), (1, 2)])
+        assert replace(engine.apply(small), seconds=0.0) == model.apply(small)
+        assert_ranks(engine, model, engine.update().error_bound)
+    model = Model("uniform")
+    with bounded(2) as engine:
+        for batch in (graph(), EdgeBatch.of(insert=[(0, 5), (7, 9)], delete=[(0, 1)])):
+            assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+            result = engine.update()
+            assert result.error_bound <= OPTIONS.target_error
+            assert_ranks(engine, model, result.error_bound)
+        # what both cannot hold changes neither
+        before = engine.edges
+        with pytest.raises(OutOfMemory):
+            engine.apply(EdgeBatch(vertices=400_000))
+        assert (engine.vertices, engine.edges) == (6_000, before)
+        assert_ranks(engine, model, engine.update().error_bound)
