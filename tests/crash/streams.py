@@ -213,13 +213,13 @@ def streams(seed: int, graph: str = GRAPH, weighted: bool = False) -> list[Strea
     ]
 
 
-def create_weighted(data: Path) -> None:
+def create_weighted(data: Path, damping: float = 0.85) -> None:
     """A data directory whose graph GRAPH has weights, which do not decay: a batch that counts twice
     changes one, and graphs in shards can have them.
     """
     store = GraphStore(data)
     store.open()
-    store.create(GRAPH.rpartition("/")[-1], {"weighted": True})
+    store.create(GRAPH.rpartition("/")[-1], {"weighted": True, "damping": damping})
     store.close()
 
 
@@ -278,7 +278,7 @@ def check(sending: Sequence[Stream], url: str, everything: bool = False) -> Comp
         if graph != WEIGHTED:
             assert _edges(http, graph) == edges
         if seen:
-            _check_ranks(http, graph, edges, seen)
+            _check_ranks(http, graph, edges, seen, info["options"]["damping"])
     return compared
 
 
@@ -296,13 +296,17 @@ def _edges(http: httpx.Client, graph: str) -> dict[tuple[str, str], float]:
 
 
 def _check_ranks(
-    http: httpx.Client, graph: str, edges: dict[tuple[str, str], float], seen: list[str]
+    http: httpx.Client,
+    graph: str,
+    edges: dict[tuple[str, str], float],
+    seen: list[str],
+    damping: float,
 ) -> None:
     place = {key: number for number, key in enumerate(seen)}
     sources = np.array([place[source] for source, _ in edges], np.int64)
     targets = np.array([place[target] for _, target in edges], np.int64)
     weights = np.array(list(edges.values()))
-    exact, slack = pagerank(sources, targets, len(seen), 0.85, "uniform", weights=weights)
+    exact, slack = pagerank(sources, targets, len(seen), damping, "uniform", weights=weights)
     answer = http.post(f"{graph}/ranks", json={"vertices": seen}).json()
     error = np.abs(np.array(answer["ranks"], np.float64) - exact).sum()
     assert error <= answer["error_bound"] + slack
