@@ -87,13 +87,13 @@ def environment_of(tree: Path) -> dict[str, str]:
 
 
 def command(arguments: list[str]) -> str:
-    """The command that repeats a run from the project's root: without the folders of its results
-    and logs, and with the paths of graphs as they are on every machine. Another checkout is
+    """The command that repeats a run from the project's root: without the folders of its results,
+    logs and data, and with the paths of graphs as they are on every machine. Another checkout is
     beside the project.
     """
     shown, given = [], iter(arguments[1:])
     for argument in given:
-        if argument in ("--results", "--logs"):
+        if argument in ("--results", "--logs", "--directory"):
             next(given)
         elif argument == "--other":
             next(given)

@@ -55,6 +55,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "sahu": sahu.sahu,
     "schema": service.schema,
     "shard-checkpoints": shards.checkpoints,
+    "shard-kills": shards.kills,
     "shards": shards.shards,
     "solver": engine.solver,
     "storage": engine.storage,

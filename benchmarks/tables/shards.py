@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.tables.common import Record, heading
+from benchmarks.tables.common import Record, figures_and_values, heading
 
 _TIMES = ("static ms", "ms a sweep", "batch ms", "solve after batch ms")
 
@@ -42,3 +42,11 @@ def checkpoints(document: Record) -> str:
             f"| {row['restart seconds']:.1f} s | {restart} |"
         )
     return "\n".join(lines)
+
+
+def kills(document: Record) -> str:
+    """What the kills of workers did."""
+    figures = dict(document["figures"])
+    note = figures.pop("note")
+    table = figures_and_values({**document, "figures": figures})
+    return f"{table}\n\nMeanwhile: {note}." if note else table

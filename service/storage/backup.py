@@ -139,6 +139,8 @@ def _copy(source: Path, temporary: Path, name: str) -> CopiedGraph:
             return _verify(target)
         except (FileNotFoundError, shutil.Error, StorageFailed):
             if attempt == _ATTEMPTS:
+                for path in checkpoints.stored(source / checkpoints.DIRECTORY)[:1]:
+                    checkpoints.read(path)  # names a damaged file where it stays
                 raise
     raise AssertionError("unreachable")
 

@@ -36,6 +36,7 @@ RUN_SECONDS = 180.0
 OUTPUTS = ("stdout", "stderr")
 
 IMPORTED = (
+    "distributed",
     "service.app",
     "tests.crash.points",
     "tests.service.graphs",
@@ -126,9 +127,17 @@ class Nursery:
         return json.loads(self._process.stdout.readline())
 
     def start(
-        self, data: Path, point: str | None = None, passes: int = 1, checkpoint_bytes: int = 20_000
+        self,
+        data: Path,
+        point: str | None = None,
+        passes: int = 1,
+        checkpoint_bytes: int = 20_000,
+        **settings: Any,
     ) -> Server:
-        """Starts a server of `data`, which kills itself at `point`, if one is given."""
+        """Starts a server of `data`, which kills itself at `point`, if one is given.
+
+        settings  further ones of service.settings.Settings
+        """
         port = self._free_port()
         request = {
             "ask": "start",
@@ -136,7 +145,7 @@ class Nursery:
             "port": port,
             "point": point,
             "passes": passes,
-            "checkpoint_bytes": checkpoint_bytes,
+            "settings": {"checkpoint_bytes": checkpoint_bytes, **settings},
         }
         return Server(self, self.ask(request), port)
 
@@ -194,6 +203,7 @@ def _run(request: dict[str, Any]) -> NoReturn:
 
 def _serve(request: dict[str, Any]) -> None:
     from gpu import Engine
+    from gpu.sharded import capture
     from service.app import create_app
     from service.http.server import server_of
     from service.settings import Settings
@@ -203,13 +213,14 @@ def _serve(request: dict[str, Any]) -> None:
     # kernels are loaded from Numba's cache when needed
     Engine.warm_up = lambda _self: None  # type: ignore[assignment,method-assign]
     Engine.warm_up_others = Engine.warm_up  # type: ignore[method-assign]
+    capture.PIECE_SLOTS = 128  # so that a small checkpoint of shards has several
     if request["point"] is not None:
         arm(request["point"], request["passes"])
     settings = Settings(
         data=Path(request["data"]),
         backend="cpu",
         port=request["port"],
-        checkpoint_bytes=request["checkpoint_bytes"],
+        **request["settings"],
     )
     server_of(create_app(settings), settings, log_level="error").run()
 

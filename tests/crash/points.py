@@ -73,6 +73,23 @@ RECOVERING: dict[str, Point] = {
 }
 """Passed by every start of a server with something to recover."""
 
+_SHARDED_ENGINE = "gpu.sharded.engine:ShardedEngine"
+_SHARDED_CAPTURE = "gpu.sharded.capture:ShardedCapture"
+
+SHARDS_CHECKPOINTING: dict[str, Point] = {
+    **_around(f"{_SHARDED_ENGINE}.capture", "shards copy their lists"),
+    **_around(f"{_SHARDED_CAPTURE}.piece", "a piece of the lists is read"),
+    **_around(f"{_SHARDED_CAPTURE}.release", "shards free their copies"),
+}
+"""Passed by every checkpoint of a graph in shards, beside some of CHECKPOINTING."""
+
+SHARDS_RECOVERING: dict[str, Point] = {
+    **_around(f"{_SHARDED_ENGINE}.restore", "shards are restored"),
+    "while shards are restored": Point("gpu.sharded.list_layout:ListLayout.places", "after"),
+    "while shards replay batches": Point(f"{_SHARDED_ENGINE}.apply", "after"),
+}
+"""Passed by every start of a server with shards that recovers."""
+
 CATALOGUE: dict[str, Point] = {
     **_around("service.catalog:Catalog._create", "a graph is created"),
     "after its journal is created": Point(f"{_JOURNAL}.create", "after"),
@@ -83,7 +100,7 @@ CATALOGUE: dict[str, Point] = {
 }
 """Passed when graphs are created and dropped."""
 
-POINTS = WRITING | CHECKPOINTING | RECOVERING | CATALOGUE
+POINTS = WRITING | CHECKPOINTING | RECOVERING | SHARDS_CHECKPOINTING | SHARDS_RECOVERING | CATALOGUE
 
 
 def arm(name: str, passes: int) -> None:

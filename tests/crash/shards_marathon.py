@@ -1,15 +1,20 @@
 """The promise of `liverank serve --shards` at scale: workers killed 100 times under a stream.
 
     python -m tests.crash.shards_marathon [--kills 100] [--shards 2] [--seed 0] [--directory DIR]
-                                          [--backend cpu] [--results FOLDER]
+                                          [--backend cpu] [--note TEXT] [--results FOLDER]
 
-A writer inserts and deletes edges of one graph, batch after batch; a reader asks for ranks without
-a pause. A worker process of the graph is killed at a random moment, also while the graph recovers
-from the kill before. No read may fail, no batch that was acknowledged may be missing, none may
-count twice. After every tenth kill the number of edges, and the ranks, have to be those of the
-batches. In the end the server starts again on its data, without shards. Prints progress, and
-records the sums in benchmarks/results/shard-kills-cpu.json. Fails with an assertion, and leaves the
-data, if anything is lost.
+Three clients send batches of insertions, deletions and removals to one graph, whose weights show
+what counts twice; others read ranks and take checkpoints without a pause. A worker process of the
+graph is killed at a random moment, also during a checkpoint, and while the graph recovers from the
+kill before. No read may fail. After every fifth kill, versions, edges, weights, sets, ranks and
+receipts are compared with a model: no batch that was acknowledged may be missing, none may count
+twice.
+
+The kills are done in legs of 20, each with a server and data of its own, which then starts again
+with another number of shards, or none. With --directory, the figures of finished legs are kept
+there, and the same command continues behind them. Prints progress, and records the sums in
+benchmarks/results/shard-kills-cpu.json. Fails with an assertion, and leaves the data, if anything
+is lost.
 """
 
 from __future__ import annotations
@@ -22,25 +27,32 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import httpx
-import numpy as np
 import psutil
 
 from benchmarks.harness import RESULTS, record
-from gpu import EdgeBatch, Engine, Options
+from tests.crash.legs import run_legs
+from tests.crash.marathon import summed
 from tests.crash.nursery import wait_until
+from tests.crash.streams import (
+    GRAPH,
+    Comparison,
+    Stream,
+    check,
+    create_weighted,
+    run_until_killed,
+    streams,
+)
 
-VERTICES = 300
-OPERATIONS = 20
-"""Of a batch."""
-
-COMPARED_EVERY = 10
+LEG_KILLS = 20
+COMPARED_EVERY = 5
 """Number of kills between comparisons."""
 
 MOST_SECONDS = 3.0
@@ -49,8 +61,8 @@ MOST_SECONDS = 3.0
 PATIENCE = 120.0
 """Seconds until a graph must have recovered."""
 
-PATH = "/graphs/default"
-Edge = tuple[str, str]
+CHECKPOINT_PAUSE = 0.5
+"""The longest pause between two checkpoints, in seconds."""
 
 
 def main() -> None:
@@ -58,22 +70,148 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--directory", type=Path, help="of the data")
+    parser.add_argument("--directory", type=Path, help="of the data, and of what was done")
     parser.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--note", default="", help="what else the machine did meanwhile")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     directory = arguments.directory or Path(tempfile.mkdtemp(prefix="liverank-shards-"))
-    figures = run(directory, arguments.shards, arguments.kills, arguments.seed, arguments.backend)
+
+    def run(folder: Path, number: int, kills: int) -> dict[str, Any]:
+        options = (arguments.shards, arguments.backend)
+        return Leg(folder, arguments.seed + number, *options).run(kills)
+
+    legs = run_legs(directory, arguments.kills, LEG_KILLS, run)
+    figures = {"shards": arguments.shards, **figures_of(legs), "note": arguments.note}
     print(json.dumps(figures, indent=1))
     print(record("shard-kills", arguments.backend, figures, arguments.results))
 
 
+def figures_of(legs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Those of all legs together."""
+    seconds = [each for leg in legs for each in leg["seconds to new ranks"]]
+    sums = summed([{**leg, "seconds to new ranks": 0} for leg in legs])
+    del sums["seconds to new ranks"]
+    return {
+        **sums,
+        "seconds from a kill to new ranks": {
+            "measured": len(seconds),
+            "median": round(median(seconds), 2),
+            "largest": round(max(seconds), 2),
+        },
+    }
+
+
+class Leg:
+    """The kills of workers of one server.
+
+    sending      the clients that write
+    restarts     of the graph's workers
+    checkpoints  taken
+    reads        answered with 200
+    failed       other answers to reads
+    """
+
+    def __init__(self, directory: Path, seed: int, shards: int, backend: str) -> None:
+        self._directory, self._seed = directory, seed
+        self._shards, self._backend = shards, backend
+        self._choose = random.Random(seed)
+        self.sending: list[Stream] = streams(seed, weighted=True)
+        self.restarts = self.checkpoints = self.reads = 0
+        self.failed: list[str] = []
+        self._seconds: list[float] = []
+
+    def run(self, kills: int) -> dict[str, Any]:
+        """Kills that many workers, and compares; returns the figures."""
+        begin = time.monotonic()
+        create_weighted(self._directory / "data")
+        compared: list[Comparison] = []
+        with serving(self._directory, self._shards, self._backend) as (server, url):
+            for done in range(0, kills, COMPARED_EVERY):
+                share = min(COMPARED_EVERY, kills - done)
+                killing = partial(self._kill, server, share)
+                beside = (self._read, self._take_checkpoints, killing)
+                run_until_killed(self.sending, url, PATIENCE * (share + 1), beside)
+                compared.append(check(self.sending, url))
+                assert not self.failed, self.failed
+                print(f"leg {self._seed}: {done + share} kills, {compared[-1]}", flush=True)
+            self.restarts = described(url)["shards"]["restarts"]
+        other = (0, self._shards + 1)[self._seed % 2]
+        with serving(self._directory, other, self._backend) as (_, url):
+            compared.append(check(self.sending, url, everything=True))
+        return {
+            "kills": kills,
+            "restarts of the workers": self.restarts,
+            "checkpoints taken": self.checkpoints,
+            "comparisons": len(compared),
+            "batches acknowledged": compared[-1].acknowledged,
+            "lost": sum(each.lost for each in compared),
+            "twice": sum(each.twice for each in compared),
+            "answered before they were ranked": sum(each.delayed for each in self.sending),
+            "batches sent again": sum(each.repeated for each in compared),
+            "receipts that differ": sum(each.differing for each in compared),
+            "reads": self.reads,
+            "reads that failed": len(self.failed),
+            "seconds to new ranks": self._seconds,
+            "seconds": round(time.monotonic() - begin, 1),
+        }
+
+    def _kill(self, server: psutil.Process, kills: int, url: str, stop: threading.Event) -> None:
+        """Kills workers, and waits until the ranks follow; then stops what is beside."""
+        for number in range(1, kills + 1):
+            time.sleep(self._choose.uniform(0.0, MOST_SECONDS))
+            self._kill_worker(server)
+            killed = time.monotonic()
+            if number == kills or self._choose.random() < 0.5:
+                # each client had a batch in progress at most
+                version = described(url)["version"] + len(self.sending)
+                ranked = wait_until(lambda v=version: described(url)["version"] > v, PATIENCE)  # type: ignore[misc]
+                assert ranked, f"no new ranks after {PATIENCE} s: {self._directory}"
+                self._seconds.append(round(time.monotonic() - killed, 2))
+            if stop.is_set():  # something beside has failed
+                return
+        stop.set()
+
+    def _kill_worker(self, server: psutil.Process) -> None:
+        """Kills one of the workers, at random, as soon as there is one."""
+        workers: list[psutil.Process] = []
+
+        def has_workers() -> bool:
+            workers[:] = [each for each in server.children(recursive=True) if is_worker(each)]
+            return bool(workers)
+
+        while True:
+            assert wait_until(has_workers, PATIENCE), f"no workers: {self._directory}"
+            with suppress(psutil.NoSuchProcess):
+                self._choose.choice(sorted(workers, key=lambda worker: worker.pid)).kill()
+                return
+
+    def _read(self, url: str, stop: threading.Event) -> None:
+        with httpx.Client(base_url=url, timeout=PATIENCE) as http:
+            while not stop.is_set():
+                answer = http.get(f"{GRAPH}/top?k=10")
+                if answer.status_code == 200:
+                    self.reads += 1
+                else:
+                    self.failed.append(answer.text)
+                time.sleep(0.01)
+
+    def _take_checkpoints(self, url: str, stop: threading.Event) -> None:
+        choose = random.Random(self._seed)
+        with httpx.Client(base_url=url, timeout=PATIENCE) as http:
+            while not stop.wait(choose.uniform(0.0, CHECKPOINT_PAUSE)):
+                answer = http.post(f"{GRAPH}/checkpoint")
+                # while the graph recovers, or if its shards are lost
+                assert answer.status_code in (200, 503), answer.text
+                self.checkpoints += answer.status_code == 200
+
+
 @contextmanager
-def serving(directory: Path, *options: str) -> Iterator[tuple[psutil.Process, str]]:
-    """A server and its address."""
+def serving(directory: Path, shards: int, backend: str) -> Iterator[tuple[psutil.Process, str]]:
+    """A server of the data in a directory, and its address."""
+    command = [sys.executable, "-m", "service.cli", "serve", "--port", "0", "--backend", backend]
+    command += ["--data", str(directory / "data"), "--shards", str(shards)]
     with open(directory / "server.log", "ab") as log:
-        command = [sys.executable, "-m", "service.cli", "serve", "--port", "0"]
-        command += ["--data", str(directory / "data"), *options]
         begin = log.tell()
         server = subprocess.Popen(command, stdout=log, stderr=log)
     try:
@@ -100,139 +238,6 @@ def is_ready(url: str) -> bool:
     return False
 
 
-class Stream:
-    """A writer and a reader of the graph, in threads of their own.
-
-    edges    those of the batches that were acknowledged
-    version  of the last one
-    delayed  batches whose answer said that their ranks are delayed
-    reads    answered with 200
-    paused   held while no batch is sent
-    """
-
-    def __init__(self, url: str, seed: int) -> None:
-        self._choose = random.Random(seed)
-        self._http = httpx.Client(base_url=url, timeout=PATIENCE)
-        self.edges: set[Edge] = set()
-        self.version = self.delayed = self.reads = 0
-        self.paused = threading.Lock()
-        self._ended = threading.Event()
-        self._failure: Exception | None = None
-        self._threads = [
-            threading.Thread(target=self._repeat, args=(work,))
-            for work in (self._write, self._read)
-        ]
-
-    def __enter__(self) -> Stream:
-        self._write()  # ranks to read
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join()
-        self.check()
-
-    def check(self) -> None:
-        """Raises what ended the writer or the reader."""
-        if self._failure is not None:
-            raise self._failure
-
-    def _repeat(self, work: Callable[[], None]) -> None:
-        try:
-            while not self._ended.is_set():
-                work()
-        except Exception as error:
-            self._failure = error
-
-    def _write(self) -> None:
-        """A batch of edges that the graph does not have, and of others that it has."""
-        with self.paused:
-            inserted = {self._edge() for _ in range(OPERATIONS)} - self.edges
-            several = min(len(self.edges), self._choose.randrange(OPERATIONS))
-            deleted = self._choose.sample(sorted(self.edges), several)
-            body = {"insert": [*inserted], "delete": deleted}
-            answer = self._http.post(f"{PATH}/batches", json=body)
-            receipt = answer.json()
-            if answer.status_code == 503:
-                # committed; its ranks follow
-                assert receipt["type"] == "urn:liverank:problem:ranking-delayed", answer.text
-                self.delayed += 1
-            else:
-                assert answer.status_code == 200, answer.text
-                counts = receipt["inserted"], receipt["deleted"]
-                assert counts == (len(inserted), several), answer.text
-            assert receipt["version"] == self.version + 1, answer.text
-            self.version = receipt["version"]
-            self.edges = self.edges - set(deleted) | inserted
-        time.sleep(self._choose.uniform(0.0, 0.1))
-
-    def _edge(self) -> Edge:
-        return (f"v{self._choose.randrange(VERTICES)}", f"v{self._choose.randrange(VERTICES)}")
-
-    def _read(self) -> None:
-        answer = self._http.get(f"{PATH}/top?k=10")
-        assert answer.status_code == 200, answer.text
-        self.reads += 1
-        time.sleep(0.01)
-
-
-def run(directory: Path, shards: int, kills: int, seed: int, backend: str) -> dict[str, Any]:
-    """Kills the workers, and compares; returns the figures."""
-    directory.mkdir(parents=True, exist_ok=True)
-    choose, begin, recoveries = random.Random(seed), time.monotonic(), []
-    with serving(directory, "--shards", str(shards), "--backend", backend) as (server, url):
-        with Stream(url, seed) as stream:
-            for number in range(1, kills + 1):
-                time.sleep(choose.uniform(0.0, MOST_SECONDS))
-                killed = kill_worker(server, choose)
-                if choose.random() < 0.5:
-                    version = stream.version + 1
-                    assert wait_until(lambda v=version: ranked(url) > v, PATIENCE)  # type: ignore[misc]
-                    recoveries.append(time.monotonic() - killed)
-                stream.check()
-                if number % COMPARED_EVERY == 0 or number == kills:
-                    with stream.paused:
-                        compare(url, stream)
-                    print(f"{number} kills, {stream.version:,} batches", flush=True)
-        restarts = httpx.get(f"{url}{PATH}").json()["shards"]["restarts"]
-    with serving(directory) as (_, url):
-        compare(url, stream)
-    return {
-        "shards": shards,
-        "kills": kills,
-        "restarts of the workers": restarts,
-        "batches": stream.version,
-        "batches whose ranks were delayed": stream.delayed,
-        "batches lost": 0,
-        "batches counted twice": 0,
-        "reads": stream.reads,
-        "reads that failed": 0,
-        "seconds from a kill to new ranks, median": round(median(recoveries), 2),
-        "seconds from a kill to new ranks, largest": round(max(recoveries), 2),
-        "seconds": round(time.monotonic() - begin, 1),
-    }
-
-
-def kill_worker(server: psutil.Process, choose: random.Random) -> float:
-    """Kills one of the workers, at random, as soon as there is one; returns when it did."""
-    killed = False
-    workers: list[psutil.Process] = []
-
-    def has_workers() -> bool:
-        workers[:] = [each for each in server.children(recursive=True) if is_worker(each)]
-        return bool(workers)
-
-    while not killed:
-        assert wait_until(has_workers, PATIENCE), "no workers"
-        with suppress(psutil.NoSuchProcess):
-            choose.choice(sorted(workers, key=lambda worker: worker.pid)).kill()
-            killed = True
-    return time.monotonic()
-
-
 def is_worker(process: psutil.Process) -> bool:
     """Whether it is one of the processes that Dask has spawned."""
     with suppress(psutil.Error):
@@ -240,26 +245,10 @@ def is_worker(process: psutil.Process) -> bool:
     return False
 
 
-def ranked(url: str) -> int:
-    """The version of the ranks that are served."""
-    version: int = httpx.get(f"{url}{PATH}").json()["version"]
-    return version
-
-
-def compare(url: str, stream: Stream) -> None:
-    """Waits until the graph has all batches, and compares its edges and its ranks."""
-    assert wait_until(lambda: is_ready(url) and ranked(url) == stream.version, PATIENCE)
-    document = httpx.get(f"{url}{PATH}").json()
-    assert document["edges"] == len(stream.edges), document
-    lines = httpx.get(f"{url}{PATH}/ranks", headers={"Accept": "application/x-ndjson"}).text
-    served = {row["vertex"]: row["rank"] for row in map(json.loads, lines.splitlines())}
-    places = {key: place for place, key in enumerate(served)}
-    sources, targets = np.array([[places[end] for end in edge] for edge in stream.edges]).T
-    engine = Engine(Options(target_error=1e-9), "cpu")
-    engine.apply(EdgeBatch(sources, targets, vertices=len(served)))
-    error_bound = engine.update().error_bound + document["error_bound"]
-    difference = np.abs(engine.publish().to_numpy() - np.array(list(served.values()))).sum()
-    assert difference <= error_bound, f"ranks differ by {difference}, expected {error_bound}"
+def described(url: str) -> dict[str, Any]:
+    """The graph, as the server describes it."""
+    document: dict[str, Any] = httpx.get(f"{url}{GRAPH}", timeout=PATIENCE).json()
+    return document
 
 
 if __name__ == "__main__":

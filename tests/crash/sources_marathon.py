@@ -37,6 +37,7 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks.harness import RESULTS, record
 from liverank.choices import BrokerName
+from tests.crash.legs import run_legs
 from tests.crash.marathon import summed
 from tests.crash.nursery import Child, Nursery, Server
 from tests.liverank.sources.brokers import (
@@ -87,15 +88,12 @@ def run_all(
     directory: Path, kills: int, seed: int, brokers: Sequence[BrokerName]
 ) -> dict[str, Any]:
     """Runs the legs that the directory does not have yet; returns the sums of their figures."""
-    directory.mkdir(parents=True, exist_ok=True)
-    finished = directory / "finished.json"
-    legs: list[dict[str, Any]] = json.loads(finished.read_text()) if finished.exists() else []
-    while (done := sum(leg["kills"] for leg in legs)) < kills:
-        folder = Path(tempfile.mkdtemp(prefix=f"leg-{len(legs)}-", dir=directory))
-        with Leg(folder, seed + len(legs), brokers) as leg:
-            legs.append(leg.run(leg.victims(min(LEG_KILLS, kills - done))))
-        finished.write_text(json.dumps(legs))
-    return summed(legs)
+
+    def run(folder: Path, number: int, share: int) -> dict[str, Any]:
+        with Leg(folder, seed + number, brokers) as leg:
+            return leg.run(leg.victims(share))
+
+    return summed(run_legs(directory, kills, LEG_KILLS, run))
 
 
 @dataclass

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 
 from gpu.verify import pagerank
+from service.storage.graph_store import GraphStore
 
 GRAPH, WEIGHTED = "/graphs/default", "/graphs/weighted"
 HALF_LIFE = 100.0
@@ -35,6 +37,8 @@ class Stream:
     edges    the expected ones with their weights, as if inserted at time 0
     seen     the expected vertices
     members  those of the set
+    weighted  whether its edges have weights, which may be added to
+    delayed   answers that a batch is committed, but ranked later
     """
 
     name: str
@@ -48,6 +52,8 @@ class Stream:
     reported: int = 0
     choose: random.Random = field(default_factory=random.Random)
     graph: str = GRAPH
+    weighted: bool = False
+    delayed: int = 0
 
     def run(self, url: str, stop: threading.Event) -> None:
         """Sends at least one batch. Returns when the server has ended, or at `stop`; the last batch
@@ -60,7 +66,9 @@ class Stream:
                     http.put(self.graph, json=options).raise_for_status()
                 if http.get(self._set).status_code == 404:
                     # the only batch that has no idempotency key
-                    http.put(self._set, json={"vertices": []}).raise_for_status()
+                    answer = http.put(self._set, json={"vertices": []})
+                    if not self._delays(answer):
+                        answer.raise_for_status()
                 self.settle(http)
                 while True:
                     self._next()
@@ -97,11 +105,13 @@ class Stream:
             "sets": {self.name: {"add": sorted(added), "remove": sorted(left)}},
         }
         weights, adds = [1.0] * len(inserted), False
+        if self.weighted:
+            weights = [choose.randrange(1, 1600) / 16 for _ in inserted]
+            adds = choose.random() < 0.5
+            batch["insert"] = [
+                (*edge, weight) for edge, weight in zip(inserted, weights, strict=True)
+            ]
         if self.graph == WEIGHTED:
-            weights, adds = (
-                [choose.randrange(1, 1600) / 16 for _ in inserted],
-                choose.random() < 0.5,
-            )
             half_lives = [choose.randrange(4) for _ in inserted]
             batch["insert"] = [
                 (*edge, weight, HALF_LIFE * age)
@@ -136,9 +146,16 @@ class Stream:
         """
         last = len(self.sent) - 1
         if last >= 0 and last not in self.answers:
-            answer = self.send(http, last)
+            while self._delays(answer := self.send(http, last)):
+                pass
             assert answer.status_code == (202 if self.wait == "durable" else 200), answer.text
             self.answers[last] = answer.content
+
+    def _delays(self, answer: httpx.Response) -> bool:
+        """Whether shards were lost after the batch was committed."""
+        delays = answer.json().get("type") == "urn:liverank:problem:ranking-delayed"
+        self.delayed += delays
+        return bool(delays)
 
     def new_receipts(self) -> Iterator[dict[str, Any]]:
         """The receipts that arrived since the last call."""
@@ -187,11 +204,23 @@ class Comparison:
         return max(0, self.versions - self.acknowledged)
 
 
-def streams(seed: int, graph: str = GRAPH) -> list[Stream]:
+def streams(seed: int, graph: str = GRAPH, weighted: bool = False) -> list[Stream]:
+    """weighted: whether the edges of GRAPH have weights; see `create_weighted`"""
+    weighted = weighted or graph == WEIGHTED
     return [
-        Stream(name, wait, choose=random.Random(f"{seed} {name}"), graph=graph)
+        Stream(name, wait, choose=random.Random(f"{seed} {name}"), graph=graph, weighted=weighted)
         for name, wait in (("a", "ranked"), ("b", "ranked"), ("c", "durable"))
     ]
+
+
+def create_weighted(data: Path, damping: float = 0.85) -> None:
+    """A data directory whose graph GRAPH has weights, which do not decay: a batch that counts twice
+    changes one, and graphs in shards can have them.
+    """
+    store = GraphStore(data)
+    store.open()
+    store.create(GRAPH.rpartition("/")[-1], {"weighted": True, "damping": damping})
+    store.close()
 
 
 def run_until_killed(
@@ -200,21 +229,18 @@ def run_until_killed(
     seconds: float,
     beside: Sequence[Callable[[str, threading.Event], None]] = (),
 ) -> None:
-    """Sends until the server has ended or the time is over.
+    """Sends until the server has ended or the time is over. Raises what a thread raises.
 
     beside  what else is done during that time
     """
     stop = threading.Event()
     work = [*(stream.run for stream in sending), *beside]
-    threads = [threading.Thread(target=function, args=(url, stop)) for function in work]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    stop.set()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(work)) as threads:
+        running = [threads.submit(function, url, stop) for function in work]
+        wait(running, seconds, FIRST_EXCEPTION)
+        stop.set()
+    for each in running:
+        each.result()
 
 
 def check(sending: Sequence[Stream], url: str, everything: bool = False) -> Comparison:
@@ -249,8 +275,10 @@ def check(sending: Sequence[Stream], url: str, everything: bool = False) -> Comp
         edges = {edge: weight for stream in sending for edge, weight in stream.edges.items()}
         seen = sorted(set().union(*(stream.seen for stream in sending)))
         assert (info["edges"], info["vertices"]) == (len(edges), len(seen))
+        if graph != WEIGHTED:
+            assert _edges(http, graph) == edges
         if seen:
-            _check_ranks(http, graph, edges, seen)
+            _check_ranks(http, graph, edges, seen, info["options"]["damping"])
     return compared
 
 
@@ -259,14 +287,26 @@ def _version(body: bytes) -> int:
     return version
 
 
+def _edges(http: httpx.Client, graph: str) -> dict[tuple[str, str], float]:
+    """Those on the server, with their weights."""
+    answer = http.get(f"{graph}/edges", headers={"Accept": "application/x-ndjson"})
+    assert answer.status_code == 200, answer.text
+    rows = map(json.loads, answer.text.splitlines())
+    return {(row["source"], row["target"]): row.get("weight", 1.0) for row in rows}
+
+
 def _check_ranks(
-    http: httpx.Client, graph: str, edges: dict[tuple[str, str], float], seen: list[str]
+    http: httpx.Client,
+    graph: str,
+    edges: dict[tuple[str, str], float],
+    seen: list[str],
+    damping: float,
 ) -> None:
     place = {key: number for number, key in enumerate(seen)}
     sources = np.array([place[source] for source, _ in edges], np.int64)
     targets = np.array([place[target] for _, target in edges], np.int64)
     weights = np.array(list(edges.values()))
-    exact, slack = pagerank(sources, targets, len(seen), 0.85, "uniform", weights=weights)
+    exact, slack = pagerank(sources, targets, len(seen), damping, "uniform", weights=weights)
     answer = http.post(f"{graph}/ranks", json={"vertices": seen}).json()
     error = np.abs(np.array(answer["ranks"], np.float64) - exact).sum()
     assert error <= answer["error_bound"] + slack

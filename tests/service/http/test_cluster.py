@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Nanny, Scheduler, SpecCluster
-from distributed.security import Security
+from distributed import SpecCluster
 
 from service.pipeline.sharded_engine import ShardedGraphEngine
+from tests.service.dask_cluster import settings_for, workers_here
 from tests.service.server import Server, running, wait_for
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -23,37 +21,16 @@ pytestmark = pytest.mark.filterwarnings("default")
 GRAPHS = ["default", "other"]
 
 
-def certified(folder: Path, security: Security) -> dict[str, str]:
-    """The settings of a server with these certificates."""
-    files = {"ca": "ca_file", "cert": "client_cert", "key": "client_key"}
-    paths = {f"cluster_{name}": folder / f"{name}.pem" for name in files}
-    for path, field in zip(paths.values(), files.values(), strict=True):
-        path.write_text(getattr(security, f"tls_{field}"))
-    return {name: str(path) for name, path in paths.items()}
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SpecCluster]:
-    """A scheduler here, and two worker processes, which are started again when they end."""
-    common = {"host": "127.0.0.1", "protocol": "tls://", "security": Security.temporary()}
-    common |= {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-    process = {"nthreads": 1, "memory_limit": 0, "silence_logs": logging.ERROR}
-    process["env"] = {"NUMBA_NUM_THREADS": "1"}  # type: ignore[assignment]
-    worker = {"cls": Nanny, "options": {**common, **process}}
-    with SpecCluster(
-        scheduler={"cls": Scheduler, "options": {**common, "port": 0}},
-        workers={0: worker, 1: worker},
-        security=common["security"],
-        silence_logs=logging.ERROR,
-    ) as cluster:
+    with workers_here(2) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def on_cluster(cluster: SpecCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    files = certified(tmp_path_factory.mktemp("tls"), cluster.security)
-    settings: dict[str, Any] = {"cluster": cluster.scheduler_address, "shards": 2, **files}
-    with running(tmp_path_factory.mktemp("data"), **settings) as server:
+    settings = settings_for(cluster, tmp_path_factory.mktemp("tls"))
+    with running(tmp_path_factory.mktemp("data"), shards=2, **settings) as server:
         assert server.http.put("/graphs/other", json={"directed": False}).status_code == 201
         yield server
 

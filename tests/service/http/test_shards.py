@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.pipeline.sharded_engine import ShardedGraphEngine
+from service.storage import checkpoint as checkpoints
 from service.storage.backup import backup, restore
+from service.storage.files import write_synced
 from tests.service.server import Server, running, wait_for
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -183,17 +185,22 @@ def test_a_backup_of_shards_opens_without_them(sharded: Server, tmp_path: Path) 
         assert "shards" not in ours
 
 
+def process_of_a_worker(server: Server) -> int:
+    """Of shard 1."""
+    engine = server.catalog.get("default").pipeline._engine
+    assert isinstance(engine, ShardedGraphEngine)
+    assert engine._started is not None
+    workers: Any = engine._started._workers
+    processes: dict[str, int] = workers._client.run(os.getpid)
+    return processes[workers.addresses[1]]
+
+
 def test_a_killed_worker_loses_nothing(sharded: Server) -> None:
     taken = sharded.http.post(f"{PATH}/checkpoint").json()
     receipt = sharded.http.post(f"{PATH}/batches", json={"insert": [["e", "a"]]}).json()
     assert receipt["version"] == taken["version"] + 1
     before = sharded.http.get(f"{PATH}/ranks/a").json()
-    pipeline = sharded.catalog.get("default").pipeline
-    engine = pipeline._engine
-    assert isinstance(engine, ShardedGraphEngine)
-    assert engine._started is not None
-    workers: Any = engine._started._workers
-    os.kill(workers._client.run(os.getpid)[workers.addresses[1]], signal.SIGKILL)
+    os.kill(process_of_a_worker(sharded), signal.SIGKILL)
     # without any call that needs the shards
     wait_for(lambda: "recovering" in sharded.http.get("/readyz").json(), 30.0)
     (recovering,) = sharded.http.get("/readyz").json()["recovering"]
@@ -210,3 +217,32 @@ def test_a_killed_worker_loses_nothing(sharded: Server) -> None:
     assert document["shards"]["restarts"] == 1
     deleted = sharded.http.post(f"{PATH}/batches", json={"delete": [["e", "a"], ["a", "c"]]})
     assert deleted.json()["deleted"] == 2
+
+
+def test_a_worker_killed_during_a_checkpoint_loses_nothing(
+    sharded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sharded.catalog._settings.data / "graphs" / "default" / "checkpoints"
+    sent = sharded.http.post(f"{PATH}/batches", json={"insert": [["e", "b"]]}).json()
+    document, before = sharded.http.get(PATH).json(), sorted(folder.iterdir())
+    process = process_of_a_worker(sharded)
+
+    def kill_and_write(path: Path, parts: Iterable[memoryview]) -> None:
+        if path.name == "neighbours.bin":  # which the shards have copied, but not sent
+            os.kill(process, signal.SIGKILL)
+        write_synced(path, parts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_synced", kill_and_write)
+        answer = sharded.http.post(f"{PATH}/checkpoint")
+    assert answer.status_code == 503, answer.text
+    assert answer.json()["type"] == "urn:liverank:problem:shard-lost"
+    assert sorted(folder.iterdir()) == before
+    wait_for(lambda: sharded.http.get(PATH).json()["shards"]["restarts"] == 2, 30.0)
+    wait_for(lambda: sharded.http.get("/readyz").json() == {"status": "ready"})
+    again = sharded.http.get(PATH).json()
+    assert (again["version"], again["edges"]) == (sent["version"], document["edges"])
+    taken = sharded.http.post(f"{PATH}/checkpoint").json()
+    assert taken["version"] == sent["version"]
+    deleted = sharded.http.post(f"{PATH}/batches", json={"delete": [["e", "b"]]})
+    assert deleted.json()["deleted"] == 1

@@ -11,6 +11,7 @@ from service.pipeline import expiry
 from service.pipeline.pipeline import Pipeline
 from service.storage.journal import Journal
 from tests.service.graphs import opened
+from tests.service.pipeline.losing_workers import Cluster
 from tests.service.pipeline.windows import Clock
 
 
@@ -34,3 +35,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(expiry, "time", SimpleNamespace(time=clock.time))
     return clock
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Where graphs with shards get them from."""
+    cluster = Cluster()
+    monkeypatch.setattr("gpu.sharded.cluster.local_workers", cluster.start)
+    return cluster

@@ -1,120 +1,32 @@
-"""Graphs in shards: checkpoints, refusals and the loss of shards. The shards are threads here."""
+"""Graphs in shards: refusals and the loss of shards. The shards are threads here."""
 
 from __future__ import annotations
 
-import errno
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import BackendName, Options, ShardLost, Solve, UnknownVertex, Unsupported
-from gpu.backends import backend_named
-from service.errors import BatchRejected, NotReady, StorageFailed
+from gpu import ShardLost, Solve, Unsupported
+from service.errors import BatchRejected, NotReady
 from service.formats.seeds import SeedColumns
 from service.pipeline.pipeline import Pipeline
 from service.queries.model import KeyedQuery
 from service.queries.requests import PendingQuery, QueryResponse
 from service.shard_errors import RankingDelayed
-from service.storage import checkpoint as checkpoints
-from service.storage.files import write_synced
-from service.storage.journal import Journal
-from tests.cuda_emulator.emulated import counting_backend
-from tests.gpu.sharded.threads import ThreadWorkers
 from tests.service.graphs import (
     Sent,
     batch,
     edges_of,
-    engine_of,
     opened,
     send,
     submit,
-    timed_batch,
-    vertices_of,
-    weighted_batch,
     working,
 )
+from tests.service.pipeline.losing_workers import EDGES, Cluster
 from tests.service.server import wait_for
-
-EDGES = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
-
-
-class Cluster:
-    """Starts shards. `failing` names the next call during which one is lost; `absent` is how often
-    workers do not start from now on.
-    """
-
-    def __init__(self) -> None:
-        self.failing: str | None = None
-        self.absent = 0
-        self.may_start = threading.Event()
-        self.may_start.set()
-        self.started: list[LosingWorkers] = []
-
-    def start(
-        self, options: Options, shards: int, backend: BackendName, device_memory: int | None
-    ) -> LosingWorkers:
-        assert backend == "cpu"
-        self.may_start.wait(60)
-        if self.absent:
-            self.absent -= 1
-            raise TimeoutError("workers have not come")
-        workers = LosingWorkers(self, options, shards, device_memory)
-        self.started.append(workers)
-        return workers
-
-
-class LosingWorkers(ThreadWorkers):
-    """On emulated GPUs, if there is a bound on their memory."""
-
-    def __init__(
-        self, cluster: Cluster, options: Options, size: int, device_memory: int | None
-    ) -> None:
-        backends = [backend_named("cpu") for _ in range(size)]
-        if device_memory is not None:
-            backends = [counting_backend() for _ in range(size)]
-        for each in backends:
-            each.device.limit_memory(device_memory)
-        super().__init__(options, size, backends)
-        self.closed = False
-        self._cluster = cluster
-        self._lost = False
-        self._notify: list[Callable[[], None]] = []
-
-    def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        assert not self.closed
-        if self._cluster.failing == method:
-            self._cluster.failing = None
-            raise ShardLost(1, self.size, "tls://127.0.0.1:1")
-        return super().call(method, arguments)
-
-    def on_loss(self, notify: Callable[[], None]) -> None:
-        self._notify.append(notify)
-
-    def lose(self) -> None:
-        """Loses a shard between two calls."""
-        self._lost = True
-        for notify in self._notify:
-            notify()
-
-    def check_alive(self) -> None:
-        if self._lost:
-            raise ShardLost(1, self.size, "tls://127.0.0.1:1")
-
-    def close(self) -> None:
-        self.closed = True
-        super().close()
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    cluster = Cluster()
-    monkeypatch.setattr("gpu.sharded.cluster.local_workers", cluster.start)
-    return cluster
 
 
 @pytest.fixture
@@ -134,37 +46,6 @@ def assert_same_ranks(ours: Pipeline, theirs: Pipeline) -> None:
     expected, ranks = ranks_of(theirs), ranks_of(ours)
     assert set(ranks) == set(expected)
     assert sum(abs(ranks[key] - expected[key]) for key in expected) <= bound + 1e-12
-
-
-def test_a_graph_opens_with_any_number_of_shards_and_without(
-    tmp_path: Path, cluster: Cluster
-) -> None:
-    sent: list[list[tuple[str, str, float]]] = [
-        [("a", "b", 2.0), ("b", "c", 1.0), ("c", "c", 4.0), ("a", "d", 1.5)],
-        [("d", "b", 1.0), ("b", "e", 0.5)],
-        [("e", "a", 3.0)],
-        [("f", "a", 1.0)],
-    ]
-    for shards, edges in zip((2, 0, 3, 0), sent, strict=True):
-        with working(tmp_path, shards=shards, weighted=True, target_error=1e-9) as pipeline:
-            if shards:
-                (workers,) = cluster.started
-                cluster.started.clear()
-                assert workers.size == shards
-            got = send(pipeline, weighted_batch(edges, [("a", "d")] if len(edges) == 1 else []))
-            assert got["inserted"] == len(edges)
-            assert got["error_bound"] <= 1e-9
-            taken = pipeline.checkpoint().result(60)
-            assert taken.version == got["version"]
-            assert pipeline.view.version == taken.version
-        assert not shards or workers.closed
-    with working(tmp_path, weighted=True, target_error=1e-9) as pipeline:
-        sources, targets = engine_of(pipeline).edge_list()
-        keys = pipeline.view.keys.keys
-        ends = (keys(column).to_pylist() for column in (sources, targets))
-        weights = engine_of(pipeline).edge_weights().tolist()
-        expected = {edge for edges in sent for edge in edges} - {("a", "d", 1.5)}
-        assert set(zip(*ends, weights, strict=True)) == expected
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -319,24 +200,6 @@ def test_batches_committed_with_others_in_progress_are_all_ranked_later(
     assert {pipeline.outcome(version).status for version in range(1, 5)} == {"ranked"}  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("method", ["capture", "entries"])
-def test_a_checkpoint_is_taken_after_a_shard_was_lost_during_it(
-    pipeline: Pipeline, cluster: Cluster, tmp_path: Path, method: str
-) -> None:
-    send(pipeline, batch(EDGES))
-    cluster.failing = method
-    with pytest.raises(ShardLost):
-        pipeline.checkpoint().result(60)
-    wait_for(lambda: pipeline.shards.restarts == 1 and pipeline.shards.loss is None)
-    assert checkpoints.stored(tmp_path / "checkpoints") == []
-    assert pipeline.checkpoint().result(60).version == 1
-    cluster.failing = "update"
-    with pytest.raises(RankingDelayed):
-        send(pipeline, batch([("a", "c")]))
-    # from the checkpoint, which one more batch follows
-    assert pipeline.published(2).result(60).edges == 5
-
-
 def test_recovery_is_tried_until_workers_start(pipeline: Pipeline, cluster: Cluster) -> None:
     send(pipeline, batch(EDGES))
     cluster.failing, cluster.absent = "update", 2
@@ -379,99 +242,3 @@ def test_what_shards_cannot_do_is_refused_before_it_is_committed(pipeline: Pipel
         assert refused.value.field == field
     assert pipeline.committed == 1
     assert pipeline.recompute(Solve("static")).result(60)
-
-
-@pytest.mark.parametrize("where", ["checkpoint", "journal", "unanswered"])
-def test_removed_vertices_come_back_with_any_number_of_shards_and_without(
-    tmp_path: Path,
-    cluster: Cluster,  # noqa: ARG001
-    where: str,
-) -> None:
-    with working(tmp_path) as pipeline:
-        send(pipeline, batch([*EDGES, ("b", "b")]))
-    expected = {*EDGES, ("b", "b")}
-    for shards, gone, back in ((2, "d", "e"), (0, "b", "d"), (3, "e", "f"), (2, "a", "g")):
-        with working(tmp_path, shards=shards) as pipeline:
-            limit = pipeline.view.ranks.id_limit
-            with pytest.MonkeyPatch.context() as patch:
-                if where == "unanswered":
-                    patch.setattr(Journal, "add_receipts", lambda _, rows: list(rows))
-                got = send(pipeline, timed_batch(remove=[gone, "nobody"]))
-            lost = {edge for edge in expected if gone in edge}
-            assert (got["removed"], got["removed_edges"]) == (1, len(lost))
-            if where == "checkpoint":
-                assert pipeline.checkpoint().result(60).version == got["version"]
-        expected = (expected - lost) | {(back, "c")}
-        with working(tmp_path, shards=3 - shards) as pipeline:
-            with pytest.raises(UnknownVertex):
-                pipeline.view.ranks.of(pipeline.view.ids(pa.array([gone])))
-            # the id that is free is used again, after a recovery too
-            got = send(pipeline, batch([(back, "c")]))
-            assert (got["inserted"], got["new_vertices"]) == (1, 1)
-            assert pipeline.view.ranks.id_limit == limit
-            assert (pipeline.view.vertices, pipeline.view.edges) == (limit, len(expected))
-    with working(tmp_path) as pipeline:
-        assert edges_of(pipeline) == expected
-        assert vertices_of(pipeline) == {"c", "d", "f", "g"}
-
-
-def test_a_checkpoint_does_not_go_on_with_other_shards(
-    pipeline: Pipeline, cluster: Cluster, tmp_path: Path
-) -> None:
-    send(pipeline, batch(EDGES))
-    captured = pipeline._capture()
-    cluster.failing = "apply"
-    with pytest.raises(RankingDelayed):
-        send(pipeline, batch([("a", "c")]))
-    pipeline.published(2).result(60)
-    with pytest.raises(NotReady, match="the shards that were captured are lost"):
-        checkpoints.write(tmp_path / "checkpoints", captured.checkpoint())
-    assert list((tmp_path / "checkpoints").iterdir()) == []
-    captured.release()
-    assert pipeline.checkpoint().result(60).version == 2
-    assert pipeline.shards.restarts == 1
-
-
-def test_batches_are_ranked_while_a_checkpoint_is_written(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("gpu.sharded.capture.PIECE_SLOTS", 4)
-    send(pipeline, batch(EDGES))
-    versions: list[int] = []
-
-    def write_slowly(path: Path, parts: Iterable[memoryview]) -> None:
-        def slowly() -> Iterator[memoryview]:
-            for part in parts:
-                if path.name == "neighbours.bin":
-                    assert len(part) <= 4 * 4
-                    versions.append(send(pipeline, batch([("a", str(len(versions)))]))["version"])
-                yield part
-
-        write_synced(path, slowly())
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "write_synced", write_slowly)
-        taken = pipeline.checkpoint().result(60)
-    assert (taken.version, versions) == (1, [2, 3, 4, 5])
-    (path,) = checkpoints.stored(tmp_path / "checkpoints")
-    stored = checkpoints.read(path)
-    assert stored.nbytes == taken.bytes
-    assert (len(stored.arrays["length"]), stored.numbers["engine"]["edges"]) == (4, 4)
-    assert pipeline.checkpoint().result(60).version == 5
-
-
-def test_the_copy_of_a_checkpoint_that_fails_is_freed(
-    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    send(pipeline, batch(EDGES))
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "write_synced", full)
-        with pytest.raises(StorageFailed):
-            pipeline.checkpoint().result(60)
-    (workers,) = cluster.started
-    assert [shard._captured for shard in workers.shards] == [None, None]
-    assert pipeline.checkpoint().result(60).version == 1
-    assert [shard._captured for shard in workers.shards] == [None, None]

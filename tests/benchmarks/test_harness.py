@@ -1,0 +1,13 @@
+"""What a record says of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import harness
+
+
+def test_a_recorded_command_has_no_folder_of_one_machine(tmp_path: Path) -> None:
+    program = str(harness.ROOT / "tests" / "crash" / "shards_marathon.py")
+    given = ["--kills", "3", "--directory", str(tmp_path), "--results", str(tmp_path)]
+    assert harness.command([program, *given]) == "python -m tests.crash.shards_marathon --kills 3"
