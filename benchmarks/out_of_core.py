@@ -30,6 +30,7 @@ from benchmarks.inputs import EDGES_PER_VERTEX, rmat, shuffled_rmat
 from gpu import Options, OutOfCoreRanking, OutOfCoreRanks, Solve
 from gpu.backends import backend_named
 from gpu.graph.packed_csr import slot_bytes
+from gpu.graph.permutation import by_descending_degree
 from gpu.graph.rows import row_blocks
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
@@ -63,12 +64,12 @@ def packed_on_host(scale: int, edges: int, memory: int, folder: Path | None) -> 
     spool = EdgeSpool(folder)
     for sources, targets in host_pieces(scale, edges):
         spool.add(sources, targets)
-    return spool.pack(1 << scale, memory // 200, fixed_loops=False)
+    return spool.pack(1 << scale, memory // 200, fixed_loops=False, order=OPTIONS.vertex_order)
 
 
 def packed_on_device(backend: Backend, scale: int, edges: int, folder: Path | None) -> PackedEdges:
     """Drawn and sorted on the device, which has room for all edges; without the vertices that have
-    none, as in a file.
+    none, as in a file, and in the order that `auto` has for these graphs.
     """
     xp = backend.xp
     sources, targets = shuffled_rmat(backend, scale, edges)
@@ -79,11 +80,22 @@ def packed_on_device(backend: Backend, scale: int, edges: int, folder: Path | No
         present[targets[piece]] = True
     labels = xp.cumsum(present, dtype=np.int32) - 1
     vertices = int(labels[-1]) + 1
-    in_degree = xp.zeros(vertices, np.int32)
+
+    def degrees(ends: Array) -> Array:
+        degree = xp.zeros(vertices, np.int32)
+        for piece in pieces:
+            degree += xp.bincount(labels[ends[piece]], minlength=vertices).astype(np.int32)
+        return degree
+
+    ids = by_descending_degree(xp, degrees(sources))
+    positions = xp.empty_like(ids)
+    positions[ids] = xp.arange(vertices, dtype=np.int32)
+    labels = positions[labels]
+    in_degree = degrees(targets)
     for piece in pieces:
         sources[piece], targets[piece] = labels[sources[piece]], labels[targets[piece]]
-        in_degree += xp.bincount(targets[piece], minlength=vertices).astype(np.int32)
-    packed = PackedEdges(vertices, directed=True, fixed_loops=False, folder=folder)
+    ids = backend.device.to_host(ids)
+    packed = PackedEdges(vertices, directed=True, fixed_loops=False, folder=folder, ids=ids)
     for rows in row_blocks(backend.device.to_host(in_degree), _SORTED):
         parts = []
         for piece in pieces:

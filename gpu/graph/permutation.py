@@ -13,6 +13,7 @@ address, roads by place) that is worth more, and is kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ _WINDOWS, _WINDOW = 8, 1 << 16
 hold all that one window reads.
 """
 
-_GAIN = 0.9
+GAIN = 0.9
 """``auto`` permutes if fewer than this part of the cache lines are then read."""
 
 _CHUNK = 1 << 26
@@ -152,7 +153,7 @@ def choose_permutation(
         cache_lines_per_edge(backend, permutation, sources, targets, in_degree)
         for permutation in (identity, by_degree)
     )
-    return by_degree if after < _GAIN * before else identity
+    return by_degree if after < GAIN * before else identity
 
 
 def permutation_bytes(edges: int, vertices: int) -> int:
@@ -181,18 +182,37 @@ def cache_lines_per_edge(
     targets: Array,
     in_degree: Array,
 ) -> float:
+    """See `cache_lines_of_chunks`.
+
+    sources, targets  integer[m]
+    """
+    pieces = (slice(begin, begin + _CHUNK) for begin in range(0, len(sources), _CHUNK))
+    chunks = ((sources[piece], targets[piece]) for piece in pieces)
+    return cache_lines_of_chunks(backend, permutation, chunks, len(sources), in_degree)
+
+
+def cache_lines_of_chunks(
+    backend: Backend,
+    permutation: VertexPermutation,
+    chunks: Iterable[tuple[Array, Array]],
+    edges: int,
+    in_degree: Array,
+    longest: int = _WINDOW,
+) -> float:
     """How many cache lines a sweep reads per edge, from a sample that depends on the graph alone.
 
     permutation  of all vertices, or the identity
+    chunks       sources and targets, integer[…] each, of all `edges`
     in_degree    integer[n], by id
+    longest      edges of a window, at most as many as by default
 
     Sweeps visit rows in the order of their positions. The sample is a few windows of consecutive
     rows, evenly spaced by edges; a line that is read several times in a window counts once.
     """
-    xp, edges, vertices = backend.xp, len(sources), len(in_degree)
+    xp, vertices = backend.xp, len(in_degree)
     ends = xp.cumsum(in_degree if permutation.is_identity else in_degree[permutation.ids])
     begins = np.arange(_WINDOWS) * (edges // _WINDOWS)
-    length = min(_WINDOW, max(1, edges // _WINDOWS))
+    length = min(longest, _WINDOW, max(1, edges // _WINDOWS))
     borders = backend.device.to_device(np.stack([begins, begins + length]))
     limits = backend.device.to_host(xp.searchsorted(ends, borders, "right"))
     window = xp.zeros(vertices, np.int8)
@@ -201,11 +221,10 @@ def cache_lines_per_edge(
     window = permutation.by_id(window)
     lines = vertices // _LINE + 1
     found = []
-    for begin in range(0, edges, _CHUNK):
-        chunk = slice(begin, begin + _CHUNK)
-        number = window[targets[chunk]]
+    for sources, targets in chunks:
+        number = window[targets]
         sampled = xp.flatnonzero(number)
-        line = _mapped(xp, sources[chunk][sampled], permutation.positions) // _LINE
+        line = _mapped(xp, sources[sampled], permutation.positions) // _LINE
         found.append(number[sampled].astype(np.int64) * lines + line)
     reads = xp.concatenate(found)
     per_window = [

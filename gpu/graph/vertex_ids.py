@@ -20,6 +20,21 @@ from gpu.types import EdgeBatch
 NO_IDS = np.empty(0, np.int64)
 
 
+def looked_up(
+    ids: NDArray[np.int64], numbers: NDArray[Any], asked: NDArray[np.int64], otherwise: float
+) -> NDArray[Any]:
+    """dtype[k], the number of each id that is asked for, int64[k].
+
+    ids        int64[n], ascending
+    numbers    dtype[n], one of each
+    otherwise  for ids that are not among them
+    """
+    if len(ids) == 0:
+        return np.full(len(asked), otherwise, numbers.dtype)
+    nearest = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
+    return np.where(ids[nearest] == asked, numbers[nearest], otherwise)
+
+
 class VertexIds:
     """The ids of one graph, on the host.
 

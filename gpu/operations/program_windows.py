@@ -21,9 +21,12 @@ class WindowState:
     """A program that runs window by window.
 
     values, new_values  dtype[n]: the values that are read, and written. One array if values change
-                        in place; else two, which are equal before each superstep
+                        in place; else two, which are equal before each superstep unless every
+                        vertex is active
     steps, new_steps    int32[n]: the last step in which a vertex became active, read and written,
-                        as values are; -1 if it never did. Empty if every vertex is active
+                        as values are; -1 if it never did. Two arrays change places after each
+                        superstep and are not copied: what is read has the steps of the superstep
+                        before, and of every other one. Empty if every vertex is active
     blocks              int32[b]: the last step in which one of the vertices v with this v >> shift
                         became active
     superstep           from 0 on
@@ -68,6 +71,7 @@ class ProgramWindowOperations(ABC):
         active in step `since` or later, or from all if every vertex is active. Those that receive
         something apply it, and where `scatter` is true become active in step `now`.
 
+        since  if values do not change in place, the step of the superstep before
         graph  its view has the in-lists of the window. Where `both` is true, vertices that became
                active also send against their in-edges, which changes values in place
         """

@@ -5,6 +5,7 @@ memory of the host if it has room, and every sweep reads them once, in windows:
 
     budget            how many bytes what needs, and the least budget that works
     scratch_file      files without a name, which end with the process
+    vertex_order      which vertices are adjacent
     spool             edges in any order → packed in-lists in a scratch file, in bounded memory
     window_stream     in-lists through two buffers: one is filled while the other is computed
     windowed_sweeps   the operations of sweeps, window by window

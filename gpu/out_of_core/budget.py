@@ -19,8 +19,11 @@ from gpu.operations.csr import ALIGNMENT, loop_dtype, strength_dtype
 from gpu.pagerank.workspace import workspace_bytes
 from gpu.types import Storage
 
-_ROW_BYTES = 8 + 4 + 4
-"""Start and length of a row, its place in the order of rows."""
+_ROW_BYTES = 8 + 4 + 4 + 4
+"""Start and length of a row, its place in the order of rows, and the position of an id."""
+
+_ID_BYTES = 4
+"""The id at a position."""
 
 _PROGRAM_BYTES = 2 * 4 + 4 + 4 + 1 + 4 + 1 + 1
 """Steps, read and written; the list of the vertices that are active first; ids; which are absent;
@@ -45,7 +48,7 @@ def vertex_bytes(backend: Backend, storage: Storage, weighted: bool = False) -> 
     # the candidate list of a workspace is an eighth of 4 bytes
     iterate = 2 * value + 4 + 1 + exact_contributions + 2 * np.dtype(dtypes[storage]).itemsize
     kept = sum(np.dtype(of(weighted)).itemsize for of in (strength_dtype, loop_dtype))
-    return kept + _ROW_BYTES + iterate + _PASS_BYTES
+    return kept + _ROW_BYTES + _ID_BYTES + iterate + _PASS_BYTES
 
 
 def program_bytes(backend: Backend, dtype: str, weighted: bool) -> int:
@@ -54,8 +57,8 @@ def program_bytes(backend: Backend, dtype: str, weighted: bool) -> int:
     dtype  of its values
     """
     kept = sum(np.dtype(of(weighted)).itemsize for of in (strength_dtype, loop_dtype))
-    # which the host keeps for the next program: lengths of both lists, loops, sums of weights
-    packed = 4 + 4 + np.dtype(loop_dtype(weighted)).itemsize + (8 if weighted else 0)
+    # which the host keeps for the next program: lengths of both lists, ids, loops, sums of weights
+    packed = 4 + 4 + _ID_BYTES + np.dtype(loop_dtype(weighted)).itemsize + (8 if weighted else 0)
     return (
         2 * np.dtype(dtype).itemsize
         + _PROGRAM_BYTES
@@ -67,8 +70,10 @@ def program_bytes(backend: Backend, dtype: str, weighted: bool) -> int:
 
 
 def sort_bytes(weighted: bool) -> int:
-    """For each edge or row of a bucket that is sorted and packed, at most."""
-    return 120 if weighted else 96
+    """For each edge or row of a bucket that is sorted and packed, at most: keys and weights, their
+    copies, and slots for as many rows.
+    """
+    return 48 if weighted else 32
 
 
 @dataclass(frozen=True, slots=True)

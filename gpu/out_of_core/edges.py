@@ -36,7 +36,7 @@ class OutOfCoreEdges:
         scratch: Path | None = None,
     ) -> None:
         """memory   the budget, in bytes
-        options  without ``half_life``; the order of vertices is always as given
+        options  without ``half_life``
         backend  its name, or the backend itself
         scratch  folder for files: 16 bytes an edge at most, 24 if it has a weight, twice that for
                  an undirected graph; None for the system's folder of temporary files
@@ -81,8 +81,8 @@ class OutOfCoreEdges:
 
     def _packed(self, vertices: int, budget: Budget) -> PackedEdges:
         """The graph of all edges; spends the spool. Raises OSError."""
-        fixed_loops = self._options.dangling == "self-loop"
-        return self._spool.pack(vertices, budget.bucket_edges, fixed_loops)
+        fixed_loops, order = self._options.dangling == "self-loop", self._options.vertex_order
+        return self._spool.pack(vertices, budget.bucket_edges, fixed_loops, order)
 
     def _windowed(
         self, packed: PackedEdges, each: int, budget: Budget, doing: str

@@ -45,7 +45,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
     """Runs vertex programs on edges that arrive in any order. All edges are added before the first
     run.
 
-    vertices  number of vertices, at least; more if the edges need them
+    vertices  number of vertices, at least, until the first run; more if the edges need them
     reserved  bytes of the budget that the caller uses, for keys
     """
 
@@ -72,7 +72,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
         program = self.named(program)
         values = program.parameter_values(parameters)
         checked = self._mode(program, mode)
-        vertices = max(self.vertices, self._spool.vertices)
+        vertices = self._count()
         each = program_bytes(self.backend, program.dtype, self._options.weighted)
         budget = self._divided(vertices, each, self.reserved)
         source = values.get("source")
@@ -86,6 +86,12 @@ class OutOfCorePrograms(OutOfCoreEdges):
             doing = f"running {program.name} over"
             graph = self._windowed(self._packed_edges, each, budget, doing)
             return run_windowed(graph, program, values, checked, pack_seconds)
+
+    def _count(self) -> int:
+        """The number of vertices."""
+        if self._packed_edges is not None:
+            return len(self._packed_edges.row_lengths)
+        return max(self.vertices, self._spool.vertices)
 
     @staticmethod
     def named(program: VertexProgram | str) -> VertexProgram:
@@ -148,7 +154,7 @@ def run_windowed(
         stream.close()
     seconds = time.perf_counter() - started
     receipt = Receipt(
-        program.name, mode, running.passes, running.messages, seconds, continued=False,
+        program.name, mode, stream.passes, running.messages, seconds, continued=False,
         finished=finished,
     )  # fmt: skip
     summary = {"aggregate": running.aggregate} if program.every_vertex else {}
@@ -165,7 +171,7 @@ def run_windowed(
     return OutOfCoreAnswer(
         answer,
         graph.edges,
-        stream.count,
+        len(stream.windows),
         running.processed,
         stream.bytes_loaded,
         stream.in_memory,

@@ -123,7 +123,7 @@ def rank_windowed(
         Ranks(graph.backend, graph.permutation, iterate.values, mass, error_bound, graph.free),
         result,
         graph.edges,
-        stream.count,
+        len(stream.windows),
         stream.passes,
         stream.bytes_loaded,
         stream.in_memory,

@@ -1,10 +1,11 @@
 """Edges in any order → packed in-lists in a file, in bounded memory.
 
-Edges are written as they come, as keys ``target << 32 | source``, and the in-degree of each vertex
-is counted. Then the vertices are divided into buckets of about equal numbers of in-edges, the keys
-are distributed to their buckets in a second file, and each bucket is read, sorted, freed of repeats
-and loops, and written to the last one. So an edge is written three times and read twice before the
-first sweep: 20 bytes of writing, 16 of reading.
+Edges are written as they come, as keys ``target << 32 | source``, and the degrees of each vertex
+are counted. Then the vertices are put in order and divided into buckets of about equal numbers of
+in-edges, the keys are distributed to their buckets in a second file, by position in place of id,
+and each bucket is read, sorted, freed of repeats and loops, and written to the last one. So an edge
+is written three times and read twice before the first sweep, 20 bytes of writing and 16 of reading,
+and twice more where a sample says which order is better.
 
 Weights are written beside the keys. Every step keeps the order of equal keys, so that the last one
 of several is the edge.
@@ -12,6 +13,7 @@ of several is the edge.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,30 +21,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cpu.packing import count_targets, pack_keys, sorted_by_bucket, sorted_by_key
+from gpu.backends.cpu.packing import (
+    count_ends,
+    pack_keys,
+    renumber,
+    sorted_by_bucket,
+    sorted_by_key,
+)
 from gpu.columns import ids_of, weights_of
 from gpu.errors import InvalidValue
 from gpu.graph.rows import row_blocks
 from gpu.operations.csr import ALIGNMENT, loop_dtype
 from gpu.out_of_core.scratch_file import ScratchColumns
-from gpu.types import VERTEX_LIMIT
+from gpu.out_of_core.vertex_order import Ends, chosen_order
+from gpu.types import VERTEX_LIMIT, VertexOrder
 
 _PIECE = 1 << 16
 """Edges that are written at once: their keys are part of no budget."""
 
 _TARGET_BITS = 32
+_SOURCE = (1 << _TARGET_BITS) - 1
+
+_AS_GIVEN = np.empty(0, np.int32)
+"""Of vertices whose ids are their positions."""
 
 
 class PackedEdges:
     """The in-lists of a graph, without loops and repeats, ascending, in a file.
 
+    ids          int32[n], the id at each position; int32[0] if every id is its own position
     row_lengths  int32[n]; rows lie one after the other, each from a multiple of ALIGNMENT slots on
+    out_lengths  int32[n], in how many rows each vertex is
     loop         see gpu.operations.csr.GraphView
     fixed_loops  whether every vertex has one loop, and others do not count
     directed     whether an edge goes one way
     weighted     whether edges have weights
     slots        of all rows so far
-    file         int32[slots], column indices; and float32[slots], weights
+    file         int32[slots], column indices, those behind a row repeating its last one; and
+                 float32[slots], weights
     """
 
     def __init__(
@@ -52,11 +68,13 @@ class PackedEdges:
         fixed_loops: bool,
         folder: Path | None = None,
         weighted: bool = False,
+        ids: NDArray[np.int32] = _AS_GIVEN,
     ) -> None:
         """A graph without edges. Raises OSError.
 
         folder  of the file; None for the system's folder of temporary files
         """
+        self.ids = ids
         self.row_lengths = np.zeros(vertices, np.int32)
         self.loop = np.full(vertices, fixed_loops, loop_dtype(weighted))
         self.fixed_loops = fixed_loops
@@ -65,9 +83,9 @@ class PackedEdges:
         self.file = ScratchColumns(len(self.dtypes), folder)
         self.directed = directed
         self._links = 0
-        # without loops: number of out-edges, and the sum of their weights
-        self._out_lengths = np.zeros(vertices, np.int32)
-        self._sent: NDArray[Any] = np.zeros(vertices) if weighted else self._out_lengths
+        self.out_lengths = np.zeros(vertices, np.int32)
+        # the sum of the weights of out-edges, without loops
+        self._sent: NDArray[Any] = np.zeros(vertices) if weighted else self.out_lengths
 
     @property
     def dtypes(self) -> tuple[type[np.generic], ...]:
@@ -80,14 +98,14 @@ class PackedEdges:
         degree: NDArray[Any] = self._sent + self.loop
         if self.weighted:
             # a loop so heavy that it swallowed the other weights: the strength stays above it
-            swallowed = (self._out_lengths > 0) & (degree == self.loop)
+            swallowed = (self.out_lengths > 0) & (degree == self.loop)
             degree[swallowed] = np.nextafter(degree[swallowed], np.inf)
         return degree
 
     @property
     def longest_outgoing(self) -> int:
         """Length of the longest out-list."""
-        return int(self._out_lengths.max(initial=0))
+        return int(self.out_lengths.max(initial=0))
 
     @property
     def strength_depth(self) -> int:
@@ -126,13 +144,21 @@ class PackedEdges:
             self.fixed_loops,
             self.loop,
             self.row_lengths,
-            self._out_lengths,
+            self.out_lengths,
             self._sent,
             *(columns if weights else (*columns, None)),
         )
         self.file.write(self.slots, *(column[:slots] for column in columns))
         self.slots += slots
         self._links += links
+
+
+def _fitted(numbers: NDArray[Any], count: int) -> NDArray[Any]:
+    """The first `count` of some numbers, and zeros behind them."""
+    fitted = np.zeros(count, numbers.dtype)
+    kept = min(count, len(numbers))
+    fitted[:kept] = numbers[:kept]
+    return fitted
 
 
 def padded(lengths: NDArray[Any]) -> NDArray[Any]:
@@ -145,6 +171,7 @@ class EdgeSpool:
 
     added     number of edges that were added
     vertices  the least number of vertices that have all these ids
+    longest   upper bound on the length of an in-list; repeats are counted
     """
 
     def __init__(self, folder: Path | None, directed: bool = True, weighted: bool = False) -> None:
@@ -156,8 +183,9 @@ class EdgeSpool:
         self._folder, self._directed, self._weighted = folder, directed, weighted
         self._file = self._new_file()
         self._keys = 0
-        self._in_degree = np.zeros(0, np.int64)
-        self.added = self.vertices = 0
+        self._in_degree, self._out_degree = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        self._packed = False
+        self.added = self.vertices = self.longest = 0
 
     def _new_file(self) -> ScratchColumns:
         return ScratchColumns(2 if self._weighted else 1, self._folder)
@@ -172,8 +200,10 @@ class EdgeSpool:
         Repeats are one edge, with the weight of the last one.
 
         Raises InvalidValue for columns of unequal length, of another dtype or with a value out of
-        range, and for weights of an unweighted graph; OSError.
+        range, for weights of an unweighted graph, and once the edges are packed; OSError.
         """
+        if self._packed:
+            raise InvalidValue("sources", f"{len(sources)} edges", "added before the first run")
         sources, targets = ids_of("sources", sources), ids_of("targets", targets)
         if weights is not None and not self._weighted:
             raise InvalidValue("weights", f"{len(weights)} weights", "None for an unweighted graph")
@@ -200,9 +230,9 @@ class EdgeSpool:
     ) -> None:
         vertices = max(self.vertices, int(max(sources.max(), targets.max())) + 1)
         if vertices > len(self._in_degree):
-            grown = np.zeros(max(vertices, len(self._in_degree) * 5 // 4), np.int64)
-            grown[: len(self._in_degree)] = self._in_degree
-            self._in_degree = grown
+            room = max(vertices, len(self._in_degree) * 5 // 4)
+            self._in_degree = _fitted(self._in_degree, room)
+            self._out_degree = _fitted(self._out_degree, room)
         keys = targets.astype(np.int64)
         keys <<= _TARGET_BITS
         keys |= sources
@@ -210,55 +240,78 @@ class EdgeSpool:
         # nothing counts that could not be written
         self._keys += len(keys)
         self.vertices = vertices
-        count_targets(keys, self._in_degree)
+        self.longest = max(self.longest, count_ends(keys, self._in_degree, self._out_degree))
 
-    @property
-    def longest(self) -> int:
-        """Upper bound on the length of an in-list; repeats are counted."""
-        return int(self._in_degree.max(initial=0))
-
-    def pack(self, vertices: int, most_edges: int, fixed_loops: bool) -> PackedEdges:
+    def pack(
+        self, vertices: int, most_edges: int, fixed_loops: bool, order: VertexOrder = "given"
+    ) -> PackedEdges:
         """The graph of all edges; spends the spool.
 
         vertices     number of vertices, more than every id
         most_edges   edges, and rows, of a bucket, unless a single row has more
         fixed_loops  see PackedEdges
+        order        of the vertices, see gpu.types.Options
 
         Raises OSError.
         """
-        in_degree = np.zeros(vertices, np.int64)
-        in_degree[: self.vertices] = self._in_degree[: self.vertices]
-        self._in_degree = np.zeros(0, np.int64)
+        self._packed = True
+        in_degree = _fitted(self._in_degree, vertices)
+        self._in_degree = self._in_degree[:0].copy()
+        out_degree = _fitted(self._out_degree, vertices)
+        self._out_degree = self._out_degree[:0].copy()
+        ids = chosen_order(order, out_degree, in_degree, self._ends)
+        del out_degree
+        positions = np.empty_like(ids)
+        positions[ids] = np.arange(len(ids), dtype=np.int32)
+        if len(ids):
+            in_degree = in_degree[ids]
         blocks = list(row_blocks(in_degree, most_edges))
         bounds = np.array([block.start for block in blocks] + [vertices], np.int64)
         places = np.zeros(len(bounds), np.int64)
         np.cumsum(np.add.reduceat(in_degree, bounds[:-1]) if blocks else [], out=places[1:])
         del in_degree
         if len(blocks) > 1:
-            self._distribute(bounds[:-1] << _TARGET_BITS, places, most_edges)
-        packed = PackedEdges(vertices, self._directed, fixed_loops, self._folder, self._weighted)
+            self._distribute(bounds[:-1] << _TARGET_BITS, places, most_edges, positions)
+            positions = _AS_GIVEN
+        packed = PackedEdges(
+            vertices, self._directed, fixed_loops, self._folder, self._weighted, ids
+        )
         try:
             for first, end in pairwise(places.tolist()):
-                packed.append(*_sorted(*self._read(self._file, first, end - first)))
+                # no name for the columns: what is sorted is freed before it is packed
+                packed.append(*_sorted(*self._read(self._file, first, end - first, positions)))
         except BaseException:
             packed.file.close()
             raise
         self.close()
         return packed
 
+    def _ends(self) -> Iterator[Ends]:
+        """Sources and targets of all edges, a piece at a time. Raises OSError."""
+        for place in range(0, self._keys, _PIECE):
+            keys = np.empty(min(_PIECE, self._keys - place), np.int64)
+            self._file.read(place, keys)
+            yield keys & _SOURCE, keys >> _TARGET_BITS
+
     def _distribute(
-        self, first_keys: NDArray[np.int64], places: NDArray[np.int64], most_edges: int
+        self,
+        first_keys: NDArray[np.int64],
+        places: NDArray[np.int64],
+        most_edges: int,
+        positions: NDArray[np.int32],
     ) -> None:
         """Sorts the file by bucket.
 
         first_keys  int64[b], the least key of each bucket; ascending
         places      int64[b + 1], where each bucket begins, in keys
+        positions   int32[n], those of ids, or int32[0]
         """
         ends = places[:-1].copy()
         with self._file as source:
             self._file = self._new_file()
             for place in range(0, self._keys, most_edges):
-                piece = self._read(source, place, min(most_edges, self._keys - place))
+                count = min(most_edges, self._keys - place)
+                piece = self._read(source, place, count, positions)
                 begins, columns = sorted_by_bucket(first_keys, *piece)
                 del piece
                 for bucket in np.flatnonzero(np.diff(begins)).tolist():
@@ -267,11 +320,15 @@ class EdgeSpool:
                     self._file.write(int(ends[bucket]), *part)
                     ends[bucket] += last - first
 
-    def _read(self, file: ScratchColumns, place: int, count: int) -> list[NDArray[Any]]:
-        """Keys, and weights if the edges have any."""
+    def _read(
+        self, file: ScratchColumns, place: int, count: int, positions: NDArray[np.int32]
+    ) -> list[NDArray[Any]]:
+        """Keys, by position, and weights if the edges have any."""
         dtypes = (np.int64, np.float32)[: 2 if self._weighted else 1]
         columns = [np.empty(count, dtype) for dtype in dtypes]
         file.read(place, *columns)
+        if len(positions):
+            renumber(columns[0], positions)
         return columns
 
     def close(self) -> None:

@@ -82,7 +82,6 @@ class WindowStream:
     """Windows of a file, as arrays of the backend.
 
     windows       all of them, in the order of vertices
-    count         how many there are
     passes        over the windows, so far
     bytes_loaded  by all of them
     in_memory     whether the file has been read into page-locked memory of the host
@@ -110,7 +109,7 @@ class WindowStream:
         self._held: list[Window | None] = [None] * len(self._buffers)
         self._ready: list[Future[Callable[[], None]] | None] = [None] * len(self._buffers)
         self._reader = ThreadPoolExecutor(1, "liverank-windows")
-        self.count, self.passes, self.bytes_loaded = len(windows), 0, 0
+        self.passes = self.bytes_loaded = 0
         self._slot_bytes = slot_bytes(packed.weighted)
         # memory of the buffers may still be in use by work that was issued before
         device.synchronize()

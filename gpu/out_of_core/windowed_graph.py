@@ -56,7 +56,8 @@ class WindowedGraph:
         self.incoming = StreamedRows(rows, int(packed.row_lengths.max(initial=0)), depth)
         no_rows = rows._replace(row_starts=rows.row_starts[:0], row_lengths=rows.row_lengths[:0])
         self.outgoing = StreamedRows(no_rows, packed.longest_outgoing, depth)
-        self.ids, self.permutation = VertexIds(self.vertices), VertexPermutation(backend)
+        ids = device.to_device(packed.ids) if len(packed.ids) else None
+        self.ids, self.permutation = VertexIds(self.vertices), VertexPermutation(backend, ids)
         self.free: Array = device.allocate("vertices", 0, np.int32)
         linked = (self.degree != self.loop) | (windows.row_lengths != 0)
         self.connected = int(device.sum(linked))

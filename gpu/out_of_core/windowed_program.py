@@ -38,7 +38,6 @@ _NEVER = -1
 class WindowedProgram:
     """A program that runs.
 
-    passes     over the windows, so far
     processed  windows that were processed, in all passes
     messages   sent so far
     aggregate  that of the values at the end
@@ -59,24 +58,26 @@ class WindowedProgram:
         self._program, self._parameters = program, parameters
         self._in_place = mode == "asynchronous"
         xp, vertices = self._backend.xp, graph.vertices
+        same = graph.permutation.is_identity
         self._viewed = ProgramGraph(
             graph.view,
             None,
-            xp.arange(vertices, dtype=np.int32),
+            xp.arange(vertices, dtype=np.int32) if same else graph.permutation.ids,
             xp.zeros(vertices, np.uint8),
             vertices,
             program.direction == "both" and graph.directed,
         )
-        self.passes = self.processed = self.messages = 0
+        self.processed = self.messages = 0
         self.aggregate = 0.0
-        most = max(1, min(_MOST_BLOCKS, vertices // graph.stream.count))
+        windows = len(graph.stream.windows)
+        most = max(1, min(_MOST_BLOCKS, vertices // windows))
         shift = max(0, (-(-vertices // most) - 1).bit_length())
         blocks = ((vertices - 1) >> shift) + 1
         self._state = self._initial(shift, blocks)
         # of each window: the blocks of its sources, and the last step in which it was processed
-        self._sources = np.ones((graph.stream.count, blocks), np.bool_)
-        self._known = np.zeros(graph.stream.count, np.bool_)
-        self._since = np.zeros(graph.stream.count, np.int64)
+        self._sources = np.ones((windows, blocks), np.bool_)
+        self._known = np.zeros(windows, np.bool_)
+        self._since = np.zeros(windows, np.int64)
         self._active_blocks = self._backend.device.to_host(self._state.blocks)
 
     def _initial(self, shift: int, blocks: int) -> WindowState:
@@ -115,7 +116,7 @@ class WindowedProgram:
         """
         if self._program.every_vertex:
             return self._run_all()
-        while self.passes < self._program.supersteps:
+        while self._graph.stream.passes < self._program.supersteps:
             if not any(map(self._is_active, self._graph.stream.windows)):
                 return True
             self._pass()
@@ -130,15 +131,15 @@ class WindowedProgram:
         """The windows that are active: in a synchronous run one superstep, of which each is one
         step; else each window is one.
         """
-        state, device = self._state, self._backend.device
-        state.superstep = self.passes
+        state, device, stream = self._state, self._backend.device, self._graph.stream
+        state.superstep = stream.passes
         if not self._in_place:
             state.new_values[:] = state.values
-        for window, slots in self._graph.stream.visit(self._is_active):
+        for window, slots in stream.visit(self._is_active):
             if not self._known[window.number]:
                 self._note_sources(window, slots[0])
             self.processed += 1
-            now = self.processed if self._in_place else self.passes + 1
+            now = self.processed if self._in_place else stream.passes
             since = int(self._since[window.number])
             gathered = self._gather(window, slots, since, now)
             self.messages += gathered.messages
@@ -146,24 +147,22 @@ class WindowedProgram:
                 self._since[window.number] = now
                 if gathered.active:
                     self._active_blocks = device.to_host(state.blocks)
-        self.passes += 1
         if not self._in_place:
             self._swap()
-            self._since[:] = self.passes
+            self._since[:] = stream.passes
             self._active_blocks = device.to_host(state.blocks)
 
     def _run_all(self) -> bool:
         """Supersteps in which every vertex gathers."""
-        rows = self._all_rows()
+        rows, stream = self._all_rows(), self._graph.stream
         finished = False
-        while not finished and self.passes < self._program.supersteps:
+        while not finished and stream.passes < self._program.supersteps:
             self._state.aggregate = self._aggregated(rows)
-            self._state.superstep = self.passes
+            self._state.superstep = stream.passes
             active = 0
-            for window, slots in self._graph.stream:
+            for window, slots in stream:
                 active += self._gather(window, slots, 0, 0).active
                 self.processed += 1
-            self.passes += 1
             self.messages += self._graph.arcs
             if not self._in_place:
                 self._swap()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.graph.rows import entries_of
+from gpu.graph.vertex_ids import NO_IDS, looked_up
 from gpu.operations.csr import Csr
 from gpu.operations.device import Array
 from gpu.operations.rebuild import Entries
@@ -29,8 +30,6 @@ _MOST_ENTRIES = 1 << 18
 longest lists first.
 """
 
-_NO_IDS = np.empty(0, np.int64)
-
 
 class IdenticalLists:
     """Classes of vertices with identical in-lists.
@@ -40,24 +39,30 @@ class IdenticalLists:
 
     def __init__(self, members: list[NDArray[np.int64]]) -> None:
         self.members = members
-        ids = np.concatenate([_NO_IDS, *members])
+        ids = np.concatenate([NO_IDS, *members])
         labels = np.repeat(np.arange(len(members)), [len(each) for each in members])
         order = np.argsort(ids)
         self._ids, self._labels = ids[order], labels[order]
 
     def labels(self, vertices: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64[k], the number of each vertex's class, or -1."""
-        if len(self._ids) == 0:
-            return np.full(len(vertices), -1, np.int64)
-        nearest = np.minimum(np.searchsorted(self._ids, vertices), len(self._ids) - 1)
-        return np.where(self._ids[nearest] == vertices, self._labels[nearest], -1)
+        return looked_up(self._ids, self._labels, vertices, -1)
 
 
 def identical_in_lists(graph: RankedGraph, vertices: NDArray[np.int64]) -> IdenticalLists:
     """The classes that these vertices belong to: int64[c], distinct ids.
 
-    In-lists that are empty, or longer than MOST_SOURCES, are not compared.
+    In-lists that are empty, or longer than MOST_SOURCES, are not compared; none is if there is no
+    memory for it.
     """
+    try:
+        return _compared(graph, vertices)
+    except MemoryError:
+        return IdenticalLists([])
+
+
+def _compared(graph: RankedGraph, vertices: NDArray[np.int64]) -> IdenticalLists:
+    """See identical_in_lists. Raises MemoryError."""
     device, incoming = graph.backend.device, graph.incoming.csr
     positions = graph.permutation.positions_of(vertices)
     lengths = device.to_host(incoming.row_lengths[positions]).astype(np.int64)

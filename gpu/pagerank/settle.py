@@ -28,12 +28,14 @@ def settle_places(
     kinds: Sequence[SweepKind] = SWEEP_KINDS,
     first_values: Callable[[int], Ranking] | None = None,
 ) -> Solved:
-    """Sweeps on, after a solve, until the first k places are proven, or rounding limits the bound.
+    """Sweeps on, after a solve, until the first k places are proven, rounding limits the bound, or
+    there are no more sweeps. Places of equal rank are never proven.
 
     kinds         of sweeps
     first_values  the largest y, as many as asked for, descending; by default those of `iterate`
-    Places of equal rank never are. Returns all that was done, with the number of first places that
-    are proven; it converged if these are k, or all.
+
+    Returns all that was done, with the number of first places that are proven; it converged if
+    these are k, or all.
     """
 
     def first_ranks() -> Ranking:

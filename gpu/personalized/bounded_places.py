@@ -29,7 +29,7 @@ residuals are float32.
 class Tie(NamedTuple):
     """Vertices of equal rank, of which some are among the places.
 
-    places   int64[…], those that they have
+    places   int64[…], those that they have before `with_ties` orders them: indices from 0
     members  int64[…], the ids of all of them, ascending
     """
 
@@ -43,8 +43,8 @@ class BoundedPlaces:
 
     vertices      int64[p], ids
     values        float64[p], descending, equal ones by id
-    lower, upper  float64[p], bounds on the exact values
-    others        upper bound on those of all other vertices, but for members of ties
+    lower, upper  float64[p], bounds on the exact values, or what `by_gaps` has in their place
+    others        upper bound, of the same kind, on all other vertices but for members of ties
     ties          none of them shares a vertex with another
     labels        int64[p], the number of the tie that each vertex belongs to, or -1
     """
@@ -62,7 +62,8 @@ class BoundedPlaces:
         cls, vertices: NDArray[np.int64], values: Ranking, error: float, others: float
     ) -> BoundedPlaces:
         """If only the size of the error is known: ‖y* - y‖₁ ≤ `error`, so that no two entries come
-        closer by more.
+        closer by more. So they can be compared: if `lower` of a vertex is above `upper` of another,
+        its exact value is the larger one. By themselves they bound nothing.
 
         others  the largest y of other vertices, or more; -inf if there are none
         """

@@ -52,7 +52,7 @@ class PersonalizedIterate(Iterate):
 
     def _begin(self) -> None:
         """y = 0, r = β·s."""
-        # the graph may have been permuted since the last time
+        # positions may be others at each restart: a batch may permute the graph
         self.positions, here = self.vertices.rows_of(self.seeds.vertices)
         self._weights = self.graph.backend.device.to_device(self.seeds.weights)[here]
         self.residual_id = object()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.errors import InvalidValue
+from gpu.graph.vertex_ids import looked_up
 from gpu.types import Ranking
 
 
@@ -64,5 +65,4 @@ class Seeds:
 
     def weights_at(self, vertices: NDArray[np.int64]) -> Ranking:
         """float64[k]: the weights of these ids, 0 for those that are no seeds."""
-        nearest = np.minimum(np.searchsorted(self.vertices, vertices), len(self.vertices) - 1)
-        return np.where(self.vertices[nearest] == vertices, self.weights[nearest], 0.0)
+        return looked_up(self.vertices, self.weights, vertices, 0.0)

@@ -13,7 +13,6 @@ A dense one keeps a workspace of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -222,8 +221,7 @@ class Watched:
         alike = np.concatenate([NO_IDS, *(places.alike(places.values) for places in bounded)])
         classes = None
         if len(alike):
-            with suppress(MemoryError):  # no tie is proven then
-                classes = identical_in_lists(self._context.graph, np.unique(alike))
+            classes = identical_in_lists(self._context.graph, np.unique(alike))
         for entry, places in zip(entries, bounded, strict=True):
             assert entry.query is not None
             assert entry.answer is not None

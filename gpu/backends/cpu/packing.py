@@ -24,10 +24,25 @@ _DIGIT_BITS = 11
 
 
 @sequential
-def count_targets(keys, in_degree):  # type: ignore[no-untyped-def]
-    """Adds to in_degree, int64[n], the number of keys of each target."""
+def count_ends(keys, in_degree, out_degree):  # type: ignore[no-untyped-def]
+    """Adds to in_degree, int64[n], and out_degree, int32[n], the number of keys of each target and
+    of each source. Returns the largest in-degree of these targets.
+    """
+    largest = np.int64(0)
     for at in range(len(keys)):
-        in_degree[unsigned(keys[at] >> _TARGET_BITS)] += 1
+        target = unsigned(keys[at] >> _TARGET_BITS)
+        in_degree[target] += 1
+        out_degree[unsigned(keys[at] & _SOURCE)] += 1
+        largest = max(largest, in_degree[target])
+    return largest
+
+
+@sequential
+def renumber(keys, positions):  # type: ignore[no-untyped-def]
+    """Replaces ids, in keys, by their positions, int32[n]."""
+    for at in range(len(keys)):
+        target = np.int64(positions[unsigned(keys[at] >> _TARGET_BITS)])
+        keys[at] = target << _TARGET_BITS | np.int64(positions[unsigned(keys[at] & _SOURCE)])
 
 
 @helper
@@ -124,6 +139,15 @@ def sorted_by_key(
     return keys, weights
 
 
+@helper
+def _filled(column_indices, slot):  # type: ignore[no-untyped-def]
+    """Repeats the last entry up to the begin of the next row. Returns that slot."""
+    end = packed_slots(slot)
+    for place in range(slot, end):
+        column_indices[unsigned(place)] = column_indices[unsigned(slot - 1)]
+    return end
+
+
 @sequential
 def pack_keys(  # type: ignore[no-untyped-def]
     keys, weights, fixed_loops, loop, row_lengths, out_lengths, sent, column_indices, row_weights
@@ -135,7 +159,9 @@ def pack_keys(  # type: ignore[no-untyped-def]
                  vertices have a fixed one
     row_lengths, out_lengths  int32[n], to which the edges are added
     sent         float64[n], to which weights are added, by source; unused without weights
-    column_indices, row_weights  written, and untouched in the slots between rows
+    column_indices  written; a row's last source also in the slots behind it, so that these name no
+                 source that no row has
+    row_weights  written, and untouched in the slots between rows
 
     Returns the number of slots, and of edges.
     """
@@ -154,7 +180,7 @@ def pack_keys(  # type: ignore[no-untyped-def]
             continue
         if target != row:
             row = target
-            slot = packed_slots(slot)
+            slot = _filled(column_indices, slot)
         column_indices[unsigned(slot)] = source
         if weights is not None:
             row_weights[unsigned(slot)] = weights[at]
@@ -163,4 +189,4 @@ def pack_keys(  # type: ignore[no-untyped-def]
         out_lengths[unsigned(source)] += 1
         slot += 1
         edges += 1
-    return packed_slots(slot), edges
+    return _filled(column_indices, slot), edges

@@ -28,6 +28,7 @@ from gpu.operations.programs import Mode
 from gpu.out_of_core import budget, window_stream
 from gpu.programs.builtin import COMPONENTS, LEVELS, PAGERANK
 from gpu.programs.run import PROGRAMS
+from gpu.types import VertexOrder
 from tests.gpu.programs import oracle
 
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
@@ -101,11 +102,13 @@ def runs(
 
 
 @pytest.mark.any_thread_order
+@pytest.mark.parametrize("order", ["given", "degree"])
 @pytest.mark.parametrize("directed", [True, False], ids=["directed", "undirected"])
 def test_levels_and_components_are_those_of_the_graph_in_memory(
-    backend: Backend, directed: bool
+    backend: Backend, directed: bool, order: VertexOrder
 ) -> None:
-    columns, options, vertices = network(), Options(directed=directed), 310
+    options, vertices = Options(directed=directed, vertex_order=order), 310
+    columns = network()
     engine = in_memory(columns, options, backend, vertices)
     graph = oracle.graph_of(engine)
     expected = {"levels": oracle.levels(graph, 3), "components": oracle.components(graph)}
@@ -249,6 +252,20 @@ def test_a_budget_below_the_values_names_the_least(backend: Backend) -> None:
         assert least_memory(graph, "levels") == least + 100
         with patch.object(graph, "_memory", least + 100):
             assert graph.run("levels", source=5).answer.values[5] == 0
+
+
+def test_a_second_run_is_on_the_graph_of_the_first(backend: Backend) -> None:
+    with added(network(), Options(), backend, 1 << 20, 310) as graph:
+        least = least_memory(graph, "levels")
+        first = graph.run("levels", source=3)
+        assert least_memory(graph, "levels") == least
+        graph.vertices = 400
+        assert least_memory(graph, "levels") == least
+        assert graph.run("levels", source=3).answer.values.tolist() == first.answer.values.tolist()
+        with pytest.raises(UnknownVertex, match="source"):
+            graph.run("levels", source=310)
+        with pytest.raises(InvalidValue, match=r"sources: '1 edges' .* before the first run"):
+            graph.add(np.array([0]), np.array([1]))
 
 
 # what is refused

@@ -26,10 +26,11 @@ from gpu import (
     verify,
 )
 from gpu.generate import rmat
+from gpu.graph import permutation
 from gpu.operations.backend import Backend
 from gpu.out_of_core import budget, window_stream
 from gpu.out_of_core.scratch_file import ScratchFile
-from gpu.types import Dangling, EdgeBatch, Storage
+from gpu.types import Dangling, EdgeBatch, Storage, VertexOrder
 from tests.gpu.graphs import FAMILIES, Pairs, random_graph
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -141,6 +142,32 @@ def test_random_graphs_with_repeats_are_ranked(backend: Backend, seed: int) -> N
     engine = Engine(options, backend)
     engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
     assert found.edges == engine.edges
+
+
+@pytest.mark.parametrize("order", get_args(VertexOrder))
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ranks_are_by_id_in_every_order(
+    backend: Backend, order: VertexOrder, weighted: bool
+) -> None:
+    options = Options(vertex_order=order, weighted=weighted, target_error=1e-9)
+    vertices, edges = skewed(9)
+    sources, targets = edges.T
+    weights = (sources * 7 % 5 + targets % 3 + 1).astype(np.float32) if weighted else None
+    engine = Engine(Options(weighted=weighted, target_error=1e-9), backend)
+    engine.apply(EdgeBatch(sources, targets, vertices=vertices, weights=weights))
+    engine.update()
+    expected = engine.publish()
+    with (
+        patch.object(permutation, "LEAST_PERMUTED", 0),
+        OutOfCoreRanking(1 << 20, options, backend) as graph,
+    ):
+        graph.add(sources, targets, weights)
+        found = graph.rank(vertices, RESIDUAL)
+    error = np.abs(found.ranks.to_numpy() - expected.to_numpy()).sum()
+    assert error <= found.result.error_bound + expected.error_bound
+    ids, ranks = found.ranks.top(20)
+    assert set(ids[:5].tolist()) == set(expected.top(5)[0].tolist())
+    assert found.ranks.of(ids).tolist() == ranks.tolist()
 
 
 @pytest.mark.parametrize("storage", get_args(Storage))

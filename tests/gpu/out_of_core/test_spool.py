@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
 from gpu import InvalidValue
+from gpu.generate import rmat
+from gpu.graph import permutation
+from gpu.out_of_core.budget import sort_bytes
 from gpu.out_of_core.scratch_file import ScratchColumns
 from gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
+from gpu.out_of_core.vertex_order import Ends
+from gpu.types import VertexOrder
 from tests.gpu.graphs import random_graph
+
+ORDERS: tuple[VertexOrder, ...] = ("given", "degree")
 
 
 def rows_of(packed: PackedEdges) -> list[list[int]]:
-    """The in-list of each vertex."""
+    """The in-list of each vertex; the slots behind each name no other source."""
     slots = np.empty(packed.slots, np.int32)
     packed.file.read(0, slots)
     lengths = packed.row_lengths
-    ends = np.cumsum(padded(lengths))
-    return [
-        slots[start : start + length].tolist()
-        for start, length in zip((ends - padded(lengths)).tolist(), lengths.tolist(), strict=True)
-    ]
+    rows = [row.tolist() for row in np.split(slots, np.cumsum(padded(lengths)))[:-1]]
+    for row, length in zip(rows, lengths.tolist(), strict=True):
+        assert set(row[length:]) <= {*row[length - 1 : length]}
+        del row[length:]
+    return rows
 
 
 @pytest.mark.parametrize("most_edges", [1, 7, 100, 10**6])
@@ -54,6 +64,71 @@ def test_rows_are_sorted_without_repeats_and_loops(
         counted = 0 if fixed_loops else len(loops)
         assert packed.arcs == len(others) + counted
         assert packed.edges == len(others) // (1 if directed else 2) + counted
+
+
+@pytest.mark.parametrize("most_edges", [7, 10**6])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_vertices_are_in_the_order_of_their_out_degrees(weighted: bool, most_edges: int) -> None:
+    vertices, edges = 40, rmat(5, 8, seed=4)
+    weights = np.arange(1, len(edges[0]) + 1, dtype=np.float32)
+    packs = []
+    for order in ORDERS:
+        spool = EdgeSpool(None, weighted=weighted)
+        spool.add(*edges, weights if weighted else None)
+        packs.append(spool.pack(vertices, most_edges, fixed_loops=False, order=order))
+    given, packed = packs
+    with given.file, packed.file:
+        digits = [int(degree).bit_length() for degree in np.bincount(edges[0], minlength=vertices)]
+        ids = packed.ids.tolist()
+        assert ids == sorted(range(vertices), key=lambda v: (-digits[v], v))
+        assert len(given.ids) == 0
+        rows, by_position = rows_of(given), rows_of(packed)
+        for v, row in zip(ids, by_position, strict=True):
+            assert row == sorted(row)
+            assert sorted(ids[u] for u in row) == rows[v]
+        assert packed.degree.tolist() == given.degree[ids].tolist()
+        assert packed.loop.tolist() == given.loop[ids].tolist()
+        assert packed.arcs == given.arcs
+
+
+def _grid(side: int) -> Ends:
+    vertex = np.arange(side * side).reshape(side, side)
+    first = np.concatenate([vertex[:, :-1].ravel(), vertex[:-1].ravel()])
+    second = np.concatenate([vertex[:, 1:].ravel(), vertex[1:].ravel()])
+    return first, second
+
+
+@pytest.mark.parametrize(
+    ("edges", "by_degree"), [(rmat(13, 16, seed=3), True), (_grid(90), False)], ids=["rmat", "grid"]
+)
+def test_auto_orders_vertices_where_fewer_lines_are_read_then(edges: Ends, by_degree: bool) -> None:
+    least = 1 << 13
+    with patch.object(permutation, "LEAST_PERMUTED", least):
+        for vertices in (least, least - 1) if by_degree else (90 * 90,):
+            spool = EdgeSpool(None)
+            spool.add(*(ends % vertices for ends in edges))
+            packed = spool.pack(vertices, 10**6, fixed_loops=False, order="auto")
+            packed.file.close()
+            assert (len(packed.ids) > 0) == (by_degree and vertices == least)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sorting_takes_what_the_budget_says(weighted: bool) -> None:
+    count, weights = 1 << 15, np.ones(1 << 15) if weighted else None
+    for _ in range(2):  # the first time compiles
+        spool = EdgeSpool(None, weighted=weighted)
+        # a row for each edge, so that padding is the most
+        spool.add(np.arange(count), np.roll(np.arange(count), 7), weights)
+        tracemalloc.start()
+        try:
+            packed = spool.pack(count, count, fixed_loops=False)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        packed.file.close()
+    kept = packed.row_lengths.nbytes + packed.out_lengths.nbytes + packed.loop.nbytes
+    sorting = (peak - kept - (packed.degree.nbytes if weighted else 0)) / count
+    assert 0.7 * sort_bytes(weighted) < sorting <= sort_bytes(weighted)
 
 
 def test_columns_are_checked() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from typing import Any, get_args
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from gpu.operations.backend import Backend
+from gpu.pagerank import identical_lists
 from gpu.pagerank.identical_lists import MOST_SOURCES, identical_in_lists
 from gpu.personalized.resolve import METHODS
 from gpu.types import Dangling
@@ -252,3 +254,15 @@ def test_what_is_compared(backend: Backend) -> None:
     assert labels[4] != labels[0]
     assert labels[[2, 3, 6]].tolist() == [-1, -1, -1]
     assert identical_in_lists(graph, np.array([7])).members == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_ties_without_memory_to_compare(method: str, backend: Backend) -> None:
+    engine = Engine(backend=backend)
+    engine.apply(EdgeBatch.of([(0, leaf) for leaf in range(1, 5)] + [(1, 0)]))
+    query = PersonalizedQuery(np.array([0]), None, 5, method, 1e-3)
+    with patch.object(identical_lists, "entries_of", side_effect=MemoryError):
+        (answer,) = engine.personalized_many([query])
+    assert answer.ties == ()
+    _assert_ties(engine, query, answer)
+    assert engine.personalized_many([query])[0].ties == (1,)
