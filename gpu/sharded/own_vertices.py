@@ -11,12 +11,12 @@ from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.operations.select import TopK
 from gpu.pagerank.identical_lists import IdenticalLists
-from gpu.personalized.vertices import LeadingEntries, QueriedVertices
+from gpu.pagerank.vertices import GraphVertices, LeadingEntries
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.graph import ShardGraph
 
 
-class OwnVertices(QueriedVertices):
+class OwnVertices(GraphVertices):
     """The vertices of one shard; sums and entries are combined with those of the others, so all
     shards have to call these together.
     """
@@ -58,10 +58,6 @@ class OwnVertices(QueriedVertices):
         ids = table[:, 0].astype(np.int64)
         first = np.lexsort((ids, -table[:, 1]))[:k]
         return LeadingEntries(ids[first], *table[first, 1:].T)
-
-    def highest_values(self, own: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-        """The k largest numbers of all shards, descending."""
-        return -np.sort(-self._united(own[:, np.newaxis])[:, 0])[:k]
 
     def _united(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """The rows of the tables of all shards."""
