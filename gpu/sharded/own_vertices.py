@@ -14,6 +14,7 @@ from gpu.pagerank.identical_lists import IdenticalLists
 from gpu.pagerank.vertices import GraphVertices, LeadingEntries
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.graph import ShardGraph
+from gpu.sharded.identical_lists import identical_in_lists
 
 
 class OwnVertices(GraphVertices):
@@ -49,9 +50,8 @@ class OwnVertices(GraphVertices):
     def highest(self, value: float) -> float:
         return float(self._communicator.gather([value]).max())
 
-    def identical_to(self, vertices: NDArray[np.int64]) -> IdenticalLists:  # noqa: ARG002
-        """None: lists of different shards name their sources differently."""
-        return IdenticalLists([])
+    def identical_to(self, vertices: NDArray[np.int64]) -> IdenticalLists:
+        return identical_in_lists(self.graph, vertices, self._united)
 
     def merged(self, leading: LeadingEntries, k: int) -> LeadingEntries:
         table = self._united(np.column_stack(leading).astype(np.float64, copy=False))
