@@ -25,6 +25,7 @@ from gpu.graph.warm_up import dated, sample_batches, sample_options, warm_up
 from gpu.internals import Internals
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
+from gpu.pagerank.first_places import RankTies
 from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.ranks import Ranks
@@ -198,7 +199,7 @@ class Engine:
             solved = solver.solve()
             self._touched = TouchedVertices()
             self._timer.end("solve")
-            self._record_ranked(min(2.0, solver.certify()))
+            self._record_ranked(solver.certify(), solved.ties)
             self._timer.end("certify")
             seconds = self._timer.seconds()
         done = (strategy, solved.iterations, solved.touched_vertices, self._error_bound)
@@ -206,11 +207,11 @@ class Engine:
         steps = solver.trace(solved)
         return Result(*done, solved.converged, *times, form, steps, solved.settled)
 
-    def _record_ranked(self, error_bound: float) -> None:
+    def _record_ranked(self, error_bound: float, ties: RankTies | None = None) -> None:
         """What `publish` needs, which the next batch may change."""
-        self._error_bound = error_bound
+        bound = self._error_bound = min(2.0, error_bound + (ties.error if ties else 0.0))
         self._ranked_vertices, self._ranked_permutation = self.id_limit, self._graph.permutation
-        self._ranked = (float(self._iterate.certificate.mass), error_bound, self._graph.free)
+        self._ranked = (float(self._iterate.certificate.mass), bound, self._graph.free, ties)
 
     def end_stage(self, name: str) -> None:
         """Ends a stage of the caller, which began where the one before ended, after `update`."""

@@ -9,7 +9,9 @@ since there is nothing to separate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,14 +69,16 @@ def _compared(graph: RankedGraph, vertices: NDArray[np.int64]) -> IdenticalLists
     positions = graph.permutation.positions_of(vertices)
     lengths = device.to_host(incoming.row_lengths[positions]).astype(np.int64)
     compared = np.flatnonzero((lengths > 0) & (lengths <= MOST_SOURCES))
-    compared = compared[_affordable(lengths[compared])]
+    compared = compared[affordable_lists(lengths[compared])]
     if len(compared) == 0:
         return IdenticalLists([])
     positions, lengths = positions[device.to_device(compared)], lengths[compared]
     entries = _sorted(graph, incoming, positions)
-    returned = device.to_host(_returned(graph, positions))
-    first = _distinct(graph, entries, lengths, returned)
-    lists = _Lists(entries, _starts(lengths)[first], lengths[first])
+    returned = device.to_host(returned_parts(graph, positions))
+    columns = [device.to_host(each) for each in entries[1:] if each is not None]
+    starts = starts_of(lengths)
+    first = first_of_each_kind(columns, starts, lengths, returned)
+    lists = _Lists(entries, starts[first], lengths[first])
     return IdenticalLists(
         [each for each in _members(graph, lists, returned[first]) if len(each) > 1]
     )
@@ -89,7 +93,7 @@ class _Lists:
     lengths: NDArray[np.int64]
 
 
-def _affordable(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+def affordable_lists(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which lists to read: the shortest ones, of _MOST_ENTRIES together."""
     order = np.argsort(lengths, kind="stable")
     affordable = np.zeros(len(lengths), np.bool_)
@@ -97,7 +101,8 @@ def _affordable(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
     return affordable
 
 
-def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def starts_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each list starts, one after the other."""
     return np.cumsum(lengths) - lengths
 
 
@@ -110,7 +115,7 @@ def _sorted(graph: RankedGraph, csr: Csr, positions: Array) -> Entries:
     return Entries(rows, neighbours[order], None if weights is None else weights[order])
 
 
-def _returned(graph: RankedGraph, positions: Array) -> Array:
+def returned_parts(graph: RankedGraph, positions: Array) -> Array:
     """float64[k]: equal numbers where loops return the same part of a rank, 0 where there are none.
     NaN where a weighted loop does, beside other out-edges: sums of weights are rounded.
     """
@@ -119,14 +124,19 @@ def _returned(graph: RankedGraph, positions: Array) -> Array:
     return xp.where(loop == 0, 0.0, xp.where(degree == loop, 1.0, beside))
 
 
-def _distinct(
-    graph: RankedGraph, entries: Entries, lengths: NDArray[np.int64], returned: Ranking
+def first_of_each_kind(
+    columns: Sequence[NDArray[Any]],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    returned: Ranking,
 ) -> NDArray[np.int64]:
-    """The first of each kind of list, of lists one after the other."""
-    to_host = graph.backend.device.to_host
-    columns = [to_host(each) for each in (entries.neighbours, entries.weights) if each is not None]
+    """The number of the first of each kind of list.
+
+    columns   of the entries of lists, each of these in ascending order
+    returned  see `returned_parts`
+    """
     kinds: dict[tuple[object, ...], int] = {}
-    for number, (start, length) in enumerate(zip(_starts(lengths), lengths, strict=True)):
+    for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         parts = [column[start : start + length].tobytes() for column in columns]
         kinds.setdefault((float(returned[number]), *parts), number)
     return np.array(list(kinds.values()), np.int64)
@@ -150,22 +160,22 @@ def _members(graph: RankedGraph, lists: _Lists, returned: Ranking) -> list[NDArr
         ],
         np.int64,
     )
-    classes = np.flatnonzero(_affordable(degrees[nearest]))
+    classes = np.flatnonzero(affordable_lists(degrees[nearest]))
     rows, reached, _ = entries_of(
         graph.backend, outgoing, sources[device.to_device(nearest[classes])]
     )
     number = device.to_device(classes)[rows]
     # NaN is not equal to itself: such a vertex has no class
     alike = incoming.row_lengths[reached] == device.to_device(lists.lengths)[number]
-    alike &= _returned(graph, reached) == device.to_device(returned)[number]
+    alike &= returned_parts(graph, reached) == device.to_device(returned)[number]
     number, reached = device.to_host(number[alike]), reached[alike]
     totals = lists.lengths * np.bincount(number, minlength=len(lists.lengths))
-    affordable = _affordable(totals)[number]
+    affordable = affordable_lists(totals)[number]
     number, reached = number[affordable], reached[device.to_device(np.flatnonzero(affordable))]
 
     found = _sorted(graph, incoming, reached)
     lengths = lists.lengths[number]
-    shift = device.to_device(lists.starts[number] - _starts(lengths))
+    shift = device.to_device(lists.starts[number] - starts_of(lengths))
     same = xp.arange(len(found.rows)) + shift[found.rows]
     differs = found.neighbours != sources[same]
     if found.weights is not None and lists.entries.weights is not None:

@@ -8,7 +8,7 @@ more than B are in their true order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from gpu.operations.device import Array
 from gpu.types import Ranking
 
-_ROUNDOFF = 2.0**-51
-"""Of both ranks, which are quotients, relative to the larger one."""
+QUOTIENT_ROUNDOFF = 2.0**-50
+"""Of both ranks, which are quotients, and of their comparison, relative to the larger one."""
 
 
 class ProvenPlaces(NamedTuple):
@@ -85,28 +85,23 @@ def proven_descents(ranks: Ranking, error_bound: float) -> NDArray[np.bool_]:
 
     ranks  float64[k], descending
     """
-    return ranks[:-1] - ranks[1:] > error_bound + _ROUNDOFF * ranks[:-1]
-
-
-def settled_places(ranks: Ranking, error_bound: float, k: int) -> int:
-    """How many of the first k places are proven to be theirs; k, or all, if there are fewer, if all
-    are.
-
-    ranks  float64[…], descending: the first k+1, or all that there are
-    """
-    proven = proven_descents(ranks, error_bound)
-    return min(k, len(ranks)) if proven.all() else int(np.argmin(proven))
+    return ranks[:-1] - ranks[1:] > error_bound + QUOTIENT_ROUNDOFF * ranks[:-1]
 
 
 @contextmanager
-def without(values: Array, free: Array) -> Iterator[None]:
-    """Free ids come last in values[n] or values[n, columns] over positions, until it is left."""
-    if len(free) == 0:
+def replaced(values: Array, rows: Array, others: Array | float) -> Iterator[None]:
+    """`others` are in place of these rows of values[n] or values[n, columns], until it is left."""
+    if len(rows) == 0:
         yield
         return
-    saved = values[free]
-    values[free] = -np.inf
+    saved = values[rows]
+    values[rows] = others
     try:
         yield
     finally:
-        values[free] = saved
+        values[rows] = saved
+
+
+def without(values: Array, free: Array) -> AbstractContextManager[None]:
+    """Free ids come last in values[n] or values[n, columns] over positions, until it is left."""
+    return replaced(values, free, -np.inf)

@@ -11,6 +11,7 @@ from gpu.errors import UnknownVertex
 from gpu.graph.permutation import VertexPermutation
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
+from gpu.pagerank.first_places import RankTies
 from gpu.types import REMOVED, Ranking
 
 _FREE = -np.inf
@@ -36,13 +37,19 @@ class Ranks:
         mass: float,
         error_bound: float,
         free: Array,
+        ties: RankTies | None = None,
     ) -> None:
         """values  values[n], y over positions: its own from now on
         mass    Σy
         free    int32[…], the positions of free ids
+        ties    vertices that get equal ranks; error_bound contains what that adds
         """
         if len(free):
             values[free] = _FREE
+        if ties is not None:
+            ids, equal = ties.columns()
+            values[permutation.positions_of(ids)] = backend.device.to_device(equal)
+        self._ties = ties
         self._free = free
         self.count = len(values) - len(free)
         self.id_limit = len(values)
@@ -72,6 +79,17 @@ class Ranks:
             place = int(removed[0])
             raise UnknownVertex(f"vertices[{place}]", int(vertices[place]), REMOVED)
         return ranks
+
+    def ties_of(self, vertices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64[k]: a number for each tie among these ids, -1 for those that are in none.
+
+        The vertices of a tie are proven to have equal ranks, and those of any other vertex to be
+        higher or lower: so they have places one after the other, in the order of their ids. Only
+        ranks of an update with `settle` have ties, among the first places and wherever these reach.
+        """
+        if self._ties is None:
+            return np.full(len(vertices), -1, np.int64)
+        return self._ties.labels(vertices)
 
     def top(self, k: int, offset: int = 0) -> tuple[NDArray[np.int64], Ranking]:
         """Ids and ranks of places offset … offset+k-1, highest first; ties by id."""

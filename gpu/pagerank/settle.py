@@ -1,18 +1,17 @@
-"""Solves that go on until the first places are proven (gpu.pagerank.places)."""
+"""Solves that go on until the first places are proven (gpu.pagerank.first_places)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
+from gpu.pagerank.first_places import FirstPlaces
 from gpu.pagerank.global_iterate import GlobalIterate
-from gpu.pagerank.places import proven_descents, settled_places, without
 from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind
 from gpu.pagerank.strategies import Solved
 from gpu.pagerank.sweeps import sweep_to_target
-from gpu.types import LEAST_SINGLE_ERROR, Ranking
+from gpu.pagerank.vertices import GraphVertices
+from gpu.types import LEAST_SINGLE_ERROR
 
 _GAP_PART = 0.5
 """What the next bound is of the smallest gap that is not proven: the ranks still move."""
@@ -26,32 +25,27 @@ def settle_places(
     solved: Solved,
     k: int,
     kinds: Sequence[SweepKind] = SWEEP_KINDS,
-    first_values: Callable[[int], Ranking] | None = None,
+    vertices: GraphVertices | None = None,
 ) -> Solved:
     """Sweeps on, after a solve, until the first k places are proven, rounding limits the bound, or
-    there are no more sweeps. Places of equal rank are never proven.
+    there are no more sweeps.
 
-    kinds         of sweeps
-    first_values  the largest y, as many as asked for, descending; by default those of `iterate`
+    kinds     of sweeps
+    vertices  of the graph; by default those of a graph on one device
 
-    Returns all that was done, with the number of first places that are proven; it converged if
-    these are k, or all.
+    Equal ranks are proven to be if their vertices have identical in-lists, and never for other
+    reasons. Returns all that was done, with the number of first places that are proven, and ties
+    among them; it converged if these are k, or all.
     """
-
-    def first_ranks() -> Ranking:
-        best = _first_values(iterate, k + 1) if first_values is None else first_values(k + 1)
-        return best / float(iterate.certificate.mass)
-
     options, iterations, touched = iterate.options, solved.iterations, solved.touched_vertices
+    vertices = vertices or GraphVertices(iterate.graph)
     least = LEAST_SINGLE_ERROR if options.storage == "float32" else 0.0
-    wanted = min(k, iterate.graph.ids.count)
+    wanted, goes_on = min(k, iterate.graph.ids.count), True
     while True:
-        bound = iterate.error_bound
-        ranks = first_ranks()
-        settled = settled_places(ranks, bound, k)
-        target = max(_next_bound(ranks, bound), least)
-        sweeps_left = options.max_iterations - iterations
-        if settled == wanted or sweeps_left <= 0 or target >= bound:
+        places = FirstPlaces.of(iterate, vertices, k)
+        bound, sweeps_left = iterate.error_bound, options.max_iterations - iterations
+        target = max(_next_bound(places.open_gap, bound), least)
+        if places.settled == wanted or not goes_on or sweeps_left <= 0 or target >= bound:
             break
         iterate.options = replace(options, target_error=target)
         try:
@@ -60,21 +54,10 @@ def settle_places(
             iterate.options = options
         iterations += swept.sweeps
         touched = iterate.graph.ids.count
-        if not swept.converged:
-            settled = settled_places(first_ranks(), iterate.error_bound, k)
-            break
-    return Solved(iterations, touched, settled == wanted, settled)
+        goes_on = swept.converged
+    return Solved(iterations, touched, places.settled == wanted, places.settled, places.ties)
 
 
-def _first_values(iterate: GlobalIterate, count: int) -> Ranking:
-    graph = iterate.graph
-    with without(iterate.values, graph.free):
-        _, best = graph.permutation.top_k(iterate.values, min(count, graph.ids.count))
-    return np.asarray(best, np.float64)
-
-
-def _next_bound(ranks: Ranking, bound: float) -> float:
+def _next_bound(open_gap: float, bound: float) -> float:
     """An error bound that may prove more."""
-    gaps = (ranks[:-1] - ranks[1:])[~proven_descents(ranks, bound)]
-    smallest = float(gaps.min(initial=np.inf))
-    return min(max(_GAP_PART * smallest, _MOST_STEP * bound), _LEAST_STEP * bound)
+    return min(max(_GAP_PART * open_gap, _MOST_STEP * bound), _LEAST_STEP * bound)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from gpu.errors import InvalidValue
+from gpu.pagerank.first_places import RankTies
 from gpu.types import Form, Options
 
 
@@ -50,12 +51,16 @@ STRATEGIES: tuple[str, ...] = tuple(TABLE)
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """What a run of a strategy did; its ranks are in the iterate. See gpu.types.Result."""
+    """What a run of a strategy did; its ranks are in the iterate. See gpu.types.Result.
+
+    ties  vertices to publish with equal ranks, if places were to be settled
+    """
 
     iterations: int
     touched_vertices: int
     converged: bool
     settled: int | None = None
+    ties: RankTies | None = None
 
 
 def strategy_named(name: str) -> Strategy:

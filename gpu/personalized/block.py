@@ -20,15 +20,16 @@ from gpu.errors import OutOfMemory
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.select import TopK
 from gpu.operations.sweeps import SweepResult
+from gpu.pagerank.bounded_places import BoundedPlaces
 from gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.identical_lists import identical_in_lists
 from gpu.pagerank.iterate import transition_error
 from gpu.pagerank.places import ProvenPlaces, without
-from gpu.personalized.bounded_places import BoundedPlaces, ties_of
 from gpu.personalized.iterate import SEED_CORRECTION
 from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import ResolvedQuery
+from gpu.personalized.ties import ties_of
 from gpu.types import Personalized, Ranking
 
 LEAST_TARGET = 1e-7

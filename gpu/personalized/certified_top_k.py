@@ -14,7 +14,7 @@ So
 The order of y* is that of the ranks. Place i is certified, and all before it, if its lower bound is
 above the upper bounds of all vertices behind it. In the same way the first i places are a certified
 set, in any order, if the least of their lower bounds is above those. Ranks that are equal because
-their vertices have identical in-lists are certified ties (gpu.personalized.bounded_places); the
+their vertices have identical in-lists are certified ties (gpu.pagerank.bounded_places); the
 in-lists of vertices whose places are undecided, and whose values agree, are compared for that.
 """
 
@@ -27,11 +27,12 @@ from numpy.typing import NDArray
 
 from gpu.operations.device import Array
 from gpu.operations.select import residual_bound
+from gpu.pagerank.bounded_places import BoundedPlaces
 from gpu.pagerank.places import ProvenPlaces, without
 from gpu.pagerank.ranked_graph import RankedGraph
-from gpu.personalized.bounded_places import BoundedPlaces, ties_of
+from gpu.pagerank.vertices import LeadingEntries
 from gpu.personalized.iterate import PersonalizedIterate
-from gpu.personalized.vertices import LeadingEntries
+from gpu.personalized.ties import ties_of
 from gpu.types import Ranking
 
 
@@ -100,7 +101,7 @@ def certified_top_k(
         return max(bound, unlisted)
 
     def highest_but(excluded: NDArray[np.int64]) -> float:
-        rows = graph.permutation.positions_of(excluded)
+        rows = found.rows_of(excluded)[0]
         if chosen is not None:
             rows = graph.backend.xp.flatnonzero(graph.backend.xp.isin(chosen, rows))
         with without(values, rows):
@@ -145,16 +146,12 @@ def _leading_entries(
     """
     graph, found, device = iterate.graph, iterate.vertices, iterate.graph.backend.device
     if chosen is None:
-        with without(values, graph.free):
-            vertices, best = found.top_k(values, min(most, len(values) - len(graph.free)))
-        places = rows = found.rows_of(vertices)[0]
-    else:
-        indices, best = graph.backend.select.top_k(values, min(most, len(values)))
-        places = device.to_device(indices)
-        rows = chosen[places]
-        vertices = found.ids_of(rows)
+        return found.leading(values, residuals, most)
+    indices, best = graph.backend.select.top_k(values, min(most, len(values)))
+    places = device.to_device(indices)
+    rows = chosen[places]
     columns = (residuals[places], graph.degree[rows], graph.loop[rows])
-    return LeadingEntries(vertices, best, *map(device.to_host, columns))
+    return LeadingEntries(found.ids_of(rows), best, *map(device.to_host, columns))
 
 
 def _first_ids(graph: RankedGraph, count: int, listed: NDArray[np.int64]) -> NDArray[np.int64]:

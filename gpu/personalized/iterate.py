@@ -16,9 +16,9 @@ from gpu.operations.residual import PushResult, ResidualDelta
 from gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.iterate import Iterate, transition_error
+from gpu.pagerank.vertices import GraphVertices
 from gpu.pagerank.workspace import Workspace
 from gpu.personalized.seeds import Seeds
-from gpu.personalized.vertices import QueriedVertices
 from gpu.types import Options
 
 SEED_CORRECTION = Deflation(image_sum=1.0)
@@ -41,12 +41,12 @@ class PersonalizedIterate(Iterate):
         workspace: Workspace,
         options: Options,
         seeds: Seeds,
-        vertices: QueriedVertices | None = None,
+        vertices: GraphVertices | None = None,
     ) -> None:
         super().__init__(graph, options, Certificate(options.damping))
         self.workspace = workspace
         self.seeds = seeds
-        self.vertices = vertices or QueriedVertices(graph)
+        self.vertices = vertices or GraphVertices(graph)
         self._packed: tuple[Array, Array, Array] | None = None
         self._begin()
 

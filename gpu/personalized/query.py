@@ -29,11 +29,11 @@ import numpy as np
 
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.certificate import StallRule
+from gpu.pagerank.vertices import GraphVertices
 from gpu.personalized.certified_top_k import CertifiedTopK, certified_top_k
 from gpu.personalized.deflation_trial import DeflationHistory, DeflationSource, DeflationTrial
 from gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate
 from gpu.personalized.resolve import ResolvedQuery
-from gpu.personalized.vertices import QueriedVertices
 from gpu.personalized.workspace import WorkspacePool
 from gpu.trace import Trace, TraceStep
 from gpu.types import Options, Personalized
@@ -69,11 +69,11 @@ class QueryContext:
         pool: WorkspacePool,
         options: Options,
         source: DeflationSource,
-        vertices: QueriedVertices | None = None,
+        vertices: GraphVertices | None = None,
     ) -> None:
         self.pool = pool
         self.graph = pool.graph
-        self.vertices = vertices or QueriedVertices(pool.graph)
+        self.vertices = vertices or GraphVertices(pool.graph)
         self.options = options
         self.source = source
         self.history = DeflationHistory()

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from gpu.errors import OutOfMemory, UnknownVertex
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.operations.update import GraphUpdate
+from gpu.pagerank.bounded_places import BoundedPlaces
 from gpu.pagerank.identical_lists import identical_in_lists
 from gpu.pagerank.places import ProvenPlaces
-from gpu.personalized.bounded_places import BoundedPlaces, ties_of
 from gpu.personalized.query import Query, QueryContext
 from gpu.personalized.resolve import ResolvedQuery
+from gpu.personalized.ties import ties_of
 from gpu.personalized.workspace import query_bytes
 from gpu.types import Personalized, Ranking
 

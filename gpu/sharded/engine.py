@@ -253,7 +253,8 @@ class ShardedEngine:
         values = by_position([part.values for part in parts])
         permutation = VertexPermutation(backend, self._order()[: len(values)].astype(np.int32))
         free = np.flatnonzero(values == -np.inf).astype(np.int32)
-        return Ranks(backend, permutation, values, parts[0].mass, self._error_bound, free)
+        bounds, ties = (parts[0].mass, self._error_bound), parts[0].ties
+        return Ranks(backend, permutation, values, *bounds, free, ties)
 
     def _take_sizes(self, sizes: Sequence[ShardSize]) -> None:
         self.shard_vertices = [each.vertices for each in sizes]

@@ -11,12 +11,13 @@ from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.operations.select import TopK
 from gpu.pagerank.identical_lists import IdenticalLists
-from gpu.personalized.vertices import LeadingEntries, QueriedVertices
+from gpu.pagerank.vertices import GraphVertices, LeadingEntries
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.graph import ShardGraph
+from gpu.sharded.identical_lists import identical_in_lists
 
 
-class OwnVertices(QueriedVertices):
+class OwnVertices(GraphVertices):
     """The vertices of one shard; sums and entries are combined with those of the others, so all
     shards have to call these together.
     """
@@ -46,19 +47,14 @@ class OwnVertices(QueriedVertices):
     def highest(self, value: float) -> float:
         return float(self._communicator.gather([value]).max())
 
-    def identical_to(self, vertices: NDArray[np.int64]) -> IdenticalLists:  # noqa: ARG002
-        """None: lists of different shards name their sources differently."""
-        return IdenticalLists([])
+    def identical_to(self, vertices: NDArray[np.int64]) -> IdenticalLists:
+        return identical_in_lists(self.graph, vertices, self._united)
 
     def merged(self, leading: LeadingEntries, k: int) -> LeadingEntries:
         table = self._united(np.column_stack(leading).astype(np.float64, copy=False))
         ids = table[:, 0].astype(np.int64)
         first = np.lexsort((ids, -table[:, 1]))[:k]
         return LeadingEntries(ids[first], *table[first, 1:].T)
-
-    def highest_values(self, own: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-        """The k largest numbers of all shards, descending."""
-        return -np.sort(-self._united(own[:, np.newaxis])[:, 0])[:k]
 
     def _united(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """The rows of the tables of all shards."""

@@ -7,7 +7,8 @@ result = shard.update("static")
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -18,8 +19,10 @@ from gpu.errors import Unsupported
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.warm_up import sample_batches
 from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.pagerank.first_places import RankTies
 from gpu.pagerank.global_iterate import GlobalIterate
-from gpu.pagerank.places import without
+from gpu.pagerank.places import replaced, without
 from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.settle import settle_places
@@ -82,11 +85,13 @@ class ShardRanks(NamedTuple):
 
     values  float64[rows], y of own vertices, on the host; -inf for free ids
     mass    Σy over all shards
+    ties    of vertices of all shards
     """
 
     values: Ranking
     mass: float
     size: ShardSize
+    ties: RankTies | None = None
 
 
 class ShardRows(NamedTuple):
@@ -199,11 +204,12 @@ class Shard:
                 self._iterate.exclude_free()
             solved = self._solve(row)
             if settle:
-                solved = settle_places(self._iterate, solved, settle, _KINDS, self._first_values)
-            error_bound = min(2.0, self._iterate.error_bound)
+                solved = settle_places(self._iterate, solved, settle, _KINDS, self._vertices)
+            ties_error = solved.ties.error if solved.ties else 0.0
+            error_bound = min(2.0, self._iterate.error_bound + ties_error)
             ended_early = False
         self._solving = ended_early
-        self._record_ranked()
+        self._record_ranked(solved.ties)
         return Result(
             strategy=strategy,
             iterations=solved.iterations,
@@ -218,8 +224,9 @@ class Shard:
             settled=solved.settled,
         )
 
-    def _record_ranked(self) -> None:
+    def _record_ranked(self, ties: RankTies | None = None) -> None:
         """What readers need, which the next batch may change."""
+        self._ties = ties
         self._ranked, self._permutation = self.graph.vertices, self.graph.permutation
         self._free = self.graph.free
         self._mass = float(self._iterate.certificate.mass)
@@ -240,13 +247,6 @@ class Shard:
         if swept.sweeps:
             touched = self.graph.ids.count
         return Solved(rounds + swept.sweeps, touched, swept.converged)
-
-    def _first_values(self, count: int) -> Ranking:
-        """The largest y of all shards, at most so many, descending."""
-        values, free = self._iterate.values, self.graph.free
-        with without(values, free):
-            _, own = self.graph.backend.select.top_k(values, min(count, len(values) - len(free)))
-        return self._vertices.highest_values(own, count)
 
     def personalized(
         self,
@@ -279,11 +279,10 @@ class Shard:
         return self._permutation.ids_of(np.arange(len(self._permutation.ids)))
 
     def values(self) -> ShardRanks:
-        """The ranks of own vertices after the last `update`, and the size."""
-        values = self._iterate.values[: self._ranked]
-        with without(values, self._free):
-            values = self.graph.backend.device.to_host(values)
-        return ShardRanks(values, self._mass, self.size())
+        """The ranks of own vertices after the last `update`, -inf for free ids, and the size."""
+        with self._published() as own:
+            values = self.graph.backend.device.to_host(own)
+        return ShardRanks(values, self._mass, self.size(), self._ties)
 
     def size(self) -> ShardSize:
         """Counted on the device: no vertices or edges are copied."""
@@ -358,12 +357,22 @@ class Shard:
 
     def top(self, k: int) -> Leading:
         """The k own vertices with the highest ranks of the last `update`."""
-        values = self._iterate.values[: self._ranked]
-        with without(values, self._free):
+        with self._published() as values:
             most = min(k, len(values) - len(self._free))
             return Leading(
                 *highest_rows(self.graph.backend, values, most, self._ids_of), self._mass
             )
+
+    @contextmanager
+    def _published(self) -> Iterator[Array]:
+        """The y of own vertices that ranks follow from, until it is left."""
+        values, rows, equal = self._iterate.values[: self._ranked], self._free[:0], 0.0
+        if self._ties is not None:
+            ids, of_ids = self._ties.columns()
+            rows, here = self._vertices.rows_of(ids)
+            equal = self.graph.backend.device.to_device(of_ids)[here]
+        with without(values, self._free), replaced(values, rows, equal):
+            yield values
 
     def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._permutation.ids_of(self.graph.numbering.positions_of(rows))

@@ -247,7 +247,8 @@ class RankList(Tabular, msgspec.Struct, frozen=True):
 class TopRanks(_Places, msgspec.Struct, frozen=True):
     """Best first. No rank is off by more than `rank_error`; the first `settled` places are proven,
     and with `settled_set` that no other vertex is among these. `groups` are numbers of places: the
-    order of the groups is proven, the order within a group of several is not.
+    order of the groups is proven, the order within a group of several is not, unless its number,
+    from 0 on, is in `ties`: then its vertices have equal ranks, and their order counts as proven.
     """
 
     version: int
@@ -258,6 +259,7 @@ class TopRanks(_Places, msgspec.Struct, frozen=True):
     settled: int
     settled_set: bool
     groups: list[int]
+    ties: list[int]
 
 
 # Edges
@@ -343,8 +345,7 @@ class _Traced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PersonalizedAnswer(_Places, _Traced, frozen=True):
-    """settled: first places that are proven correct; settled_set, groups: see Top; ties: numbers of
-    the groups, from 0 on, that are proven to have equal ranks, whose order counts as proven;
+    """settled: first places that are proven correct; settled_set, groups, ties: see TopRanks;
     ignored: unknown seeds that were left out; trace: if it was asked for.
     """
 

@@ -6,6 +6,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,6 +29,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from liverank.client import ApiKeyInfo, GraphInfo, Key, RankedVertex
+    from liverank.client.responses import PersonalizedAnswer, TopRanks
     from service.cli.ingest import ReplayedBatch
 
 LIVE_ROWS = 15
@@ -71,6 +73,16 @@ def rank_table(
         vertex = Text(printable(entry.vertex), style=style)
         table.add_row(f"{place:,}", vertex, f"{entry.rank:.8f}")
     return table
+
+
+def tie_lines(answer: PersonalizedAnswer | TopRanks, offset: int = 0) -> list[str]:
+    """Which places are proven to have equal ranks; the first has place offset + 1."""
+    ends = list(accumulate(answer.groups, initial=offset))
+    return [
+        f"proven equal: places {ends[group] + 1:,} to {ends[group + 1]:,}"
+        for group in answer.ties
+        if answer.groups[group] > 1
+    ]
 
 
 def value_table(program: str, top: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:

@@ -67,4 +67,4 @@ def _shown(places: Places) -> Group:
     top = places.top
     table = display.rank_table(top.ranks, entered=places.entered)
     line = f"version {top.version:,}, revision {top.revision:,}, error bound {top.error_bound:.1e}"
-    return Group(table, Text(line, style="dim"))
+    return Group(table, *display.tie_lines(top), Text(line, style="dim"))

@@ -248,6 +248,7 @@ class TopAnswer(_Published):
     settled: int = Field(description="how many of the first places are proven to be theirs")
     settled_set: bool = Field(description=_SETTLED_SET)
     groups: list[int] = Field(description=_GROUPS)
+    ties: list[int] = Field(description=_TIES)
 
 
 class _Neighbor(Body):

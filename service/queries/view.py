@@ -6,7 +6,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from gpu import Ranks
 from service.errors import UnknownSet
-from service.queries.places import Places
+from service.queries.places import Places, RankedVertices
 from service.queries.positions import Positions
 from service.queries.watched import WatchedResult
 from service.vertex_keys import VertexKeys
@@ -32,16 +31,16 @@ class _TopCache:
         self._ranks = ranks
         self._keys = keys
         self._growing = threading.Lock()
-        self._cached: tuple[list[Any], list[float]] = ([], [])
+        self._cached = RankedVertices([], [], [])
 
     def holds(self, places: int) -> bool:
-        return min(places, self._ranks.count) <= len(self._cached[0])
+        return min(places, self._ranks.count) <= len(self._cached.vertices)
 
-    def places(self, offset: int, count: int) -> tuple[list[Any], list[float]]:
+    def places(self, offset: int, count: int) -> RankedVertices:
         fewest, most = CACHED_PLACES
         end = offset + count
         if offset >= self._ranks.count:
-            return [], []
+            return RankedVertices([], [], [])
         if end > most:
             return self._compute(count, offset)
         if not self.holds(end):
@@ -49,12 +48,18 @@ class _TopCache:
                 if not self.holds(end):
                     # doubled, so that reading page by page takes few passes
                     self._cached = self._compute(max(fewest, 1 << (end - 1).bit_length()), 0)
-        vertices, ranks = self._cached
-        return vertices[offset:end], ranks[offset:end]
+        return self._cached.part(offset, end)
 
-    def _compute(self, count: int, offset: int) -> tuple[list[Any], list[float]]:
-        ids, ranks = self._ranks.top(count, offset)
-        return self._keys.keys(ids).to_pylist(), ranks.tolist()
+    def _compute(self, count: int, offset: int) -> RankedVertices:
+        return _ranked_vertices(self._ranks, self._keys, *self._ranks.top(count, offset))
+
+
+def _ranked_vertices(
+    ranks: Ranks, keys: VertexKeys, ids: NDArray[np.int64], values: NDArray[np.float64]
+) -> RankedVertices:
+    """values: the ranks of the ids, descending"""
+    ties = ranks.ties_of(ids).tolist()
+    return RankedVertices(keys.keys(ids).to_pylist(), values.tolist(), ties)
 
 
 def state_of(version: int, revision: int) -> str:
@@ -130,11 +135,11 @@ class View:
         first = max(offset - 1, 0)
         wanted = offset - first + count + 1
         if among is None:
-            vertices, ranks = self._top.places(first, wanted)
+            listed = self._top.places(first, wanted)
         else:
-            ids, of_ids = self.top_of(among, wanted, first)
-            vertices, ranks = self.keys.keys(ids).to_pylist(), of_ids.tolist()
-        return Places.of(vertices, ranks, self.error_bound, offset - first, count)
+            best = self.top_of(among, wanted, first)
+            listed = _ranked_vertices(self.ranks, self.keys, *best)
+        return Places.of(listed, self.error_bound, offset - first, count)
 
     def members(self, graph: str, name: str, field: str = "among") -> NDArray[np.int64]:
         """The ids of a set's vertices. Raises UnknownSet, which names the `field`."""

@@ -105,7 +105,7 @@ def test_what_is_not_in_the_core_says_what_to_install(installed: Installed) -> N
     for name in ("pandas", "polars"):
         done = installed.run(
             "from liverank.client.responses import TopRanks\n"
-            f"try: TopRanks(1, 1, 0.0, [], 0.0, 0, True, []).to_{name}()\n"
+            f"try: TopRanks(1, 1, 0.0, [], 0.0, 0, True, [], []).to_{name}()\n"
             "except ImportError as error: print(error)"
         )
         assert done.stdout == f"{name} is not installed: pip install 'liverank[{name}]'\n"

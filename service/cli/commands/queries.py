@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -91,6 +90,8 @@ def top(
         display.print_json(answer)
         return
     display.output().print(display.rank_table(answer.ranks, offset))
+    for line in display.tie_lines(answer, offset):
+        display.output().print(line)
     _print_provenance(answer.version, answer.error_bound)
 
 
@@ -179,7 +180,7 @@ def ppr(
         display.print_json({**version, **display.document_of(answer)})
         return
     display.output().print(display.rank_table(answer.ranks))
-    for line in _tie_lines(answer):
+    for line in display.tie_lines(answer):
         display.output().print(line)
     if answer.ignored:
         unknown = ", ".join(display.printable(key) for key in answer.ignored)
@@ -187,16 +188,6 @@ def ppr(
     if answer.trace is not None:
         display.output().print(display.trace_table(answer.trace))
     _print_provenance(version["version"], answer.error_bound)
-
-
-def _tie_lines(answer: PersonalizedAnswer) -> list[str]:
-    """Which places are proven to have equal ranks."""
-    ends = list(accumulate(answer.groups))
-    return [
-        f"proven equal: places {ends[group] - answer.groups[group] + 1:,} to {ends[group]:,}"
-        for group in answer.ties
-        if answer.groups[group] > 1
-    ]
 
 
 def _personalized(

@@ -113,6 +113,7 @@ async def top(
             "settled": places.settled,
             "settled_set": places.settled_set,
             "groups": places.groups,
+            "ties": places.ties,
         }
         return tagged_response(request, entity_tag(request, graph, view.state), content)
 

@@ -17,16 +17,23 @@ VERTICES = 240
 
 
 def _edges(seed: int) -> NDArray[np.int64]:
-    """Skewed; and two vertices, 240 and 241, with the same in-lists and out-lists: a tie."""
+    """Skewed; and two vertices, 240 and 241, with the same out-lists and in-lists, but for two
+    sources with the same in-lists, each of which leads to one of the two: equal by symmetry.
+    """
     generator = np.random.default_rng(seed)
     pairs = (VERTICES * generator.random((2, 900)) ** 2).astype(np.int64)
     sources = generator.choice(VERTICES, 9, replace=False)
-    ties = [
+    equal = [
         np.stack(columns)
         for twin in (VERTICES, VERTICES + 1)
-        for columns in ((sources, np.full(9, twin)), (np.full(6, twin), np.arange(6)))
+        for columns in (
+            (sources, np.full(9, twin)),
+            (np.full(6, twin), np.arange(6)),
+            (np.full(1, 2), np.full(1, twin + 2)),
+            (np.full(1, twin + 2), np.full(1, twin)),
+        )
     ]
-    return np.concatenate([pairs, *ties], axis=1)
+    return np.concatenate([pairs, *equal], axis=1)
 
 
 def _loaded(options: Options, edges: NDArray[np.int64], backend: Backend) -> Engine:
@@ -50,7 +57,7 @@ def _exact(engine: Engine) -> NDArray[np.longdouble]:
 
 @pytest.mark.parametrize("dangling", POLICIES)
 @pytest.mark.parametrize("seed", range(2))
-def test_it_ends_when_the_places_are_proven_and_tells_no_tie_apart(
+def test_it_ends_when_the_places_are_proven_and_tells_no_equal_ranks_apart(
     dangling: Dangling, seed: int, backend: Backend
 ) -> None:
     engine = _loaded(Options(dangling=dangling, target_error=1e-3), _edges(seed), backend)

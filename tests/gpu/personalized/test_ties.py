@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import Any, get_args
+from typing import get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -16,96 +15,33 @@ from gpu.pagerank import identical_lists
 from gpu.pagerank.identical_lists import MOST_SOURCES, identical_in_lists
 from gpu.personalized.resolve import METHODS
 from gpu.types import Dangling
-from tests.gpu.graphs import arc_weights_of, arcs_of
+from tests.gpu.planted_ties import (
+    COPIES,
+    LOOPED,
+    NEARLY,
+    OTHER_LOOP,
+    SEEDS,
+    TWINS,
+    VERTICES,
+    exact_ranks,
+    in_right_order,
+    kinds,
+    planted,
+)
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
-CORE, SOURCES = 60, 5
-TWINS, NEARLY, LOOPED, OTHER_LOOP, COPIES = (60, 61, 62), 63, (64, 65), 66, (67, 68)
-VERTICES = 69
-SEEDS = np.array([1, 2])
 
 
-def _batch(seed: int, weighted: bool) -> EdgeBatch:
-    """A random core, and vertices that only these edges lead to: TWINS have the same sources, the
-    seeds among them; NEARLY has one source more, or a weight that is the next float32; LOOPED have
-    the sources of the TWINS and loops of the same share, OTHER_LOOP of another; COPIES are equal by
-    symmetry and have different sources.
-    """
-    generator = np.random.default_rng(seed)
-    edges = {(int(u), int(v)): 1.0 for u, v in generator.integers(0, CORE, (300, 2))}
-    for rank, source in enumerate([1, 2, *range(10, 8 + SOURCES)]):
-        for target in (*TWINS, NEARLY, *LOOPED, OTHER_LOOP):
-            edges[source, target] = [2.0, 0.3, 7.0, 2.0, 1.0][rank]
-    if weighted:
-        edges[1, NEARLY] = float(np.nextafter(np.float32(2.0), np.float32(3.0)))
-    else:
-        edges[CORE - 1, NEARLY] = 1.0
-    for number, twin in enumerate((*TWINS, NEARLY)):
-        edges |= {(twin, 3 + number): 1.0, (twin, 20 + number): 4.0}
-    for vertex in (*LOOPED, OTHER_LOOP):
-        edges |= {(vertex, vertex): 1.0, (vertex, 30): 1.0}
-    edges[OTHER_LOOP, 31] = edges[TWINS[2], 40] = 1.0
-    for twin, copy in zip(TWINS, COPIES, strict=False):
-        edges[twin, copy] = 0.5
-    pairs = generator.permutation(np.array(list(edges)))
-    weights = np.array([edges[u, v] for u, v in pairs.tolist()], np.float32)
-    return EdgeBatch(
-        pairs[:, 0], pairs[:, 1], vertices=VERTICES, weights=weights if weighted else None
-    )
-
-
-def _exact(engine: Engine, query: PersonalizedQuery) -> NDArray[np.longdouble]:
-    """The ranks to 1e-16, by power iteration with longer floats."""
-    vertices, damping = engine.vertices, np.longdouble(engine.options.damping)
-    restarts = np.bincount(query.seeds, query.weights, vertices).astype(np.longdouble)
-    restarts /= restarts.sum()
-    weights = np.zeros((vertices, vertices), np.longdouble)
-    sources, targets = arcs_of(engine)
-    weights[targets, sources] = arc_weights_of(engine)
-    if engine.options.dangling == "self-loop":
-        np.fill_diagonal(weights, 1)
-    sums = weights.sum(axis=0)
-    walk = np.where(sums > 0, weights / np.where(sums > 0, sums, 1), restarts[:, None])
-    ranks = restarts
-    for _ in range(250):
-        ranks = damping * (walk @ ranks) + (1 - damping) * restarts
-    return ranks
-
-
-def _classes(engine: Engine, query: PersonalizedQuery) -> list[Any]:
-    """What the rank of each vertex follows from: equal for ties alone, and different for each
-    vertex without in-edges.
-    """
-    lists = defaultdict[int, list[tuple[int, float]]](list)
-    loops, strengths = defaultdict[int, float](float), defaultdict[int, float](float)
-    loop = 1.0 if engine.options.dangling == "self-loop" else 0.0
-    for u, v, w in zip(
-        *map(np.ndarray.tolist, arcs_of(engine)), arc_weights_of(engine).tolist(), strict=True
-    ):
-        strengths[u] += w
-        if u == v:
-            loops[u] = w
-        else:
-            lists[v].append((u, w))
-    seeds = np.bincount(query.seeds, query.weights, engine.vertices)
-    return [
-        (
-            tuple(sorted(lists[v])) or v,
-            (loops[v] or loop) / max(strengths[v] + (0.0 if loops[v] else loop), 1e-9),
-            seeds[v],
-        )
-        for v in range(engine.vertices)
-    ]
+def _restarts(engine: Engine, query: PersonalizedQuery) -> NDArray[np.longdouble]:
+    restarts = np.bincount(query.seeds, query.weights, engine.vertices).astype(np.longdouble)
+    return restarts / restarts.sum()
 
 
 def _assert_ties(engine: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
-    exact, classes = _exact(engine, query), _classes(engine, query)
-    # one number for each class: of its first vertex
-    first: dict[Any, int] = {}
-    ranks = [exact[first.setdefault(kind, vertex)] for vertex, kind in enumerate(classes)]
-    assert np.abs(exact - ranks).max() < 1e-16
+    restarts = _restarts(engine, query)
+    exact, classes = exact_ranks(engine, restarts), kinds(engine, restarts)
     among = range(engine.vertices) if query.among is None else query.among.tolist()
-    right = sorted(among, key=lambda vertex: (-ranks[vertex], vertex))
+    right = [vertex for vertex in in_right_order(exact, classes) if vertex in among]
     listed = answer.vertices.tolist()
     assert listed[: answer.settled] == right[: answer.settled]
     assert not answer.settled_set or set(listed) == set(right[: len(listed)])
@@ -140,7 +76,7 @@ def test_planted_ties_are_proven_and_near_ties_are_not(
     dangling: Dangling, method: str, weighted: bool, backend: Backend
 ) -> None:
     engine = Engine(Options(dangling=dangling, weighted=weighted), backend)
-    engine.apply(_batch(3, weighted))
+    engine.apply(planted(3, weighted))
     engine.update()
     for target, k in ((1e-2, 9), (1e-4, 2), (1e-12, VERTICES)):
         query = PersonalizedQuery(SEEDS, None, k, method, target)
@@ -154,7 +90,7 @@ def test_planted_ties_are_proven_and_near_ties_are_not(
     assert ([NEARLY], False) in groups
     assert ([OTHER_LOOP], False) in groups
     assert any(set(COPIES) <= set(vertices) and not tie for vertices, tie in groups)
-    exact = _exact(engine, query)
+    exact = exact_ranks(engine, _restarts(engine, query))
     above = int((exact > exact[COPIES[0]] + 1e-15).sum())
     assert weighted or answer.settled == above
     # a tie that the last place divides
@@ -175,7 +111,7 @@ def test_planted_ties_are_proven_and_near_ties_are_not(
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_ties_are_proven_in_blocks(dangling: Dangling, backend: Backend) -> None:
     engine = Engine(Options(dangling=dangling), backend)
-    engine.apply(_batch(4, False))
+    engine.apply(planted(4, False))
     engine.update()
     queries = [
         PersonalizedQuery(seeds, None, k, "pull", 1e-7, among=among)

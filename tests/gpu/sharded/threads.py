@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
@@ -68,9 +68,15 @@ class ThreadWorkers(Workers):
         self._threads = ThreadPoolExecutor(size)
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return self.together([getattr(shard, method) for shard in self.shards], arguments)
+
+    def together(
+        self, methods: Sequence[Callable[..., Any]], arguments: Sequence[tuple[Any, ...]]
+    ) -> list[Any]:
+        """What these return, each called by the thread of a shard."""
         calls = [
-            self._threads.submit(self._call, getattr(shard, method), each)
-            for shard, each in zip(self.shards, arguments, strict=True)
+            self._threads.submit(self._call, method, each)
+            for method, each in zip(methods, arguments, strict=True)
         ]
         errors = [error for call in calls if (error := call.exception()) is not None]
         if errors:

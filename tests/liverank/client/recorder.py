@@ -40,6 +40,7 @@ TOP: dict[str, Any] = {"version": 1, "revision": 2, "error_bound": 0.0, "ranks":
     "settled": 0,
     "settled_set": True,
     "groups": [],
+    "ties": [],
 }
 
 

@@ -19,7 +19,7 @@ from liverank import choices
 from liverank.client import Client
 from service.cli import display
 from service.cli import main as cli
-from service.cli.commands import options, queries
+from service.cli.commands import options
 
 # Parsing and printing
 
@@ -122,7 +122,11 @@ def test_what_could_steer_the_terminal_is_escaped() -> None:
 
 def test_places_that_tie_are_named() -> None:
     answer: Any = SimpleNamespace(groups=[1, 3, 1200, 1], ties=[1, 2, 3])
-    assert queries._tie_lines(answer) == [
+    assert display.tie_lines(answer) == [
         "proven equal: places 2 to 4",
         "proven equal: places 5 to 1,204",
+    ]
+    assert display.tie_lines(answer, 10) == [
+        "proven equal: places 12 to 14",
+        "proven equal: places 15 to 1,214",
     ]

@@ -186,8 +186,28 @@ def test_recompute_goes_on_until_the_places_are_proven(server: Server) -> None:
     read = server.http.get(f"{path}/top", params={"k": 2}).json()
     assert (read["settled"], read["error_bound"]) == (2, receipt.error_bound)
     assert [each["vertex"] for each in read["ranks"]] == ["b", "c"]
-    tied = server.http.post(f"{path}/recompute", params={**settle, "k": 3}).json()
-    assert (tied["settled"], tied["converged"]) == (2, False)
+    # places 3 and 4
+    for k, groups in ((3, [1, 1, 1]), (4, [1, 1, 2])):
+        tied = server.http.post(f"{path}/recompute", params={**settle, "k": k}).json()
+        assert (tied["settled"], tied["converged"]) == (k, True)
+        assert tied["error_bound"] > 1e-9
+        read = server.http.get(f"{path}/top", params={"k": k}).json()
+        assert (read["settled"], read["settled_set"]) == (k, True)
+        assert (read["groups"], read["ties"]) == (groups, [2])
+        assert [each["vertex"] for each in read["ranks"]] == [*"bcde"][:k]
+    last = server.http.get(f"{path}/top", params={"k": 1, "offset": 3}).json()
+    assert (last["settled"], last["groups"], last["ties"]) == (1, [1], [0])
+    server.http.put(f"{path}/sets/mine", json={"vertices": ["e", "b", "d"]}).raise_for_status()
+    server.http.post(f"{path}/recompute", params={**settle, "k": 4})
+    read = server.http.get(f"{path}/top", params={"among": "mine"}).json()
+    assert [each["vertex"] for each in read["ranks"]] == [*"bde"]
+    assert (read["settled"], read["groups"], read["ties"]) == (3, [1, 2], [1])
+    # a and f to h are equal for another reason, and the graph has no further place
+    tied = server.http.post(f"{path}/recompute", params={**settle, "k": 5}).json()
+    assert (tied["settled"], tied["converged"]) == (4, False)
+    # a batch publishes ranks of which no ties are known
+    server.http.post(f"{path}/batches", json={"insert": [["a", "e"]]})
+    assert server.http.get(f"{path}/top", params={"k": 4}).json()["ties"] == []
     assert "settled" not in server.http.post(f"{path}/recompute").json()
     wrong: list[tuple[dict[str, str | int], str]] = [
         ({"k": 2}, "k"),

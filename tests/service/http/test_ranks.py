@@ -97,6 +97,7 @@ def test_top_says_which_places_are_proven(server: Server, path: str) -> None:
     found = server.http.get(f"{path}/top", params={"k": 5}).json()
     assert found["rank_error"] == found["error_bound"] / 2
     assert (found["settled"], found["settled_set"], found["groups"]) == (2, False, [1, 1, 3])
+    assert found["ties"] == []
     found = server.http.get(f"{path}/top", params={"k": 2}).json()
     assert (found["settled"], found["settled_set"], found["groups"]) == (2, True, [1, 1])
     found = server.http.get(f"{path}/top", params={"k": 5000, "offset": 2}).json()

@@ -120,6 +120,7 @@ def test_solves_are_traced_and_end_when_places_are_proven(sharded: Server) -> No
     assert receipt["trace"]["steps"][-1]["kind"] == "sweep"
     receipt = sharded.http.post(f"{PATH}/recompute?target=settled-top-k&k=2").json()
     assert receipt["settled"] == 2
+    assert sharded.http.get(f"{PATH}/top?k=2").json()["settled"] == 2
 
 
 def test_the_shards_are_described(sharded: Server) -> None:

@@ -6,18 +6,20 @@ import numpy as np
 import pytest
 
 from gpu import rank_error
-from service.queries.places import Places
+from service.queries.places import Places, RankedVertices
 
 RANKS = [0.4, 0.2, 0.2 - 1e-9, 0.1, 0.05, 0.05]
 BOUND = 1e-6
 
 
-def places(before: int, count: int, ranks: list[float] = RANKS) -> Places:
+def places(
+    before: int, count: int, ranks: list[float] = RANKS, ties: list[int] | None = None
+) -> Places:
     """As a view asks for them: with one place more on either side."""
     first = max(before - 1, 0)
     names = [f"v{place}" for place in range(len(ranks))]
-    wanted = slice(first, before + count + 1)
-    return Places.of(names[wanted], ranks[wanted], BOUND, before - first, count)
+    listed = RankedVertices(names, ranks, ties or [-1] * len(ranks))
+    return Places.of(listed.part(first, before + count + 1), BOUND, before - first, count)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,30 @@ def test_what_is_proven_about_a_page(
     assert found.vertices == [f"v{place}" for place in range(6)][before : before + count]
     assert found.ranks == RANKS[before : before + count]
     assert (found.settled, found.settled_set, found.groups) == (settled, settled_set, groups)
+    assert found.ties == []
+
+
+@pytest.mark.parametrize(
+    ("before", "count", "settled", "settled_set", "groups", "ties"),
+    [
+        (0, 3, 3, True, [1, 2], [1]),
+        (0, 7, 7, True, [1, 3, 1, 2], [1, 3]),
+        (0, 8, 7, False, [1, 3, 1, 2, 1], [1, 3]),
+        (0, 9, 7, True, [1, 3, 1, 2, 2], [1, 3]),
+        (1, 3, 3, True, [3], [0]),
+        (2, 1, 1, True, [1], [0]),
+        (3, 3, 3, True, [1, 1, 1], [0, 2]),
+        (6, 2, 1, False, [1, 1], [0]),
+        (7, 2, 0, True, [2], []),
+    ],
+)
+def test_the_places_of_a_tie_count_as_proven(
+    before: int, count: int, settled: int, settled_set: bool, groups: list[int], ties: list[int]
+) -> None:
+    ranks = [0.4, 0.1, 0.1, 0.1, 0.09, 0.05, 0.05, 0.04, 0.04]
+    found = places(before, count, ranks, [-1, 3, 3, 3, -1, 0, 0, -1, -1])
+    assert (found.settled, found.settled_set, found.groups) == (settled, settled_set, groups)
+    assert found.ties == ties
 
 
 @pytest.mark.parametrize("seed", range(20))

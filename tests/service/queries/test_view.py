@@ -61,7 +61,7 @@ def test_deep_asks_are_answered_but_not_kept(view: View, walks: list[tuple[int, 
     assert places.ranks == sorted(places.ranks, reverse=True)
     assert not view.top_is_known(20, 15)
     assert walks == [(22, 14)]
-    assert view.top(5, 30) == view.top(5, 99) == Places([], [], 0, True, [])
+    assert view.top(5, 30) == view.top(5, 99) == Places([], [], 0, True, [], [])
 
 
 def test_keys_that_came_after_the_view_are_unknown(view: View) -> None:

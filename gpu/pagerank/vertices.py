@@ -1,4 +1,4 @@
-"""The vertices of a graph as personalized queries find them.
+"""The vertices of a graph as solves and queries that order them find them.
 
 A graph on one device has all of them. A shard has those that it owns, and combines what it finds
 with what the others do: see gpu.sharded.own_vertices.
@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.device import Array
 from gpu.operations.select import TopK
 from gpu.pagerank.identical_lists import IdenticalLists, identical_in_lists
+from gpu.pagerank.places import without
+from gpu.pagerank.ranked_graph import RankedGraph
 from gpu.types import Ranking
 
 
@@ -35,13 +36,13 @@ class LeadingEntries(NamedTuple):
     loop: Array
 
 
-class QueriedVertices:
+class GraphVertices:
     """All vertices of a graph on one device.
 
     graph  its arrays over vertices are by row
     """
 
-    def __init__(self, graph: DynamicGraph) -> None:
+    def __init__(self, graph: RankedGraph) -> None:
         self.graph = graph
 
     def rows_of(self, ids: NDArray[np.int64]) -> tuple[Array, Array | slice]:
@@ -61,6 +62,15 @@ class QueriedVertices:
     def top_k(self, values: Array, k: int) -> TopK:
         """Ids and values of the k largest of values[n] by row, on the host; ties by id."""
         return self.graph.permutation.top_k(values, k)
+
+    def leading(self, values: Array, residuals: Array, most: int) -> LeadingEntries:
+        """Of y and r by row the entries with the largest y that are here, at most so many."""
+        graph, to_host = self.graph, self.graph.backend.device.to_host
+        with without(values, graph.free):
+            vertices, best = self.top_k(values, min(most, len(values) - len(graph.free)))
+        rows = self.rows_of(vertices)[0]
+        columns = (residuals[rows], graph.degree[rows], graph.loop[rows])
+        return LeadingEntries(vertices, best, *map(to_host, columns))
 
     def sums(self, values: Sequence[float]) -> list[float]:
         """Numbers added up over the whole graph, of what they are here."""

@@ -16,8 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.pagerank.identical_lists import IdenticalLists
-from gpu.personalized.seeds import Seeds
 from gpu.types import Ranking
 
 _EQUAL = 1e-6
@@ -69,6 +67,13 @@ class BoundedPlaces:
         """
         behind = others if others == -np.inf else others + error
         return cls(vertices, values, values, values + error, behind)
+
+    @property
+    def tied_to_next(self) -> NDArray[np.bool_]:
+        """bool[p-1]: whether the vertices of each place and of the next one are of one tie."""
+        if not self.ties:
+            return np.zeros(max(0, len(self.vertices) - 1), np.bool_)
+        return np.asarray((self.labels[1:] >= 0) & (self.labels[1:] == self.labels[:-1]))
 
     @property
     def behind(self) -> Ranking:
@@ -165,31 +170,5 @@ class BoundedPlaces:
         gaps = self.values - np.append(self.values[1:], 0.0)
         widths = np.maximum(gaps + self.behind - self.lower, gaps)
         parts = gaps / np.maximum(widths, np.finfo(float).tiny)
-        if self.ties:
-            parts[:-1][(self.labels[1:] >= 0) & (self.labels[1:] == self.labels[:-1])] = 1.0
+        parts[:-1][self.tied_to_next] = 1.0
         return float(np.min(parts[:k], initial=1.0))
-
-
-def ties_of(
-    classes: IdenticalLists,
-    vertices: NDArray[np.int64],
-    seeds: Seeds,
-    among: NDArray[np.int64] | None,
-) -> list[Tie]:
-    """The ties of a query: vertices with identical in-lists and the same part of the seeds.
-
-    vertices  int64[p], ids at the places
-    among     int64[a], ascending: only these vertices have places; None for all
-    """
-    ties = []
-    labels = classes.labels(vertices)
-    for label in np.unique(labels[labels >= 0]):
-        places, members = np.flatnonzero(labels == label), classes.members[label]
-        if among is not None:
-            members = members[np.isin(members, among, assume_unique=True)]
-        weights, held = seeds.weights_at(members), seeds.weights_at(vertices[places])
-        for weight in np.unique(held):
-            tie = Tie(places[held == weight], members[weights == weight])
-            if len(tie.members) > 1:
-                ties.append(tie)
-    return ties

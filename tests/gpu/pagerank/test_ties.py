@@ -1,0 +1,172 @@
+"""Vertices with identical in-lists are proven ties among global ranks, and no others, against exact
+ranks.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import EdgeBatch, Engine, Options, Ranks, Result, Storage, proven_descents
+from gpu.operations.backend import Backend
+from gpu.types import Dangling
+from tests.gpu.planted_ties import (
+    COPIES,
+    LOOPED,
+    NEARLY,
+    OTHER_LOOP,
+    TWINS,
+    exact_ranks,
+    in_right_order,
+    kinds,
+    planted,
+)
+
+POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+
+
+def _loaded(options: Options, backend: Backend, seed: int = 3) -> Engine:
+    engine = Engine(options, backend)
+    engine.apply(planted(seed, options.weighted, options.directed))
+    return engine
+
+
+def _exact(engine: Engine) -> tuple[NDArray[np.longdouble], list[int]]:
+    """The ranks, and the vertices in their order."""
+    restarts = np.full(engine.vertices, 1 / np.longdouble(engine.vertices))
+    exact = exact_ranks(engine, restarts)
+    return exact, in_right_order(exact, kinds(engine, restarts))
+
+
+def _ties(ranks: Ranks) -> list[list[int]]:
+    """The vertices of each tie among all places, in their order."""
+    vertices, values = ranks.top(ranks.count)
+    numbers = ranks.ties_of(vertices)
+    found = [np.flatnonzero(numbers == number) for number in np.unique(numbers[numbers >= 0])]
+    for places in found:
+        assert len(places) > 1
+        assert np.ptp(places) == len(places) - 1
+        assert np.ptp(values[places]) == 0.0
+    return sorted(vertices[places].tolist() for places in found)
+
+
+def _assert_proven(engine: Engine, result: Result) -> None:
+    """What is said of the published ranks is so."""
+    exact, right = _exact(engine)
+    restarts = np.full(engine.vertices, 1 / np.longdouble(engine.vertices))
+    kind_of = kinds(engine, restarts)
+    ranks = engine.publish()
+    assert ranks.error_bound == result.error_bound
+    vertices, values = ranks.top(ranks.count)
+    assert np.abs(ranks.to_numpy() - exact).sum() <= result.error_bound + 1e-15
+    assert result.settled is not None
+    assert vertices[: result.settled].tolist() == right[: result.settled]
+    for members in _ties(ranks):
+        assert len({kind_of[vertex] for vertex in members}) == 1
+        assert np.ptp(exact[members]) < 1e-14
+        # all that are of this kind, where they belong
+        assert members == [each for each in right if kind_of[each] == kind_of[members[0]]]
+        first = right.index(members[0])
+        places = slice(first, first + len(members))
+        assert vertices[places].tolist() == right[places] == members
+        # no other rank is as near as the bound allows
+        apart = np.abs(np.delete(values, np.arange(first, first + len(members))) - values[first])
+        assert apart.min() > result.error_bound
+
+
+@pytest.mark.parametrize("dangling", POLICIES)
+@pytest.mark.parametrize(
+    ("weighted", "directed"), [(False, True), (True, True), (False, False), (True, False)]
+)
+def test_planted_ties_are_proven_and_near_ties_are_not(
+    dangling: Dangling, weighted: bool, directed: bool, backend: Backend
+) -> None:
+    options = Options(dangling=dangling, weighted=weighted, directed=directed, target_error=1e-3)
+    engine = _loaded(options, backend)
+    exact, right = _exact(engine)
+    assert _ties_are_unknown(engine)
+    place, limit = right.index(TWINS[0]), right.index(COPIES[0])
+    # a part of a rounded sum of weights can be another part
+    unproven = [*LOOPED, *(TWINS if dangling == "self-loop" else ())] if weighted else []
+    limit = min([limit, *map(right.index, unproven)])
+    # the tie that the last place divides, and then that ends with it
+    for k in (place + 1, place + 2, place + 3):
+        result = engine.update(settle=k)
+        _assert_proven(engine, result)
+        assert (result.settled, result.converged) == (min(k, limit), k <= limit)
+        found = _ties(engine.publish())
+        assert (TWINS[0] in unproven) != any(set(TWINS) <= set(each) for each in found)
+        assert (result.error_bound > 1e-12) == (k <= limit)
+    # all places: what is equal by symmetry alone is not proven
+    result = engine.update(settle=engine.vertices)
+    _assert_proven(engine, result)
+    settled = engine.publish()
+    found = _ties(settled)
+    for planted_tie in (TWINS, LOOPED):
+        is_found = any(set(planted_tie) <= set(each) for each in found)
+        assert is_found == (planted_tie[0] not in unproven)
+    assert not {NEARLY, OTHER_LOOP, *COPIES} & {vertex for each in found for vertex in each}
+    assert (result.settled, result.converged) == (limit, False)
+    above = right[:limit]
+    assert exact[above].min() > exact[right[limit:]].max() + 1e-15
+    # the next ranks have none, and those that were published keep theirs
+    engine.apply(EdgeBatch.of([(TWINS[0] + 5, TWINS[1])]))
+    assert _ties(engine.publish()) == found
+    engine.update()
+    assert _ties_are_unknown(engine)
+    assert _ties(settled) == found
+    result = engine.update(settle=place + 1)
+    _assert_proven(engine, result)
+
+
+def _ties_are_unknown(engine: Engine) -> bool:
+    return bool((engine.publish().ties_of(np.arange(engine.vertices)) == -1).all())
+
+
+@pytest.mark.parametrize("storage", get_args(Storage))
+def test_ties_end_a_solve(storage: Storage, backend: Backend) -> None:
+    # the leaves join in descending order, and their in-edge weighs the same
+    leaves, target = 40, 1e-3
+    engine = Engine(
+        Options(vertex_order="given", storage=storage, target_error=target, weighted=True), backend
+    )
+    engine.apply(
+        EdgeBatch.of(
+            [(0, leaf, 0.7) for leaf in range(leaves, 0, -1)] + [(leaf, 0, 3.0) for leaf in (3, 7)]
+        )
+    )
+    for k in (1, 7, leaves, leaves + 1):
+        result = engine.update(settle=k)
+        assert (result.settled, result.converged) == (k, True)
+        assert 1e-8 < result.error_bound <= target
+        ranks = engine.publish()
+        vertices, values = ranks.top(k + 3)
+        places = range(min(k + 3, leaves + 1))
+        assert vertices.tolist() == [*places] or k == 1
+        assert k == 1 or np.ptp(values[1:]) == 0.0
+        assert ranks.ties_of(vertices).tolist()[1:] == [-1 if k == 1 else 0] * (len(vertices) - 1)
+        exact = exact_ranks(engine, np.full(leaves + 1, 1 / np.longdouble(leaves + 1)))
+        assert np.abs(ranks.to_numpy() - exact).sum() <= result.error_bound + 1e-15
+
+
+def test_what_is_no_tie_is_told_apart_by_a_smaller_bound(backend: Backend) -> None:
+    engine = Engine(Options(target_error=0.5), backend)
+    engine.apply(EdgeBatch.of([(0, 1), (0, 2), (3, 2), (4, 0), (5, 0), (1, 0)], vertices=40))
+    result = engine.update(settle=3)
+    ranks = engine.publish()
+    assert (result.settled, result.converged) == (3, True)
+    assert proven_descents(ranks.top(4)[1], result.error_bound).all()
+    assert _ties(ranks) == []
+
+
+def test_removed_vertices_leave_their_tie(backend: Backend) -> None:
+    engine = Engine(Options(target_error=1e-3), backend)
+    engine.apply(EdgeBatch.of([(0, leaf) for leaf in range(1, 9)] + [(1, 0), (2, 0)]))
+    engine.update(settle=9)
+    assert _ties(engine.publish()) == [list(range(1, 9))]
+    engine.apply(EdgeBatch.of(remove=[1, 4]))
+    assert engine.update(settle=7).settled == 7
+    assert _ties(engine.publish()) == [[2, 3, 5, 6, 7, 8]]

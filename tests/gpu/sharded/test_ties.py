@@ -1,0 +1,112 @@
+"""Ties of vertices of several shards, against those of one device and against exact ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Engine, Options, PersonalizedQuery
+from gpu.backends import backend_named
+from gpu.operations.backend import Backend
+from gpu.pagerank import identical_lists
+from gpu.personalized.resolve import METHODS
+from gpu.sharded.own_vertices import OwnVertices
+from gpu.types import Dangling, VertexOrder
+from tests.gpu.planted_ties import (
+    SEEDS,
+    TWINS,
+    VERTICES,
+    exact_ranks,
+    in_right_order,
+    kinds,
+    planted,
+)
+from tests.gpu.sharded.test_shards import sharded_engine
+from tests.gpu.sharded.threads import ThreadWorkers
+
+CPU = backend_named("cpu")
+FREE = replace(CPU, costs=replace(CPU.costs, exchange=0.0))
+KINDS = [(False, True), (True, True), (False, False), (True, False)]
+
+
+@pytest.mark.parametrize("dangling", get_args(Dangling))
+@pytest.mark.parametrize(("weighted", "directed"), KINDS)
+@pytest.mark.parametrize(("shards", "order"), [(2, "given"), (3, "degree")])
+def test_the_places_of_ties_are_proven(
+    dangling: Dangling,
+    weighted: bool,
+    directed: bool,
+    shards: int,
+    order: VertexOrder,
+    backend: Backend,
+) -> None:
+    options = Options(dangling=dangling, weighted=weighted, directed=directed, vertex_order=order)
+    one, batch = Engine(options, CPU), planted(5, weighted, directed)
+    one.apply(batch)
+    restarts = np.full(VERTICES, 1 / np.longdouble(VERTICES))
+    exact = exact_ranks(one, restarts)
+    right = in_right_order(exact, kinds(one, restarts))
+    with sharded_engine(options, shards, backend) as engine:
+        engine.apply(batch)
+        for k in (right.index(TWINS[0]) + 2, VERTICES):
+            expected, result = (each.update(settle=k) for each in (one, engine))
+            assert (result.settled, result.converged) == (expected.settled, expected.converged)
+            ranks = engine.publish()
+            vertices, values = ranks.top(VERTICES)
+            assert vertices[: result.settled].tolist() == right[: result.settled]
+            assert np.abs(ranks.to_numpy() - exact).sum() <= result.error_bound + 1e-15
+            ids, highest = engine.top(VERTICES)
+            assert (ids.tolist(), highest.tolist()) == (vertices.tolist(), values.tolist())
+            theirs = one.publish().ties_of(vertices)
+            ours = ranks.ties_of(vertices)
+            assert ((ours[1:] == ours[:-1]) == (theirs[1:] == theirs[:-1])).all()
+            assert ((ours < 0) == (theirs < 0)).all()
+        engine.update()
+        assert (engine.publish().ties_of(vertices) == -1).all()
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_the_same_lists_are_found_as_on_one_device(
+    shards: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(vertex_order="degree", weighted=True)
+    batch = planted(6, True)
+    everything = np.arange(VERTICES)
+    for most in (1 << 18, 40):
+        monkeypatch.setattr(identical_lists, "_MOST_ENTRIES", most)
+        one, workers = Engine(options, CPU), ThreadWorkers(options, shards, backend)
+        one.apply(batch)
+        workers.call("apply", [(batch if rank == 0 else EdgeBatch(),) for rank in range(shards)])
+        expected = identical_lists.identical_in_lists(one.internals.graph, everything)
+        found = workers.together(
+            [
+                OwnVertices(shard.graph, communicator).identical_to
+                for shard, communicator in zip(workers.shards, workers.communicators, strict=True)
+            ],
+            [(everything,)] * shards,
+        )
+        for each in found:
+            assert sorted(map(list, each.members)) == sorted(map(list, expected.members))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ties_of_personalized_queries_are_proven(method: str) -> None:
+    options = Options(vertex_order="degree")
+    one, batch = Engine(options, CPU), planted(3, False)
+    one.apply(batch)
+    one.update()
+    with sharded_engine(options, 3, FREE) as engine:
+        engine.apply(batch)
+        engine.update()
+        for k in (2, VERTICES):
+            query = PersonalizedQuery(SEEDS, None, k, method, 1e-12)
+            expected, answer = (each.personalized_many([query])[0] for each in (one, engine))
+            assert answer.settled == expected.settled
+            assert (answer.groups, answer.ties) == (expected.groups, expected.ties)
+            assert answer.vertices[: answer.settled].tolist() == (
+                expected.vertices[: answer.settled].tolist()
+            )
+        assert answer.ties
