@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.errors import InvalidValue, Unsupported
+from gpu.graph.arcs import require_times
+from gpu.graph.decay import half_lives
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.vertex_ids import NO_IDS, VertexIds
@@ -46,7 +48,7 @@ from gpu.types import (
 class ShardedEngine:
     """A dynamic graph and its ranks in several shards. Not thread-safe: one owner at a time.
 
-    options  fixed for the life of the graph; storage, form and half_life are the default ones
+    options  fixed for the life of the graph; storage and form are the default ones
     shards   worker processes of a Dask cluster, one a shard
     backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; or ``auto``: ``cuda`` if
              there is a GPU
@@ -109,6 +111,9 @@ class ShardedEngine:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`. Raises
         InvalidValue, OutOfMemory, ShardLost.
         """
+        require_times(batch, self.options.half_life is not None)
+        if self.options.half_life is not None and batch.times is not None:
+            half_lives(batch.times, self.options.half_life)  # which names the place in the batch
         slices = _slices(batch, self._workers.size)
         limit, removed = max(self.ids.limit, batch.vertices), self.ids.vertices_among(batch.remove)
         returned = self.ids.returning(backend_named("cpu"), batch, removed)
