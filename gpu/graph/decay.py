@@ -11,8 +11,9 @@ expired if either has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from gpu.graph.arcs import Arcs, Columns
 from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.rows import row_blocks, rows_of
-from gpu.graph.vertex_ids import NO_IDS
+from gpu.graph.vertex_ids import NO_IDS, VertexIds
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 
@@ -46,8 +47,13 @@ class DecayingGraph(Protocol):
     incoming: PackedCsr
     loop: Array
     degree: Array
+    arcs: int
+    ids: VertexIds
     permutation: VertexPermutation
     directed: bool
+
+
+GraphT = TypeVar("GraphT", bound=DecayingGraph)
 
 
 class _Rows(NamedTuple):
@@ -83,7 +89,7 @@ class _Pending(NamedTuple):
     factors: Array | None
 
 
-class Decay:
+class Decay(Generic[GraphT]):
     """The exponents of the rows of one graph, by id, on the host. Ids at the end that have had no
     edges may be missing.
 
@@ -117,7 +123,7 @@ class Decay:
         self.exponents, self.newest = exponents.copy(), newest.copy()
 
     def apply(
-        self, graph: DecayingGraph, arcs: Arcs, removed: NDArray[np.int64], vertices: int
+        self, graph: GraphT, arcs: Arcs, removed: NDArray[np.int64], vertices: int
     ) -> tuple[Arcs, int, int]:
         """The arcs with the weights to be stored, without insertions that are too old, and with the
         deletions of edges that have expired. Also how many edges and insertions these are. Takes
@@ -128,7 +134,7 @@ class Decay:
         """
         assert arcs.weights is not None
         assert arcs.times is not None
-        age = self._half_lives(arcs.times)
+        age = half_lives(arcs.times, self.half_life)
         host = graph.backend.device.to_host
         sources, weights = (
             each if isinstance(each, np.ndarray) else host(each)
@@ -138,7 +144,7 @@ class Decay:
         levels = np.log2(weights.astype(np.float64)) + age
         rows = self._rows(graph, sources, levels, removed)
         kept, both = _kept(arcs, levels >= rows.newest[rows.place] - _SPAN, host)
-        if not kept.all():
+        if self._on_any(not kept.all()):
             # what does not come makes no row younger
             rows = self._rows(graph, sources[both], levels[both], removed)
         spans = rows.newest - rows.exponents
@@ -147,7 +153,7 @@ class Decay:
         scaled = scaled_by = NO_IDS
         factors = None
         if (spans >= HIGHEST).any():
-            limit = len(graph.loop)
+            limit = graph.ids.limit
             all_spans = self.newest[:limit] - self.exponents[:limit]
             known = rows.ids < limit
             all_spans[rows.ids[known]] = spans[known]
@@ -155,8 +161,8 @@ class Decay:
             scaled_by = all_spans[scaled]
             shifts = np.where(spans >= _LOWEST, spans, 0)
             judged, limits = np.append(judged, scaled), np.append(limits, scaled_by)
-            factors = _factors(graph, scaled, scaled_by, vertices)
-        gone, expired = _expired(graph, judged, limits, removed)
+            factors = self._factors_of(graph, scaled, scaled_by, vertices)
+        gone, expired = self._expired_arcs(graph, judged, limits, removed)
         self._pending = _Pending(
             rows.ids,
             rows.exponents + shifts,
@@ -175,26 +181,15 @@ class Decay:
         )
         return decayed, expired, int((~kept).sum())
 
-    def _half_lives(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(over="ignore"):
-            age = times / self.half_life
-        wrong = np.flatnonzero(np.abs(age) > MOST_HALF_LIVES)
-        if len(wrong):
-            place = int(wrong[0])
-            requirement = "within 2⁴⁰ half-lives of 0"
-            raise InvalidValue(f"times[{place}]", times[place].item(), requirement)
-        return age
-
     def _rows(
         self,
-        graph: DecayingGraph,
+        graph: GraphT,
         sources: NDArray[np.int64],
         levels: NDArray[np.float64],
         removed: NDArray[np.int64],
     ) -> _Rows:
-        ids, place = np.unique(sources, return_inverse=True)
-        highest = np.full(len(ids), np.iinfo(np.int64).min)
-        np.maximum.at(highest, place, np.floor(levels).astype(np.int64))
+        ids, highest = self._highest(*highest_of(sources, np.floor(levels).astype(np.int64)))
+        place = np.searchsorted(ids, sources)
         empty = self._are_empty(graph, ids) | np.isin(ids, removed)
         outlived = ~empty & (highest - self.newest[ids] > _SPAN)
         fresh = empty | outlived
@@ -214,7 +209,7 @@ class Decay:
         self.exponents[ids], self.newest[ids] = exponents, newest
         self._pending = None
 
-    def scale(self, graph: DecayingGraph) -> None:
+    def scale(self, graph: GraphT) -> None:
         """Divides the rows of the last batch that need it; to be called once its changes have been
         taken into account, which are in the old scale. Allocates nothing.
         """
@@ -223,13 +218,95 @@ class Decay:
             graph.backend.rebuild.scale_rows(*directions, self._factors, graph.loop, graph.degree)
             self._factors = None
 
-    def _are_empty(self, graph: DecayingGraph, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    # ---- what a graph in shards does otherwise (gpu.sharded.decay) ----
+
+    def _on_any(self, condition: bool) -> bool:
+        """Whether it is so on any part of the graph."""
+        return condition
+
+    def _highest(
+        self, ids: NDArray[np.int64], highest: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows that insertions name, ascending, and the exponent of the largest weight of
+        each: from those of this part.
+        """
+        return ids, highest
+
+    def _are_empty(self, graph: GraphT, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each row has no arc yet."""
         empty = np.ones(len(rows), np.bool_)
-        known = rows < len(graph.loop)
+        known = rows < graph.ids.limit
         positions = graph.permutation.positions_of(rows[known])
         empty[known] = graph.backend.device.to_host(graph.degree[positions]) == 0.0
         return empty
+
+    def _factors_of(
+        self,
+        graph: GraphT,
+        ids: NDArray[np.int64],
+        shifts: NDArray[np.int64],
+        vertices: int,
+    ) -> Array:
+        """What `scale` multiplies these rows by."""
+        return factors_at(graph.backend, graph.permutation.positions_of(ids), shifts, vertices)
+
+    def _expired_arcs(
+        self,
+        graph: GraphT,
+        ids: NDArray[np.int64],
+        shifts: NDArray[np.int64],
+        removed: NDArray[np.int64],
+    ) -> tuple[Columns, int]:
+        """The arcs of the edges that have expired in these rows, once these are divided by 2^shift:
+        as ids, without those of removed vertices; and how many edges they are.
+        """
+        if len(ids) == 0:
+            return (NO_IDS, NO_IDS), 0
+        rows = graph.permutation.positions_of(ids).astype(np.int32)
+        arcs = expired_among(graph, rows, shifts, removed, graph.permutation.ids_of)
+        if graph.directed:
+            return arcs, len(arcs[0])
+        pairs = np.unique(edge_keys(*arcs))
+        return both_arcs(pairs), len(pairs)
+
+    def bytes_needed(self, graph: GraphT, vertices: int) -> int:
+        """Upper bound on the memory of the device that a batch takes beside that of other batches:
+        factors and limits of rows, and the entries looked at at once.
+        """
+        return 48 * vertices + 40 * min(graph.arcs, max(_CHUNK, graph.outgoing.longest))
+
+
+def half_lives(times: NDArray[np.float64], half_life: float) -> NDArray[np.float64]:
+    """Times in half-lives. Raises InvalidValue for one too far from 0."""
+    with np.errstate(over="ignore"):
+        age = times / half_life
+    wrong = np.flatnonzero(np.abs(age) > MOST_HALF_LIVES)
+    if len(wrong):
+        place = int(wrong[0])
+        requirement = "within 2⁴⁰ half-lives of 0"
+        raise InvalidValue(f"times[{place}]", times[place].item(), requirement)
+    return age
+
+
+def highest_of(
+    ids: NDArray[np.int64], exponents: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct ids, ascending, and the highest exponent of each."""
+    distinct, place = np.unique(ids, return_inverse=True)
+    highest = np.full(len(distinct), np.iinfo(np.int64).min)
+    np.maximum.at(highest, place, exponents)
+    return distinct, highest
+
+
+def edge_keys(sources: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for each edge of an undirected graph."""
+    return np.minimum(sources, targets) << 32 | np.maximum(sources, targets)
+
+
+def both_arcs(keys: NDArray[np.int64]) -> Columns:
+    """The arcs of edges by `edge_keys`."""
+    low, high = keys >> 32, keys & 0xFFFFFFFF
+    return np.append(low, high), np.append(high, low)
 
 
 def _kept(arcs: Arcs, lasts: NDArray[np.bool_], host: Any) -> tuple[Any, Any]:
@@ -242,54 +319,38 @@ def _kept(arcs: Arcs, lasts: NDArray[np.bool_], host: Any) -> tuple[Any, Any]:
     return kept, np.append(kept, kept[others])
 
 
-def _factors(
-    graph: DecayingGraph, ids: NDArray[np.int64], shifts: NDArray[np.int64], vertices: int
-) -> Array:
-    """float32[vertices] on the device: 2^-shift at the positions of these rows, 1 elsewhere."""
-    factors = graph.backend.device.allocate("factors of rows", vertices, np.float32)
+def factors_at(backend: Backend, places: Array, shifts: NDArray[np.int64], length: int) -> Array:
+    """float32[length] on the device: 2^-shift at these places, 1 elsewhere."""
+    factors = backend.device.allocate("factors of rows", length, np.float32)
     factors.fill(1)
     divided = np.exp2(-shifts.astype(np.float64)).astype(np.float32)
-    factors[graph.permutation.positions_of(ids)] = graph.backend.device.to_device(divided)
+    factors[places] = backend.device.to_device(divided)
     return factors
 
 
-def _expired(
+def expired_among(
     graph: DecayingGraph,
-    ids: NDArray[np.int64],
+    rows: Array,
     shifts: NDArray[np.int64],
     removed: NDArray[np.int64],
-) -> tuple[Columns, int]:
-    """The arcs of the edges that have expired in these rows, once these are divided by 2^shift: as
-    ids, without those of removed vertices; and how many edges they are.
+    ids_of: Callable[[Array], NDArray[np.int64]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The arcs of these rows, int32[r], that have expired once rows are divided by 2^shift: as ids,
+    without those of removed vertices.
+
+    ids_of  the ids of rows, and of entries of lists
     """
-    if len(ids) == 0:
-        return (NO_IDS, NO_IDS), 0
-    backend, permutation, outgoing = graph.backend, graph.permutation, graph.outgoing.csr
-    xp = backend.xp
-    positions = permutation.positions_of(ids).astype(np.int32)
+    backend, outgoing = graph.backend, graph.outgoing.csr
     limits = backend.device.to_device(LEAST * np.exp2(shifts.astype(np.float64)))
-    limit_of = xp.zeros(len(graph.loop))
-    limit_of[positions] = limits
-    loop = graph.loop[positions]
-    loops = permutation.ids_of(positions[(loop > 0.0) & (loop < limits)])
+    limit_of = backend.xp.zeros(len(graph.loop))
+    limit_of[rows] = limits
+    loop = graph.loop[rows]
+    loops = ids_of(rows[(loop > 0.0) & (loop < limits)])
     found = [(loops, loops)]
-    for block in row_blocks(backend.device.to_host(outgoing.row_lengths[positions]), _CHUNK):
-        rows, neighbours, weights = rows_of(backend, outgoing, positions[block])
-        expired = weights < limit_of[rows]
-        found.append((permutation.ids_of(rows[expired]), permutation.ids_of(neighbours[expired])))
-    sources, targets = (np.concatenate(columns) for columns in zip(*found, strict=True))
-    stays = ~(np.isin(sources, removed) | np.isin(targets, removed))
-    sources, targets = sources[stays], targets[stays]
-    if graph.directed:
-        return (sources, targets), len(sources)
-    pairs = np.unique(np.sort(np.stack([sources, targets], axis=1), axis=1), axis=0)
-    return (np.append(sources, targets), np.append(targets, sources)), len(pairs)
-
-
-def decay_bytes(arcs: int, longest: int, vertices: int) -> int:
-    """Upper bound on the memory of the device that a batch of a graph whose weights decay takes
-    beside that of other batches: factors and limits of rows, and the entries looked at at once.
-
-    arcs, longest  of the graph, and of its longest out-list
-    """
-    return 48 * vertices + 40 * min(arcs, max(_CHUNK, longest))
+    for block in row_blocks(backend.device.to_host(outgoing.row_lengths[rows]), _CHUNK):
+        sources, neighbours, weights = rows_of(backend, outgoing, rows[block])
+        expired = weights < limit_of[sources]
+        found.append((ids_of(sources[expired]), ids_of(neighbours[expired])))
+    origins, targets = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    stays = ~(np.isin(origins, removed) | np.isin(targets, removed))
+    return origins[stays], targets[stays]

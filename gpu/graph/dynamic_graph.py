@@ -12,12 +12,14 @@ loop in a row.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory
 from gpu.graph.arcs import Arcs, require_times
-from gpu.graph.decay import Decay, decay_bytes
+from gpu.graph.decay import Decay
 from gpu.graph.edges import edges_on_device
 from gpu.graph.estimate import batch_bytes, batch_purpose
 from gpu.graph.packed_csr import PackedCsr
@@ -78,7 +80,7 @@ class DynamicGraph:
         self.dangling = dangling
         self.weighted = weighted
         self.directed = directed
-        self.decay = Decay(half_life) if half_life else None
+        self.decay: Decay[Any] | None = Decay(half_life) if half_life else None
         self.permutation = VertexPermutation(backend)
         self._order_to_choose: VertexOrder | None = vertex_order
         self.ids = VertexIds()
@@ -220,7 +222,7 @@ class DynamicGraph:
         operations  number of insertions and deletions
         vertices    of the graph after the batch
         """
-        extra = decay_bytes(self.arcs, self.outgoing.longest, vertices) if self.decay else 0
+        extra = self.decay.bytes_needed(self, vertices) if self.decay else 0
         return extra + batch_bytes(
             (self.outgoing, self.incoming),
             self.arcs,

@@ -57,6 +57,7 @@ class ShardedCapture:
             "length": lengths,
             "loop": by_position([part.loop for part in parts]),
             "values": by_position([part.values for part in parts]),
+            **parts[0].decay,
         }
         if ids.free_count:
             self.arrays["free"] = ids.free().astype(np.int32)
@@ -108,7 +109,8 @@ def restore_shards(
         places = [layout.places(k, first, end).slots for k in shards]
         workers.call("receive", [tuple(each[first:end][own] for each in lists) for own in places])
     free, values = arrays.get("free", NO_IDS), arrays["values"]
-    state = (free, len(lengths), numbers["base"], numbers["total"])
+    decay = (arrays["exponents"], arrays["newest"]) if "exponents" in arrays else None
+    state = (free, len(lengths), numbers["base"], numbers["total"], decay)
     change: Change = workers.call("restore", [(values[k::size], *state) for k in shards])[0]
     return change
 

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.errors import InvalidValue, Unsupported
+from gpu.graph.arcs import require_times
+from gpu.graph.decay import half_lives
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.vertex_ids import NO_IDS, VertexIds
@@ -119,6 +121,9 @@ class ShardedEngine:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`. Raises
         InvalidValue, OutOfMemory, ShardLost.
         """
+        require_times(batch, self.options.half_life is not None)
+        if self.options.half_life is not None and batch.times is not None:
+            half_lives(batch.times, self.options.half_life)  # which names the place in the batch
         slices = _slices(batch, self._workers.size)
         limit, removed = max(self.ids.limit, batch.vertices), self.ids.vertices_among(batch.remove)
         returned = self.ids.returning(backend_named("cpu"), batch, removed)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +24,16 @@ from gpu.graph.permutation import LEAST_PERMUTED, VertexPermutation, by_descendi
 from gpu.graph.rebuild import degrees_of
 from gpu.graph.removal import Removal
 from gpu.graph.vertex_ids import NO_IDS
-from gpu.graph.workspace import Workspace, allocate_changes
+from gpu.graph.workspace import allocate_changes
 from gpu.operations.backend import Backend
 from gpu.operations.csr import loop_dtype
 from gpu.operations.device import Array
 from gpu.operations.graph import SortedKeys
-from gpu.operations.update import INSERT, Counts, EdgeChanges, GraphUpdate, UpdateCounts
+from gpu.operations.update import INSERT, GraphUpdate, UpdateCounts
 from gpu.sharded.communicator import Communicator
+from gpu.sharded.decay import ShardDecay
 from gpu.sharded.numbering import Numbering
+from gpu.sharded.planned import Direction, Load, Update
 from gpu.sharded.removal import removed_arcs
 from gpu.sharded.residual import ShardedResidual
 from gpu.sharded.routing import Router
@@ -41,23 +42,6 @@ from gpu.types import EdgeBatch, Options
 
 _RENUMBERED_SLOTS = 1 << 24
 """Slots that are renumbered at a time, which takes as much scratch memory."""
-
-
-class _Direction(NamedTuple):
-    """What a batch does to the lists of one direction of one shard.
-
-    inserted, deleted, reweighted  see gpu.operations.update.Counts
-    growth    entries and loops that the lists have more after it
-    longest   upper bound on the length of a list after it
-    exceeded  1 if a sum of weights exceeds float32
-    """
-
-    inserted: int
-    deleted: int
-    reweighted: int
-    growth: int
-    longest: int
-    exceeded: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +59,6 @@ class ShardUpdate(GraphUpdate):
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """Both directions of a graph that had no edges, in new arrays."""
-
-    outgoing: PackedCsr
-    incoming: PackedCsr
-    loop: Array
-    degree: Array
-    directions: tuple[_Direction, _Direction]
-    changes: EdgeChanges | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Update:
-    """A planned batch, and room for what it changes."""
-
-    workspace: Workspace
-    counts: tuple[Counts, Counts]
-    changes: EdgeChanges
-    directions: tuple[_Direction, _Direction]
-
-
 class ShardGraph(DynamicGraph):
     """One shard of a graph. `backend` sweeps over all shards (gpu.sharded.sweeps), `vertices` and
     arrays are those of own vertices, and `ids`, `edges`, `arcs`, `connected` and the lengths of the
@@ -111,9 +73,11 @@ class ShardGraph(DynamicGraph):
         self.numbering = Numbering(communicator.rank, communicator.size)
         self._residual = ShardedResidual(local, communicator)
         local = replace(local, costs=sweep_costs(local.costs, communicator))
-        sweeps = ShardedSweeps(local, communicator)
-        self.backend = replace(local, sweeps=sweeps, residual=self._residual, components=None)
+        self._sweeps = ShardedSweeps(local, communicator)
+        self.backend = replace(local, sweeps=self._sweeps, residual=self._residual, components=None)
         self._communicator = communicator
+        if options.half_life is not None:
+            self.decay = ShardDecay(options.half_life, self.backend, communicator)
 
     def total(self, values: Array) -> float:
         (total,) = self._communicator.sums([super().total(values)])
@@ -124,15 +88,18 @@ class ShardGraph(DynamicGraph):
         batch: EdgeBatch,
         rebuilds: bool = False,  # noqa: ARG002
         reserve: Callable[[int], None] = lambda _: None,
+        stored: bool = False,
     ) -> ShardUpdate:
         """Removes, deletes, then inserts; to be called on all shards, each with a slice of the
         batch. The counts are those of all slices; changes are those of own out-lists, with targets
         as columns. An error on any shard leaves the whole graph unchanged, if the others are told.
 
         reserve  makes room for this many rows in other arrays over own vertices
+        stored   whether weights that decay are given as they are stored, without times
         Raises InvalidValue, OutOfMemory.
         """
-        require_times(batch, False)
+        require_times(batch, self.decay is not None and not stored)
+        self.scale_rows()
         sent = (len(batch.insert_sources), len(batch.delete_sources), len(batch.remove))
         table = self._communicator.gather([batch.vertices, *sent])
         self._connected = None  # on all shards, also if the batch is refused
@@ -149,6 +116,10 @@ class ShardGraph(DynamicGraph):
         if insertions and self._order_to_choose:
             permutation = self._chosen_permutation(arcs, limit, insertions)
         self._renumber(self.numbering.for_positions(limit))
+        expired, too_old = 0, 0.0
+        if self.decay and insertions and not stored:
+            arcs, expired, own_too_old = self.decay.apply(self, arcs, removed, limit)
+            (too_old,) = self._communicator.sums([own_too_old])
         rows = self.numbering.rows(limit)
         router = Router(self.backend, self._communicator, self.numbering, permutation)
         out_keys, in_keys = router.route(arcs, self.ids.limit)
@@ -168,13 +139,15 @@ class ShardGraph(DynamicGraph):
             )
 
         # from here on nothing can fail, on any shard
-        if isinstance(prepared, _Load):
+        if isinstance(prepared, Load):
             self._take(prepared, rows)
         else:
             self._write(prepared, rows)
         self.outgoing.longest, self.incoming.longest = out.longest, into.longest
         if insertions:
             self.permutation, self._order_to_choose = permutation, None
+            if self.decay and not stored:
+                self.decay.commit()
         # an undirected edge is two arcs, and one if it is a loop, which only out-lists count
         inserted, deleted, reweighted = (
             all_out if self.directed else all_out - all_in // 2
@@ -188,12 +161,13 @@ class ShardGraph(DynamicGraph):
         counts = UpdateCounts(
             inserted,
             insertions - inserted - reweighted,
-            deleted - gone,
-            deletions - deleted + gone,
+            deleted - gone - expired,
+            deletions - deleted + gone + expired,
             new_vertices,
             reweighted,
             len(removed),
             gone,
+            expired + int(too_old),
         )
         changes, unknown = prepared.changes, to_remove - len(removed)
         lists = (changes.sources, changes.removed_targets) if changes else (self.free, self.free)
@@ -270,7 +244,7 @@ class ShardGraph(DynamicGraph):
             for first in range(0, len(csr.column_indices), _RENUMBERED_SLOTS):
                 columns = csr.column_indices[first : first + _RENUMBERED_SLOTS]
                 earlier.renumber(columns, numbering, scratch[: len(columns)], xp)
-        self.numbering = self._residual.numbering = numbering
+        self.numbering = self._residual.numbering = self._sweeps.numbering = numbering
         self.columns = numbering.columns
 
     def is_rebuilt_by(self, operations: int) -> bool:
@@ -279,13 +253,13 @@ class ShardGraph(DynamicGraph):
     def _arcs_of(self, edges: int) -> int:
         return edges  # what is routed here are arcs
 
-    def _agreed(self, directions: tuple[_Direction, _Direction]) -> tuple[_Direction, _Direction]:
+    def _agreed(self, directions: tuple[Direction, Direction]) -> tuple[Direction, Direction]:
         """Both directions over all shards. Nothing has been written yet on any of them."""
-        width = len(_Direction._fields)
+        width = len(Direction._fields)
         table = self._communicator.gather([*directions[0], *directions[1]]).astype(np.int64)
         out, into = (
-            _Direction(*(int(column.sum()) for column in half.T))._replace(
-                longest=int(half[:, _Direction._fields.index("longest")].max())
+            Direction(*(int(column.sum()) for column in half.T))._replace(
+                longest=int(half[:, Direction._fields.index("longest")].max())
             )
             for half in (table[:, :width], table[:, width:])
         )
@@ -293,7 +267,7 @@ class ShardGraph(DynamicGraph):
 
     # ---- the first edges ----
 
-    def _load(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool, rows: int) -> _Load:
+    def _load(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool, rows: int) -> Load:
         """Both directions from insertions alone: there is nothing to delete."""
         xp, allocate = self.backend.xp, self.backend.device.allocate
         loop = allocate("vertices", rows, loop_dtype(self.weighted))
@@ -311,22 +285,22 @@ class ShardGraph(DynamicGraph):
             loops = 0 if self.fixed_loops else found.loops
             edges = found.edges + loops
             exceeded = int(found.exceeded >= 0)
-            directions.append(_Direction(edges, 0, 0, edges, direction.longest, exceeded))
+            directions.append(Direction(edges, 0, 0, edges, direction.longest, exceeded))
             loaded.append(direction)
         if self.fixed_loops:
             loop.fill(1)
         outgoing, incoming = loaded
         degree = degrees_of(self.backend, outgoing, loop, self.weighted)
-        return _Load(outgoing, incoming, loop, degree, (directions[0], directions[1]))
+        return Load(outgoing, incoming, loop, degree, (directions[0], directions[1]))
 
-    def _take(self, load: _Load, rows: int) -> None:
+    def _take(self, load: Load, rows: int) -> None:
         self.outgoing, self.incoming = load.outgoing, load.incoming
         self._loop, self._degree, self._free = load.loop, load.degree, None
         self._extend(rows)
 
     # ---- later batches ----
 
-    def _plan(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool, _: int) -> _Update:
+    def _plan(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool, _: int) -> Update:
         """What a batch changes, and room for it. Writes nothing that changes the graph."""
         graph, lists = self.backend.graph, (self.outgoing, self.incoming)
         operations = max(len(out_keys.keys), len(in_keys.keys))
@@ -344,7 +318,7 @@ class ShardGraph(DynamicGraph):
                 graph.plan_rows(direction.slack, operations, plan)
         both = workspace.counts()
         out, into = (
-            _Direction(
+            Direction(
                 counts.inserted,
                 counts.deleted,
                 counts.reweighted,
@@ -355,9 +329,9 @@ class ShardGraph(DynamicGraph):
             for direction, counts in zip(lists, both, strict=True)
         )
         changes = allocate_changes(self.backend, both[0], self.weighted)
-        return _Update(workspace, both, changes, (out, into))
+        return Update(workspace, both, changes, (out, into))
 
-    def _write(self, update: _Update, rows: int) -> None:
+    def _write(self, update: Update, rows: int) -> None:
         self.outgoing.extend(rows)
         self.incoming.extend(rows)
         self._extend(rows)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gpu.errors import Unsupported
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
-from gpu.graph.warm_up import sample_batches
+from gpu.graph.warm_up import dated, sample_batches
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.pagerank.first_places import RankTies
@@ -102,6 +102,7 @@ class ShardRows(NamedTuple):
     values     float64[rows], y
     rhs_scale  β
     mass       Σy over all shards
+    decay      see Decay.copies: of all vertices; empty on all shards but the first
     """
 
     lengths: NDArray[np.int32]
@@ -109,18 +110,13 @@ class ShardRows(NamedTuple):
     values: Ranking
     rhs_scale: float
     mass: float
+    decay: dict[str, NDArray[np.int64]]
 
 
 def check_options(options: Options) -> None:
     """Raises Unsupported, naming the option."""
-    for field, supported in (
-        ("storage", "float64"),
-        ("form", "accelerated"),
-        ("half_life", None),
-    ):
-        value = getattr(options, field)
-        if value != supported:
-            raise Unsupported(field, value, repr(supported))
+    if options.form != "accelerated":
+        raise Unsupported("form", options.form, "'accelerated'")
 
 
 def sharded_strategy(name: str) -> Strategy:
@@ -152,13 +148,15 @@ class Shard:
         self._record_ranked()
         self._solving = self._following = False
 
-    def apply(self, batch: EdgeBatch) -> Change:
+    def apply(self, batch: EdgeBatch, stored: bool = False) -> Change:
         """Removes, deletes, then inserts what the slices of all shards name, and returns the counts
         of all; see ShardGraph.apply.
         """
         begun = perf_counter()
         self._follow()
-        self._update = update = self.graph.apply(batch, reserve=self._iterate.reserve)
+        self._update = update = self.graph.apply(
+            batch, reserve=self._iterate.reserve, stored=stored
+        )
         self.graph.backend.device.synchronize()
         seconds = perf_counter() - begun
         return Change(**update.counts._asdict(), seconds=seconds, unknown=update.unknown)
@@ -181,8 +179,14 @@ class Shard:
         if update is not None:
             self._iterate.perturb(update)
             self._queries.perturb(update)
+        self.graph.scale_rows()
         self._following = False
         return self._solving
+
+    def _scale(self) -> None:
+        """Brings weights that decay into the scale in which the last batch left them."""
+        if self.graph.decay:
+            self._follow()
 
     def update(self, strategy: str = "auto", trace: bool = False, settle: int = 0) -> Result:
         """Brings the ranks up to date; see Engine.update. Raises InvalidValue, Unsupported. If it
@@ -262,14 +266,17 @@ class Shard:
 
     def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours | None:
         """See EdgeReader.neighbours; None on all shards but the owner of the vertex."""
+        self._scale()
         return self._reader.own_neighbours(vertex, direction, limit)
 
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         """See EdgeReader.out_edges: those of own vertices. Raises InvalidValue."""
+        self._scale()
         return self._reader.out_edges(vertices, limit)
 
     def lists(self) -> ShardLists:
         """The edges of own vertices."""
+        self._scale()
         return self._reader.lists()
 
     def order(self) -> NDArray[np.int64]:
@@ -299,7 +306,9 @@ class Shard:
         to_host = self.graph.backend.device.to_host
         loop, values = to_host(self.graph.loop), to_host(self._iterate.values)
         lengths, rhs_scale = self._captured.lengths, self._iterate.rhs_scale
-        return ShardRows(lengths, loop, values, rhs_scale, self._mass)
+        decay, first = self.graph.decay, self._communicator.rank == 0
+        exponents = decay.copies(self.graph.ids.limit) if decay and first else {}
+        return ShardRows(lengths, loop, values, rhs_scale, self._mass, exponents)
 
     def entries(self, name: str, first: int, end: int) -> NDArray[Any]:
         """See CapturedLists."""
@@ -335,6 +344,7 @@ class Shard:
         vertices: int,
         rhs_scale: float,
         mass: float,
+        decay: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
     ) -> Change:
         """Builds the graph of all entries received, and takes its ranks.
 
@@ -342,12 +352,15 @@ class Shard:
         free      integer[…], ids of all shards that are free
         vertices  limit of the ids
         rhs_scale, mass  β and Σy
+        decay     exponents and newest, of a graph whose weights decay: see Snapshot
         Returns the counts of all shards. Raises OutOfMemory, InvalidValue.
         """
         assert self._restored is not None
         batch, self._restored = self._restored.batch(self.graph, vertices), None
-        change = self.apply(batch)
+        change = self.apply(batch, stored=True)
         del batch
+        if self.graph.decay and decay:
+            self.graph.decay.restore(*decay)
         if len(free):
             self.graph.apply(EdgeBatch(remove=free.astype(np.int64)))  # they have no edges
         self._update = None
@@ -385,6 +398,9 @@ def warm_up(options: Options, backend: Backend) -> None:
         for batch in batches:
             shard.apply(batch)
             shard.update("static")
+            shard.update("residual")
+        if options.half_life:
+            shard.apply(dated(options, EdgeBatch.of([(0, 1)]), 20.0))
             shard.update("residual")
         shard.top(1)
         queries = [PersonalizedQuery(np.array([0]), k=1, method=method) for method in METHODS]

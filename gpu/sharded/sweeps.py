@@ -18,6 +18,7 @@ from gpu.operations.device import Array
 from gpu.operations.sweeps import DeflationVector, SweepResult
 from gpu.pagerank.partial_sweeps import PartialSweeps
 from gpu.sharded.communicator import Communicator
+from gpu.sharded.numbering import Numbering
 
 _EXCHANGES = 2
 """Collective operations of a sweep: its contributions, and its sums."""
@@ -32,11 +33,14 @@ def sweep_costs(local: Costs, communicator: Communicator) -> Costs:
 class ShardedSweeps(PartialSweeps):
     """See SweepOperations. Vectors are over own vertices; sums are over all. Contributions have the
     length Numbering.columns.
+
+    numbering  of the columns that in-lists refer to
     """
 
     def __init__(self, local: Backend, communicator: Communicator) -> None:
         super().__init__(local.sweeps)
         self._device, self._communicator = local.device, communicator
+        self.numbering = Numbering(communicator.rank, communicator.size)
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
         self._local.compute_contributions(graph, values, contributions[: graph.vertices])
@@ -52,6 +56,8 @@ class ShardedSweeps(PartialSweeps):
         damping: float,
         residual: Array,
     ) -> tuple[float, float]:
+        if contributions is None:  # float32: y and d are read at each edge, by column
+            values, graph = self._all(values), graph._replace(degree=self._all(graph.degree))
         sums = self._local.compute_residual(
             graph, rows, values, contributions, rhs_scale, damping, residual
         )
@@ -117,6 +123,13 @@ class ShardedSweeps(PartialSweeps):
             coefficient,
         )
         return self._completed(result, new_contributions)
+
+    def _all(self, own: Array) -> Array:
+        """An array over own vertices as one over columns, with those of all shards."""
+        columns = self._device.allocate("vectors of all shards", self.numbering.columns, own.dtype)
+        columns[: len(own)] = own
+        self._gather(columns)
+        return columns
 
     def _gather(self, contributions: Array) -> None:
         """Copies the contributions of every shard's own rows behind those of this one."""

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu import Engine, verify
+from gpu import EdgeBatch, Engine, verify
 
 DAY = 86_400.0
 NOW = 1.7e9
+
+
+def decaying_batch(generator: np.random.Generator, now: float, size: int) -> EdgeBatch:
+    """Insertions, some of them late, and now and then a deletion."""
+    inserted, deleted = generator.integers(0, 30, (2, size)), generator.integers(0, 30, (2, 2))
+    return EdgeBatch(
+        inserted[0],
+        inserted[1],
+        deleted[0],
+        deleted[1],
+        vertices=30,
+        weights=generator.uniform(0.5, 2.0, size).astype(np.float32),
+        on_conflict="add" if generator.random() < 0.3 else "replace",
+        times=now - DAY * generator.choice([0.0, 0.5, 30.0], size),
+    )
 
 
 def stored_weights(engine: Engine) -> dict[tuple[int, int], float]:

@@ -12,28 +12,19 @@ from numpy.typing import NDArray
 from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options
 from gpu.graph.decay import HIGHEST, LEAST
 from gpu.operations.backend import Backend
-from tests.gpu.graph.decaying import DAY, NOW, assert_certified, stored_weights
+from tests.gpu.graph.decaying import (
+    DAY,
+    NOW,
+    assert_certified,
+    decaying_batch,
+    stored_weights,
+)
 
 
 def _restored(engine: Engine, backend: Backend) -> Engine:
     again = Engine(engine.options, backend)
     again.restore(engine.capture(engine.staging_buffer()).snapshot())
     return again
-
-
-def _batch(generator: np.random.Generator, now: float, size: int) -> EdgeBatch:
-    """Insertions, some of them late, and now and then a deletion."""
-    inserted, deleted = generator.integers(0, 30, (2, size)), generator.integers(0, 30, (2, 2))
-    return EdgeBatch(
-        inserted[0],
-        inserted[1],
-        deleted[0],
-        deleted[1],
-        vertices=30,
-        weights=generator.uniform(0.5, 2.0, size).astype(np.float32),
-        on_conflict="add" if generator.random() < 0.3 else "replace",
-        times=now - DAY * generator.choice([0.0, 0.5, 30.0], size),
-    )
 
 
 def _age(
@@ -68,7 +59,7 @@ def test_ranks_are_those_of_networkx_with_decayed_weights(backend: Backend, long
     for step in range(steps):
         # over all, far more than a row can span
         now += DAY * generator.choice([0.1, 1.0, 9.0]) * max(1, 30 // steps)
-        batch = _batch(generator, now, 40 if step == 0 else 6)
+        batch = decaying_batch(generator, now, 40 if step == 0 else 6)
         _age(levels, batch, True)
         engine.apply(batch)
         engine.update()
@@ -96,7 +87,7 @@ def test_a_stream_of_decaying_edges_and_restarts_keeps_its_certificate(
     now, expired = NOW, 0
     for step in range(100 if backend.name == "cpu" else 20):
         now += DAY * generator.choice([0.1, 3.0, 20.0])
-        batch = _batch(generator, now, 60 if step == 0 else 6)
+        batch = decaying_batch(generator, now, 60 if step == 0 else 6)
         _age(levels, batch, directed, newest)
         expired += engine.apply(batch).expired
         engine.update(STRATEGIES[int(generator.integers(len(STRATEGIES)))])
@@ -121,7 +112,7 @@ def test_a_stream_of_decaying_edges_and_restarts_keeps_its_certificate(
         if step % 20 == 9:
             again = _restored(engine, backend)
             assert np.array_equal(again.publish().to_numpy(), engine.publish().to_numpy())
-            following = _batch(generator, now + 20 * DAY, 6)
+            following = decaying_batch(generator, now + 20 * DAY, 6)
             _age(levels, following, directed, newest)
             for each in (engine, again):
                 each.apply(following)

@@ -55,7 +55,7 @@ def test_scaled_rows_keep_their_probabilities(chunk: int, directed: bool, backen
     scale = Decay.scale
     found = []
 
-    def compared(decay: Decay, graph: DynamicGraph) -> None:
+    def compared(decay: Decay[DynamicGraph], graph: DynamicGraph) -> None:
         found.append((stored_weights(engine), np.array(backend.device.to_host(graph.degree))))
         scale(decay, graph)
         found.append((stored_weights(engine), np.array(backend.device.to_host(graph.degree))))
@@ -104,8 +104,8 @@ def test_a_batch_that_runs_out_of_memory_before_it_stands_changes_nothing(
 ) -> None:
     """Whatever the step: each is told as OutOfMemory, and the same batch can be sent again."""
     for step in (
-        "gpu.graph.decay._factors",
-        "gpu.graph.decay._expired",
+        "gpu.graph.decay.factors_at",
+        "gpu.graph.decay.expired_among",
         "gpu.graph.dynamic_graph.Arcs.of",
         "gpu.graph.dynamic_graph.Removal.of",
     ):

@@ -230,9 +230,7 @@ def test_a_sweep_takes_two_exchanges(backend: Backend) -> None:
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        (Options(storage="float32"), "storage"),
         (Options(form="published"), "form"),
-        (Options(half_life=3.0), "half_life"),
     ],
 )
 def test_options_that_do_not_work_sharded_are_refused(options: Options, field: str) -> None:

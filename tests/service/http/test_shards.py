@@ -145,9 +145,7 @@ def test_the_shards_are_described(sharded: Server) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "field"),
     [
-        ("PUT", "/graphs/new", {"storage": "float32"}, "storage"),
         ("PUT", "/graphs/new", {"form": "published"}, "form"),
-        ("PUT", "/graphs/new", {"half_life": 60.0}, "half_life"),
         ("PUT", "/graphs/new", {"window": 60.0}, "window"),
         ("PUT", "/graphs/new", {"strategy": "dynamic-frontier"}, "strategy"),
         ("POST", f"{PATH}/batches?strategy=dynamic-traversal", {"insert": []}, "strategy"),
