@@ -17,6 +17,11 @@ from service.settings import Settings
 
 Kind = Literal["read", "other"]
 
+STARTS_PER_ROUND = 4
+"""Calls other than reads that start in one round of the event loop; each takes about as long as a
+read.
+"""
+
 
 @dataclass(eq=False, slots=True)
 class RequestContext:
@@ -41,21 +46,22 @@ class RequestContext:
 
 
 class FairStart:
-    """Starts one call other than a read in each round of the event loop; it takes about as long as
-    a read. When many writers are answered at once, all send their next batch at once; a read that
-    arrives then is served between two rounds instead of after all of them.
+    """Starts a few calls in each round of the event loop. When many writers are answered at once,
+    all send their next batch at once; a read that arrives then is served between two rounds instead
+    of after all of them.
     """
 
     def __init__(self) -> None:
-        self._has_started = False
+        self._started = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
         """Returns when the call may start, in order of arrival."""
         loop = asyncio.get_running_loop()
-        if not self._has_started:
-            self._has_started = True
-            loop.call_soon(self._next_round, loop)
+        if self._started < STARTS_PER_ROUND:
+            if not self._started:
+                loop.call_soon(self._next_round, loop)
+            self._started += 1
         else:
             turn = loop.create_future()
             self._waiting.append(turn)
@@ -63,13 +69,13 @@ class FairStart:
 
     def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
         """Runs in every round of the loop until no call waits."""
-        self._has_started = False
-        while self._waiting and not self._has_started:
+        self._started = 0
+        while self._waiting and self._started < STARTS_PER_ROUND:
             turn = self._waiting.popleft()
             if not turn.done():  # else the client has disconnected
                 turn.set_result(None)
-                self._has_started = True
-        if self._has_started:
+                self._started += 1
+        if self._started:
             loop.call_soon(self._next_round, loop)
 
 

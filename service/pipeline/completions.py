@@ -17,6 +17,9 @@ Value = TypeVar("Value")
 
 Waiter = asyncio.Future[Value] | concurrent.futures.Future[Value]
 
+COMPLETIONS_PER_ROUND = 8
+"""Futures completed in one round of an event loop, which serves reads between rounds."""
+
 _Completion = tuple[Any, Any, BaseException | None]
 """The result or the error of a future."""
 
@@ -52,14 +55,14 @@ class Completions:
             _complete(*completion)
         for loop, group in by_loop.items():
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
-                loop.call_soon_threadsafe(_complete_next, loop, group)
+                loop.call_soon_threadsafe(_complete_some, loop, group)
 
 
-def _complete_next(loop: asyncio.AbstractEventLoop, group: deque[_Completion]) -> None:
-    """One in a round of the loop, which serves reads between rounds."""
-    _complete(*group.popleft())
+def _complete_some(loop: asyncio.AbstractEventLoop, group: deque[_Completion]) -> None:
+    for _ in range(min(COMPLETIONS_PER_ROUND, len(group))):
+        _complete(*group.popleft())
     if group:
-        loop.call_soon(_complete_next, loop, group)
+        loop.call_soon(_complete_some, loop, group)
 
 
 def _complete(future: Any, value: Any, error: BaseException | None) -> None:

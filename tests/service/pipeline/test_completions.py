@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.pipeline.completions import Completions
+from service.pipeline.completions import COMPLETIONS_PER_ROUND, Completions
 
 
 def test_results_and_errors_reach_threads_that_wait() -> None:
@@ -62,7 +62,7 @@ def test_a_future_is_completed_once() -> None:
 def test_one_group_wakes_a_loop_once_and_leaves_room_between_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    count = 4
+    count = 3 * COMPLETIONS_PER_ROUND + 1
 
     async def main() -> tuple[int, int]:
         loop = asyncio.get_running_loop()
@@ -90,8 +90,8 @@ def test_one_group_wakes_a_loop_once_and_leaves_room_between_rounds(
 
 
 def test_everybody_in_a_loop_is_woken_whatever_threads_deliver() -> None:
-    """Groups of results, from several threads."""
-    count = 320
+    """More results than are completed in one round, from several threads."""
+    count = 40 * COMPLETIONS_PER_ROUND
 
     async def main() -> list[int]:
         loop = asyncio.get_running_loop()
