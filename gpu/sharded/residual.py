@@ -10,6 +10,7 @@ for the certificate. All shards take each decision from numbers that they have g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple
 from math import fsum
 from typing import NamedTuple
@@ -35,8 +36,8 @@ from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.sweeps import sweep_costs
 
-_ROUND_EXCHANGES = 4
-"""Collective operations of a round: its list, lengths, pairs, and what it did."""
+_ROUND_EXCHANGES = 3
+"""Collective operations of a round: lengths, pairs, and what it did with what is above θ now."""
 
 _ROUND_SWEEPS = 16
 """The sweeps of one device whose launches take as long as those of a round: on two H200."""
@@ -57,18 +58,20 @@ _CANDIDATE_PART, _LEAST_CANDIDATES = 8, 1024
 _NOTHING = ResidualDelta()
 
 
-class _WorkList(NamedTuple):
-    """The vertices of a round.
+class _Candidates(NamedTuple):
+    """Own candidates, by how large they are.
 
-    queue      int32[…], own ones
-    threshold  θ: every candidate above it is in the list
-    vertices, edges  of all shards
+    listed, sizes  int32[k], float64[k]: the vertices, and |r|
+    thresholds     descending, none below the floor
+    above          bool[_LEVELS, k]: which are above each threshold
+    numbers        of those above each threshold, then of their out-edges
     """
 
-    queue: Array
-    threshold: float
-    vertices: int
-    edges: int
+    listed: Array
+    sizes: Array
+    thresholds: list[float]
+    above: Array
+    numbers: list[int]
 
 
 class Outbox:
@@ -157,8 +160,7 @@ class ShardedResidual(ResidualOperations):
         (undone,) = self._communicator.sums([sent is None])
         if undone or sent is None:
             return None
-        delta, _ = self._deliver(graph, residual, sent)
-        return delta
+        return self._delivered(graph, residual, sent)
 
     def spread(
         self,
@@ -171,8 +173,7 @@ class ShardedResidual(ResidualOperations):
     ) -> ResidualDelta:
         sums = self._sums_to_send()
         sent = self._local.residual.spread(graph, sums, sources, contributions, targets, amounts)
-        delta, _ = self._deliver(graph, residual, sent)
-        return delta
+        return self._delivered(graph, residual, sent)
 
     def push(
         self,
@@ -189,6 +190,8 @@ class ShardedResidual(ResidualOperations):
         costs, total = self._local.costs, _NOTHING
         sweep_cost = graph.edges + self._sweep_overhead
         threshold, rounds, vertices = limits.threshold, 0, 0
+        candidates: _Candidates | None = None
+        totals: list[float] = []
         end: PushEnd
         while True:
             residual_l1 = limits.residual_l1 + total.residual_l1
@@ -200,23 +203,34 @@ class ShardedResidual(ResidualOperations):
             if residual.floor == np.inf or spent > limits.edges:
                 end = "work"
                 break
-            work = self._work_list(graph, residual, threshold, limits.edge_weight)
-            threshold = work.threshold
-            if work.vertices == 0:
+            if candidates is None:
+                candidates = self._candidates(graph, residual, threshold, limits.edge_weight)
+                totals = self._communicator.sums(candidates.numbers)
+            level = self._level(totals)
+            threshold = candidates.thresholds[level]
+            queue = self._take_list(residual, candidates, level)
+            candidates = None
+            if totals[level] == 0:
                 if threshold <= max(residual.floor, 0.0):
                     end = "floor"
                     break
                 continue
-            if work.edges > limits.round_edges:
+            if totals[_LEVELS + level] > limits.round_edges:
                 end = "work"
                 break
             if rounds == limits.rounds:
                 end = "rounds"
                 break
             rounds += 1
-            delta, newly_pushed = self._push_list(graph, work.queue, values, damping, residual)
+            sent, pushed = self._push_list(graph, queue, values, damping, residual)
+            applied, (l1, change, mass, moved, first) = self._exchange(graph, residual, pushed)
+            own = ResidualDelta(l1, change, mass, moved, 0.0, len(queue))
+            # what is next is counted now, so that one gather is for both
+            candidates = self._candidates(graph, residual, threshold, limits.edge_weight)
+            numbers = [first, *candidates.numbers]
+            delta, (newly_pushed, *totals) = self._gathered(residual, sent, applied, own, numbers)
             total = _sum(total, delta)
-            vertices += newly_pushed
+            vertices += int(newly_pushed)
             cost = self.round_cost + delta.additions * costs.pushed_edge
             gain = -delta.residual_l1 * sweep_cost
             if residual.floor >= 0.0 and gain <= _SWEEP_REDUCTION * residual_l1 * cost:
@@ -233,32 +247,48 @@ class ShardedResidual(ResidualOperations):
 
     # ---- a round ----
 
-    def _work_list(
+    def _candidates(
         self, graph: GraphView, residual: Residual, threshold: float, edge_weight: float
-    ) -> _WorkList:
-        """The candidates above θ, which falls while the list stays short."""
-        xp, floor = self._local.xp, residual.floor
+    ) -> _Candidates:
+        """Own candidates at θ and at lower thresholds, to which θ may fall."""
+        xp = self._local.xp
         listed = residual.candidates[: residual.listed]
         sizes = xp.abs(residual.values[listed]).astype(np.float64)
-        large = sizes > floor
-        kept, dropped, sizes = listed[large], listed[~large], sizes[large]
-        residual.marks[dropped] &= ~LISTED
-        residual.candidates[: len(kept)] = kept
-        residual.listed = len(kept)
-        lengths = graph.outgoing.row_lengths[kept]
+        lengths = graph.outgoing.row_lengths[listed]
         scaled = sizes / (1.0 + edge_weight * lengths)
-        levels = [max(threshold / _LEVEL_DIVISOR**level, floor) for level in range(_LEVELS)]
+        levels = [
+            max(threshold / _LEVEL_DIVISOR**level, residual.floor) for level in range(_LEVELS)
+        ]
         above = scaled > xp.asarray(levels)[:, None]
         numbers = [each.sum(axis=1, dtype=np.int64) for each in (above, above * lengths)]
         own = self._local.device.to_host(xp.concatenate(numbers)).tolist()
-        totals = self._communicator.sums(own)
+        return _Candidates(listed, sizes, levels, above, own)
+
+    def _level(self, totals: list[float]) -> int:
+        """Which threshold a round takes: the first with a vertex above it, and lower ones while the
+        list stays short.
+
+        totals  see _Candidates.numbers, of all shards
+        """
         counts, edges = totals[:_LEVELS], totals[_LEVELS:]
         chosen = next((level for level in range(_LEVELS) if counts[level]), _LEVELS - 1)
         short = self.round_cost / self._local.costs.pushed_edge
         while chosen + 1 < _LEVELS and edges[chosen + 1] <= short:
             chosen += 1
-        queue = kept[above[chosen]]
-        return _WorkList(queue, levels[chosen], int(counts[chosen]), int(edges[chosen]))
+        return chosen
+
+    def _take_list(self, residual: Residual, candidates: _Candidates, level: int) -> Array:
+        """The vertices of a round, int32[…]. Candidates that are not above the floor are none any
+        more.
+        """
+        xp, listed = self._local.xp, candidates.listed
+        queue = listed[xp.flatnonzero(candidates.above[level])]
+        large = candidates.sizes > residual.floor
+        kept, marks = listed[xp.flatnonzero(large)], residual.marks[listed]
+        residual.marks[listed] = xp.where(large, marks, marks & ~LISTED)
+        residual.candidates[: len(kept)] = kept
+        residual.listed = len(kept)
+        return queue
 
     def _push_list(
         self,
@@ -267,9 +297,11 @@ class ShardedResidual(ResidualOperations):
         values: Array,
         damping: float,
         residual: Residual,
-    ) -> tuple[ResidualDelta, int]:
-        """Moves r of the vertices of the list to y, and adds it to r along their out-lists. Also
-        returns how many were pushed for the first time in this solve.
+    ) -> tuple[ResidualDelta, Array]:
+        """Moves r of the vertices of the list to y, and adds up what goes along their out-lists.
+
+        Returns what adding up did, and on the device, float64[5]: the changes of ‖r‖₁, Σr and Σy,
+        Σ|r| that was moved, and how many were pushed for the first time in this solve.
         """
         xp, total, sums = self._local.xp, self._local.device.sum, self._sums_to_send()
         degree, loop = graph.degree[queue], graph.loop[queue]
@@ -283,22 +315,17 @@ class ShardedResidual(ResidualOperations):
         marks, solve = residual.marks[queue], residual.solve % SOLVES
         residual.marks[queue] = marks & LISTED | solve << SOLVE_SHIFT
         moved = xp.abs(before)
-        numbers = [
+        pushed = [
             total(xp.abs(rest) - moved),
             total(rest - before),
             total(step),
             total(moved),
             total(marks >> SOLVE_SHIFT != solve).astype(np.float64),
         ]
-        l1, change, mass, size, first = self._local.device.to_host(xp.stack(numbers)).tolist()
-        sources = queue[degree > 0]
-        contributions = (transition * step)[degree > 0]
+        contributions = xp.where(degree > 0, transition * step, 0.0)
         none, no_amounts = xp.empty(0, np.int32), xp.empty(0)
         spread = self._local.residual.spread
-        sent = spread(graph, sums, sources, contributions, none, no_amounts)
-        pushed = ResidualDelta(l1, change, mass, size, 0.0, len(queue))
-        delta, newly_pushed = self._deliver(graph, residual, sent, pushed, first)
-        return delta, int(newly_pushed)
+        return spread(graph, sums, queue, contributions, none, no_amounts), xp.stack(pushed)
 
     # ---- what shards send each other ----
 
@@ -312,19 +339,22 @@ class ShardedResidual(ResidualOperations):
         self._sending = True
         return outbox.sums
 
-    def _deliver(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        sent: ResidualDelta,
-        pushed: ResidualDelta = _NOTHING,
-        first: float = 0.0,
-    ) -> tuple[ResidualDelta, float]:
+    def _delivered(
+        self, graph: GraphView, residual: Residual, sent: ResidualDelta
+    ) -> ResidualDelta:
         """Adds the sums to r at the owners of their columns. Returns what changed on all shards.
 
-        sent    what adding them up did here
-        pushed  what taking them from own vertices changed before
-        first   a number to add up over the shards
+        sent  what adding them up did here
+        """
+        applied, _ = self._exchange(graph, residual, self._local.xp.empty(0))
+        delta, _ = self._gathered(residual, sent, applied)
+        return delta
+
+    def _exchange(
+        self, graph: GraphView, residual: Residual, numbers: Array
+    ) -> tuple[ResidualDelta, list[float]]:
+        """Sends the sums to the owners of their columns, and adds those that arrive to r. Returns
+        what this did here, and numbers on the host that are float64[…] on the device.
         """
         assert self._outbox is not None
         xp, numbering, to_host = self._local.xp, self.numbering, self._local.device.to_host
@@ -332,9 +362,11 @@ class ShardedResidual(ResidualOperations):
         self._sending = False
         # own rows, then the rows of each shard: see gpu.sharded.numbering
         firsts = xp.arange(1, numbering.size + 2, dtype=np.int32) * numbering.room
-        ends = to_host(xp.searchsorted(columns, firsts)).tolist()
-        parts = [slice(*ends[rank : rank + 2]) for rank in range(numbering.size)]
-        parts[numbering.rank] = slice(ends[0])
+        ends = xp.searchsorted(columns, firsts).astype(np.float64)
+        host = to_host(xp.concatenate([ends, numbers])).tolist()
+        starts = [int(end) for end in host[: numbering.size + 1]]
+        parts = [slice(*starts[rank : rank + 2]) for rank in range(numbering.size)]
+        parts[numbering.rank] = slice(starts[0])
         rows, bits = (columns % max(1, numbering.room)).astype(np.int64), amounts.view(np.int64)
         received = self._communicator.all_to_all(
             [xp.concatenate([rows[part], bits[part]]) for part in parts]
@@ -346,6 +378,22 @@ class ShardedResidual(ResidualOperations):
         applied = self._local.residual.spread(
             graph, residual, none, no_contributions, targets, added
         )
+        return applied, host[numbering.size + 1 :]
+
+    def _gathered(
+        self,
+        residual: Residual,
+        sent: ResidualDelta,
+        applied: ResidualDelta,
+        pushed: ResidualDelta = _NOTHING,
+        numbers: Sequence[float] = (),
+    ) -> tuple[ResidualDelta, list[float]]:
+        """What changed on all shards, and the sums of other numbers over them.
+
+        sent     what adding up did here
+        applied  what adding the sums that arrived did
+        pushed   what taking them from own vertices changed before
+        """
         # the sums that arrive are no larger, and no more, than what was added to them
         own = ResidualDelta(
             residual_l1=pushed.residual_l1 + applied.residual_l1,
@@ -355,10 +403,11 @@ class ShardedResidual(ResidualOperations):
             magnitude=sent.magnitude + applied.magnitude,
             additions=pushed.additions + sent.additions,
         )
-        *sums, floors = self._communicator.gather([*astuple(own), first, residual.floor]).T
-        self._agree_on_candidates(residual, float(floors.max()))
-        l1, total, mass, moved, magnitude, additions, first = (fsum(column) for column in sums)
-        return ResidualDelta(l1, total, mass, moved, magnitude, int(additions)), first
+        table = self._communicator.gather([*astuple(own), *numbers, residual.floor]).T
+        self._agree_on_candidates(residual, float(table[-1].max()))
+        sums = [fsum(column) for column in table[:-1]]
+        l1, total, mass, moved, magnitude, additions = sums[:6]
+        return ResidualDelta(l1, total, mass, moved, magnitude, int(additions)), sums[6:]
 
     def _agree_on_candidates(self, residual: Residual, highest_floor: float) -> None:
         """If one shard has more candidates than its list holds, none has candidates."""
