@@ -21,9 +21,6 @@ from gpu.operations.backend import Backend
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
 from gpu.operations.residual import (
-    LISTED,
-    SOLVE_SHIFT,
-    SOLVES,
     PushEnd,
     PushLimits,
     PushResult,
@@ -31,6 +28,7 @@ from gpu.operations.residual import (
     ResidualDelta,
     ResidualOperations,
 )
+from gpu.operations.rounds import LEVELS
 from gpu.operations.update import EdgeChanges
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
@@ -42,8 +40,8 @@ _ROUND_EXCHANGES = 3
 _ROUND_SWEEPS = 16
 """The sweeps of one device whose launches take as long as those of a round: on two H200."""
 
-_LEVELS, _LEVEL_DIVISOR = 4, 8.0
-"""Thresholds between which a round chooses, each this part of the one before."""
+_LEVEL_DIVISOR = 8.0
+"""Of the thresholds between which a round chooses, each is this part of the one before."""
 
 _SWEEP_REDUCTION = 0.8
 """What part of ‖r‖₁ a dense sweep removes soon after a batch."""
@@ -59,19 +57,16 @@ _NOTHING = ResidualDelta()
 
 
 class _Candidates(NamedTuple):
-    """Own candidates, by how large they are.
+    """How large own candidates are.
 
-    listed, sizes  int32[k], float64[k]: the vertices, and |r|
-    thresholds     descending, none below the floor
-    above          bool[_LEVELS, k]: which are above each threshold
-    numbers        of those above each threshold, then of their out-edges
+    thresholds  descending, none below the floor
+    numbers     of those above each threshold, then of their out-edges
+    kept        above the floor
     """
 
-    listed: Array
-    sizes: Array
     thresholds: list[float]
-    above: Array
     numbers: list[int]
+    kept: int
 
 
 class Outbox:
@@ -187,7 +182,8 @@ class ShardedResidual(ResidualOperations):
         exchanges of a round, so θ falls until the list is that long. Unless all entries are
         listed, the push ends as at the floor when a round gains less for its cost than a sweep.
         """
-        costs, total = self._local.costs, _NOTHING
+        local, costs, total = self._local, self._local.costs, _NOTHING
+        nothing = (local.xp.empty(0, np.int32), local.xp.empty(0))
         sweep_cost = graph.edges + self._sweep_overhead
         threshold, rounds, vertices = limits.threshold, 0, 0
         candidates: _Candidates | None = None
@@ -208,27 +204,32 @@ class ShardedResidual(ResidualOperations):
                 totals = self._communicator.sums(candidates.numbers)
             level = self._level(totals)
             threshold = candidates.thresholds[level]
-            queue = self._take_list(residual, candidates, level)
+            own = (limits.edge_weight, candidates.numbers[level], candidates.kept)
+            queue = local.rounds.take_candidates(graph, residual, threshold, *own)
             candidates = None
             if totals[level] == 0:
                 if threshold <= max(residual.floor, 0.0):
                     end = "floor"
                     break
                 continue
-            if totals[_LEVELS + level] > limits.round_edges:
+            if totals[LEVELS + level] > limits.round_edges:
                 end = "work"
                 break
             if rounds == limits.rounds:
                 end = "rounds"
                 break
             rounds += 1
-            sent, pushed = self._push_list(graph, queue, values, damping, residual)
+            contributions, pushed = local.rounds.push_vertices(
+                graph, values, damping, residual, queue
+            )
+            sums = self._sums_to_send()
+            sent = local.residual.spread(graph, sums, queue, contributions, *nothing)
             applied, (l1, change, mass, moved, first) = self._exchange(graph, residual, pushed)
-            own = ResidualDelta(l1, change, mass, moved, 0.0, len(queue))
+            left = ResidualDelta(l1, change, mass, moved, 0.0, len(queue))
             # what is next is counted now, so that one gather is for both
             candidates = self._candidates(graph, residual, threshold, limits.edge_weight)
             numbers = [first, *candidates.numbers]
-            delta, (newly_pushed, *totals) = self._gathered(residual, sent, applied, own, numbers)
+            delta, (newly_pushed, *totals) = self._gathered(residual, sent, applied, left, numbers)
             total = _sum(total, delta)
             vertices += int(newly_pushed)
             cost = self.round_cost + delta.additions * costs.pushed_edge
@@ -251,18 +252,12 @@ class ShardedResidual(ResidualOperations):
         self, graph: GraphView, residual: Residual, threshold: float, edge_weight: float
     ) -> _Candidates:
         """Own candidates at θ and at lower thresholds, to which θ may fall."""
-        xp = self._local.xp
-        listed = residual.candidates[: residual.listed]
-        sizes = xp.abs(residual.values[listed]).astype(np.float64)
-        lengths = graph.outgoing.row_lengths[listed]
-        scaled = sizes / (1.0 + edge_weight * lengths)
-        levels = [
-            max(threshold / _LEVEL_DIVISOR**level, residual.floor) for level in range(_LEVELS)
+        thresholds = [
+            max(threshold / _LEVEL_DIVISOR**level, residual.floor) for level in range(LEVELS)
         ]
-        above = scaled > xp.asarray(levels)[:, None]
-        numbers = [each.sum(axis=1, dtype=np.int64) for each in (above, above * lengths)]
-        own = self._local.device.to_host(xp.concatenate(numbers)).tolist()
-        return _Candidates(listed, sizes, levels, above, own)
+        counted = self._local.rounds.count_candidates(graph, residual, thresholds, edge_weight)
+        *numbers, kept = counted
+        return _Candidates(thresholds, numbers, kept)
 
     def _level(self, totals: list[float]) -> int:
         """Which threshold a round takes: the first with a vertex above it, and lower ones while the
@@ -270,62 +265,12 @@ class ShardedResidual(ResidualOperations):
 
         totals  see _Candidates.numbers, of all shards
         """
-        counts, edges = totals[:_LEVELS], totals[_LEVELS:]
-        chosen = next((level for level in range(_LEVELS) if counts[level]), _LEVELS - 1)
+        counts, edges = totals[:LEVELS], totals[LEVELS:]
+        chosen = next((level for level in range(LEVELS) if counts[level]), LEVELS - 1)
         short = self.round_cost / self._local.costs.pushed_edge
-        while chosen + 1 < _LEVELS and edges[chosen + 1] <= short:
+        while chosen + 1 < LEVELS and edges[chosen + 1] <= short:
             chosen += 1
         return chosen
-
-    def _take_list(self, residual: Residual, candidates: _Candidates, level: int) -> Array:
-        """The vertices of a round, int32[…]. Candidates that are not above the floor are none any
-        more.
-        """
-        xp, listed = self._local.xp, candidates.listed
-        queue = listed[xp.flatnonzero(candidates.above[level])]
-        large = candidates.sizes > residual.floor
-        kept, marks = listed[xp.flatnonzero(large)], residual.marks[listed]
-        residual.marks[listed] = xp.where(large, marks, marks & ~LISTED)
-        residual.candidates[: len(kept)] = kept
-        residual.listed = len(kept)
-        return queue
-
-    def _push_list(
-        self,
-        graph: GraphView,
-        queue: Array,
-        values: Array,
-        damping: float,
-        residual: Residual,
-    ) -> tuple[ResidualDelta, Array]:
-        """Moves r of the vertices of the list to y, and adds up what goes along their out-lists.
-
-        Returns what adding up did, and on the device, float64[5]: the changes of ‖r‖₁, Σr and Σy,
-        Σ|r| that was moved, and how many were pushed for the first time in this solve.
-        """
-        xp, total, sums = self._local.xp, self._local.device.sum, self._sums_to_send()
-        degree, loop = graph.degree[queue], graph.loop[queue]
-        transition = damping / xp.where(degree > 0, degree, 1)
-        diagonal = 1.0 - xp.where(degree > 0, loop * transition, 0.0)
-        old, before = values[queue], residual.values[queue].astype(np.float64)
-        new = (old + before / diagonal).astype(values.dtype)
-        step = new.astype(np.float64) - old
-        rest = (before - diagonal * step).astype(values.dtype)
-        values[queue], residual.values[queue] = new, rest
-        marks, solve = residual.marks[queue], residual.solve % SOLVES
-        residual.marks[queue] = marks & LISTED | solve << SOLVE_SHIFT
-        moved = xp.abs(before)
-        pushed = [
-            total(xp.abs(rest) - moved),
-            total(rest - before),
-            total(step),
-            total(moved),
-            total(marks >> SOLVE_SHIFT != solve).astype(np.float64),
-        ]
-        contributions = xp.where(degree > 0, transition * step, 0.0)
-        none, no_amounts = xp.empty(0, np.int32), xp.empty(0)
-        spread = self._local.residual.spread
-        return spread(graph, sums, queue, contributions, none, no_amounts), xp.stack(pushed)
 
     # ---- what shards send each other ----
 

@@ -219,7 +219,7 @@ def test_an_error_after_a_batch_leaves_the_batch(monkeypatch: pytest.MonkeyPatch
         # ... or in the middle of a push
         apply(EdgeBatch.of(insert=[(2, 40)]))
         with monkeypatch.context() as patch:
-            patch.setattr(residual, "_push_list", out_of_memory)
+            patch.setattr(residual, "_gathered", out_of_memory)
             with pytest.raises(MemoryError, match="an array"):
                 engine.update()
         apply(EdgeBatch.of(insert=[(3, 41)]))
