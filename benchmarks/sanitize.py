@@ -45,6 +45,7 @@ from gpu.generate import preferential_attachment, rmat, uniform
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.programs import Mode
+from gpu.operations.rounds import LEVELS
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import sweep_to_target
 
@@ -255,6 +256,8 @@ def rank(backend: Backend, options: Options) -> None:
         small_frontiers(backend, options)
     engine.apply(batch_of(options, time, new, remove=generator.integers(10, 1 << SCALE, 40)))
     check(engine, engine.update("auto").error_bound)
+    push_parts(engine)
+    check(engine, engine.update("auto").error_bound)
     read_edges(engine, batch_of(options, time + 3, following[:, 9:]))
     engine.update("auto")
     vertices = np.delete(np.arange(1 << SCALE), engine.free_ids())
@@ -269,6 +272,19 @@ def rank(backend: Backend, options: Options) -> None:
         engine.personalized_many(
             [PersonalizedQuery(np.array([seed]), k=50, damping=damping) for seed in seeds]
         )
+
+
+def push_parts(engine: Engine) -> None:
+    """What shards push with: a round up to what goes along the out-lists."""
+    iterate, graph = engine.internals.iterate, engine.internals.graph.view
+    backend, residual = engine.internals.backend, iterate.workspace.residual
+    floor = 0.5 * float(np.abs(backend.device.to_host(residual.values)).max())
+    backend.residual.select_candidates(residual, floor)
+    *counted, kept = backend.rounds.count_candidates(graph, residual, [floor] * LEVELS, 0.0)
+    queue = backend.rounds.take_candidates(graph, residual, floor, 0.0, counted[0], kept)
+    damping = engine.options.damping
+    backend.rounds.push_vertices(graph, iterate.values, damping, residual, queue)
+    iterate.invalidate()
 
 
 def read_edges(engine: Engine, following: EdgeBatch) -> None:

@@ -24,6 +24,7 @@ from gpu.operations.programs import ProgramOperations
 from gpu.operations.published import PublishedOperations
 from gpu.operations.rebuild import RebuildOperations
 from gpu.operations.residual import ResidualOperations
+from gpu.operations.rounds import RoundOperations
 from gpu.operations.select import SelectOperations
 from gpu.operations.sweeps import SweepOperations
 from gpu.operations.triangles import TriangleOperations
@@ -63,6 +64,7 @@ class Backend:
     published: PublishedOperations
     forward_push: ForwardPushOperations
     residual: ResidualOperations
+    rounds: RoundOperations
     sweeps: SweepOperations
     multivector: MultivectorOperations
     select: SelectOperations

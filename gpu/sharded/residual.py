@@ -10,6 +10,7 @@ for the certificate. All shards take each decision from numbers that they have g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple
 from math import fsum
 from typing import NamedTuple
@@ -20,9 +21,6 @@ from gpu.operations.backend import Backend
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
 from gpu.operations.residual import (
-    LISTED,
-    SOLVE_SHIFT,
-    SOLVES,
     PushEnd,
     PushLimits,
     PushResult,
@@ -30,19 +28,20 @@ from gpu.operations.residual import (
     ResidualDelta,
     ResidualOperations,
 )
+from gpu.operations.rounds import LEVELS
 from gpu.operations.update import EdgeChanges
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.sweeps import sweep_costs
 
-_ROUND_EXCHANGES = 4
-"""Collective operations of a round: its list, lengths, pairs, and what it did."""
+_ROUND_EXCHANGES = 3
+"""Collective operations of a round: lengths, pairs, and what it did with what is above θ now."""
 
 _ROUND_SWEEPS = 16
 """The sweeps of one device whose launches take as long as those of a round: on two H200."""
 
-_LEVELS, _LEVEL_DIVISOR = 4, 8.0
-"""Thresholds between which a round chooses, each this part of the one before."""
+_LEVEL_DIVISOR = 8.0
+"""Of the thresholds between which a round chooses, each is this part of the one before."""
 
 _SWEEP_REDUCTION = 0.8
 """What part of ‖r‖₁ a dense sweep removes soon after a batch."""
@@ -57,18 +56,17 @@ _CANDIDATE_PART, _LEAST_CANDIDATES = 8, 1024
 _NOTHING = ResidualDelta()
 
 
-class _WorkList(NamedTuple):
-    """The vertices of a round.
+class _Candidates(NamedTuple):
+    """How large own candidates are.
 
-    queue      int32[…], own ones
-    threshold  θ: every candidate above it is in the list
-    vertices, edges  of all shards
+    thresholds  descending, none below the floor
+    numbers     of those above each threshold, then of their out-edges
+    kept        above the floor
     """
 
-    queue: Array
-    threshold: float
-    vertices: int
-    edges: int
+    thresholds: list[float]
+    numbers: list[int]
+    kept: int
 
 
 class Outbox:
@@ -157,8 +155,7 @@ class ShardedResidual(ResidualOperations):
         (undone,) = self._communicator.sums([sent is None])
         if undone or sent is None:
             return None
-        delta, _ = self._deliver(graph, residual, sent)
-        return delta
+        return self._delivered(graph, residual, sent)
 
     def spread(
         self,
@@ -171,8 +168,7 @@ class ShardedResidual(ResidualOperations):
     ) -> ResidualDelta:
         sums = self._sums_to_send()
         sent = self._local.residual.spread(graph, sums, sources, contributions, targets, amounts)
-        delta, _ = self._deliver(graph, residual, sent)
-        return delta
+        return self._delivered(graph, residual, sent)
 
     def push(
         self,
@@ -186,9 +182,12 @@ class ShardedResidual(ResidualOperations):
         exchanges of a round, so θ falls until the list is that long. Unless all entries are
         listed, the push ends as at the floor when a round gains less for its cost than a sweep.
         """
-        costs, total = self._local.costs, _NOTHING
+        local, costs, total = self._local, self._local.costs, _NOTHING
+        nothing = (local.xp.empty(0, np.int32), local.xp.empty(0))
         sweep_cost = graph.edges + self._sweep_overhead
         threshold, rounds, vertices = limits.threshold, 0, 0
+        candidates: _Candidates | None = None
+        totals: list[float] = []
         end: PushEnd
         while True:
             residual_l1 = limits.residual_l1 + total.residual_l1
@@ -200,23 +199,39 @@ class ShardedResidual(ResidualOperations):
             if residual.floor == np.inf or spent > limits.edges:
                 end = "work"
                 break
-            work = self._work_list(graph, residual, threshold, limits.edge_weight)
-            threshold = work.threshold
-            if work.vertices == 0:
+            if candidates is None:
+                candidates = self._candidates(graph, residual, threshold, limits.edge_weight)
+                totals = self._communicator.sums(candidates.numbers)
+            level = self._level(totals)
+            threshold = candidates.thresholds[level]
+            own = (limits.edge_weight, candidates.numbers[level], candidates.kept)
+            queue = local.rounds.take_candidates(graph, residual, threshold, *own)
+            candidates = None
+            if totals[level] == 0:
                 if threshold <= max(residual.floor, 0.0):
                     end = "floor"
                     break
                 continue
-            if work.edges > limits.round_edges:
+            if totals[LEVELS + level] > limits.round_edges:
                 end = "work"
                 break
             if rounds == limits.rounds:
                 end = "rounds"
                 break
             rounds += 1
-            delta, newly_pushed = self._push_list(graph, work.queue, values, damping, residual)
+            contributions, pushed = local.rounds.push_vertices(
+                graph, values, damping, residual, queue
+            )
+            sums = self._sums_to_send()
+            sent = local.residual.spread(graph, sums, queue, contributions, *nothing)
+            applied, (l1, change, mass, moved, first) = self._exchange(graph, residual, pushed)
+            left = ResidualDelta(l1, change, mass, moved, 0.0, len(queue))
+            # what is next is counted now, so that one gather is for both
+            candidates = self._candidates(graph, residual, threshold, limits.edge_weight)
+            numbers = [first, *candidates.numbers]
+            delta, (newly_pushed, *totals) = self._gathered(residual, sent, applied, left, numbers)
             total = _sum(total, delta)
-            vertices += newly_pushed
+            vertices += int(newly_pushed)
             cost = self.round_cost + delta.additions * costs.pushed_edge
             gain = -delta.residual_l1 * sweep_cost
             if residual.floor >= 0.0 and gain <= _SWEEP_REDUCTION * residual_l1 * cost:
@@ -233,72 +248,29 @@ class ShardedResidual(ResidualOperations):
 
     # ---- a round ----
 
-    def _work_list(
+    def _candidates(
         self, graph: GraphView, residual: Residual, threshold: float, edge_weight: float
-    ) -> _WorkList:
-        """The candidates above θ, which falls while the list stays short."""
-        xp, floor = self._local.xp, residual.floor
-        listed = residual.candidates[: residual.listed]
-        sizes = xp.abs(residual.values[listed]).astype(np.float64)
-        large = sizes > floor
-        kept, dropped, sizes = listed[large], listed[~large], sizes[large]
-        residual.marks[dropped] &= ~LISTED
-        residual.candidates[: len(kept)] = kept
-        residual.listed = len(kept)
-        lengths = graph.outgoing.row_lengths[kept]
-        scaled = sizes / (1.0 + edge_weight * lengths)
-        levels = [max(threshold / _LEVEL_DIVISOR**level, floor) for level in range(_LEVELS)]
-        above = scaled > xp.asarray(levels)[:, None]
-        numbers = [each.sum(axis=1, dtype=np.int64) for each in (above, above * lengths)]
-        own = self._local.device.to_host(xp.concatenate(numbers)).tolist()
-        totals = self._communicator.sums(own)
-        counts, edges = totals[:_LEVELS], totals[_LEVELS:]
-        chosen = next((level for level in range(_LEVELS) if counts[level]), _LEVELS - 1)
-        short = self.round_cost / self._local.costs.pushed_edge
-        while chosen + 1 < _LEVELS and edges[chosen + 1] <= short:
-            chosen += 1
-        queue = kept[above[chosen]]
-        return _WorkList(queue, levels[chosen], int(counts[chosen]), int(edges[chosen]))
-
-    def _push_list(
-        self,
-        graph: GraphView,
-        queue: Array,
-        values: Array,
-        damping: float,
-        residual: Residual,
-    ) -> tuple[ResidualDelta, int]:
-        """Moves r of the vertices of the list to y, and adds it to r along their out-lists. Also
-        returns how many were pushed for the first time in this solve.
-        """
-        xp, total, sums = self._local.xp, self._local.device.sum, self._sums_to_send()
-        degree, loop = graph.degree[queue], graph.loop[queue]
-        transition = damping / xp.where(degree > 0, degree, 1)
-        diagonal = 1.0 - xp.where(degree > 0, loop * transition, 0.0)
-        old, before = values[queue], residual.values[queue].astype(np.float64)
-        new = (old + before / diagonal).astype(values.dtype)
-        step = new.astype(np.float64) - old
-        rest = (before - diagonal * step).astype(values.dtype)
-        values[queue], residual.values[queue] = new, rest
-        marks, solve = residual.marks[queue], residual.solve % SOLVES
-        residual.marks[queue] = marks & LISTED | solve << SOLVE_SHIFT
-        moved = xp.abs(before)
-        numbers = [
-            total(xp.abs(rest) - moved),
-            total(rest - before),
-            total(step),
-            total(moved),
-            total(marks >> SOLVE_SHIFT != solve).astype(np.float64),
+    ) -> _Candidates:
+        """Own candidates at θ and at lower thresholds, to which θ may fall."""
+        thresholds = [
+            max(threshold / _LEVEL_DIVISOR**level, residual.floor) for level in range(LEVELS)
         ]
-        l1, change, mass, size, first = self._local.device.to_host(xp.stack(numbers)).tolist()
-        sources = queue[degree > 0]
-        contributions = (transition * step)[degree > 0]
-        none, no_amounts = xp.empty(0, np.int32), xp.empty(0)
-        spread = self._local.residual.spread
-        sent = spread(graph, sums, sources, contributions, none, no_amounts)
-        pushed = ResidualDelta(l1, change, mass, size, 0.0, len(queue))
-        delta, newly_pushed = self._deliver(graph, residual, sent, pushed, first)
-        return delta, int(newly_pushed)
+        counted = self._local.rounds.count_candidates(graph, residual, thresholds, edge_weight)
+        *numbers, kept = counted
+        return _Candidates(thresholds, numbers, kept)
+
+    def _level(self, totals: list[float]) -> int:
+        """Which threshold a round takes: the first with a vertex above it, and lower ones while the
+        list stays short.
+
+        totals  see _Candidates.numbers, of all shards
+        """
+        counts, edges = totals[:LEVELS], totals[LEVELS:]
+        chosen = next((level for level in range(LEVELS) if counts[level]), LEVELS - 1)
+        short = self.round_cost / self._local.costs.pushed_edge
+        while chosen + 1 < LEVELS and edges[chosen + 1] <= short:
+            chosen += 1
+        return chosen
 
     # ---- what shards send each other ----
 
@@ -312,19 +284,22 @@ class ShardedResidual(ResidualOperations):
         self._sending = True
         return outbox.sums
 
-    def _deliver(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        sent: ResidualDelta,
-        pushed: ResidualDelta = _NOTHING,
-        first: float = 0.0,
-    ) -> tuple[ResidualDelta, float]:
+    def _delivered(
+        self, graph: GraphView, residual: Residual, sent: ResidualDelta
+    ) -> ResidualDelta:
         """Adds the sums to r at the owners of their columns. Returns what changed on all shards.
 
-        sent    what adding them up did here
-        pushed  what taking them from own vertices changed before
-        first   a number to add up over the shards
+        sent  what adding them up did here
+        """
+        applied, _ = self._exchange(graph, residual, self._local.xp.empty(0))
+        delta, _ = self._gathered(residual, sent, applied)
+        return delta
+
+    def _exchange(
+        self, graph: GraphView, residual: Residual, numbers: Array
+    ) -> tuple[ResidualDelta, list[float]]:
+        """Sends the sums to the owners of their columns, and adds those that arrive to r. Returns
+        what this did here, and numbers on the host that are float64[…] on the device.
         """
         assert self._outbox is not None
         xp, numbering, to_host = self._local.xp, self.numbering, self._local.device.to_host
@@ -332,9 +307,11 @@ class ShardedResidual(ResidualOperations):
         self._sending = False
         # own rows, then the rows of each shard: see gpu.sharded.numbering
         firsts = xp.arange(1, numbering.size + 2, dtype=np.int32) * numbering.room
-        ends = to_host(xp.searchsorted(columns, firsts)).tolist()
-        parts = [slice(*ends[rank : rank + 2]) for rank in range(numbering.size)]
-        parts[numbering.rank] = slice(ends[0])
+        ends = xp.searchsorted(columns, firsts).astype(np.float64)
+        host = to_host(xp.concatenate([ends, numbers])).tolist()
+        starts = [int(end) for end in host[: numbering.size + 1]]
+        parts = [slice(*starts[rank : rank + 2]) for rank in range(numbering.size)]
+        parts[numbering.rank] = slice(starts[0])
         rows, bits = (columns % max(1, numbering.room)).astype(np.int64), amounts.view(np.int64)
         received = self._communicator.all_to_all(
             [xp.concatenate([rows[part], bits[part]]) for part in parts]
@@ -346,6 +323,22 @@ class ShardedResidual(ResidualOperations):
         applied = self._local.residual.spread(
             graph, residual, none, no_contributions, targets, added
         )
+        return applied, host[numbering.size + 1 :]
+
+    def _gathered(
+        self,
+        residual: Residual,
+        sent: ResidualDelta,
+        applied: ResidualDelta,
+        pushed: ResidualDelta = _NOTHING,
+        numbers: Sequence[float] = (),
+    ) -> tuple[ResidualDelta, list[float]]:
+        """What changed on all shards, and the sums of other numbers over them.
+
+        sent     what adding up did here
+        applied  what adding the sums that arrived did
+        pushed   what taking them from own vertices changed before
+        """
         # the sums that arrive are no larger, and no more, than what was added to them
         own = ResidualDelta(
             residual_l1=pushed.residual_l1 + applied.residual_l1,
@@ -355,10 +348,11 @@ class ShardedResidual(ResidualOperations):
             magnitude=sent.magnitude + applied.magnitude,
             additions=pushed.additions + sent.additions,
         )
-        *sums, floors = self._communicator.gather([*astuple(own), first, residual.floor]).T
-        self._agree_on_candidates(residual, float(floors.max()))
-        l1, total, mass, moved, magnitude, additions, first = (fsum(column) for column in sums)
-        return ResidualDelta(l1, total, mass, moved, magnitude, int(additions)), first
+        table = self._communicator.gather([*astuple(own), *numbers, residual.floor]).T
+        self._agree_on_candidates(residual, float(table[-1].max()))
+        sums = [fsum(column) for column in table[:-1]]
+        l1, total, mass, moved, magnitude, additions = sums[:6]
+        return ResidualDelta(l1, total, mass, moved, magnitude, int(additions)), sums[6:]
 
     def _agree_on_candidates(self, residual: Residual, highest_floor: float) -> None:
         """If one shard has more candidates than its list holds, none has candidates."""

@@ -19,6 +19,7 @@ from gpu.backends.cpu.programs import CpuPrograms
 from gpu.backends.cpu.published import CpuPublished
 from gpu.backends.cpu.rebuild import CpuRebuild
 from gpu.backends.cpu.residual import CpuResidual
+from gpu.backends.cpu.rounds import CpuRounds
 from gpu.backends.cpu.select import CpuSelect
 from gpu.backends.cpu.sweeps import CpuSweeps
 from gpu.backends.cpu.triangles import CpuTriangles
@@ -39,6 +40,7 @@ def cpu_backend() -> Backend:
         published=CpuPublished(),
         forward_push=CpuForwardPush(),
         residual=CpuResidual(),
+        rounds=CpuRounds(),
         sweeps=CpuSweeps(),
         multivector=CpuMultivector(),
         select=CpuSelect(),

@@ -27,6 +27,7 @@ from gpu.backends.cuda.programs import CudaPrograms
 from gpu.backends.cuda.published import CudaPublished
 from gpu.backends.cuda.rebuild import CudaRebuild
 from gpu.backends.cuda.residual import CudaResidual
+from gpu.backends.cuda.rounds import CudaRounds
 from gpu.backends.cuda.select import CudaSelect
 from gpu.backends.cuda.sweeps import CudaSweeps
 from gpu.backends.cuda.triangles import CudaTriangles
@@ -50,6 +51,7 @@ def make_backend(device: Device) -> Backend:
         published=CudaPublished(launcher),
         forward_push=CudaForwardPush(launcher),
         residual=CudaResidual(launcher),
+        rounds=CudaRounds(launcher),
         sweeps=CudaSweeps(launcher),
         multivector=CudaMultivector(launcher),
         select=CudaSelect(launcher),

@@ -170,3 +170,14 @@ def test_keys_are_not_created_in_an_unnamed_directory(
     code, _, error = run("keys", "create", "--scope", "admin", "--data", "")
     assert (code, list(tmp_path.iterdir())) == (1, [])
     assert error == "liverank: LIVERANK_DATA: '' must be the path of a directory, not empty\n"
+
+
+def test_memory_of_a_device_needs_one(run: Any, tmp_path: Path) -> None:
+    options = ("serve", "--data", str(tmp_path), "--backend", "cpu", "--device-memory")
+    command = [sys.executable, "-m", "service.cli", *options, "8GiB"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    refusal = "LIVERANK_DEVICE_MEMORY: 8589934592 must be unset with LIVERANK_BACKEND=cpu"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"liverank: {refusal}")
+    code, _, error = run(*options, "8GB")
+    assert code == 2
+    assert "expected bytes, or a number with KiB, MiB, GiB or TiB, got '8GB'" in error

@@ -132,6 +132,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "fused": (*_each_value("fused_sweeps"), "fused_orthomin"),
     "perturb": _each_value("perturb", "spread", "recompute_rows", "select_candidates"),
     "push": _each_value("push"),
+    "rounds": _each_value("count_candidates", "take_candidates", "push_vertices"),
     "multivector": (
         "gather_chunks",
         *(f"sweep_many<{deflated}>" for deflated in _FLAGS),
@@ -205,6 +206,7 @@ _ONLY_WEIGHTED = {"weights": ("deduplicate_weighted", "sum_weights", "scale_rows
 _ONLY_UNWEIGHTED: dict[str, frozenset[str]] = {
     "sweep": frozenset({"subtract_at"}),
     "perturb": frozenset(_each_value("select_candidates")),
+    "rounds": frozenset(_each_value("count_candidates", "take_candidates")),
     "multivector": frozenset({"add_compensated"}),
     "select": frozenset(_FILES["select"]) - {"highest_bound"},
     "resolve_update": frozenset(_FILES["resolve_update"]) - {"sort_small", "decide"},
@@ -239,7 +241,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     "sweep": (*_SWEEPS, "sweep_step.cuh"),
     "orthomin": (*_SWEEPS, "orthomin_step.cuh"),
     "fused": (*_SWEEPS, "sweep_step.cuh", "orthomin_step.cuh"),
-    **dict.fromkeys(("perturb", "push"), ("common.cuh", "work_lists.cuh")),
+    **dict.fromkeys(("perturb", "push", "rounds"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
     **dict.fromkeys(("select", "frontier", "generate", "triangles", "cores"), ("common.cuh",)),
     **dict.fromkeys(

@@ -37,12 +37,6 @@ struct PushArrays {
 __device__ __forceinline__ int64 thread_of_grid() { return (int64)blockIdx.x * BLOCK + threadIdx.x; }
 __device__ __forceinline__ int64 threads_of_grid() { return (int64)gridDim.x * BLOCK; }
 
-// The y of a vertex after a push of its residual.
-template <typename Value>
-__device__ __forceinline__ Value pushed(Value old_value, double residual, double diagonal) {
-    return (Value)(old_value + residual / diagonal);
-}
-
 // Copies the candidates above the floor to lists.candidates and queues those above θ, whose marks say so. Returns, in thread 0,
 // the largest θ that one of the block's others exceeds. An r too small to change y is not queued until it has grown.
 template <typename Value>
@@ -91,18 +85,7 @@ __device__ __forceinline__ void push_list(
                     thread.sums[VERTICES] += 1.0;
                 }
                 const Degree d = push.degree[u];
-                const double diagonal = push.diagonal(u);
-                const Value old_value = push.values[u];
-                const Value new_value = pushed(old_value, residual, diagonal);
-                const double step = (double)new_value - old_value;
-                const Value stored = (Value)(residual - diagonal * step);
-                const double rest = stored;
-                push.values[u] = new_value;
-                push.r[u] = stored;
-                thread.sums[RESIDUAL_L1] += fabs(rest) - fabs(residual);
-                thread.sums[RESIDUAL_SUM] += rest - residual;
-                thread.sums[MASS] += step;
-                thread.sums[MOVED] += fabs(residual);
+                const double step = push_vertex(u, push.diagonal(u), push.values, push.r, thread);
                 if (d > 0) {
                     push.contributions[at] = push.damping * step / d;
                     chunks = (push.out_lengths[u] + EDGE_CHUNK - 1) / EDGE_CHUNK;

@@ -61,6 +61,30 @@ __device__ __forceinline__ void accumulate(int v, double amount, Value* r, const
     if (size > lists.floor) enqueue(v, size, lists, thread);
 }
 
+// The y of a vertex after a push of its residual.
+template <typename Value>
+__device__ __forceinline__ Value pushed(Value old_value, double residual, double diagonal) {
+    return (Value)(old_value + residual / diagonal);
+}
+
+// Moves r[u] to y[u], but for what rounding of y leaves. Returns by how much y[u] changed.
+template <typename Value>
+__device__ __forceinline__ double push_vertex(int u, double diagonal, Value* values, Value* r, ThreadSums& thread) {
+    const double residual = r[u];
+    const Value old_value = values[u];
+    const Value new_value = pushed(old_value, residual, diagonal);
+    const double step = (double)new_value - old_value;
+    const Value stored = (Value)(residual - diagonal * step);
+    const double rest = stored;
+    values[u] = new_value;
+    r[u] = stored;
+    thread.sums[RESIDUAL_L1] += fabs(rest) - fabs(residual);
+    thread.sums[RESIDUAL_SUM] += rest - residual;
+    thread.sums[MASS] += step;
+    thread.sums[MOVED] += fabs(residual);
+    return step;
+}
+
 // Adds the block's sums to the tally, and the edges of what it queued to queued_edges. Every thread of the block takes part.
 __device__ __forceinline__ void flush(ThreadSums& thread, int64* tally, uint64* queued_edges) {
     __shared__ double warps[WARPS][SUMS];
