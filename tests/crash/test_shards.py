@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
-from tests.crash.nursery import Nursery
+from tests.crash.nursery import Nursery, wait_until
 from tests.crash.points import SHARDS_CHECKPOINTING, SHARDS_RECOVERING
+from tests.crash.shards_marathon import is_worker
 from tests.crash.streams import GRAPH, check, create_weighted, run_until_killed, streams
 from tests.service.dask_cluster import settings_for, workers_here
 
@@ -53,6 +55,24 @@ def test_nothing_is_lost_or_done_twice_at_any_point_of_a_checkpoint(
         check(sending, server.url, everything=True)
         server.kill()
         server.wait()
+
+
+def test_the_workers_of_a_killed_server_end(nursery: Nursery, tmp_path: Path) -> None:
+    create_weighted(tmp_path, damping=0.3)
+    sending = streams(7, weighted=True)[::2]
+    server = nursery.start(tmp_path, shards=2)
+    assert server.wait_until_ready()
+    run_until_killed(sending, server.url, 0.5)
+    started = psutil.Process(server.pid).children(recursive=True)
+    assert sum(map(is_worker, started)) == 2
+    server.kill()
+    server.wait()
+    assert wait_until(lambda: not any(map(is_worker, started)), SECONDS)
+    again = nursery.start(tmp_path)
+    assert again.wait_until_ready()
+    check(sending, again.url, everything=True)
+    again.kill()
+    again.wait()
 
 
 def _take_checkpoints(url: str, stop: threading.Event) -> None:
