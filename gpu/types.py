@@ -287,7 +287,7 @@ class Result:
     form              the form that ran
     trace             what the solve did, if it was asked for and there are vertices
     settled           how many of the first places are proven, if that was asked for; it converged
-                      if these are all that were
+                      if these are all that were. See Ranks.ties_of for equal ranks among them
     """
 
     strategy: str

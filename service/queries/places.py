@@ -23,7 +23,8 @@ class RankedVertices(NamedTuple):
     ties: list[int]
 
     def part(self, first: int, end: int) -> RankedVertices:
-        return RankedVertices(*(column[first:end] for column in self))
+        part = slice(first, end)
+        return RankedVertices(self.vertices[part], self.ranks[part], self.ties[part])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from gpu import EdgeBatch, Engine, Options, Ranks, Result, Storage, proven_descents
 from gpu.operations.backend import Backend
+from gpu.pagerank.first_places import FirstPlaces
+from gpu.pagerank.vertices import GraphVertices
 from gpu.types import Dangling
 from tests.gpu.planted_ties import (
     COPIES,
@@ -128,28 +130,39 @@ def _ties_are_unknown(engine: Engine) -> bool:
 
 @pytest.mark.parametrize("storage", get_args(Storage))
 def test_ties_end_a_solve(storage: Storage, backend: Backend) -> None:
-    # the leaves join in descending order, and their in-edge weighs the same
+    # the leaves join in descending order; the last vertex has a lower rank than they have
     leaves, target = 40, 1e-3
     engine = Engine(
         Options(vertex_order="given", storage=storage, target_error=target, weighted=True), backend
     )
-    engine.apply(
-        EdgeBatch.of(
-            [(0, leaf, 0.7) for leaf in range(leaves, 0, -1)] + [(leaf, 0, 3.0) for leaf in (3, 7)]
-        )
-    )
-    for k in (1, 7, leaves, leaves + 1):
+    star = [(0, leaf, 0.7) for leaf in range(leaves, 0, -1)] + [(0, leaves + 1, 0.69)]
+    engine.apply(EdgeBatch.of(star[:9] + [(leaf, 0, 3.0) for leaf in (3, 7)], vertices=leaves + 2))
+    engine.update()
+    engine.apply(EdgeBatch.of(star[9:]))
+    engine.update()
+    graph, iterate = engine.internals.graph, engine.internals.iterate
+    exact, right = _exact(engine)
+    assert right == list(range(leaves + 2))
+    gap = float(exact[leaves] - exact[leaves + 1])
+    places = FirstPlaces.of(iterate, GraphVertices(graph), leaves + 2)
+    assert iterate.error_bound > gap
+    assert places.settled < leaves + 1
+    assert places.open_gap == pytest.approx(gap, abs=0.5 * iterate.error_bound)
+    assert places.open_gap > 0.0
+    for k in (1, 7, leaves, leaves + 1, leaves + 2):
         result = engine.update(settle=k)
         assert (result.settled, result.converged) == (k, True)
         assert 1e-8 < result.error_bound <= target
+        _assert_proven(engine, result)
         ranks = engine.publish()
-        vertices, values = ranks.top(k + 3)
-        places = range(min(k + 3, leaves + 1))
-        assert vertices.tolist() == [*places] or k == 1
-        assert k == 1 or np.ptp(values[1:]) == 0.0
-        assert ranks.ties_of(vertices).tolist()[1:] == [-1 if k == 1 else 0] * (len(vertices) - 1)
-        exact = exact_ranks(engine, np.full(leaves + 1, 1 / np.longdouble(leaves + 1)))
-        assert np.abs(ranks.to_numpy() - exact).sum() <= result.error_bound + 1e-15
+        assert _ties(ranks) == ([] if k == 1 else [right[1 : leaves + 1]])
+        # their rank is the mean, rounded to what is stored
+        values = np.asarray(engine.internals.backend.device.to_host(iterate.values), np.longdouble)
+        mean = float(values[1 : leaves + 1].mean() / iterate.certificate.mass)
+        part = 2.0 ** (-52 if storage == "float64" else -23) * leaves * mean
+        added = result.error_bound - iterate.error_bound
+        assert added == (0.0 if k == 1 else pytest.approx(part, abs=1e-18, rel=1e-3))
+        assert k == 1 or ranks.to_numpy()[1] == pytest.approx(mean, abs=part / leaves, rel=0)
 
 
 def test_what_is_no_tie_is_told_apart_by_a_smaller_bound(backend: Backend) -> None:

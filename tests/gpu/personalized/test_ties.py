@@ -34,7 +34,7 @@ POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 def _restarts(engine: Engine, query: PersonalizedQuery) -> NDArray[np.longdouble]:
     restarts = np.bincount(query.seeds, query.weights, engine.vertices).astype(np.longdouble)
-    return restarts / restarts.sum()
+    return np.asarray(restarts / restarts.sum())
 
 
 def _assert_ties(engine: Engine, query: PersonalizedQuery, answer: Personalized) -> None:

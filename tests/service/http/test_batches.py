@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,35 @@ def test_recompute_goes_on_until_the_places_are_proven(server: Server) -> None:
     for params, field in wrong:
         refused = server.http.post(f"{path}/recompute", params=params)
         assert (refused.status_code, refused.json()["field"]) == (422, field)
+
+
+def test_ties_are_those_of_the_version_that_is_read(server: Server) -> None:
+    path = server.new_graph(target_error=0.5)
+    edges = [["hub", "twin"], ["hub", "other"], ["twin", "hub"], ["other", "hub"]]
+    server.http.post(f"{path}/batches", json={"insert": edges})
+    edge = [["twin", "other"]]
+    settle: dict[str, str | int] = {"target": "settled-top-k", "k": 3}
+    reads: dict[int, list[list[int]]] = {}
+    ended = threading.Event()
+
+    def settle_and_read() -> None:
+        while not ended.is_set():
+            server.http.post(f"{path}/recompute", params=settle).raise_for_status()
+            read = server.http.get(f"{path}/top").json()
+            reads.setdefault(read["version"], []).append(read["ties"])
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(settle_and_read) for _ in range(2)]
+        for version in range(2, 42):
+            change = "delete" if version % 2 else "insert"
+            server.http.post(f"{path}/batches", json={change: edge}).raise_for_status()
+        ended.set()
+        for reader in readers:
+            reader.result()
+    # the edge, of even versions, sets the two apart
+    found = [(version % 2 == 1, ties) for version, all_ties in reads.items() for ties in all_ties]
+    assert (True, [1]) in found
+    assert set(map(str, found)) <= {"(True, [1])", "(True, [])", "(False, [])"}
 
 
 def test_receipts_and_ranks_survive_a_restart(tmp_path: Path) -> None:

@@ -72,6 +72,12 @@ def test_the_places_of_a_tie_count_as_proven(
     assert found.ties == ties
 
 
+def test_a_tie_is_apart_from_what_is_beside_it() -> None:
+    # also where the difference exceeds the bound by less than roundoff
+    found = places(0, 4, [0.2, 0.1 + BOUND, 0.1, 0.1], [-1, -1, 0, 0])
+    assert (found.settled, found.groups, found.ties) == (4, [1, 1, 2], [2])
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_the_bound_allows_leaves_proven_places(seed: int) -> None:
     generator = np.random.default_rng(seed)
