@@ -4,7 +4,8 @@ Sources are the vertices of the highest out-degree. Peers are timed from their o
 to an array of their answer, programs from the graph on the device to values there. The contenders
 take turns; figures are medians. ``reached_edges`` are the out-edges of the vertices that
 breadth-first search reaches, which is what its edges a second count; ``sweep_milliseconds`` the
-time of a solve from uniform ranks over its sweeps.
+time of a solve from uniform ranks over its sweeps. What each part takes that is no figure, loading
+and first runs, is printed beside.
 
     pip install -e '.[bench]'
     python -m benchmarks.programs --scales 16 18
@@ -12,8 +13,11 @@ time of a solve from uniform ranks over its sweeps.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -103,23 +107,35 @@ def measured(
             milliseconds, answers[name] = timed(backend.device, run)
             if turn:
                 times[name].append(milliseconds)
+            else:
+                print(f"{name}, first: {milliseconds / 1e3:.1f} s", file=sys.stderr, flush=True)
     return {name: (median(times[name]), answers[name]) for name in runs}
+
+
+@contextmanager
+def prepared(part: str) -> Iterator[None]:
+    """Says how long a part takes that is not measured."""
+    begun = perf_counter()
+    yield
+    print(f"{part}: {perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
 
 
 def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dict[str, Any]]:
     """A row for each program and mode."""
     vertices = 1 << scale
-    columns = shuffled_rmat(backend, scale, EDGES_PER_VERTEX * vertices)
-    xp = backend.xp
-    keys = xp.unique(columns[0].astype(np.int64) << 32 | columns[1])
-    columns = (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)
+    with prepared("edges"):
+        columns = shuffled_rmat(backend, scale, EDGES_PER_VERTEX * vertices)
+        xp = backend.xp
+        keys = xp.unique(columns[0].astype(np.int64) << 32 | columns[1])
+        columns = (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)
     weights = (1 + (keys * 2654435761 >> 7) % 255).astype(np.float32) / 256
     source = int(xp.bincount(columns[0]).argmax())
-    directed = engine_of(backend, columns, vertices)
-    weighted = engine_of(backend, columns, vertices, weights=weights)
-    undirected = engine_of(backend, columns, vertices, directed=False)
-    directed.update("static")
-    result = directed.update("static")  # the first one compiles
+    with prepared("engines"):
+        directed = engine_of(backend, columns, vertices)
+        weighted = engine_of(backend, columns, vertices, weights=weights)
+        undirected = engine_of(backend, columns, vertices, directed=False)
+        directed.update("static")
+        result = directed.update("static")  # the first one compiles
     sweep = 1e3 * result.solve_seconds / result.iterations
     degree = backend.device.to_host(xp.bincount(columns[0], minlength=vertices))
 
@@ -140,7 +156,9 @@ def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dic
         hosted = tuple(backend.device.to_host(each).astype(np.int64) for each in columns)
         given = (hosted, vertices, backend.device.to_host(weights).astype(np.float64), source)
         for peer, questions in (("igraph", igraph_peers), ("NetworKit", networkit_peers)):
-            for name, question in questions(*given).items():  # type: ignore[arg-type]
+            with prepared(f"graphs of {peer}"):
+                asked = questions(*given)  # type: ignore[arg-type]
+            for name, question in asked.items():
                 runs[f"{name} {peer}"] = question
     found = measured(backend, runs, rounds)
     for name in dict.fromkeys(each.split()[0] for each in runs):

@@ -46,6 +46,7 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.programs import Mode
 from gpu.operations.rounds import LEVELS
+from gpu.out_of_core.algorithms import ALGORITHMS
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import sweep_to_target
 
@@ -207,7 +208,7 @@ def windowed(
     found = {}
     with OutOfCorePrograms(1 << 20, options, backend) as graph:
         graph.add(*edges)
-        for name in ("levels", "distances", "components"):
+        for name in ("levels", "distances", "components", *(each.name for each in ALGORITHMS)):
             found[f"{name} in windows"] = graph.run(name).answer.values.tolist()
         for mode in get_args(Mode):
             ranks = graph.run("pagerank", mode, tolerance=1e-12).answer.values

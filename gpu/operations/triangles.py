@@ -37,6 +37,19 @@ class TriangleLists(NamedTuple):
     others: Array
 
 
+class RowWindow(NamedTuple):
+    """Consecutive rows of an oriented graph whose other rows are elsewhere.
+
+    first_row, end_row  the rows first_row … end_row - 1
+    lists               starts, in the window, and lengths of all rows, int64[n] and int32[n]; the
+                        entries of these rows, which may have slack between them
+    """
+
+    first_row: int
+    end_row: int
+    lists: Csr
+
+
 class TriangleOperations(ABC):
     """Triangles of an oriented graph.
 
@@ -51,6 +64,14 @@ class TriangleOperations(ABC):
         every_edge  False leaves out those whose third vertex is below both ends, which is enough to
                     count by vertex: each triangle then counts for two edges, those of its lowest
                     vertex
+        """
+
+    @abstractmethod
+    def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
+        """Counts the triangles u, v, w in ascending order of which u is a row of one window and v
+        of the other, or the same.
+
+        triangles  int64[n], to which each of these triangles adds 1 for each of its vertices
         """
 
     @abstractmethod

@@ -10,7 +10,12 @@ memory of the host if it has room, and every sweep reads them once, in windows:
     window_stream     in-lists through two buffers: one is filled while the other is computed
     windowed_sweeps   the operations of sweeps, window by window
     windowed_graph    the graph as a solve reads it
+    active_windows    which windows have something to do
     windowed_program  a vertex program, window by window
+    undirected        the edges without direction, to be packed again
+    peeling, core_numbers, triangles
+                      what algorithms do, window by window
+    algorithms        built-in algorithms
     edges             edges that are added, and the budget divided
     ranking, programs all of it together: the public surface
 

@@ -1,8 +1,8 @@
 """What a budget is spent on, in bytes.
 
-    keys of the caller | arrays over the vertices | two buffers of in-lists
+    keys of the caller | arrays over the vertices | two or three buffers of in-lists
 
-While the file is prepared, the part of the two buffers sorts edges, a bucket at a time, and the
+While the file is prepared, the part of the buffers sorts edges, a bucket at a time, and the
 arrays over the vertices are fewer than later.
 """
 
@@ -69,6 +69,13 @@ def program_bytes(backend: Backend, dtype: str, weighted: bool) -> int:
     )
 
 
+def algorithm_bytes(backend: Backend, weighted: bool) -> int:
+    """The same while an algorithm runs, which may have packed the edges again."""
+    # lengths of both lists, and loops
+    repacked = 4 + 4 + np.dtype(loop_dtype(False)).itemsize
+    return program_bytes(backend, "int64", weighted) + (repacked if backend.name == "cpu" else 0)
+
+
 def sort_bytes(weighted: bool) -> int:
     """For each edge or row of a bucket that is sorted and packed, at most: keys and weights, their
     copies, and slots for as many rows.
@@ -80,12 +87,14 @@ def sort_bytes(weighted: bool) -> int:
 class Budget:
     """How a budget is divided for one graph.
 
-    streamed  bytes left for the two buffers, or for a bucket to be sorted
+    streamed  bytes left for the buffers, or for a bucket to be sorted
     weighted  whether edges have weights
+    buffers   how many there are
     """
 
     streamed: int
     weighted: bool = False
+    buffers: int = 2
 
     @classmethod
     def divide(
@@ -96,6 +105,7 @@ class Budget:
         each: int,
         longest: int,
         weighted: bool = False,
+        buffers: int = 2,
     ) -> Budget:
         """memory    the budget, in bytes
         reserved  bytes of the caller's own arrays, of keys
@@ -103,11 +113,12 @@ class Budget:
         each      bytes of all arrays over the vertices, for each of them
         longest   upper bound on the length of an in-list, repeats of edges included
         weighted  whether edges have weights
+        buffers   of in-lists
 
         Raises InvalidValue, which names the least budget that works, if it is too small.
         """
         values = reserved + vertices * each + workspace_bytes(0)
-        window = 2 * slot_bytes(weighted) * (longest + ALIGNMENT)
+        window = buffers * slot_bytes(weighted) * (longest + ALIGNMENT)
         row = max(sort_bytes(weighted) * longest, window, _LEAST_STREAM)
         if memory < values + row:
             raise InvalidValue(
@@ -116,7 +127,7 @@ class Budget:
                 f"at least {values + row:,} bytes: {values:,} for {vertices:,} vertices and their "
                 f"keys, {row:,} to stream their edges",
             )
-        return cls(memory - values, weighted)
+        return cls(memory - values, weighted, buffers)
 
     @property
     def bucket_edges(self) -> int:
@@ -126,4 +137,4 @@ class Budget:
     @property
     def window_slots(self) -> int:
         """Slots, and rows, of one buffer at most."""
-        return min(self.streamed // (2 * slot_bytes(self.weighted)), _MOST_SLOTS)
+        return min(self.streamed // (self.buffers * slot_bytes(self.weighted)), _MOST_SLOTS)

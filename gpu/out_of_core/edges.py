@@ -48,7 +48,7 @@ class OutOfCoreEdges:
             raise InvalidValue("memory", memory, "a number of bytes, at least 1")
         if options.half_life is not None:
             raise InvalidValue("half_life", options.half_life, "None for a graph out of core")
-        self._memory = memory
+        self._memory, self._scratch = memory, scratch
         self.backend = backend if isinstance(backend, Backend) else backend_named(backend)
         self._spool = EdgeSpool(scratch, options.directed, options.weighted)
 
@@ -93,10 +93,14 @@ class OutOfCoreEdges:
 
         Raises OutOfMemory, OSError.
         """
-        vertices, slots = len(packed.row_lengths), min(budget.window_slots, packed.slots)
-        needed = vertices * each + 2 * slot_bytes(packed.weighted) * slots
-        self.backend.device.require(f"{doing} {vertices:,} vertices out of core", needed)
+        self._require(packed, each, budget, doing)
         return WindowedGraph(self.backend, packed, budget.window_slots)
+
+    def _require(self, packed: PackedEdges, each: int, budget: Budget, doing: str) -> None:
+        """Raises OutOfMemory if there is less memory than the budget allows."""
+        vertices, slots = len(packed.row_lengths), min(budget.window_slots, packed.slots)
+        needed = vertices * each + budget.buffers * slot_bytes(packed.weighted) * slots
+        self.backend.device.require(f"{doing} {vertices:,} vertices out of core", needed)
 
     def close(self) -> None:
         """Frees the files."""

@@ -9,11 +9,14 @@ from typing import get_args
 
 from gpu.errors import InvalidValue, UnknownVertex
 from gpu.operations.programs import Mode, VertexProgram
-from gpu.out_of_core.budget import program_bytes
+from gpu.out_of_core.algorithms import ALGORITHMS, Packed, Surroundings
+from gpu.out_of_core.budget import Budget, algorithm_bytes, program_bytes
 from gpu.out_of_core.edges import OutOfCoreEdges
-from gpu.out_of_core.spool import PackedEdges
-from gpu.out_of_core.windowed_graph import WindowedGraph
+from gpu.out_of_core.spool import EdgeSpool, PackedEdges
+from gpu.out_of_core.window_stream import WindowStream
+from gpu.out_of_core.windowed_graph import WindowedGraph, permutation_of
 from gpu.out_of_core.windowed_program import WindowedProgram
+from gpu.programs.algorithms import Algorithm
 from gpu.programs.answer import Answer, Receipt, Since
 from gpu.programs.run import PROGRAMS
 
@@ -26,10 +29,12 @@ class OutOfCoreAnswer:
                   run continues from it
     edges         number of edges, without repeats
     windows       number of intervals of vertices
-    processed     windows that were processed, in all passes: others were skipped
+    processed     windows that were processed, in all passes: others were skipped. Of triangles
+                  pairs of windows
     bytes_loaded  bytes of in-lists that were read from the file, or copied to the device
     in_memory     whether the in-lists were in page-locked memory of the host
-    pack_seconds  time to sort the edges; 0 if a run before this one did
+    pack_seconds  time to sort the edges; 0 if a run before this one did, unless the program needs
+                  them without direction
     """
 
     answer: Answer
@@ -42,7 +47,7 @@ class OutOfCoreAnswer:
 
 
 class OutOfCorePrograms(OutOfCoreEdges):
-    """Runs vertex programs on edges that arrive in any order. All edges are added before the first
+    """Runs programs on edges that arrive in any order. All edges are added before the first
     run.
 
     vertices  number of vertices, at least, until the first run; more if the edges need them
@@ -54,12 +59,15 @@ class OutOfCorePrograms(OutOfCoreEdges):
     _packed_edges: PackedEdges | None = None
 
     def run(
-        self, program: VertexProgram | str, mode: Mode | None = None, **parameters: float
+        self,
+        program: VertexProgram | Algorithm | str,
+        mode: Mode | None = None,
+        **parameters: float,
     ) -> OutOfCoreAnswer:
         """Runs a program to its end. Its values are those that Engine.run finds on the same graph.
 
-        program     a VertexProgram, or the name of a built-in one: pagerank, levels, distances,
-                    components
+        program     a VertexProgram, a built-in one or its name: pagerank, levels, distances,
+                    components, cores, densest, triangles, clustering
         mode        ``asynchronous``: windows see what those before them have changed in the same
                     pass; for monotone programs and those with every vertex active. None: so for
                     monotone programs, else ``synchronous``
@@ -72,8 +80,12 @@ class OutOfCorePrograms(OutOfCoreEdges):
         program = self.named(program)
         values = program.parameter_values(parameters)
         checked = self._mode(program, mode)
-        vertices = self._count()
-        each = program_bytes(self.backend, program.dtype, self._options.weighted)
+        vertices, weighted = self._count(), self._options.weighted
+        each = (
+            algorithm_bytes(self.backend, weighted)
+            if isinstance(program, Algorithm)
+            else program_bytes(self.backend, program.dtype, weighted)
+        )
         budget = self._divided(vertices, each, self.reserved)
         source = values.get("source")
         if source is not None and not 0 <= source < vertices:
@@ -82,10 +94,57 @@ class OutOfCorePrograms(OutOfCoreEdges):
         if self._packed_edges is None:
             self._packed_edges = self._packed(vertices, budget)
             pack_seconds = time.perf_counter() - started
+        doing = f"running {program.name} over"
         with self.backend.device.detecting_loss():
-            doing = f"running {program.name} over"
+            if isinstance(program, Algorithm):
+                self._require(self._packed_edges, each, budget, doing)
+                packed = Packed(self._packed_edges, budget.window_slots)
+                return self._compute(program, values, packed, each, pack_seconds)
             graph = self._windowed(self._packed_edges, each, budget, doing)
             return run_windowed(graph, program, values, checked, pack_seconds)
+
+    def _compute(
+        self,
+        algorithm: Algorithm,
+        parameters: Mapping[str, float],
+        packed: Packed,
+        each: int,
+        pack_seconds: float,
+    ) -> OutOfCoreAnswer:
+        """Runs an algorithm. Raises InvalidValue, OutOfMemory, OSError."""
+        started, packing = time.perf_counter(), 0.0
+
+        def repack(spool: EdgeSpool, buffers: int) -> Packed:
+            nonlocal packing
+            begun = time.perf_counter()
+            try:
+                vertices = len(packed.edges.row_lengths)
+                budget = Budget.divide(
+                    self._memory, self.reserved, vertices, each, spool.longest, buffers=buffers
+                )
+                edges = spool.pack(vertices, budget.bucket_edges, fixed_loops=False)
+            finally:
+                spool.close()
+            packing = time.perf_counter() - begun
+            return Packed(edges, budget.window_slots)
+
+        around = Surroundings(self.backend, packed, self._scratch, repack)
+        computed, processed, stream = ALGORITHMS[algorithm](around, **parameters)
+        receipt = Receipt(
+            algorithm.name, "synchronous", computed.supersteps, computed.edges,
+            time.perf_counter() - started - packing, continued=False, finished=computed.finished,
+        )  # fmt: skip
+        answer = Answer(
+            self.backend,
+            permutation_of(self.backend, packed.edges),
+            computed.values,
+            algorithm,
+            parameters,
+            receipt,
+            computed.summary,
+            Since(stale=True),
+        )
+        return _streamed(answer, packed.edges.edges, processed, stream, pack_seconds + packing)
 
     def _count(self) -> int:
         """The number of vertices."""
@@ -94,19 +153,23 @@ class OutOfCorePrograms(OutOfCoreEdges):
         return max(self.vertices, self._spool.vertices)
 
     @staticmethod
-    def named(program: VertexProgram | str) -> VertexProgram:
+    def named(program: VertexProgram | Algorithm | str) -> VertexProgram | Algorithm:
         """The program. Raises InvalidValue for one that `run` refuses: there are algorithms that
-        read more than in-lists.
+        need all edges at once.
         """
         found = PROGRAMS.get(program) if isinstance(program, str) else program
-        if isinstance(found, VertexProgram):
+        if found is not None and _runs(found):
             return found
-        known = [name for name, each in PROGRAMS.items() if isinstance(each, VertexProgram)]
+        known = [name for name, each in PROGRAMS.items() if _runs(each)]
         name = getattr(found, "name", program)
         raise InvalidValue("program", name, f"one of {', '.join(known)} for a graph out of core")
 
-    def _mode(self, program: VertexProgram, mode: str | None) -> Mode:
+    def _mode(self, program: VertexProgram | Algorithm, mode: str | None) -> Mode:
         """Raises InvalidValue for what cannot be run."""
+        if isinstance(program, Algorithm):
+            if mode not in (None, "synchronous"):
+                raise InvalidValue("mode", mode, f"'synchronous' for {program.name}")
+            return "synchronous"
         against_edges = program.direction == "both" and self._options.directed
         if against_edges and not program.monotone:
             raise InvalidValue(
@@ -130,6 +193,10 @@ class OutOfCorePrograms(OutOfCoreEdges):
         super().close()
         if self._packed_edges is not None:
             self._packed_edges.file.close()
+
+
+def _runs(program: VertexProgram | Algorithm) -> bool:
+    return isinstance(program, VertexProgram) or program in ALGORITHMS
 
 
 def run_windowed(
@@ -168,11 +235,17 @@ def run_windowed(
         summary,
         Since(stale=True),
     )
+    return _streamed(answer, graph.edges, running.processed, stream, pack_seconds)
+
+
+def _streamed(
+    answer: Answer, edges: int, processed: int, stream: WindowStream, pack_seconds: float
+) -> OutOfCoreAnswer:
     return OutOfCoreAnswer(
         answer,
-        graph.edges,
+        edges,
         len(stream.windows),
-        running.processed,
+        processed,
         stream.bytes_loaded,
         stream.in_memory,
         pack_seconds,

@@ -67,8 +67,10 @@ class ScratchColumns:
             file.write(place, column)
 
     def read(self, place: int, *into: NDArray[Any]) -> None:
-        """Fills arrays, one for each column, from `place` on, in items. Raises OSError."""
-        for file, column in zip(self._files, into, strict=True):
+        """Fills arrays, one for each of the first columns, from `place` on, in items. Raises
+        OSError.
+        """
+        for file, column in zip(self._files, into, strict=False):
             file.read(place, column)
 
     def drop_cache(self) -> None:

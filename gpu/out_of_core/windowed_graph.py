@@ -34,6 +34,12 @@ class StreamedRows:
         raise NotImplementedError("rows that are streamed are grouped by window")
 
 
+def permutation_of(backend: Backend, packed: PackedEdges) -> VertexPermutation:
+    """Ids and positions of packed edges."""
+    ids = backend.device.to_device(packed.ids) if len(packed.ids) else None
+    return VertexPermutation(backend, ids)
+
+
 class WindowedGraph:
     """A gpu.pagerank.ranked_graph.RankedGraph of which a solve sweeps over all vertices: it has no
     out-lists. It does not change.
@@ -56,8 +62,7 @@ class WindowedGraph:
         self.incoming = StreamedRows(rows, int(packed.row_lengths.max(initial=0)), depth)
         no_rows = rows._replace(row_starts=rows.row_starts[:0], row_lengths=rows.row_lengths[:0])
         self.outgoing = StreamedRows(no_rows, packed.longest_outgoing, depth)
-        ids = device.to_device(packed.ids) if len(packed.ids) else None
-        self.ids, self.permutation = VertexIds(self.vertices), VertexPermutation(backend, ids)
+        self.ids, self.permutation = VertexIds(self.vertices), permutation_of(backend, packed)
         self.free: Array = device.allocate("vertices", 0, np.int32)
         linked = (self.degree != self.loop) | (windows.row_lengths != 0)
         self.connected = int(device.sum(linked))

@@ -20,19 +20,9 @@ from gpu.operations.csr import Csr, Rows
 from gpu.operations.device import Array
 from gpu.operations.program_windows import Gathered, WindowState
 from gpu.operations.programs import Mode, ProgramGraph, ProgramState, VertexProgram
+from gpu.out_of_core.active_windows import NEVER, ActiveWindows
 from gpu.out_of_core.window_stream import Window
 from gpu.out_of_core.windowed_graph import WindowedGraph
-
-_MOST_BLOCKS = 1 << 12
-"""Blocks of vertices; fewer, so that all windows together have one flag a vertex at most."""
-
-_PIECE = 1 << 16
-"""Slots whose blocks are noted at once, or one part in _PARTS of a window."""
-
-_PARTS = 64
-
-_NEVER = -1
-"""The step in which a vertex became active that never did."""
 
 
 class WindowedProgram:
@@ -69,18 +59,10 @@ class WindowedProgram:
         )
         self.processed = self.messages = 0
         self.aggregate = 0.0
-        windows = len(graph.stream.windows)
-        most = max(1, min(_MOST_BLOCKS, vertices // windows))
-        shift = max(0, (-(-vertices // most) - 1).bit_length())
-        blocks = ((vertices - 1) >> shift) + 1
-        self._state = self._initial(shift, blocks)
-        # of each window: the blocks of its sources, and the last step in which it was processed
-        self._sources = np.ones((windows, blocks), np.bool_)
-        self._known = np.zeros(windows, np.bool_)
-        self._since = np.zeros(windows, np.int64)
-        self._active_blocks = self._backend.device.to_host(self._state.blocks)
+        self._windows = ActiveWindows(self._backend, vertices, len(graph.stream.windows))
+        self._state = self._initial()
 
-    def _initial(self, shift: int, blocks: int) -> WindowState:
+    def _initial(self) -> WindowState:
         program, xp, device = self._program, self._backend.xp, self._backend.device
         vertices = self._graph.vertices
 
@@ -89,20 +71,19 @@ class WindowedProgram:
 
         state = ProgramState(column(np.dtype(program.dtype).type), column(np.int32))
         self._backend.programs.initialise(program, self._parameters, self._viewed, 0, state)
-        steps = xp.full(0 if program.every_vertex else vertices, _NEVER, np.int32)
-        active_blocks = xp.full(blocks, _NEVER, np.int32)
+        steps = xp.full(0 if program.every_vertex else vertices, NEVER, np.int32)
         if not program.every_vertex:
             listed = state.active[: state.count]
             steps[listed] = 0
-            active_blocks[listed >> shift] = 0
+            self._windows.activate(listed, 0)
         values, in_place = state.values, self._in_place
         return WindowState(
             values,
             values if in_place else values.copy(),
             steps,
             steps if in_place else steps.copy(),
-            active_blocks,
-            shift,
+            self._windows.blocks,
+            self._windows.shift,
         )
 
     @property
@@ -117,40 +98,43 @@ class WindowedProgram:
         if self._program.every_vertex:
             return self._run_all()
         while self._graph.stream.passes < self._program.supersteps:
-            if not any(map(self._is_active, self._graph.stream.windows)):
+            if not any(map(self._windows.is_active, self._graph.stream.windows)):
                 return True
             self._pass()
-        return not any(map(self._is_active, self._graph.stream.windows))
+        return not any(map(self._windows.is_active, self._graph.stream.windows))
 
-    def _is_active(self, window: Window) -> bool:
-        """Whether an in-neighbour of its vertices became active since it was processed."""
-        newer = self._active_blocks >= self._since[window.number]
-        return bool((newer & self._sources[window.number]).any())
+    def send(self, active: Array) -> None:
+        """One superstep of a synchronous run in which these vertices are active, integer[…], and no
+        others. None becomes active by it. Raises OSError.
+        """
+        state, step = self._state, self._graph.stream.passes
+        state.steps[active] = step
+        self._windows.activate(active, step)
+        self._pass()
 
     def _pass(self) -> None:
         """The windows that are active: in a synchronous run one superstep, of which each is one
         step; else each window is one.
         """
-        state, device, stream = self._state, self._backend.device, self._graph.stream
+        state, stream, windows = self._state, self._graph.stream, self._windows
         state.superstep = stream.passes
         if not self._in_place:
             state.new_values[:] = state.values
-        for window, slots in stream.visit(self._is_active):
-            if not self._known[window.number]:
-                self._note_sources(window, slots[0])
+        for window, slots in stream.visit(windows.is_active):
+            windows.note_sources(window, slots[0], self._viewed.both)
             self.processed += 1
             now = self.processed if self._in_place else stream.passes
-            since = int(self._since[window.number])
+            since = int(windows.since[window.number])
             gathered = self._gather(window, slots, since, now)
             self.messages += gathered.messages
             if self._in_place:
-                self._since[window.number] = now
+                windows.since[window.number] = now
                 if gathered.active:
-                    self._active_blocks = device.to_host(state.blocks)
+                    windows.refresh()
         if not self._in_place:
             self._swap()
-            self._since[:] = stream.passes
-            self._active_blocks = device.to_host(state.blocks)
+            windows.since[:] = stream.passes
+            windows.refresh()
 
     def _run_all(self) -> bool:
         """Supersteps in which every vertex gathers."""
@@ -185,18 +169,6 @@ class WindowedProgram:
         state = self._state
         state.values, state.new_values = state.new_values, state.values
         state.steps, state.new_steps = state.new_steps, state.steps
-
-    def _note_sources(self, window: Window, column_indices: Array) -> None:
-        """Notes from which blocks the edges of a window come."""
-        xp, shift = self._backend.xp, self._state.shift
-        flags = xp.zeros(self._sources.shape[1], np.bool_)
-        piece = max(_PIECE, len(column_indices) // _PARTS)
-        for first in range(0, len(column_indices), piece):
-            flags[column_indices[first : first + piece] >> shift] = True
-        if self._viewed.both:  # its own vertices send too
-            flags[window.vertices.start >> shift : ((window.vertices.stop - 1) >> shift) + 1] = True
-        self._sources[window.number] = self._backend.device.to_host(flags)
-        self._known[window.number] = True
 
     def _all_rows(self) -> Rows:
         """All rows, grouped for the aggregate."""

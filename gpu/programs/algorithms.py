@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from gpu.errors import InvalidValue
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.csr import GraphView
-from gpu.operations.device import Array
+from gpu.operations.device import Array, DeviceOperations
 from gpu.operations.programs import ProgramGraph, ProgramState, parameter_values
 from gpu.programs.builtin import PEEL
 from gpu.programs.undirected import Undirected, neighbour_lists
@@ -89,16 +89,45 @@ def _count(graph: DynamicGraph) -> Parts:
 def _clustering(graph: DynamicGraph) -> Parts:
     yield 0, 0
     edges, triangles = _triangles(graph)
-    pairs = edges.degree * (edges.degree - 1) / 2.0
-    coefficients = triangles / graph.backend.xp.maximum(pairs, 1.0)
-    average = float(coefficients.sum()) / max(1, graph.ids.count)
+    xp, vertices = graph.backend.xp, graph.ids.count
+    coefficients, summary = clustering_of(xp, triangles, edges.degree, vertices)
+    return Computed(coefficients[edges.rank], 1, len(edges.keys), summary)
+
+
+def clustering_of(
+    xp: Any, triangles: Array, degree: Array, vertices: int
+) -> tuple[Array, dict[str, float]]:
+    """Clustering coefficients, float64[n], and the summary, of so many vertices.
+
+    triangles  int64[n], of each vertex
+    degree     integer[n], its neighbours
+    """
+    pairs = degree * (degree - 1.0) / 2.0
+    coefficients = triangles / xp.maximum(pairs, 1.0)
     total, wedges = float(triangles.sum()), float(pairs.sum())
-    summary = {
-        "average": average,
+    return coefficients, {
+        "average": float(coefficients.sum()) / max(1, vertices),
         "transitivity": total / wedges if wedges else 0.0,
         "triangles": total / 3.0,
     }
-    return Computed(coefficients[edges.rank], 1, len(edges.keys), summary)
+
+
+class Peeling(Protocol):
+    """A graph from which vertices of low degree are removed."""
+
+    present: Array
+    """bool[n], by position."""
+
+    @property
+    def degrees(self) -> Array:
+        """int32[…], of the vertices that are present."""
+
+    @property
+    def work(self) -> tuple[int, int]:
+        """Supersteps and edges."""
+
+    def remove_below(self, k: int) -> None:
+        """Removes all vertices of a degree below k, at once."""
 
 
 class _Peeling:
@@ -162,19 +191,30 @@ def _densest(graph: DynamicGraph, epsilon: float) -> Parts:
     """Bahmani, Kumar and Vassilvitskii, "Densest subgraph in streaming and MapReduce" (VLDB 2012),
     algorithm 1: each pass removes all vertices of at most 2(1+ε) times the density.
     """
+    check_epsilon(epsilon)
+    yield 0, 0
+    return (yield from densest_part(_Peeling(graph), epsilon, graph.vertices, graph.backend.device))
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Raises InvalidValue."""
     if not 0.0 <= epsilon < np.inf:
         raise InvalidValue("epsilon", epsilon, "a number from 0 on")
-    yield 0, 0
-    peeling = _Peeling(graph)
+
+
+def densest_part(
+    peeling: Peeling, epsilon: float, vertices: int, device: DeviceOperations
+) -> Parts:
+    """See `_densest`; the vertices are those of the graph."""
     best, densest = 0.0, peeling.present
-    factor = min(2.0 * (1.0 + epsilon), float(graph.vertices))  # no degree is higher
+    factor = min(2.0 * (1.0 + epsilon), float(vertices))  # no degree is higher
     while len(degrees := peeling.degrees):
-        density = float(graph.backend.device.sum(degrees)) / 2.0 / len(degrees)
+        density = float(device.sum(degrees)) / 2.0 / len(degrees)
         if density > best:
             best, densest = density, peeling.present
-        peeling.remove_below(min(int(factor * density), graph.vertices) + 1)
+        peeling.remove_below(min(int(factor * density), vertices) + 1)
         yield peeling.work
-    summary = {"density": best, "vertices": float(graph.backend.device.sum(densest))}
+    summary = {"density": best, "vertices": float(device.sum(densest))}
     return Computed(densest.astype(np.int32), *peeling.work, summary)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.jit.compile import sequential, unsigned
+from gpu.backends.cpu.rows import CHUNKS
+from gpu.jit.compile import helper, kernel, sequential, unsigned
 from gpu.operations.cores import CoreOperations
-from gpu.operations.csr import Csr
+from gpu.operations.csr import Csr, Rows
 from gpu.operations.device import Array
 
 
@@ -50,6 +51,47 @@ def _core_numbers(lists, degree, order, place, first):  # type: ignore[no-untype
             degree[u] = above - 1
 
 
+@helper
+def _reaching(column_indices, begin, end, bounds, least):  # type: ignore[no-untyped-def]
+    """Neighbours whose bounds are at least this, of which as many are enough."""
+    found = 0
+    for slot in range(unsigned(begin), unsigned(end)):
+        if bounds[unsigned(column_indices[slot])] >= least:
+            found += 1
+            if found >= least:
+                break
+    return found
+
+
+@kernel(CHUNKS)
+def _lower_cores(  # type: ignore[no-untyped-def]
+    first, last, groups, order, lists, bounds, blocks, shift, now, fallen
+):
+    """fallen: int64[groups], how many bounds fell."""
+    row_starts, row_lengths, column_indices, _ = lists
+    for group in range(first, last):
+        fell = 0
+        for place in range(groups[group], groups[group + 1]):
+            v = unsigned(order[place])
+            begin = row_starts[v]
+            end = begin + row_lengths[v]
+            bound = bounds[v]
+            low = _reaching(column_indices, begin, end, bounds, bound)
+            if low >= bound:
+                continue
+            high = bound - 1
+            while low < high:
+                middle = (low + high + 1) // 2
+                if _reaching(column_indices, begin, end, bounds, middle) >= middle:
+                    low = middle
+                else:
+                    high = middle - 1
+            bounds[v] = low
+            blocks[v >> shift] = now
+            fell += 1
+        fallen[group] = fell
+
+
 class CpuCores(CoreOperations):
     """See CoreOperations."""
 
@@ -60,3 +102,12 @@ class CpuCores(CoreOperations):
         first = np.zeros(longest + 2, np.int64)
         _core_numbers(tuple(lists), degree, order, place, first)
         return degree
+
+    def lower_cores(
+        self, lists: Csr, rows: Rows, bounds: Array, blocks: Array, shift: int, now: int
+    ) -> int:
+        groups = len(rows.groups) - 1
+        fallen = np.zeros(groups, np.int64)
+        shared = (tuple(lists), bounds, blocks, shift, now, fallen)
+        _lower_cores(groups, rows.groups, rows.order, *shared)
+        return int(fallen.sum())

@@ -11,10 +11,13 @@ from gpu.jit.atomics import exchange, fetch_and_add
 from gpu.jit.compile import helper, kernel, unsigned
 from gpu.operations.csr import Csr
 from gpu.operations.device import Array
-from gpu.operations.triangles import Interval, TriangleLists, TriangleOperations
+from gpu.operations.triangles import Interval, RowWindow, TriangleLists, TriangleOperations
 
 _EDGES = 1 << 10
 """Edges that a core examines at a time."""
+
+_ROWS = 1 << 7
+"""Rows whose triangles a core counts at a time."""
 
 
 @helper
@@ -50,6 +53,46 @@ def _count_triangles(  # type: ignore[no-untyped-def]
                             fetch_and_add(third, slot, np.int32(1))
                 triangles[entry] += found
             _mark_row(place_of, column_indices, begin, end, False)
+
+
+@helper
+def _first_from(column_indices, begin, end, least):  # type: ignore[no-untyped-def]
+    """The first of some ascending entries that is ≥ least, or their end."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if column_indices[unsigned(middle)] < least:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@kernel(_ROWS)
+def _count_between(first, last, lowest, middle, triangles):  # type: ignore[no-untyped-def]
+    first_row, _, (row_starts, row_lengths, column_indices, _) = lowest
+    first_middle, end_middle, (_, _, other_indices, _) = middle
+    for u in range(first_row + first, first_row + last):
+        end = row_starts[u] + row_lengths[u]
+        entry = _first_from(column_indices, row_starts[u], end, first_middle)
+        of_lowest = 0
+        while entry < end and column_indices[unsigned(entry)] < end_middle:
+            v = unsigned(column_indices[unsigned(entry)])
+            entry += 1
+            here, there = entry, row_starts[v]
+            end_there = there + row_lengths[v]
+            found = 0
+            while here < end and there < end_there:
+                one, other = column_indices[unsigned(here)], other_indices[unsigned(there)]
+                here += one <= other
+                there += other <= one
+                if one == other:
+                    found += 1
+                    fetch_and_add(triangles, one, np.int64(1))
+            if found:
+                of_lowest += found
+                fetch_and_add(triangles, v, np.int64(found))
+        if of_lowest:
+            fetch_and_add(triangles, u, np.int64(of_lowest))
 
 
 @helper
@@ -164,6 +207,10 @@ class CpuTriangles(TriangleOperations):
         shared = (tuple(oriented), places, every_edge, triangles, third)
         _count_triangles(len(places), groups, *shared)
         return triangles + third if every_edge else triangles
+
+    def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
+        first, last = ((*each[:2], tuple(each.lists)) for each in (lowest, middle))
+        _count_between(lowest.end_row - lowest.first_row, first, last, triangles)
 
     def list_triangles(
         self, oriented: Csr, sources: Array, interval: Interval, lists: TriangleLists

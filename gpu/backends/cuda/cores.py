@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.backends.cuda.kernels.counts import CORE_COUNTS
+from gpu.backends.cuda.kernels.loader import WARP
 from gpu.backends.cuda.launcher import Launcher, blocks_for
 from gpu.operations.cores import CoreOperations
-from gpu.operations.csr import Csr
+from gpu.operations.csr import Csr, Rows
 from gpu.operations.device import Array
 
 _VERTICES_OF_A_BLOCK = 64
 """Vertices of a graph for each block of a launch, at least: few blocks synchronise faster."""
+
+_WAVES = 16
+"""Blocks of a launch over rows, over those that are resident: rows differ in work."""
 
 
 class CudaCores(CoreOperations):
@@ -38,3 +42,22 @@ class CudaCores(CoreOperations):
             self._launch.device.to_device(start),
         )
         return degree
+
+    def lower_cores(
+        self, lists: Csr, rows: Rows, bounds: Array, blocks: Array, shift: int, now: int
+    ) -> int:
+        fallen = self._launch.xp.zeros(1, np.uint64)
+        self._launch(
+            "cores",
+            "lower_cores",
+            self._launch.resident_blocks(rows.count * WARP, _WAVES),
+            *lists[:3],
+            rows.order,
+            np.int64(rows.count),
+            bounds,
+            blocks,
+            np.int32(shift),
+            np.int32(now),
+            fallen,
+        )
+        return int(fallen[0])

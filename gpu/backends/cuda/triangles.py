@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpu.backends.cuda.kernels.loader import WARP
 from gpu.backends.cuda.launcher import Launcher
 from gpu.operations.csr import Csr
 from gpu.operations.device import Array
-from gpu.operations.triangles import Interval, TriangleLists, TriangleOperations
+from gpu.operations.triangles import Interval, RowWindow, TriangleLists, TriangleOperations
 
 _LANES, _WAVES = 8, 16
 """Threads of an edge whose triangles are looked for, and blocks of such a launch over those that
@@ -26,6 +27,21 @@ class CudaTriangles(TriangleOperations):
         name = f"count_triangles<{str(every_edge).lower()}>"
         self._over_edges(name, oriented, sources, triangles)
         return triangles
+
+    def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
+        rows = lowest.end_row - lowest.first_row
+        self._launch(
+            "triangles",
+            "count_between",
+            self._launch.resident_blocks(rows * WARP, _WAVES),
+            *lowest.lists[:3],
+            middle.lists.column_indices,
+            np.int32(lowest.first_row),
+            np.int32(lowest.end_row),
+            np.int32(middle.first_row),
+            np.int32(middle.end_row),
+            triangles.view(np.uint64),
+        )
 
     def list_triangles(
         self, oriented: Csr, sources: Array, interval: Interval, lists: TriangleLists

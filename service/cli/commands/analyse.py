@@ -76,8 +76,8 @@ def analyse(
 
     Programs: pagerank, levels, distances, components, labels, cores, densest, triangles,
     clustering; support and trussness have values of edges. Of components and labels, the values
-    printed are the sizes of the largest groups. With --memory only pagerank, levels, distances and
-    components run.
+    printed are the sizes of the largest groups. With --memory all run but labels, support and
+    trussness.
 
     \b
     Examples:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +9,8 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from gpu import (
-    Algorithm,
-    EdgeBatch,
-    Engine,
     InvalidValue,
     Options,
     OutOfCoreAnswer,
@@ -27,64 +22,13 @@ from gpu.operations.backend import Backend
 from gpu.operations.programs import Mode
 from gpu.out_of_core import budget, window_stream
 from gpu.programs.builtin import COMPONENTS, LEVELS, PAGERANK
-from gpu.programs.run import PROGRAMS
 from gpu.types import VertexOrder
+from tests.gpu.out_of_core.streamed import Columns, added, in_memory, least_memory, network
 from tests.gpu.programs import oracle
 
-Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+pytestmark = pytest.mark.usefixtures("small_windows")
 
 MODES: tuple[Mode, ...] = ("synchronous", "asynchronous")
-
-
-@pytest.fixture(autouse=True)
-def small_windows() -> Iterator[None]:
-    with patch.object(budget, "_LEAST_STREAM", 1 << 12):
-        yield
-
-
-def network(vertices: int = 300, edges: int = 1500) -> Columns:
-    """Parts that are not connected, loops, repeats, dangling vertices, and lengths that sums keep
-    exact.
-    """
-    generator = np.random.default_rng(5)
-    ends = generator.integers(0, vertices // 2, (2, edges))
-    ends[:, ::3] += vertices // 2 - 10
-    ends[:, :20] = ends[:1, :20]
-    lengths = generator.integers(1, 64, edges) / 8
-    return ends[0], ends[1], lengths.astype(np.float32)
-
-
-def added(
-    columns: Columns, options: Options, backend: Backend, memory: int, vertices: int
-) -> OutOfCorePrograms:
-    graph = OutOfCorePrograms(memory, options, backend)
-    sources, targets, weights = columns
-    graph.add(sources, targets, weights if options.weighted else None)
-    graph.vertices = vertices
-    return graph
-
-
-def least_memory(graph: OutOfCorePrograms, program: str | VertexProgram, **given: Any) -> int:
-    """What the error of a budget of one byte names."""
-    with (
-        patch.object(graph, "_memory", 1),
-        pytest.raises(InvalidValue, match="must be at least") as raised,
-    ):
-        graph.run(program, **given)
-    found = re.search(r"at least ([0-9,]+) bytes", str(raised.value))
-    assert found
-    return int(found[1].replace(",", ""))
-
-
-def in_memory(columns: Columns, options: Options, backend: Backend, vertices: int) -> Engine:
-    engine = Engine(options, backend)
-    sources, targets, weights = columns
-    engine.apply(
-        EdgeBatch(
-            sources, targets, vertices=vertices, weights=weights if options.weighted else None
-        )
-    )
-    return engine
 
 
 def runs(
@@ -269,17 +213,6 @@ def test_a_second_run_is_on_the_graph_of_the_first(backend: Backend) -> None:
 
 
 # what is refused
-
-
-@pytest.mark.parametrize(
-    "name", [name for name, each in PROGRAMS.items() if isinstance(each, Algorithm)]
-)
-def test_algorithms_that_read_more_than_in_lists_are_refused_by_name(name: str) -> None:
-    with (
-        OutOfCorePrograms(1 << 20, backend="cpu") as graph,
-        pytest.raises(InvalidValue, match=f"program: '{name}' .* one of pagerank, levels, dist"),
-    ):
-        graph.run(name)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import os
 import re
 import threading
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import patch
@@ -89,12 +88,6 @@ def assert_right(found: OutOfCoreRanks, pairs: Pairs, options: Options) -> None:
 
 def skewed(scale: int = 11, edges: int = 16) -> Pairs:
     return 2**scale, np.stack(rmat(scale, edges, seed=5), axis=1)
-
-
-@pytest.fixture
-def small_windows() -> Iterator[None]:
-    with patch.object(budget, "_LEAST_STREAM", 1 << 12):
-        yield
 
 
 def spread(vertices: int = 400, edges: int = 4000) -> Pairs:

@@ -131,13 +131,13 @@ def test_answers_of_programs_are_those_of_the_whole_file(
     run: Any, crawl: Path, undirected: tuple[str, ...]
 ) -> None:
     options = ("--source", "p3", "--json", "--backend", "cpu", "--top", 1000, *undirected)
-    common = ("analyse", crawl, "levels", "components", *options)
+    common = ("analyse", crawl, "levels", "components", "cores", "triangles", *options)
     whole = json.loads(run(*common)[1])
     code, out, error = run(*common, "--memory", "0.5MiB")
     assert code == 0, error
     assert "columns not used: w" in error
     streamed = json.loads(out)
-    for name in ("vertices", "edges", "duplicates", "components"):
+    for name in ("vertices", "edges", "duplicates", "components", "triangles"):
         assert streamed[name] == whole[name], name
     for name, found in streamed["programs"].items():
         for member in ("parameters", "summary", "values"):
@@ -162,7 +162,10 @@ def test_distances_over_weights_are_written(run: Any, roads: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cores", "--memory", "1MiB"), "program: 'cores' is not allowed; it must be one of page"),
+        (
+            ("labels", "--memory", "1MiB"),
+            "program: 'labels' is not allowed; it must be one of page",
+        ),
         (("levels", "--source", "p3", "--memory", "1000"), "vertices and their keys"),
         (("levels", "--source", "nobody", "--memory", "1MiB"), "has no vertex 'nobody'"),
         (("levels", "--memory", "1MiB"), "--source: None is not allowed"),

@@ -83,3 +83,40 @@ __global__ void __launch_bounds__(BLOCK, 2) core_numbers(
         others = swapped;
     }
 }
+
+// How many neighbours have at least this bound; the warp counts until there are `least` of them.
+__device__ __forceinline__ int reaching(const int* row, int length, const int* bounds, int least) {
+    int found = 0;
+    for (int base = 0; base < length && found < least; base += WARP) {
+        const int at = base + threadIdx.x % WARP;
+        found += __popc(__ballot_sync(FULL, at < length && newest(bounds + row[at]) >= least));
+    }
+    return found;
+}
+
+// Lowers the bounds of some rows to the largest h of which h neighbours have bounds of at least h, a warp each.
+// fallen: zero before; how many fell.
+__global__ void __launch_bounds__(BLOCK) lower_cores(
+    const int64* __restrict__ starts, const int* __restrict__ lengths, const int* __restrict__ entries,
+    const int* __restrict__ order, int64 rows, int* bounds, int* __restrict__ blocks, int shift, int now,
+    uint64* __restrict__ fallen) {
+    const int lane = threadIdx.x % WARP;
+    uint64 fell = 0;
+    for (int64 at = ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP; at < rows; at += (int64)gridDim.x * (BLOCK / WARP)) {
+        const int v = order[at], length = lengths[v], bound = newest(bounds + v);
+        const int* row = entries + starts[v];
+        int low = reaching(row, length, bounds, bound), high = bound - 1;
+        if (low >= bound) continue;
+        while (low < high) {
+            const int middle = (low + high + 1) / 2;
+            if (reaching(row, length, bounds, middle) >= middle) low = middle;
+            else high = middle - 1;
+        }
+        ++fell;
+        if (lane == 0) {
+            atomicExch(bounds + v, low);
+            blocks[v >> shift] = now;
+        }
+    }
+    if (lane == 0 && fell > 0) atomicAdd(fallen, fell);
+}

@@ -57,6 +57,44 @@ __global__ void __launch_bounds__(BLOCK) count_triangles(
     }
 }
 
+// Adds to `triangles`, by vertex, those of which the lowest vertex is one of the rows first_row … end_row - 1, in `entries`,
+// and the middle one is one of first_middle … end_middle - 1, in `others`. Rows may have slack between them. A warp takes one
+// row at a time, and for each of its edges looks up entries of the shorter list in the longer one.
+__global__ void __launch_bounds__(BLOCK) count_between(
+    const int64* __restrict__ starts, const int* __restrict__ lengths, const int* __restrict__ entries,
+    const int* __restrict__ others, int first_row, int end_row, int first_middle, int end_middle,
+    uint64* __restrict__ triangles) {
+    const int lane = threadIdx.x % WARP;
+    const int64 step = (int64)gridDim.x * (BLOCK / WARP);
+    for (int64 u = first_row + ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP; u < end_row; u += step) {
+        const int* row = entries + starts[u];
+        const int count = lengths[u];
+        uint64 of_lowest = 0;
+        for (int at = first_from(row, 0, count, first_middle); at < count && row[at] < end_middle; ++at) {
+            const int v = row[at];
+            const int* left = row + at + 1;
+            const int* right = others + starts[v];
+            const int left_count = count - at - 1, right_count = lengths[v];
+            const bool search_left = right_count < left_count;
+            const int* searched = search_left ? left : right;
+            const int* taken = search_left ? right : left;
+            const int length = search_left ? left_count : right_count;
+            const int many = search_left ? right_count : left_count;
+            uint64 found = 0;
+            for (int slot = lane; slot < many; slot += WARP) {
+                const int w = taken[slot], place = first_from(searched, 0, length, w);
+                if (place == length || searched[place] != w) continue;
+                ++found;
+                atomicAdd(triangles + w, 1ull);
+            }
+            found = warp_sum(found);
+            if (lane == 0 && found > 0) atomicAdd(triangles + v, found);
+            of_lowest += found;
+        }
+        if (lane == 0 && of_lowest > 0) atomicAdd(triangles + u, of_lowest);
+    }
+}
+
 // Lists the triangles of the edges of the rows first_row … end_row - 1; the first of these edges is first_edge.
 // ends: where each list ends so far.
 __global__ void __launch_bounds__(BLOCK) list_triangles(

@@ -1,0 +1,157 @@
+"""Built-in algorithms on a graph whose edges are in a file.
+
+Their edges have no direction, so those of a directed graph are packed again, without it: for
+triangles each in the row of one end, else in the rows of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.out_of_core.core_numbers import WindowedCores
+from gpu.out_of_core.peeling import WindowedPeeling
+from gpu.out_of_core.spool import EdgeSpool, PackedEdges
+from gpu.out_of_core.triangles import WindowedTriangles
+from gpu.out_of_core.undirected import neighbours, oriented
+from gpu.out_of_core.window_stream import WindowStream
+from gpu.out_of_core.windowed_graph import WindowedGraph
+from gpu.programs.algorithms import (
+    CLUSTERING,
+    CORES,
+    DENSEST,
+    TRIANGLES,
+    Algorithm,
+    Computed,
+    Parts,
+    check_epsilon,
+    clustering_of,
+    densest_part,
+)
+
+
+class Packed(NamedTuple):
+    """A graph in a file, and how much of it a buffer holds.
+
+    slots  of one of two buffers
+    """
+
+    edges: PackedEdges
+    slots: int
+
+
+class Surroundings(NamedTuple):
+    """What an algorithm runs in.
+
+    packed  the edges as programs read them
+    folder  for files; None for the system's folder of temporary files
+    repack  packs other edges within the same budget; spends the spool. Raises InvalidValue, OSError
+    """
+
+    backend: Backend
+    packed: Packed
+    folder: Path | None
+    repack: Callable[[EdgeSpool, int], Packed]
+
+
+class Streamed(NamedTuple):
+    """What an algorithm found, and what it read.
+
+    computed   values by position; supersteps are passes over the windows
+    processed  windows, or pairs of windows, that were processed
+    stream     of the windows, closed
+    """
+
+    computed: Computed
+    processed: int
+    stream: WindowStream
+
+
+def _count(around: Surroundings) -> tuple[Array, NDArray[np.int64], WindowedTriangles, int]:
+    """Triangles on the device and neighbours on the host, by position; what counted them; edges."""
+    spool, rank = oriented(around.packed.edges, around.folder)
+    edges, slots = around.repack(spool, WindowedTriangles.BUFFERS)
+    with edges.file:
+        counting = WindowedTriangles(around.backend, edges, slots)
+        try:
+            triangles = counting.count()
+        finally:
+            counting.stream.close()
+    degree = (edges.row_lengths + edges.out_lengths)[rank]
+    return triangles[around.backend.device.to_device(rank)], degree, counting, edges.arcs
+
+
+def _triangles(around: Surroundings) -> Streamed:
+    triangles, _, counting, edges = _count(around)
+    total = float(around.backend.device.sum(triangles)) / 3.0
+    computed = Computed(triangles, counting.stream.passes, edges, {"triangles": total})
+    return Streamed(computed, counting.pairs, counting.stream)
+
+
+def _clustering(around: Surroundings) -> Streamed:
+    backend = around.backend
+    triangles, degree, counting, edges = _count(around)
+    on_device = backend.device.to_device(degree)
+    values, summary = clustering_of(backend.xp, triangles, on_device, len(degree))
+    computed = Computed(values, counting.stream.passes, edges, summary)
+    return Streamed(computed, counting.pairs, counting.stream)
+
+
+@contextmanager
+def _neighbours(around: Surroundings) -> Iterator[WindowedGraph]:
+    """The graph with each edge in the rows of both ends."""
+    edges, slots = around.packed
+    if edges.directed:
+        edges, slots = around.repack(neighbours(edges, around.folder), 2)
+    try:
+        graph = WindowedGraph(around.backend, edges, slots)
+        try:
+            yield graph
+        finally:
+            graph.stream.close()
+    finally:
+        if edges is not around.packed.edges:
+            edges.file.close()
+
+
+def _cores(around: Surroundings) -> Streamed:
+    with _neighbours(around) as graph:
+        cores = WindowedCores(graph)
+        cores.lower()
+    summary = {"largest": float(cores.bounds.max())}
+    computed = Computed(cores.bounds, graph.stream.passes, cores.edges, summary)
+    return Streamed(computed, cores.processed, graph.stream)
+
+
+def _densest(around: Surroundings, epsilon: float) -> Streamed:
+    check_epsilon(epsilon)
+    with _neighbours(around) as graph:
+        peeling = WindowedPeeling(graph)
+        computed = _ended(densest_part(peeling, epsilon, graph.vertices, graph.backend.device))
+    return Streamed(computed, peeling.processed, graph.stream)
+
+
+def _ended(parts: Parts) -> Computed:
+    """What an algorithm returns at its end."""
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            found: Computed = end.value
+            return found
+
+
+ALGORITHMS: dict[Algorithm, Callable[..., Streamed]] = {
+    CORES: _cores,
+    DENSEST: _densest,
+    TRIANGLES: _triangles,
+    CLUSTERING: _clustering,
+}
+"""Those that run out of core: (surroundings, **parameters) → Streamed."""

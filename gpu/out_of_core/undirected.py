@@ -1,0 +1,70 @@
+"""The edges of a packed graph without direction, in a spool of their own, to be packed again.
+
+Rows of a file name a source in each slot: those behind a row repeat its last one. A spool drops
+repeats, so nothing has to be left out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.graph.rows import row_blocks
+from gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
+
+Ends = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
+"""Sources and targets."""
+
+_PIECE = 1 << 16
+"""Slots that are read at once, unless a row has more: they are part of no budget."""
+
+
+def neighbours(packed: PackedEdges, folder: Path | None) -> EdgeSpool:
+    """The edges in the rows of both ends. Raises OSError."""
+    return _filled(EdgeSpool(folder, directed=False), _edges(packed))
+
+
+def oriented(packed: PackedEdges, folder: Path | None) -> tuple[EdgeSpool, NDArray[np.int32]]:
+    """Each edge once, in the row of the end of lower rank, and the rank of each position, int32[n].
+    Ranks ascend by the number of entries, so that no row is long. Raises OSError.
+    """
+    vertices = len(packed.row_lengths)
+    entries = packed.row_lengths + packed.out_lengths
+    rank = np.empty(vertices, np.int32)
+    rank[np.argsort(entries, kind="stable")] = np.arange(vertices, dtype=np.int32)
+
+    def edges() -> Iterator[Ends]:
+        for sources, targets in _edges(packed):
+            ends = rank[sources], rank[targets]
+            if not packed.directed:
+                ascending = ends[0] < ends[1]
+                ends = ends[0][ascending], ends[1][ascending]
+            yield np.maximum(*ends), np.minimum(*ends)
+
+    return _filled(EdgeSpool(folder), edges()), rank
+
+
+def _filled(spool: EdgeSpool, edges: Iterator[Ends]) -> EdgeSpool:
+    """The spool with these edges added; closed if that fails."""
+    try:
+        for sources, targets in edges:
+            spool.add(sources, targets)
+    except BaseException:
+        spool.close()
+        raise
+    return spool
+
+
+def _edges(packed: PackedEdges) -> Iterator[Ends]:
+    """A piece at a time, some of them repeated."""
+    lengths, first = padded(packed.row_lengths), 0
+    for rows in row_blocks(lengths, _PIECE):
+        targets = np.repeat(np.arange(rows.start, rows.stop), lengths[rows])
+        sources = np.empty(len(targets), np.int32)
+        packed.file.read(first, sources)
+        first += len(sources)
+        yield sources, targets

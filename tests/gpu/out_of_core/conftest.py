@@ -1,0 +1,17 @@
+"""What tests of graphs out of core share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+
+from gpu.out_of_core import budget
+
+
+@pytest.fixture
+def small_windows() -> Iterator[None]:
+    """Budgets of which little is left for windows."""
+    with patch.object(budget, "_LEAST_STREAM", 1 << 12):
+        yield

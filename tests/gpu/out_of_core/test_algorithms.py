@@ -1,0 +1,182 @@
+"""Algorithms over windows answer what NetworkX does."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+from unittest.mock import patch
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from gpu import Algorithm, InvalidValue, Options, OutOfCorePrograms
+from gpu.backends import backend_named
+from gpu.operations.backend import Backend
+from gpu.out_of_core import budget, spool, undirected
+from gpu.out_of_core.algorithms import ALGORITHMS
+from gpu.programs.run import PROGRAMS
+from gpu.types import VertexOrder
+from tests.gpu.out_of_core.streamed import added, in_memory, least_memory, network
+from tests.gpu.programs import oracle
+
+VERTICES = 310
+NAMES = [each.name for each in ALGORITHMS]
+
+
+def _expected(name: str, graph: nx.Graph) -> dict[int, float]:
+    if name == "cores":
+        return dict(nx.core_number(graph))
+    if name == "triangles":
+        return dict(nx.triangles(graph))
+    return dict(nx.clustering(graph))
+
+
+@pytest.mark.usefixtures("small_windows")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("order", ["given", "degree"])
+@pytest.mark.parametrize(
+    "options",
+    [Options(), Options(directed=False), Options(directed=False, weighted=True)],
+    ids=["directed", "undirected", "weighted"],
+)
+def test_answers_are_those_of_the_graph_in_memory(
+    backend: Backend, options: Options, order: VertexOrder, name: str
+) -> None:
+    columns = network()
+    engine = in_memory(columns, options, backend, VERTICES)
+    simple, expected = oracle.undirected(oracle.graph_of(engine)), engine.run(name)
+    ordered = Options(options.damping, directed=options.directed, weighted=options.weighted,
+                      vertex_order=order)  # fmt: skip
+    with (
+        added(columns, ordered, backend, 1, VERTICES) as graph,
+        patch.object(graph, "_memory", least_memory(graph, name)),
+    ):
+        found = graph.run(name)
+        again = graph.run(name)
+    values = found.answer.values
+    assert found.windows >= 4
+    assert found.answer.summary == pytest.approx(expected.summary, rel=1e-12)
+    if name == "densest":
+        assert values.tolist() == expected.values.tolist()
+        part = simple.subgraph(np.flatnonzero(values).tolist())
+        assert found.answer.summary["density"] == part.number_of_edges() / len(part)
+        assert found.answer.receipt.supersteps == expected.receipt.supersteps
+        assert found.answer.receipt.edges == expected.receipt.edges
+    else:
+        truth = oracle.by_id(_expected(name, simple), values)
+        assert np.abs(values - truth).max() < 1e-12
+    assert values.dtype == expected.values.dtype
+    assert again.answer.values.tolist() == values.tolist()
+    assert found.edges == engine.edges
+    assert found.answer.receipt.finished
+    assert found.answer.receipt.mode == "synchronous"
+    assert not found.answer.may_continue
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_each_pair_of_windows_is_compared_once(backend: Backend) -> None:
+    """A complete graph has all triangles that there can be."""
+    count = 40
+    ends = np.array([(u, v) for u in range(count) for v in range(u)])
+    columns = ends[:, 0], ends[:, 1], np.ones(len(ends), np.float32)
+    with (
+        added(columns, Options(), backend, 1, count) as graph,
+        patch.object(graph, "_memory", least_memory(graph, "triangles")),
+    ):
+        found = graph.run("triangles")
+    assert found.windows >= 3
+    assert found.processed == found.windows * (found.windows + 1) // 2
+    assert set(found.answer.values.tolist()) == {(count - 1) * (count - 2) // 2}
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_cores_fall_along_a_path_from_its_ends(backend: Backend) -> None:
+    path = np.arange(399)
+    columns = path, path + 1, np.ones(len(path), np.float32)
+    with (
+        added(columns, Options(directed=False), backend, 1, 400) as graph,
+        patch.object(graph, "_memory", least_memory(graph, "cores")),
+    ):
+        found = graph.run("cores")
+    assert found.windows >= 3
+    assert found.answer.values.tolist() == [1] * 400
+    assert found.answer.summary == {"largest": 1.0}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_graph_without_edges_has_answers(backend: Backend, name: str) -> None:
+    loop = np.array([3]), np.array([3]), np.ones(1, np.float32)
+    with added(loop, Options(), backend, 1 << 20, 4) as graph:
+        found = graph.run(name)
+    expected = in_memory(loop, Options(), backend, 4).run(name)
+    assert found.answer.values.tolist() == expected.values.tolist()
+    assert found.answer.summary == expected.summary
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arrays_stay_within_the_budget(name: str) -> None:
+    vertices, streamed, backend = 1 << 14, 1 << 18, backend_named("cpu")
+    columns = network(vertices, 12 * vertices)
+    memory = vertices * budget.algorithm_bytes(backend, weighted=False) + streamed
+    for _ in range(2):  # the first run compiles
+        with (
+            patch.object(undirected, "_PIECE", 1 << 10),
+            patch.object(spool, "_PIECE", 1 << 10),
+            added(columns, Options(), backend, memory, vertices) as graph,
+        ):
+            tracemalloc.start()
+            try:
+                found = graph.run(name)
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+    assert found.windows >= 2
+    assert peak <= memory + (1 << 18)
+
+
+def test_the_least_budget_is_that_of_edges_without_direction(backend: Backend) -> None:
+    """A hub of which the longest list has its out-edges; its in-lists are short."""
+    leaves = np.arange(1, 3001)
+    hub = np.zeros(3000, np.int64), leaves, np.ones(3000, np.float32)
+    with added(hub, Options(), backend, 1, 3001) as graph:
+        least = least_memory(graph, "cores")
+        with (
+            patch.object(graph, "_memory", least),
+            pytest.raises(InvalidValue, match=r"memory: .* at least") as raised,
+        ):
+            graph.run("cores")
+        needed = int(str(raised.value).split("at least ")[1].split()[0].replace(",", ""))
+        assert needed > least
+        with patch.object(graph, "_memory", needed):
+            found = graph.run("cores")
+    assert found.answer.values.tolist() == [1] * 3001
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, each in PROGRAMS.items() if isinstance(each, Algorithm)
+     and each not in ALGORITHMS],
+)  # fmt: skip
+def test_algorithms_that_need_all_edges_are_refused_by_name(name: str) -> None:
+    known = "pagerank, levels, distances, components, cores, densest, triangles, clustering for a"
+    with (
+        OutOfCorePrograms(1 << 20, backend="cpu") as graph,
+        pytest.raises(InvalidValue, match=f"program: '{name}' .* one of {known} graph out of core"),
+    ):
+        graph.run(name)
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "message"),
+    [
+        ("asynchronous", {}, "mode: 'asynchronous' .* 'synchronous' for densest"),
+        (None, {"epsilon": -1.0}, "epsilon: -1.0"),
+        (None, {"depth": 1}, r"densest\(depth\)"),
+    ],
+)
+def test_what_cannot_run_is_refused(mode: Any, given: dict[str, Any], message: str) -> None:
+    with OutOfCorePrograms(1 << 20, backend="cpu") as graph:
+        graph.add(np.array([0]), np.array([1]))
+        with pytest.raises(InvalidValue, match=message):
+            graph.run("densest", mode, **given)
