@@ -4,11 +4,16 @@ Times are those of the solve (benchmarks.timing.Solve). The error is the L1 dist
 ranks to a solve to 1e-11. R-MAT is numbered by descending degree.
 
     python -m benchmarks.residual --backend cuda --rmat 24 --grid 4096
+
+With `--sweep-overhead` each graph is ranked with these costs of a sweep in place of the backend's,
+in edges: they decide how long a batch is pushed before sweeps take over.
 """
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean, median
 from time import perf_counter
 from typing import Any
@@ -20,6 +25,7 @@ from benchmarks.inputs import drawn_grid, drawn_rmat, grid_target
 from benchmarks.timing import TimedEngine
 from gpu import EdgeBatch, Engine, Options
 from gpu.backends import backend_named
+from gpu.operations.backend import Backend
 
 RMAT_BATCHES = (26, 263, 2_634, 26_342)
 RMAT_TARGET = 1e-6
@@ -60,27 +66,17 @@ def measured(
     return figures
 
 
-def main() -> None:
-    parser = harness.parser("the residual strategy on R-MAT and grids", backends=True)
-    parser.add_argument("--rmat", type=int, help="scale: log2 of the number of vertices")
-    parser.add_argument("--grid", type=int, nargs="*", default=[], help="sides")
-    parser.add_argument("--batches", type=int, default=100)
-    parser.add_argument("--sizes", type=int, nargs="*", default=RMAT_BATCHES)
-    parser.add_argument("--warm-up", type=int, default=10)
-    arguments = parser.parse_args()
-
-    backend = backend_named(arguments.backend)
-    Engine(backend=backend).warm_up()
+def ranked(backend: Backend, arguments: Namespace) -> Iterator[dict[str, Any]]:
+    """Figures of each graph and size of batches."""
     xp, to_host = backend.xp, backend.device.to_host
     generator, random = np.random.default_rng(7), xp.random.default_rng(7)
     counts = arguments.batches, arguments.warm_up
-    figures = []
     for side in arguments.grid:
         timed = TimedEngine(Options(target_error=grid_target(side)), backend)
         graph = drawn_grid(xp, random, side)
         timed.batch(graph.load_from_host(backend.device))
         batches = graph.batches(generator, GRID_BATCH, to_host)
-        figures.append(measured(f"grid {side}", GRID_BATCH, timed, batches, *counts))
+        yield measured(f"grid {side}", GRID_BATCH, timed, batches, *counts)
         del timed, graph, batches
     if arguments.rmat:
         graph = drawn_rmat(xp, random, arguments.rmat, by_degree=True)
@@ -91,7 +87,26 @@ def main() -> None:
         print(f"static {timed.batch(EdgeBatch(), 'static')}", flush=True)
         for size in arguments.sizes:
             batches = graph.batches(generator, size, to_host)
-            figures.append(measured(f"R-MAT {arguments.rmat}", size, timed, batches, *counts))
+            yield measured(f"R-MAT {arguments.rmat}", size, timed, batches, *counts)
+
+
+def main() -> None:
+    parser = harness.parser("the residual strategy on R-MAT and grids", backends=True)
+    parser.add_argument("--rmat", type=int, help="scale: log2 of the number of vertices")
+    parser.add_argument("--grid", type=int, nargs="*", default=[], help="sides")
+    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--sizes", type=int, nargs="*", default=RMAT_BATCHES)
+    parser.add_argument("--warm-up", type=int, default=10)
+    parser.add_argument("--sweep-overhead", type=float, nargs="*", help="costs, in edges")
+    arguments = parser.parse_args()
+
+    backend = backend_named(arguments.backend)
+    Engine(backend=backend).warm_up()
+    figures = []
+    for overhead in arguments.sweep_overhead or [backend.costs.sweep_overhead]:
+        costs = replace(backend.costs, sweep_overhead=overhead)
+        rows = ranked(replace(backend, costs=costs), arguments)
+        figures += [{"sweep_overhead": overhead} | row for row in rows]
     print(harness.record("residual", arguments.backend, figures, arguments.results))
 
 

@@ -1,4 +1,4 @@
-"""Solves from nothing, one strongly connected component after the other.
+"""Solves one strongly connected component after the other.
 
 The equations of a component contain y of earlier components and its own, where the vertices are
 ordered so that no edge leads back to an earlier component. So a vertex on no cycle is solved by one
@@ -6,20 +6,24 @@ step, and only components of several vertices need sweeps, over their own edges 
 (Gleich et al.) does the same. No error is carried from sweep to sweep through the whole graph.
 Afterwards r is computed from y as after any solve, and proves the error.
 
-This is worth its price where sweeps are slow and most edges are on no cycle: in package registries
-and citations. What it costs is counted, so that the same graph is always solved in the same
-way. A search that finds few acyclic edges is lost time; so a sample of edges comes first (most
-edges of roads, grids and friendships have an opposite one), and after such a search the next one
-follows when the graph has twice the edges.
+This is worth its price where most edges are on no cycle, in package registries and citations: a
+solve from nothing begins with it. Elsewhere it takes over once sweeps have turned out so slow that
+those that remain would cost more, as between the pages of web sites. What it costs is counted, so
+that the same graph is always solved in the same way. A search that finds too many cyclic edges is
+lost time; so a sample of edges comes first (most edges of roads, grids and friendships have an
+opposite one), and after such a search the next one follows when the graph has twice the edges.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from math import log
 
 import numpy as np
 
 from gpu.operations.components import ComponentOperations, Components
+from gpu.operations.sweeps import GAIN_SWEEPS, SweepResult
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.goals import Goal
 from gpu.pagerank.ranked_graph import RankedGraph
@@ -31,8 +35,16 @@ _REDUCTION = 0.5
 _RECIPROCAL = 0.4
 """The part of edges with an opposite one above which most of a graph is one component."""
 
+_LEAST_EDGES = 1 << 14
+"""Sweeps over fewer edges are not given up: all of them take less than a millisecond."""
+
 _ACYCLIC = 0.5
-"""The largest part of edges that may be on cycles before components are looked for."""
+"""The largest part of edges that may be on cycles before components are looked for, if no sweep has
+shown that sweeps are slow.
+"""
+
+_LEAST_SWEEPS = 3
+"""Sweeps, after the first one, whose gain tells how many remain."""
 
 _SEQUENTIAL_COST = 3.0
 """What an edge costs that one core reads alone, in edges of a sweep by all cores."""
@@ -40,10 +52,12 @@ _SEQUENTIAL_COST = 3.0
 _VERTEX_COST = 4.0
 """What a vertex costs beside its edges when components are found and solved."""
 
-_COMPONENT_SWEEPS = 0.5
-"""Sweeps inside a component, in sweeps over all that would remain: Gauss-Seidel takes half."""
+_COMPONENT_SWEEPS = 0.4
+"""Sweeps inside a component, in sweeps over all that would remain: Gauss-Seidel takes half, and the
+smaller components less.
+"""
 
-_COMPONENT_EDGE = 1.5
+_COMPONENT_EDGE = 1.2
 """What an edge costs inside a component, in edges of a sweep: float64 is read, not float32."""
 
 
@@ -64,29 +78,63 @@ class ComponentSolver:
         """Solves from equal ranks. Returns the number of sweeps that this took, the residual
         included; 0 if nothing was done.
         """
-        iterate, operations, most_cyclic = self._iterate, self._operations, 0.0
-        if operations is not None:
-            most_cyclic = _most_cyclic_edges(self._graph)
+        iterate = self._iterate
+        if self._operations is None or self._most_cyclic_edges > _ACYCLIC * self._graph.arcs:
+            return 0
+        remaining = log(max(self._goal.first_excess, 1.0)) / -log(_REDUCTION)
+        components = self._found(remaining) if most_sweeps > 1 else None
+        if components is None:
+            return 0
+        iterate.rhs_scale = 1.0 - iterate.options.damping
+        iterate.values[:] = 1.0
+        return self._solve(self._operations, components, most_sweeps)
+
+    def take_over(self, bounds: Sequence[float], result: SweepResult, most_sweeps: int) -> int:
+        """Solves from y as it is, if sweeps are so slow that this is predicted to cost less than
+        those that remain. Returns as `solve`.
+
+        bounds  after the sweeps of this solve, of which the last one left `result`
+        """
+        swept = min(len(bounds) - 1, GAIN_SWEEPS)
         if (
-            operations is None
+            self._operations is None
+            or self._graph.arcs < _LEAST_EDGES
+            or swept < _LEAST_SWEEPS
             or most_sweeps < 2
-            or most_cyclic > _ACYCLIC * self._graph.arcs
-            or not self._pays(most_cyclic)
         ):
             return 0
-        if operations.reciprocity(self._graph.view) <= _RECIPROCAL:
-            try:
-                components = operations.find(self._graph.view)
-                if self._pays(components.cyclic_edges):
-                    return self._solve(operations, components, most_sweeps - 1) + 1
-            except MemoryError:
-                return 0
-        iterate.cyclic = self._graph.arcs
-        return 0
+        # no kind of sweeps is slower for long
+        least = -log(self._iterate.options.damping)
+        gain = max(log(bounds[-1 - swept] / bounds[-1]) / swept, least)
+        components = self._found(log(max(self._goal.excess(result), 1.0)) / gain)
+        return 0 if components is None else self._solve(self._operations, components, most_sweeps)
 
-    def _pays(self, cyclic_edges: float) -> bool:
+    def _found(self, remaining: float) -> Components | None:
+        """The components, if a solve by them costs less than this many sweeps."""
+        operations, graph = self._operations, self._graph
+        if (
+            operations is None
+            or not self._pays(0.0, remaining)
+            or not self._pays(self._most_cyclic_edges, remaining)
+        ):
+            return None
+        try:
+            if operations.reciprocity(graph.view) <= _RECIPROCAL:
+                components = operations.find(graph.view)
+                if self._pays(components.cyclic_edges, remaining):
+                    return components
+            self._iterate.cyclic = graph.arcs
+        except MemoryError:
+            pass
+        self._operations = None
+        return None
+
+    @cached_property
+    def _most_cyclic_edges(self) -> float:
+        return _most_cyclic_edges(self._graph)
+
+    def _pays(self, cyclic_edges: float, remaining: float) -> bool:
         graph, sweep = self._graph, self._iterate.sweep_cost
-        remaining = log(max(self._goal.first_excess, 1.0)) / -log(_REDUCTION)
         # two passes on one core: to find the components, and to solve them
         sequential = 2.0 * _SEQUENTIAL_COST * (graph.arcs + _VERTEX_COST * graph.vertices)
         swept = _COMPONENT_SWEEPS * remaining * _COMPONENT_EDGE * cyclic_edges
@@ -96,19 +144,22 @@ class ComponentSolver:
         self, operations: ComponentOperations, components: Components, most_sweeps: int
     ) -> int:
         iterate, graph = self._iterate, self._graph
-        iterate.rhs_scale = 1.0 - iterate.options.damping
-        iterate.values[:] = 1.0
+        # once a solve
+        self._operations = None
         contributions = iterate.scratch("contributions", length=graph.columns)
-        solved = operations.solve(
-            graph.view,
-            components,
-            iterate.values,
-            contributions,
-            iterate.rhs_scale,
-            iterate.options.damping,
-            *self._goal.component_limits,
-            most_sweeps,
-        )
+        try:
+            solved = operations.solve(
+                graph.view,
+                components,
+                iterate.values,
+                contributions,
+                iterate.rhs_scale,
+                iterate.options.damping,
+                *self._goal.component_limits,
+                most_sweeps - 1,
+            )
+        except MemoryError:
+            return 0
         iterate.recompute_residual()
         if iterate.trace is not None:
             step = TraceStep(
@@ -119,7 +170,7 @@ class ComponentSolver:
                 error_bound=iterate.error_bound,
             )
             iterate.trace.append(step)
-        return solved.sweeps
+        return solved.sweeps + 1
 
 
 def _most_cyclic_edges(graph: RankedGraph) -> float:

@@ -28,6 +28,9 @@ class Goal(Protocol):
     def first_excess(self) -> float:
         """About how many times as large as it may be what has to fall is for equal ranks."""
 
+    def excess(self, result: SweepResult) -> float:
+        """About how many times as large it still is after a sweep."""
+
     @property
     def sweep_limits(self) -> tuple[float, float]:
         """residual_goal and step_goal of FusedRun: it is not met while both are exceeded."""
@@ -54,6 +57,9 @@ class TargetError:
     @property
     def first_excess(self) -> float:
         return 4.0 / self.target
+
+    def excess(self, _: SweepResult) -> float:
+        return self.iterate.error_bound / self.target
 
     @property
     def met_by_residual(self) -> bool:
@@ -97,6 +103,17 @@ class Tolerance:
     @property
     def first_excess(self) -> float:
         return 1e-2 / self.tolerance if self.tolerance > 0.0 else inf
+
+    def excess(self, result: SweepResult) -> float:
+        certificate = self.iterate.certificate
+        found = inf
+        for size, limit in (
+            (result.largest_step, self.tolerance),
+            (float(certificate.residual_l1), self.left),
+        ):
+            if limit > 0.0:
+                found = min(found, size / (limit * float(certificate.mass)))
+        return found
 
     @property
     def sweep_limits(self) -> tuple[float, float]:

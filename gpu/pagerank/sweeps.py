@@ -101,17 +101,18 @@ def _sweep(
     goal: Goal,
     from_nothing: bool,
 ) -> tuple[int, bool, SweepKind]:
-    """Sweeps until the goal is met, or rounding limits the bound. From nothing, it solves one
-    component after the other where that is cheaper (gpu.pagerank.components). Returns the number of
-    sweeps, whether the goal was met, and the last kind.
+    """Sweeps until the goal is met, or rounding limits the bound. It solves one component after the
+    other where that is cheaper (gpu.pagerank.components). Returns the number of sweeps, whether the
+    goal was met, and the last kind.
     """
     schedule = SweepSchedule(iterate, kinds)
     stall = StallRule(iterate.options.damping)
     dense, sweeps = _DenseSweeps(iterate), 0
+    components, bounds = ComponentSolver(iterate, goal), list[float]()
     if from_nothing:
         sweeps, useful = dense.guess(schedule.kind, most_sweeps)
         if not useful:
-            if solved := ComponentSolver(iterate, goal).solve(most_sweeps - sweeps):
+            if solved := components.solve(most_sweeps - sweeps):
                 sweeps += solved
                 if goal.met_by_residual or not goal.attainable or sweeps >= most_sweeps:
                     return sweeps, goal.met_by_residual, schedule.kind
@@ -129,6 +130,7 @@ def _sweep(
         for _, earlier in swept[:-1]:
             stall.stalled(earlier)
             schedule.record(earlier)
+            bounds.append(earlier)
         result, bound = swept[-1]
         converged = goal.met(result)
         rounding = iterate.certificate.rounding_error
@@ -140,7 +142,14 @@ def _sweep(
             _trace(iterate)
         if converged or stall.stalled(bound) or sweeps >= most_sweeps:
             return sweeps, converged, schedule.kind
-        if schedule.switch(bound):
+        bounds.append(bound)
+        if solved := components.take_over(bounds, result, most_sweeps - sweeps):
+            sweeps += solved
+            if goal.met_by_residual or not goal.attainable or sweeps >= most_sweeps:
+                return sweeps, goal.met_by_residual, schedule.kind
+            dense.begin_anew(schedule.kind)
+            stall.reset()
+        elif schedule.switch(bound):
             dense.switch(schedule.kind)
             stall.reset()
 
@@ -186,6 +195,11 @@ class _DenseSweeps:
         _trace(self._iterate)
         self._mean_corrected = kind.mean_corrected
         return 1, useful
+
+    def begin_anew(self, kind: SweepKind) -> None:
+        """Continues from a residual that was not found by sweeps."""
+        self.closed_class_residual = 0.0
+        self.begin(kind)
 
     def begin(self, kind: SweepKind) -> None:
         """Continues from the residual as it is."""

@@ -207,12 +207,79 @@ def test_a_registry_is_solved_by_components_and_a_grid_is_not(cpu: Backend) -> N
         assert _kinds(single.update(trace=True)) == {"sweep"}
 
 
+def _rings(rings: int, length: int = 5, links: int = 3) -> Edges:
+    """Directed rings with links to earlier ones: all edges but the links are on cycles, and sweeps
+    are slow.
+    """
+    generator = np.random.default_rng(6)
+    v = np.arange(rings * length)
+    around = np.stack([v, np.where(v % length == length - 1, v - length + 1, v + 1)], 1)
+    sources = generator.integers(length, len(v), links * rings)
+    targets = (sources // length * length * generator.random(len(sources))).astype(int)
+    return np.unique(np.concatenate([around, np.stack([sources, targets], 1)]), axis=0)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "static"])
+@pytest.mark.parametrize("options", POLICIES.values(), ids=POLICIES)
+def test_components_take_over_from_sweeps_that_are_slow(
+    options: Options, strategy: str, cpu: Backend
+) -> None:
+    options = replace(options, target_error=1e-9, tolerance=1e-13)
+    edges = _rings(3_000)
+    engine = _loaded(cpu, edges, options)
+
+    def solved() -> tuple[Result, int]:
+        engine.internals.iterate.unguessable = engine.internals.iterate.cyclic = 0
+        result = engine.update(strategy, trace=True)
+        assert result.trace is not None
+        assert result.converged
+        exact, uncertain = exact_ranks(engine)
+        error = np.abs(engine.publish().to_numpy() - exact).sum()
+        assert error <= min(result.error_bound, 1e-9) + uncertain
+        return result, sum(step.edges or 0 for step in result.trace.steps)
+
+    result, edges_read = solved()
+    assert result.trace is not None
+    kinds = [step.kind for step in result.trace.steps]
+    # the first ones show how slow they are
+    assert kinds[:4] == ["sweep"] * 4
+    assert "components" in kinds[4:12]
+    engine = _loaded(cpu, edges, options)
+    with patch.object(components.ComponentSolver, "take_over", lambda *_: 0):
+        assert _kinds(solved()[0]) == {"sweep"}
+        engine = _loaded(cpu, edges, options)
+        assert edges_read < 0.6 * solved()[1]
+
+
+def test_a_batch_is_ranked_by_components_where_sweeps_are_slow(cpu: Backend) -> None:
+    edges = _rings(3_000)
+    engine = _loaded(cpu, edges, Options(target_error=1e-10))
+    engine.update()
+    generator = np.random.default_rng(9)
+    batch = generator.integers(0, 15_000, (2, 2_000))
+    engine.apply(EdgeBatch(batch[0], batch[1]))
+    result = engine.update(trace=True)
+    assert "components" in _kinds(result)
+    exact, uncertain = exact_ranks(engine)
+    assert np.abs(engine.publish().to_numpy() - exact).sum() <= result.error_bound + uncertain
+
+
+def test_components_do_not_take_over_without_memory(cpu: Backend) -> None:
+    engine = _loaded(cpu, _rings(3_000), Options(target_error=1e-9))
+    for name in ("find", "solve"):
+        engine.internals.iterate.cyclic = 0
+        with patch.object(CpuComponents, name, side_effect=MemoryError):
+            result = engine.update("static", trace=True)
+        assert _kinds(result) == {"sweep"}
+        assert result.converged
+
+
 def test_a_graph_of_one_component_is_searched_once(cpu: Backend) -> None:
     engine = _loaded(cpu, _giant(20_000, 10, degree=2), Options(target_error=1e-12))
     find = CpuComponents.find
     with (
         patch.object(components, "_ACYCLIC", 1.0),
-        patch.object(components.ComponentSolver, "_pays", side_effect=[True, False]),
+        patch.object(components.ComponentSolver, "_pays", side_effect=[True, True, False]),
         patch.object(sweeps, "start_from_in_degrees", lambda *_: False),
         patch.object(CpuComponents, "find", autospec=True, side_effect=find) as searched,
     ):
