@@ -18,9 +18,9 @@ from gpu.operations.update import EdgeChanges
 
 _SAMPLED_ROWS = 1 << 14
 
-_NEAR = 1 << 12
-"""Contributions that are found in the same caches: a read no farther from the one before in its
-list, or from its own row, is not random.
+_SECTOR, _NEAR = 16, 1 << 12
+"""A read is not random if it is this near to the one before in its list, so in the same 32 bytes, or
+to its own row, since rows that are near are swept at the same time.
 """
 
 _SUM_BITS = 55
@@ -121,5 +121,5 @@ class InPages:
             return 0.0
         own = neighbours.astype(np.int64)
         random = xp.abs(own - every * rows.astype(np.int64)) > _NEAR
-        random[1:] &= xp.abs(own[1:] - own[:-1]) > _NEAR
+        random[1:] &= xp.abs(own[1:] - own[:-1]) > _SECTOR
         return float(total(random)) / len(rows)

@@ -184,6 +184,7 @@ def test_ranges_of_tiles_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_they_are_built_for_a_stream_that_gains_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(9)
+    monkeypatch.setattr(in_pages, "_SECTOR", 2)
     monkeypatch.setattr(in_pages, "_NEAR", 2)
 
     def has_pages(batch: EdgeBatch, rule: PageRule, **options: Any) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from gpu import EdgeBatch, Engine, Options, PersonalizedQuery, verify
 from gpu.backends.cuda import kernels_of, sweeps
 from gpu.operations.backend import Backend, PageRule
+from gpu.operations.csr import GraphView
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.types import Dangling
@@ -69,8 +70,8 @@ def residual(engine: Engine) -> Any:
     rows, neighbours, _ = graph.backend.rebuild.entries(graph.incoming.csr)
     loops = np.flatnonzero(graph.loop)
     columns = np.append(neighbours, loops), np.append(rows, loops)
-    damping, dangling = engine.options.damping, "uniform"
-    return verify.residual(*columns, iterate.values, iterate.rhs_scale, damping, dangling)
+    scale, damping = iterate.rhs_scale, engine.options.damping
+    return verify.residual(*columns, iterate.values, scale, damping, "uniform")
 
 
 @pytest.mark.parametrize("accelerated", [False, True])
@@ -85,7 +86,11 @@ def test_what_is_sent_is_what_is_taken(
     engine = loaded(paging, Options(dangling=dangling, target_error=1e-13, max_iterations=12))
     graph, iterate = engine.internals.graph, engine.internals.iterate
     view, seen = graph.sweep_view, Paged(paging)
-    graph.sweep_view = lambda largest: view(coarse * largest)  # type: ignore[method-assign]
+
+    def coarser(largest_sum: float) -> GraphView:
+        return view(coarse * largest_sum)
+
+    graph.sweep_view = coarser  # type: ignore[method-assign]
     iterate.reset()
     kinds = [kind for kind in SWEEP_KINDS if kind.accelerated == accelerated]
     before = iterate.certificate.residual_l1
