@@ -26,6 +26,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.launched import watch_launches
 from gpu import (
     METHODS,
     PROGRAMS,
@@ -40,8 +41,6 @@ from gpu import (
     verify,
 )
 from gpu.backends import backend_named
-from gpu.backends.cuda import kernels_of
-from gpu.backends.cuda.kernels.loader import NAMES
 from gpu.generate import preferential_attachment, rmat, uniform
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend, PageRule
@@ -341,25 +340,6 @@ def check(engine: Engine, bound: float) -> None:
     matrix = (len(vertices), engine.options.damping, engine.options.dangling, None, weights)
     exact, uncertain = verify.pagerank(sources, targets, *matrix)
     assert np.abs(engine.publish().of(vertices) - exact).sum() <= bound + uncertain
-
-
-def watch_launches(backend: Backend) -> set[str]:
-    """The kernels that have not been launched; each leaves the set at its first launch."""
-    left = {f"{unit}: {expression}" for unit, names in NAMES.items() for expression in names}
-
-    def noted(name: str, kernel: Callable[..., None]) -> Callable[..., None]:
-        def run(*arguments: Any, **shared: int) -> None:
-            left.discard(name)
-            kernel(*arguments, **shared)
-
-        return run
-
-    loaded = kernels_of(backend)
-    for unit in NAMES:
-        kernels = loaded[unit]
-        for expression, kernel in kernels.items():
-            kernels[expression] = noted(f"{unit}: {expression}", kernel)
-    return left
 
 
 def same_edges(backend: Backend, reference: Backend) -> None:

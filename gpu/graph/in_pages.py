@@ -19,7 +19,7 @@ from gpu.operations.update import EdgeChanges
 _SAMPLED_ROWS = 1 << 14
 
 _SECTOR, _NEAR = 16, 1 << 12
-"""A read is not random if it is this near to the one before in its list, so in the same 32 bytes, or
+"""A read is not random if it is as near to the one before in its list, so in the same 32 bytes, or
 to its own row, since rows that are near are swept at the same time.
 """
 
