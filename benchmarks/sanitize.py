@@ -7,9 +7,10 @@ share them. The dynamic graph loads ranges of rows in either vertex order, is re
 grows and empties a hub, loses vertices, moves rows and packs them into arrays without spare slots;
 with and without weights, directions and decay. Its edges, and those of generated graphs, are
 compared with those on ``cpu``. Ranks: every strategy, both policies and storages, with and without
-weights and directions; their errors are compared with their bounds. Personalized queries of every
-method, alone, together, watched and among a few vertices. Programs: their answers are those on
-``cpu``. It fails if a kernel that gpu.backends.cuda.kernels.loader names was not launched.
+weights and directions, and by pages; their errors are compared with their bounds. Personalized
+queries of every method, alone, together, watched and among a few vertices. Programs: their answers
+are those on ``cpu``. It fails if a kernel that gpu.backends.cuda.kernels.loader names was not
+launched.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.launched import watch_launches
 from gpu import (
     METHODS,
     PROGRAMS,
@@ -39,11 +41,9 @@ from gpu import (
     verify,
 )
 from gpu.backends import backend_named
-from gpu.backends.cuda import kernels_of
-from gpu.backends.cuda.kernels.loader import NAMES
 from gpu.generate import preferential_attachment, rmat, uniform
 from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
+from gpu.operations.backend import Backend, PageRule
 from gpu.operations.programs import Mode
 from gpu.operations.rounds import LEVELS
 from gpu.out_of_core.algorithms import ALGORITHMS
@@ -288,6 +288,25 @@ def push_parts(engine: Engine) -> None:
     iterate.invalidate()
 
 
+def paged_ranks(backend: Backend, reference: Backend) -> None:  # noqa: ARG001
+    """Ranks by pages, which a stream splits and fills in several rounds."""
+    engine = Engine(Options(max_iterations=SWEEPS), paged(backend))
+    edges = np.stack(rmat(SCALE - 1, 16, seed=2))
+    engine.apply(EdgeBatch(*edges))
+    spokes = np.stack([np.arange(1 << SCALE - 1), np.full(1 << SCALE - 1, 9)])
+    batches = (EdgeBatch(*spokes), EdgeBatch(*np.stack(rmat(SCALE - 1, 1, seed=3)), *edges[:, :99]))
+    for batch in (*batches, EdgeBatch.of(remove=[9, 10])):
+        engine.apply(batch)
+        with single_sweeps(backend):
+            check(engine, engine.update("static").error_bound)
+            iterate = engine.internals.iterate
+            iterate.reset()
+            sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
+            check(engine, engine.update("auto").error_bound)
+    engine.personalized(np.array([3]), k=5, method="pull")
+    assert engine.memory()["pages"] > 0
+
+
 def read_edges(engine: Engine, following: EdgeBatch) -> None:
     """Reads the edges of a few vertices, and all edges of one moment after another batch."""
     reader, either = engine.edge_reader, not engine.options.directed
@@ -316,6 +335,11 @@ def small_frontiers(backend: Backend, options: Options) -> None:
         check(engine, engine.update(strategy).error_bound)
 
 
+def paged(backend: Backend) -> Backend:
+    """The backend as on a large graph, whose in-lists are kept in pages."""
+    return replace(backend, costs=replace(backend.costs, pages=PageRule(1, 0.0, 0.0)))
+
+
 def single_sweeps(backend: Backend) -> AbstractContextManager[Any]:
     """A context in which sweeps are run one at a time, as on a large graph."""
     return patch.object(type(backend.sweeps), "most_fused", lambda *_: 1)
@@ -333,25 +357,6 @@ def check(engine: Engine, bound: float) -> None:
     matrix = (len(vertices), engine.options.damping, engine.options.dangling, None, weights)
     exact, uncertain = verify.pagerank(sources, targets, *matrix)
     assert np.abs(engine.publish().of(vertices) - exact).sum() <= bound + uncertain
-
-
-def watch_launches(backend: Backend) -> set[str]:
-    """The kernels that have not been launched; each leaves the set at its first launch."""
-    left = {f"{unit}: {expression}" for unit, names in NAMES.items() for expression in names}
-
-    def noted(name: str, kernel: Callable[..., None]) -> Callable[..., None]:
-        def run(*arguments: Any) -> None:
-            left.discard(name)
-            kernel(*arguments)
-
-        return run
-
-    loaded = kernels_of(backend)
-    for unit in NAMES:
-        kernels = loaded[unit]
-        for expression, kernel in kernels.items():
-            kernels[expression] = noted(f"{unit}: {expression}", kernel)
-    return left
 
 
 def same_edges(backend: Backend, reference: Backend) -> None:
@@ -378,6 +383,7 @@ PARTS: dict[str, Callable[[Backend, Backend], None]] = {
     "edges": same_edges,
     "generated": same_draws,
     **{f"ranks-{place}": partial(bounded_errors, options) for place, options in enumerate(RANKED)},
+    "pages": paged_ranks,
     "programs": same_answers,
 }
 

@@ -119,7 +119,7 @@ class Engine:
         vertices = max(vertices, self.id_limit)
         graph = self._graph.bytes_needed(operations, vertices)
         ranks = self._iterate.bytes_needed(vertices) + 8 * vertices
-        self._backend.device.require(batch_purpose(operations, vertices), graph + ranks, times)
+        self._graph.in_pages.require(batch_purpose(operations, vertices), graph + ranks, times)
 
     def apply(self, batch: EdgeBatch) -> Change:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`."""

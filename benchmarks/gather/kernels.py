@@ -1,4 +1,4 @@
-"""What both layouts share: their kernels, the vectors of a sweep, and its sums."""
+"""The kernels of another layout, the vectors of a sweep, and the product's sweeps."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpu.backends.cuda.device import CudaDevice
 from gpu.backends.cuda.kernels.loader import BLOCK, COMPILE_OPTIONS, SWEEP_SUMS, source
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
+from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
 from gpu.operations.sweeps import SweepResult
 
@@ -127,10 +128,12 @@ def after_a_sweep(graph: DynamicGraph, damping: float = 0.85) -> Vectors:
     return vectors
 
 
-def product_sweep(graph: DynamicGraph, vectors: Vectors) -> SweepResult:
-    """A sweep of the product, in place."""
+def product_sweep(
+    graph: DynamicGraph, vectors: Vectors, view: GraphView | None = None
+) -> SweepResult:
+    """A sweep of the product, in place: by rows, or as another view than the graph's says."""
     return graph.backend.sweeps.sweep(
-        graph.view,
+        view or graph.view,
         graph.in_rows(),
         vectors.values,
         vectors.residual,

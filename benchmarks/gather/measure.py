@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from typing import Any, Protocol
@@ -12,26 +12,20 @@ import numpy as np
 
 from benchmarks.gather.hubs import MOST_HUBS, Hubs
 from benchmarks.gather.kernels import Vectors, after_a_sweep, product_sweep
-from benchmarks.gather.pages import Pages, PageShape
 from benchmarks.inputs import Drawn
 from benchmarks.timing import timed
 from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.in_pages import InPages
 from gpu.operations.backend import Backend
+from gpu.operations.csr import GraphView
 from gpu.operations.sweeps import SweepResult
 from gpu.operations.update import EdgeChanges
-
-SHAPES = (PageShape(), PageShape(tile_bits=13, threads=512, resident=2))
-"""Tiles of 16,384 and 8,192 vertices; as many threads and as much shared memory on each
-multiprocessor.
-"""
 
 BATCHES: tuple[float, ...] = (1000, 1e-3)
 """Edges, or parts of all edges."""
 
-MOST_ERROR, MOST_FLOAT_ERROR = 1e-10, 1e-4
-"""‖r - r of the product‖₁ / ‖r of the product‖₁ after a sweep, at most: where sums are integers or
-in float64, and in float32. The rounding of fixed-point sums grows with the number of vertices.
-"""
+MOST_ERROR = 1e-10
+"""‖r - r of the sweep by rows‖₁ / ‖r of the sweep by rows‖₁ after a sweep, at most."""
 
 
 class Layout(Protocol):
@@ -43,13 +37,50 @@ class Layout(Protocol):
     def apply(self, changes: EdgeChanges) -> None: ...
 
 
+@dataclass(slots=True)
+class Pages:
+    """The product's pages of a graph.
+
+    sources  of all pages: contributions that a sweep reads
+    """
+
+    graph: DynamicGraph
+    sources: int = field(init=False)
+    _pages: InPages = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raises RuntimeError if the graph gains nothing by them."""
+        self._pages = InPages(self.graph.backend)
+        self._pages.wanted = True
+        if not (lists := self.view(1.0).pages):
+            raise RuntimeError("expected a graph that is worth its pages")
+        self.sources = int(lists.lists.page_sources.sum(dtype=np.int64))
+
+    def view(self, residual_l1: float) -> GraphView:
+        """The graph for a sweep from such a residual."""
+        return self._pages.view(self.graph.view, 8.0 * residual_l1)
+
+    def sweep(self, vectors: Vectors) -> SweepResult:
+        """A sweep, in place."""
+        return product_sweep(self.graph, vectors, self.view(vectors.residual_l1))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self._pages.memory().values())
+
+    def apply(self, changes: EdgeChanges) -> None:
+        """Follows a batch. Raises RuntimeError if pages were given up."""
+        self._pages.follow(changes, self.graph.vertices)
+        if not self._pages.memory():
+            raise RuntimeError("pages found no room for a batch")
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """A way to sweep.
 
     needed      bytes that have to be read and written once, as in benchmarks.traffic
     random      contributions read at random places, of 2 bytes
-    most_error  see MOST_ERROR; None if it is no whole sweep
     follows     whether all of it follows batches
     """
 
@@ -58,30 +89,15 @@ class Way:
     needed: int
     random: int
     layout: Layout | None = None
-    most_error: float | None = MOST_ERROR
     follows: bool = True
 
 
-def ways_of(
-    graph: DynamicGraph, shapes: tuple[PageShape, ...], hubs: int, threads: int
-) -> Iterator[Way]:
-    """The product's way, and those of the other layouts, which are built here."""
+def ways_of(graph: DynamicGraph, hubs: int, threads: int) -> Iterator[Way]:
+    """The product's ways, and that of the other layout, which is built here."""
     n, m = graph.vertices, graph.edges
-    yield Way("product", lambda vectors: product_sweep(graph, vectors), 4 * m + 57 * n, m)
-    for shape in shapes:
-        pages = Pages(graph, shape)
-        reads = pages.sources
-        needed = 2 * m + 4 * reads + 61 * n
-        name = f"pages, tiles of {1 << shape.tile_bits:,}"
-        yield Way(name, pages.sweep, needed, reads, pages)
-        if shape is not shapes[0]:
-            continue
-        for accumulator, most in (("one word", MOST_ERROR), ("float", MOST_FLOAT_ERROR)):
-            swept = partial(pages.sweep, accumulator=accumulator)
-            yield Way(f"{name}, {accumulator}", swept, needed, reads, most_error=most)
-        binned = partial(pages.sweep, binned=True)
-        yield Way(f"{name}, bins written first", binned, needed + 4 * reads, reads)
-        yield Way(f"{name}, pass over vertices", pages.finish, 53 * n, 0, most_error=None)
+    yield Way("rows", partial(product_sweep, graph), 4 * m + 57 * n, m)
+    pages = Pages(graph)
+    yield Way("pages", pages.sweep, 2 * m + 4 * pages.sources + 61 * n, pages.sources, pages)
     divided = Hubs(graph, hubs, threads)
     others = m - divided.hub_edges
     needed = 2 * divided.hub_edges + 4 * others + 61 * n
@@ -95,17 +111,16 @@ def measured(
     backend: Backend,
     turns: int,
     *,
-    shapes: tuple[PageShape, ...] = SHAPES,
     hubs: int = MOST_HUBS,
     threads: int = 1024,
     batches: tuple[float, ...] = BATCHES,
 ) -> list[dict[str, Any]]:
-    """A row for each way. Raises RuntimeError if a sweep differs from the product's."""
+    """A row for each way. Raises RuntimeError if a sweep differs from that by rows."""
     graph = DynamicGraph(backend, "uniform")
     graph.apply(drawn.load)
     built: dict[str, float] = {}
     ways: list[Way] = []
-    found = ways_of(graph, shapes, hubs, threads)
+    found = ways_of(graph, hubs, threads)
     while True:
         milliseconds, way = timed(backend.device, lambda: next(found, None))
         if way is None:
@@ -145,12 +160,10 @@ def measured(
     return rows
 
 
-def error_of(way: Way, graph: DynamicGraph, vectors: Vectors) -> float | None:
-    """‖r - r of the product‖₁ / ‖r of the product‖₁ after one sweep from the same vectors; None for
-    what is no whole sweep. Raises RuntimeError if it is too large, or if y differs.
+def error_of(way: Way, graph: DynamicGraph, vectors: Vectors) -> float:
+    """See MOST_ERROR, from the same vectors. Raises RuntimeError if it is too large, or if y
+    differs.
     """
-    if way.most_error is None:
-        return None
     xp, theirs, ours = graph.backend.xp, vectors.copy(), vectors.copy()
     product_sweep(graph, theirs)
     ours.following.fill(0xFFFF)
@@ -158,7 +171,7 @@ def error_of(way: Way, graph: DynamicGraph, vectors: Vectors) -> float | None:
     difference = float(xp.abs(theirs.residual - ours.residual).sum())
     error = difference / float(xp.abs(theirs.residual).sum())
     moved = float(xp.abs(theirs.values - ours.values).max())
-    if not (error <= way.most_error and moved == 0.0):
+    if not (error <= MOST_ERROR and moved == 0.0):
         raise RuntimeError(f"{way.name}: a sweep differs by {error:.3g} in r, {moved:.3g} in y")
     return error
 
@@ -185,7 +198,7 @@ def changes_of(
             changes = update.changes
             if changes is None:
                 raise RuntimeError(f"a batch of {edges} edges rebuilt the graph")
-            spent = {"product": milliseconds}
+            spent = {"rows": milliseconds}
             for way in ways:
                 if way.layout:
                     follow = partial(way.layout.apply, changes)

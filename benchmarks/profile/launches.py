@@ -71,8 +71,10 @@ class Launches:
                     kernels[expression] = self._observed(f"{file}: {expression}", kernel)
 
     def _observed(self, name: str, kernel: Callable[..., None]) -> Callable[..., None]:
-        def run(grid: tuple[int, ...], block: tuple[int, ...], arguments: Arguments) -> None:
-            launch = partial(kernel, grid, block, arguments)
+        def run(
+            grid: tuple[int, ...], block: tuple[int, ...], arguments: Arguments, **shared: int
+        ) -> None:
+            launch = partial(kernel, grid, block, arguments, **shared)
             if self._observe is None:
                 launch()
             else:

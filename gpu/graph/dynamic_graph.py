@@ -21,7 +21,8 @@ from gpu.errors import OutOfMemory
 from gpu.graph.arcs import Arcs, require_times
 from gpu.graph.decay import Decay
 from gpu.graph.edges import edges_on_device
-from gpu.graph.estimate import batch_bytes, batch_purpose
+from gpu.graph.estimate import batch_bytes, batch_purpose, held_bytes
+from gpu.graph.in_pages import InPages
 from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.rebuild import rebuild, restore_directions
@@ -63,7 +64,7 @@ class DynamicGraph:
     arcs         the same of a directed graph; of an undirected one, edges other than loops twice
     directed, weighted  see gpu.types.Options; decay  the exponents of rows, or None
     loop, degree see gpu.operations.csr.GraphView
-    outgoing     out-lists, incoming  in-lists; both without loops
+    outgoing     out-lists, incoming  in-lists; both without loops; in_pages  pages of the latter
     permutation  ids and positions; chosen as `vertex_order` says when the first edges arrive
     """
 
@@ -78,8 +79,7 @@ class DynamicGraph:
     ) -> None:
         self.backend = backend
         self.dangling = dangling
-        self.weighted = weighted
-        self.directed = directed
+        self.weighted, self.directed = weighted, directed
         self.decay: Decay[Any] | None = Decay(half_life) if half_life else None
         self.permutation = VertexPermutation(backend)
         self._order_to_choose: VertexOrder | None = vertex_order
@@ -90,7 +90,7 @@ class DynamicGraph:
         self._loop = backend.device.allocate("vertices", 0, loop_dtype(weighted))
         self._degree = backend.device.allocate("vertices", 0, strength_dtype(weighted))
         self.loop, self.degree = self._loop, self._degree
-        self._workspaces = KeptWorkspace(backend, weighted)
+        self._workspaces, self.in_pages = KeptWorkspace(backend, weighted), InPages(backend)
         self._connected: int | None = None
         self._free: Array | None = None
 
@@ -106,6 +106,10 @@ class DynamicGraph:
             self.degree,
             self.incoming.longest,
         )
+
+    def sweep_view(self, largest_sum: float) -> GraphView:
+        """The view for a sweep in float64: see RankedGraph."""
+        return self.in_pages.view(self.view, largest_sum)
 
     def in_rows(self) -> Rows:
         """All in-lists, grouped for the kernels of sweeps."""
@@ -166,7 +170,7 @@ class DynamicGraph:
             gone += expired
         operations = batch.operations + gone
         needed = self.bytes_needed(operations, vertices)
-        self.backend.device.require(batch_purpose(operations, vertices), needed)
+        self.in_pages.require(batch_purpose(operations, vertices), needed)
         self._reserve(vertices)
         returned = self.ids.returning(self.backend, batch, removed)
         rebuilds = rebuilds or self.is_rebuilt_by(operations)
@@ -312,10 +316,12 @@ class DynamicGraph:
         if in_counts.changed:
             self.incoming.apply(incoming, in_counts, self.loop, self.degree, None)
         self.arcs += out_counts.added - out_counts.removed
+        self.in_pages.follow(changes, vertices)
         edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
         return edges, changes.sources, changes.removed_targets, changes
 
     def _rebuild(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
+        self.in_pages.drop()
         rebuilt = rebuild(
             self.backend,
             arcs,
@@ -388,15 +394,9 @@ class DynamicGraph:
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the device, by purpose. ``slack``: free slots in rows, gaps between them,
-        and free slots at the end.
+        and free slots at the end. ``pages``: in-lists in pages, if there are any.
         """
-        out_lists, out_slack, out_vertices = self.outgoing.memory()
-        in_lists, in_slack, in_vertices = self.incoming.memory()
-        return {
-            "out-lists": out_lists,
-            "in-lists": in_lists,
-            "slack": out_slack + in_slack,
-            "vertices": out_vertices + in_vertices + self._vertex_bytes * len(self._loop),
-            "vertex order": self.permutation.nbytes,
-            "scratch": self._workspaces.nbytes,
-        }
+        vertices, order = self._vertex_bytes * len(self._loop), self.permutation.nbytes
+        held = held_bytes(self.outgoing, self.incoming, vertices)
+        held |= {"vertex order": order, "scratch": self._workspaces.nbytes}
+        return held | self.in_pages.memory()

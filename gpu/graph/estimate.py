@@ -1,4 +1,4 @@
-"""The memory that a batch needs, estimated before anything is allocated."""
+"""The memory of a graph: what it holds, and what a batch needs, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -63,3 +63,15 @@ def batch_bytes(
 def batch_purpose(operations: int, vertices: int) -> str:
     """What memory is needed for, in words."""
     return f"a batch of {operations:,} edges and a graph of {vertices:,} vertices"
+
+
+def held_bytes(outgoing: PackedCsr, incoming: PackedCsr, vertices: int) -> dict[str, int]:
+    """Bytes of both directions, by purpose; vertices: those of arrays beside them."""
+    out_lists, out_slack, out_vertices = outgoing.memory()
+    in_lists, in_slack, in_vertices = incoming.memory()
+    return {
+        "out-lists": out_lists,
+        "in-lists": in_lists,
+        "slack": out_slack + in_slack,
+        "vertices": out_vertices + in_vertices + vertices,
+    }

@@ -14,6 +14,7 @@ from copy import copy
 
 from gpu.errors import OutOfMemory
 from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.in_pages import InPages
 
 
 class SharedGraph:
@@ -26,6 +27,7 @@ class SharedGraph:
 
     def __init__(self, graph: DynamicGraph) -> None:
         self.graph = copy(graph)
+        self.graph.in_pages = InPages(graph.backend)  # those of the graph are not kept from it
         self.is_copied = False
         self.nbytes = 0
 

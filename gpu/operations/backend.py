@@ -19,6 +19,7 @@ from gpu.operations.frontier import FrontierOperations
 from gpu.operations.generate import GenerateOperations
 from gpu.operations.graph import GraphOperations
 from gpu.operations.multivector import MultivectorOperations
+from gpu.operations.pages import PageOperations
 from gpu.operations.program_windows import ProgramWindowOperations
 from gpu.operations.programs import ProgramOperations
 from gpu.operations.published import PublishedOperations
@@ -31,6 +32,21 @@ from gpu.operations.triangles import TriangleOperations
 
 
 @dataclass(frozen=True, slots=True)
+class PageRule:
+    """For which graphs in-lists are kept in pages too, from counted figures.
+
+    least_edges   of the graph: a sweep has to gain more than following a batch takes
+    least_degree  edges a vertex: the pass over the vertices, which pages add, has to be a small
+                  part of a sweep
+    least_random  random reads an edge of a sweep by rows, in a sample
+    """
+
+    least_edges: int = 1 << 28
+    least_degree: float = 8.0
+    least_random: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
 class Costs:
     """Costs in units of the time that a dense sweep takes for one edge. Measured once, so that
     decisions follow counted work and the same batches give the same ranks.
@@ -40,12 +56,14 @@ class Costs:
     exchange        a collective operation of shards, for each shard, over hardly any data
     sparse_part     a set of fewer vertices than one in this many of all is cheaper as a list than
                     as flags over all of them; 0 if none is
+    pages           when in-lists are kept in pages too, where there are such operations
     """
 
     pushed_edge: float
     sweep_overhead: float
     sparse_part: int
     exchange: float = 0.0
+    pages: PageRule = PageRule()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +71,7 @@ class Backend:
     """One kind of device and the operations that run on it.
 
     components  None where there are none: on ``cuda``, and where rows are only a part of a graph
+    pages       None where there are none: on ``cpu``, and where rows are only a part of a graph
     """
 
     name: str
@@ -74,6 +93,7 @@ class Backend:
     triangles: TriangleOperations
     cores: CoreOperations
     components: ComponentOperations | None = None
+    pages: PageOperations | None = None
 
     @property
     def xp(self) -> Any:

@@ -45,6 +45,57 @@ class SlackCsr(NamedTuple):
     end: int
 
 
+@dataclass(slots=True)
+class PagedLists:
+    """The in-lists of an unweighted graph a second time, in pages by tiles of consecutive targets,
+    for kernels of one backend.
+
+    cells         uint16[pages · cells of a page]: the edges; see pages.cu
+    page_edges, page_sources  int32[pages]: edges of each page, and distinct sources of these
+    first_keys    int64[pages]: the first key that each page may hold
+    following     int32[pages]: the page that a full one has given edges to, or -1
+    built         pages in the order of their keys; others follow them
+    used          pages in use, at most
+    counts        int32[…] on the device: see PAGE_COUNTS of the kernels
+    items         int32[items, 4]: the work of a sweep
+    divided       int32[…]: tiles that several items add to
+    sums          int64[room]: a sum for each vertex that there is room for
+    """
+
+    cells: Array
+    page_edges: Array
+    page_sources: Array
+    first_keys: Array
+    following: Array
+    built: int
+    used: int
+    counts: Array
+    items: Array
+    divided: Array
+    sums: Array
+
+    @property
+    def room(self) -> int:
+        """Vertices that there is room for."""
+        return len(self.sums)
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.cells, self.page_edges, self.page_sources, self.first_keys)
+        others = (self.following, self.items, self.divided, self.sums, self.counts)
+        return sum(int(array.nbytes) for array in (*arrays, *others))
+
+
+class PagedView(NamedTuple):
+    """PagedLists for one sweep, whose sums are multiples of a unit.
+
+    unit  a power of two from 2⁻¹⁰⁰ on. No sum of sizes of contributions exceeds 2⁶⁰ units
+    """
+
+    lists: PagedLists
+    unit: float
+
+
 class GraphView(NamedTuple):
     """A directed graph and its transpose at one moment.
 
@@ -61,6 +112,8 @@ class GraphView(NamedTuple):
                  the sum of the weights of the out-edges and the loop. It equals `loop` if and only
                  if there is no other out-edge
     longest_row  upper bound on the length of the in-lists
+    pages        the in-lists in pages, by which `sweep` and `orthomin_step` sum contributions; None
+                 if they take `incoming`
     """
 
     vertices: int
@@ -70,6 +123,7 @@ class GraphView(NamedTuple):
     loop: Array
     degree: Array
     longest_row: int
+    pages: PagedView | None = None
 
     @property
     def weighted(self) -> bool:

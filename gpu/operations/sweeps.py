@@ -227,7 +227,8 @@ class SweepOperations(ABC):
         The step is what the quantized contributions stand for, so r stays the residual of y for a
         right-hand side lowered by the shift; what contributions or y cannot represent stays in r. A
         vertex without edges, whose loop does not count, takes its residual and the shift at once:
-        y = β / (1 - αℓ/d) there, always.
+        y = β / (1 - αℓ/d) there, always. With `graph.pages`, which are for a y in float64,
+        contributions are rounded to their unit, the step of their own vertex too: sums are exact.
 
         values, residual                  values[n], y and r, updated
         contributions, new_contributions  of r before and after; different arrays

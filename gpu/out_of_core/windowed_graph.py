@@ -87,6 +87,10 @@ class WindowedGraph:
             self.incoming.longest,
         )
 
+    def sweep_view(self, largest_sum: float) -> GraphView:  # noqa: ARG002
+        """The view: pages are not streamed."""
+        return self.view
+
     def in_rows(self) -> Rows:
         """No rows: those of each window are kept with it."""
         return Rows(self.free, np.zeros(1, np.int64))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
+from gpu.operations.csr import GraphView
 from gpu.operations.residual import PushLimits, PushResult, ResidualDelta
 from gpu.operations.sweeps import FusedRun, SweepResult
 from gpu.operations.update import GraphUpdate
@@ -83,6 +84,14 @@ class Iterate(ABC):
         graph = self.graph
         depth = graph.backend.sweeps.sum_depth(graph.incoming.longest)
         return gather_roundoff(depth, graph.weighted)
+
+    def sweep_view(self) -> GraphView:
+        """The graph for a sweep with the contributions of r, or of a guess from r = β·b."""
+        if self.options.storage != "float64":
+            return self.graph.view
+        # an edge takes at most r, rounded up by 1/256; a guess sums to at most ‖r‖₁ / (1-α)
+        largest_sum = 2.0 * self.certificate.residual_l1 / (1.0 - self.options.damping)
+        return self.graph.sweep_view(float(largest_sum))
 
     def perturb(self, update: GraphUpdate) -> None:
         """Makes r the residual of y in the graph after a batch."""
@@ -176,7 +185,7 @@ class Iterate(ABC):
                 self.certificate.add_error(error)
         current, following = buffers.arrays(self.graph.columns)
         result = self.graph.backend.sweeps.sweep(
-            self.graph.view,
+            self.sweep_view(),
             self.graph.in_rows(),
             self.workspace.values,
             self.workspace.residual.values,

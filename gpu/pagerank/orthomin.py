@@ -119,8 +119,9 @@ class Orthomin:
                 has_previous,
                 run,
             )
+        view, rows = iterate.sweep_view(), graph.in_rows()
         step, result = graph.backend.sweeps.orthomin_step(
-            graph.view, graph.in_rows(), *iterate_arrays, damping, mean, floor, has_previous
+            view, rows, *iterate_arrays, damping, mean, floor, has_previous
         )
         return [(step, result, mean)]
 

@@ -83,6 +83,12 @@ class RankedGraph(Protocol):
     @property
     def view(self) -> GraphView: ...
 
+    def sweep_view(self, largest_sum: float) -> GraphView:
+        """The view for a sweep in float64, with pages where they are worth it.
+
+        largest_sum  upper bound on the sum of sizes of contributions to a vertex
+        """
+
     def in_rows(self) -> Rows:
         """All in-lists, grouped for the kernels of sweeps."""
 

@@ -69,12 +69,13 @@ class ShardGraph(DynamicGraph):
 
     def __init__(self, local: Backend, communicator: Communicator, options: Options) -> None:
         order, weighted, directed = options.vertex_order, options.weighted, options.directed
+        local = replace(local, components=None, pages=None)
         super().__init__(local, options.dangling, order, weighted, directed)
         self.numbering = Numbering(communicator.rank, communicator.size)
-        self._residual = ShardedResidual(local, communicator)
+        residual = self._residual = ShardedResidual(local, communicator)
         local = replace(local, costs=sweep_costs(local.costs, communicator))
         self._sweeps = ShardedSweeps(local, communicator)
-        self.backend = replace(local, sweeps=self._sweeps, residual=self._residual, components=None)
+        self.backend = replace(local, sweeps=self._sweeps, residual=residual)
         self._communicator = communicator
         if options.half_life is not None:
             self.decay = ShardDecay(options.half_life, self.backend, communicator)

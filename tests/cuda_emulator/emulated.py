@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from gpu.backends.cuda import make_backend
 from gpu.backends.cuda.device import Device, Kernel, PooledMemory
+from gpu.backends.cuda.kernels.loader import source
+from gpu.backends.cuda.kernels.page_shape import PageShape
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from tests.cuda_emulator.harness import CpuLoader, require_compiler
@@ -99,6 +101,10 @@ def _copy(source: NDArray[Any], target: Array) -> Callable[[], None]:
     return lambda: np.copyto(target, source)
 
 
+PAGES = PageShape(tile_bits=5, page_bytes=128, threads=64, blocks=1)
+"""So small that a small graph has many pages, and shared memory of 48 KiB is enough."""
+
+
 def emulated_backend(order: Literal["forward", "shuffled"] = "forward") -> Backend:
     """The ``cuda`` backend; its launches run in `order` (see CpuLoader)."""
     return make_backend(emulated_device(order))
@@ -122,7 +128,7 @@ def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device
 
     return Device(
         xp=np,
-        load=CpuLoader(order),
+        load=CpuLoader(order, source=lambda unit: source(unit, PAGES)),
         compile=compiled,
         to_host=np.array,
         synchronize=stream.synchronize,
@@ -132,4 +138,5 @@ def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device
         page_locked=lambda count: np.empty(count, np.uint8),
         start_copy=_copy,
         reading=nullcontext,
+        pages=PAGES,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,10 @@ from gpu.backends.cuda.generate import CudaGenerate
 from gpu.backends.cuda.graph import CudaGraph
 from gpu.backends.cuda.kernels.binaries import binary_of, binary_of_source
 from gpu.backends.cuda.kernels.loader import COOPERATIVE, file_of
+from gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE
 from gpu.backends.cuda.launcher import Launcher
 from gpu.backends.cuda.multivector import CudaMultivector
+from gpu.backends.cuda.pages import CudaPages
 from gpu.backends.cuda.program_windows import CudaProgramWindows
 from gpu.backends.cuda.programs import CudaPrograms
 from gpu.backends.cuda.published import CudaPublished
@@ -41,18 +43,19 @@ def make_backend(device: Device) -> Backend:
     cuda_device = CudaDevice(device)
     launcher = Launcher(cuda_device)
     graph = CudaGraph(launcher)
+    rebuild = CudaRebuild(launcher, graph)
     return Backend(
         name="cuda",
         costs=Costs(pushed_edge=12.0, sweep_overhead=1.2e7, sparse_part=0, exchange=2e7),
         device=cuda_device,
         graph=graph,
-        rebuild=CudaRebuild(launcher, graph),
+        rebuild=rebuild,
         frontier=CudaFrontier(launcher),
         published=CudaPublished(launcher),
         forward_push=CudaForwardPush(launcher),
         residual=CudaResidual(launcher),
         rounds=CudaRounds(launcher),
-        sweeps=CudaSweeps(launcher),
+        sweeps=CudaSweeps(launcher, device.pages),
         multivector=CudaMultivector(launcher),
         select=CudaSelect(launcher),
         generate=CudaGenerate(launcher),
@@ -60,6 +63,7 @@ def make_backend(device: Device) -> Backend:
         program_windows=CudaProgramWindows(launcher),
         cores=CudaCores(launcher),
         triangles=CudaTriangles(launcher),
+        pages=CudaPages(launcher, graph, rebuild, device.pages),
     )
 
 
@@ -97,7 +101,14 @@ def cuda_backend() -> Backend:
         module = cupy.RawModule(
             path=str(binary.path), enable_cooperative_groups=file_of(unit) in COOPERATIVE
         )
-        return lambda expression: module.get_function(binary.names[expression])
+
+        def get(expression: str) -> Kernel:
+            kernel: Any = module.get_function(binary.names[expression])
+            if expression == "add_pages":  # more than a kernel may have unless it says so
+                kernel.max_dynamic_shared_size_bytes = PAGE_SHAPE.shared_bytes
+            return cast(Kernel, kernel)
+
+        return get
 
     def compiled(name: str, text: str, expressions: tuple[str, ...]) -> Callable[[str], Kernel]:
         binary = binary_of_source(name, text, expressions, capability)

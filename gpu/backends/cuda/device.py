@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gpu.backends.cpu.host_memory import available_bytes
 from gpu.backends.cuda.kernels.loader import NAMES, is_weighted
+from gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, PageShape
 from gpu.errors import OutOfMemory
 from gpu.operations.device import Array, DeviceOperations, Event
 
@@ -29,7 +30,12 @@ class Kernel(Protocol):
     """A compiled kernel, called as ``cupy.RawKernel`` is: arrays, NULL and typed NumPy scalars."""
 
     def __call__(
-        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple[Any, ...],
+        *,
+        shared_mem: int = 0,
     ) -> None: ...
 
 
@@ -73,6 +79,7 @@ class Device:
     start_copy        see DeviceOperations
     reading           the context in which another thread may read published arrays
     multiprocessors   number of multiprocessors
+    pages             what pages.cu is compiled for
     """
 
     xp: Any
@@ -87,6 +94,7 @@ class Device:
     start_copy: Callable[[NDArray[Any], Array], Callable[[], None]]
     reading: Callable[[], AbstractContextManager[Any]]
     multiprocessors: int = 1
+    pages: PageShape = PAGE_SHAPE
 
 
 class _Kernels(dict[str, dict[str, Kernel]]):

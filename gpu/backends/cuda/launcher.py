@@ -26,6 +26,9 @@ _GROUP_LANES = np.array(BIN_LANES[::-1])
 _LONG_GROUPS = int((_GROUP_LANES > WARP).sum())
 """Groups whose rows are divided among several warps."""
 
+_IMAGES = ("orthomin_image", "finish_image")
+"""Kernels whose last sum is no maximum."""
+
 _ROW_PLAN = np.dtype(
     [
         ("first_row", np.int64, len(BIN_LANES) + 1),
@@ -56,12 +59,18 @@ class Launcher:
         *arguments: Any,
         threads: int = BLOCK,
         weighted: bool = False,
+        shared_bytes: int = 0,
     ) -> None:
         """Launches a kernel with `blocks` blocks of `threads` threads.
 
-        weighted  whether it is for a weighted graph
+        weighted      whether it is for a weighted graph
+        shared_bytes  of dynamic shared memory
         """
-        self.device.kernels[unit(file, weighted)][kernel]((blocks,), (threads,), arguments)
+        launched = self.device.kernels[unit(file, weighted)][kernel]
+        if shared_bytes:
+            launched((blocks,), (threads,), arguments, shared_mem=shared_bytes)
+        else:
+            launched((blocks,), (threads,), arguments)
 
     def resident_blocks(self, threads: int, waves: int = 1) -> int:
         """Blocks for this many threads, at most `waves` times those that are resident."""
@@ -102,7 +111,7 @@ class Launcher:
     def _add_partial_sums(
         self, file: str, kernel: str, partial_sums: Array, sums: Array, weighted: bool
     ) -> Array:
-        adding = f"add_partial_sums<{str(kernel != 'orthomin_image').lower()}>"
+        adding = f"add_partial_sums<{str(kernel not in _IMAGES).lower()}>"
         count = np.int32(len(partial_sums))
         self(file, adding, 1, partial_sums, count, sums, weighted=weighted)
         return sums

@@ -17,7 +17,9 @@ from gpu.backends.cuda.kernels.loader import (
     VALUES,
     WARP,
 )
+from gpu.backends.cuda.kernels.page_shape import PageShape
 from gpu.backends.cuda.launcher import Launcher, grid_blocks
+from gpu.backends.cuda.pages import paged_sums
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
 from gpu.operations.sweeps import (
@@ -66,8 +68,29 @@ class CudaSweeps(SweepOperations):
         "float32": np.float64,
     }
 
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
+    def __init__(self, launch: Launcher, pages: PageShape) -> None:
+        self._launch, self._pages = launch, pages
+
+    def _over_in_lists(
+        self,
+        file: str,
+        kernels: tuple[str, str],
+        graph: GraphView,
+        rows: Rows,
+        contributions: Array,
+        *own: Any,
+        sums: Array,
+    ) -> Array:
+        """Launches the kernel that sums rows, or forms the sums by pages and launches the one that
+        takes them; returns its sums, on the device.
+        """
+        both, of_rows, of_sums = (contributions, *own), *kernels
+        if graph.pages is None:
+            both = (graph.loop, graph.degree, *both)
+            return self._launch.over_rows(file, of_rows, graph.incoming, rows, *both, sums=sums)
+        paged = paged_sums(self._launch, self._pages, graph, graph.pages, contributions)
+        lengths = graph.incoming.row_lengths
+        return self._launch.over_vertices(file, of_sums, graph, lengths, *paged, *both, sums=sums)
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
         self._launch(
@@ -178,13 +201,11 @@ class CudaSweeps(SweepOperations):
     ) -> SweepResult:
         deflated = str(deflation is not None).lower()
         z, z_residual, z_rhs_scale = deflation or NO_DEFLATION
-        sums = self._launch.over_rows(
+        sums = self._over_in_lists(
             "sweep",
-            f"sweep<{VALUES[values.dtype.name]}, {deflated}>",
-            graph.incoming,
+            (f"sweep<{VALUES[values.dtype.name]}, {deflated}>", f"finish_sweep<{deflated}>"),
+            graph,
             rows,
-            graph.loop,
-            graph.degree,
             contributions,
             np.float64(damping),
             np.float64(shift),
@@ -213,13 +234,11 @@ class CudaSweeps(SweepOperations):
         has_previous: bool,
     ) -> tuple[OrthominStep, SweepResult]:
         products, sums = both = self._launch.xp.empty((2, SWEEP_SUMS))
-        self._launch.over_rows(
+        self._over_in_lists(
             "orthomin",
-            "orthomin_image",
-            graph.incoming,
+            ("orthomin_image", "finish_image"),
+            graph,
             rows,
-            graph.loop,
-            graph.degree,
             contributions,
             np.float64(damping),
             np.float64(mean),

@@ -60,3 +60,8 @@ PROGRAM_COUNTS = {
 """Positions in the counts of run_active.cuh and run_all.cuh. Those with three places use them in
 turn. FINAL: how many vertices are active after the last superstep, or whether any value changed.
 """
+
+PAGE_COUNTS = {"USED": 0, "FAILED": 1, "LEFT": 2, "NEXT_ITEM": 3, "SIZE": 4}
+"""Positions in the counts of pages.cu: pages in use, whether there was no room for a page, how many
+pages have additions that are left for another round, and the next item of a sweep.
+"""

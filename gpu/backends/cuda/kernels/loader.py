@@ -12,10 +12,12 @@ from importlib.resources import files
 from gpu.backends.cuda.kernels.counts import (
     CORE_COUNTS,
     LISTED_COUNTS,
+    PAGE_COUNTS,
     PROGRAM_COUNTS,
     PUBLISHED_COUNTS,
     TALLY,
 )
+from gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, PageShape
 from gpu.operations.csr import ALIGNMENT
 from gpu.operations.generate import FEISTEL_ROUNDS
 from gpu.operations.published import AFFECTED, PRUNED
@@ -117,6 +119,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         "sweep<double, false>",
         "sweep<double, true>",
         "sweep<float, false>",
+        *(f"finish_sweep<{deflated}>" for deflated in _FLAGS),
         *_each_value("quantize_contributions"),
         "subtract_at",
         "sum_in_degrees",
@@ -125,11 +128,16 @@ _FILES: dict[str, tuple[str, ...]] = {
     ),
     "orthomin": (
         "orthomin_image",
+        "finish_image",
         "orthomin_step",
         "add_partial_sums<false>",
         "add_partial_sums<true>",
     ),
     "fused": (*_each_value("fused_sweeps"), "fused_orthomin"),
+    "pages": (
+        *("clear_sums", "add_pages", "pack_entries", "pack_changes", "find_pages"),
+        *("write_pages", "rewrite_pages"),
+    ),
     "perturb": _each_value("perturb", "spread", "recompute_rows", "select_candidates"),
     "push": _each_value("push"),
     "rounds": _each_value("count_candidates", "take_candidates", "push_vertices"),
@@ -205,14 +213,15 @@ _ONLY_WEIGHTED = {"weights": ("deduplicate_weighted", "sum_weights", "scale_rows
 """The same for files that a weighted graph alone uses."""
 
 _ONLY_UNWEIGHTED: dict[str, frozenset[str]] = {
-    "sweep": frozenset({"subtract_at"}),
+    "sweep": frozenset({"subtract_at", *(f"finish_sweep<{deflated}>" for deflated in _FLAGS)}),
+    "orthomin": frozenset({"finish_image"}),
     "perturb": frozenset(_each_value("select_candidates")),
     "rounds": frozenset(_each_value("count_candidates", "take_candidates")),
     "multivector": frozenset({"add_compensated"}),
     "select": frozenset(_FILES["select"]) - {"highest_bound"},
     "resolve_update": frozenset(_FILES["resolve_update"]) - {"sort_small", "decide"},
     "generate": frozenset(_FILES["generate"]),
-    **{file: frozenset(_FILES[file]) for file in ("cores", "triangles")},
+    **{file: frozenset(_FILES[file]) for file in ("cores", "pages", "triangles")},
     "rebuild": frozenset(
         (
             *(f"count_buckets<{ids}>" for ids in _IDS),
@@ -239,8 +248,9 @@ HEADERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("residual", "forward_push"), ("common.cuh", "rows.cuh")),
     "published": ("common.cuh", "ranking.cuh"),
     "listed": ("common.cuh", "rows.cuh", "ranking.cuh"),
-    "sweep": (*_SWEEPS, "sweep_step.cuh"),
-    "orthomin": (*_SWEEPS, "orthomin_step.cuh"),
+    "sweep": (*_SWEEPS, "page_sums.cuh", "sweep_step.cuh"),
+    "orthomin": (*_SWEEPS, "page_sums.cuh", "orthomin_step.cuh"),
+    "pages": ("common.cuh", "contributions.cuh", "page_sums.cuh"),
     "fused": (*_SWEEPS, "sweep_step.cuh", "orthomin_step.cuh"),
     **dict.fromkeys(("perturb", "push", "rounds"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
@@ -275,12 +285,15 @@ COMPILE_OPTIONS = ("-std=c++17",)
 
 
 @cache
-def source(name: str) -> str:
+def source(name: str, pages: PageShape = PAGE_SHAPE) -> str:
     """The whole text of a translation unit; messages name its parts and their lines."""
     folder, file = files(__package__), file_of(name)
     parts = (*HEADERS[file], f"{file}.cu")
     texts = [f'#line 1 "{part}"\n{(folder / part).read_text("utf-8")}' for part in parts]
-    return "\n".join([_constants(is_weighted(name)), *texts])
+    own = []
+    if file == "pages":
+        own = [*_integers(pages.constants), _enumeration("PageCount", PAGE_COUNTS)]
+    return "\n".join([_constants(is_weighted(name)), *own, *texts])
 
 
 def program_parts(weighted: bool, kernels_in: str) -> tuple[str, str]:
@@ -345,7 +358,7 @@ def _constants(weighted: bool) -> str:
             f"inline constexpr long long LAST_PLACE = {LAST_PLACE}LL;",
             f"using Degree = {'double' if weighted else 'int'};",
             f"using Loop = {'float' if weighted else 'unsigned char'};",
-            *(f"inline constexpr int {name} = {number};" for name, number in numbers.items()),
+            *_integers(numbers),
             *(
                 _enumeration(name, members)
                 for name, members in (
@@ -360,6 +373,10 @@ def _constants(weighted: bool) -> str:
             f"#define LANES_OF_GROUPS {str(BIN_LANES[::-1])[1:-1]}",
         ]
     )
+
+
+def _integers(numbers: dict[str, int]) -> list[str]:
+    return [f"inline constexpr int {name} = {number};" for name, number in numbers.items()]
 
 
 def _enumeration(name: str, members: dict[str, int]) -> str:

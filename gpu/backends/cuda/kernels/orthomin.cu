@@ -30,6 +30,27 @@ __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) orthomin_image(
     write_sums<false>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }
 
+// The same where pages.cu has formed the sums. Contributions become those that were summed, which orthomin_step then takes.
+__global__ void __launch_bounds__(BLOCK) finish_image(
+    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ row_lengths,
+    const int64* __restrict__ page_sums, float unit, float scale,
+    Contribution<double>* __restrict__ contributions, double damping, double mean, const double* __restrict__ values,
+    const double* __restrict__ r, int keeps_weights, double floor, float* __restrict__ weights, int has_previous,
+    const double* __restrict__ last_image, double* __restrict__ image, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    const OrthominImage step = {
+        row_lengths, loop, degree, contributions, damping, mean, values, r, keeps_weights != 0, floor, weights,
+        has_previous != 0, last_image, image};
+    const PageSums incoming = {page_sums, unit, scale};
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        ImageVertex own = step.read((int)v, true);
+        const unsigned short rounded = incoming.rounded(own.contribution);
+        if (rounded != own.contribution) contributions[v] = own.contribution = rounded;
+        step.finish((int)v, own, incoming.of(v), sums);
+    }
+    write_sums<false>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}
+
 // products: of orthomin_image.
 __global__ void __launch_bounds__(BLOCK) orthomin_step(
     int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ in_lengths,

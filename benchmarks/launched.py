@@ -1,0 +1,29 @@
+"""Which kernels are launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpu.backends.cuda import kernels_of
+from gpu.backends.cuda.kernels.loader import NAMES
+from gpu.operations.backend import Backend
+
+
+def watch_launches(backend: Backend) -> set[str]:
+    """The kernels that have not been launched; each leaves the set at its first launch."""
+    left = {f"{unit}: {expression}" for unit, names in NAMES.items() for expression in names}
+
+    def noted(name: str, kernel: Callable[..., None]) -> Callable[..., None]:
+        def run(*arguments: Any, **shared: int) -> None:
+            left.discard(name)
+            kernel(*arguments, **shared)
+
+        return run
+
+    loaded = kernels_of(backend)
+    for unit in NAMES:
+        kernels = loaded[unit]
+        for expression, kernel in kernels.items():
+            kernels[expression] = noted(f"{unit}: {expression}", kernel)
+    return left

@@ -1,0 +1,125 @@
+"""In-lists in pages beside the rows of a graph: whether, when, and how they follow it.
+
+Pages (gpu.operations.pages) take less time to sweep where rows read at random, and memory and time
+to build and to follow batches. They are built before a sweep that follows a batch, since a graph
+that is solved once would not gain what they cost; kept through batches; and dropped when the graph
+is rebuilt, a page finds no room, or memory is needed. Whoever does not sweep in float64 reads rows.
+"""
+
+from __future__ import annotations
+
+from math import frexp
+
+import numpy as np
+
+from gpu.operations.backend import Backend
+from gpu.operations.csr import Csr, GraphView, PagedLists, PagedView
+from gpu.operations.update import EdgeChanges
+
+_SAMPLED_ROWS = 1 << 14
+
+_SECTOR, _NEAR = 16, 1 << 12
+"""A read is not random if it is as near to the one before in its list, so in the same 32 bytes, or
+to its own row, since rows that are near are swept at the same time.
+"""
+
+_SUM_BITS = 55
+"""The largest sum is up to 2⁵⁵ units."""
+
+_LEAST_UNIT = -100
+"""log2 of the smallest unit."""
+
+_SAFE_FACTOR = 2
+"""Pages are built if this many times the memory that they need is available."""
+
+
+class InPages:
+    """The pages of one graph, or none.
+
+    wanted  whether the next sweep is to build them, if they are worth it
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._lists: PagedLists | None = None
+        self._refused = 0  # edges of the graph when it was not worth them
+        self.wanted = False
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of the pages, if there are any, by purpose."""
+        return {"pages": self._lists.nbytes} if self._lists else {}
+
+    def view(self, graph: GraphView, largest_sum: float) -> GraphView:
+        """The graph with its pages, which are built if they are wanted and worth it; without pages
+        if there are none.
+
+        largest_sum  upper bound on the sum of sizes of contributions to a vertex
+        """
+        if self.wanted and graph.edges >= 2 * self._refused:
+            self._lists = self._built(graph)
+            self._refused = 0 if self._lists else graph.edges
+        self.wanted = False
+        if self._lists is None:
+            return graph
+        exponent = max(frexp(largest_sum)[1] - _SUM_BITS, _LEAST_UNIT)
+        return graph._replace(pages=PagedView(self._lists, 2.0**exponent))
+
+    def follow(self, changes: EdgeChanges, vertices: int) -> None:
+        """Follows a batch. vertices: of the graph after it."""
+        operations, lists = self._backend.pages, self._lists
+        if operations is None or lists is None:
+            self.wanted = True
+            return
+        try:
+            followed = vertices <= lists.room and operations.follow(lists, changes)
+        except MemoryError:
+            followed = False
+        if not followed:
+            self.drop()
+            self.wanted = True
+
+    def drop(self) -> None:
+        """Gives up the pages and their memory, until a batch changes the graph."""
+        self._lists, self._refused, self.wanted = None, 0, False
+
+    def require(self, purpose: str, needed: int, times: int = 1) -> None:
+        """As DeviceOperations.require; drops the pages if there is not enough memory with them."""
+        device = self._backend.device
+        if self._lists and needed * times > device.memory_available():
+            self.drop()
+        device.require(purpose, needed, times)
+
+    def _built(self, graph: GraphView) -> PagedLists | None:
+        """The pages of a graph, or None if they are not worth it or memory would not suffice."""
+        operations = self._backend.pages
+        if operations is None or not self._are_worth(graph):
+            return None
+        needed = operations.bytes_needed(graph.vertices, graph.edges)
+        try:
+            self._backend.device.require("in-lists in pages", needed, _SAFE_FACTOR)
+            return operations.build(graph.incoming)
+        except MemoryError:
+            return None
+
+    def _are_worth(self, graph: GraphView) -> bool:
+        rule = self._backend.costs.pages
+        if graph.weighted or graph.edges < rule.least_edges:
+            return False
+        if graph.edges < rule.least_degree * graph.vertices:
+            return False
+        return self.random_reads(graph.incoming) >= rule.least_random
+
+    def random_reads(self, incoming: Csr) -> float:
+        """Random reads an edge of a sweep over rows, in a sample of them."""
+        xp, total = self._backend.xp, self._backend.device.sum
+        every = max(1, len(incoming.row_lengths) // _SAMPLED_ROWS)
+        sample = incoming._replace(
+            row_starts=incoming.row_starts[::every], row_lengths=incoming.row_lengths[::every]
+        )
+        rows, neighbours, _ = self._backend.rebuild.entries(sample)
+        if len(rows) == 0:
+            return 0.0
+        own = neighbours.astype(np.int64)
+        random = xp.abs(own - every * rows.astype(np.int64)) > _NEAR
+        random[1:] &= xp.abs(own[1:] - own[:-1]) > _SECTOR
+        return float(total(random)) / len(rows)

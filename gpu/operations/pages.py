@@ -1,0 +1,28 @@
+"""Contract: in-lists in pages, for sweeps that read less at random."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gpu.operations.csr import Csr, PagedLists
+from gpu.operations.update import EdgeChanges
+
+
+class PageOperations(Protocol):
+    """Operations on PagedLists."""
+
+    def bytes_needed(self, vertices: int, edges: int) -> int:
+        """Upper bound on the memory that `build` takes, its peak included; without what a tile of
+        more than LOADED_AT_ONCE edges takes.
+        """
+
+    def build(self, incoming: Csr) -> PagedLists:
+        """The in-lists of an unweighted graph in pages, with room for more. A range of tiles is
+        sorted at a time. Raises OutOfMemory, MemoryError.
+        """
+
+    def follow(self, lists: PagedLists, changes: EdgeChanges) -> bool:
+        """Changes the pages as a batch changed the graph, which has no more vertices than there is
+        room for. Returns False if a page found no room: then they cannot be used any more. Raises
+        MemoryError before anything is changed.
+        """

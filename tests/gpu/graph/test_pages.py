@@ -1,0 +1,250 @@
+"""In-lists in pages, on the emulated device: what they hold, and when they are built and dropped.
+Ranks by pages: tests/gpu/pagerank/test_paged_sweeps.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Literal
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch
+from gpu.backends.cuda import pages
+from gpu.errors import OutOfMemory
+from gpu.graph import in_pages
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.sharing import SharedGraph, detach
+from gpu.operations.backend import Backend, PageRule
+from gpu.operations.csr import PagedLists
+from tests.cuda_emulator.emulated import PAGES, emulated_backend
+
+RANDOM_EDGES = 4000
+VERTICES = 300
+
+
+ALWAYS = PageRule(1, 0.0, 0.0)
+
+
+def paging(order: Literal["forward", "shuffled"] = "forward", rule: PageRule = ALWAYS) -> Backend:
+    """The emulated device, with pages as the rule says."""
+    backend = emulated_backend(order)
+    return replace(backend, costs=replace(backend.costs, pages=rule))
+
+
+def skewed(random: np.random.Generator, count: int, vertices: int = VERTICES) -> EdgeBatch:
+    """Insertions, of which many end in few vertices, and loops among them."""
+    sources = random.integers(0, vertices, count)
+    targets = (vertices * random.random(count) ** 3).astype(np.int64)
+    targets[::50] = sources[::50]
+    return EdgeBatch(sources, targets)
+
+
+def edges_of(graph: DynamicGraph) -> list[tuple[int, int]]:
+    rows, sources, _ = graph.backend.rebuild.entries(graph.incoming.csr)
+    return sorted(zip(sources.tolist(), rows.tolist(), strict=True))
+
+
+def lists_of(graph: DynamicGraph) -> PagedLists:
+    graph.in_pages.wanted |= not graph.in_pages.memory()
+    view = graph.sweep_view(1.0).pages
+    assert view is not None
+    return view.lists
+
+
+def edges_in(lists: PagedLists) -> list[tuple[int, int]]:
+    """The edges in all pages; fails if a page holds keys outside its range, or out of order."""
+    found: list[tuple[int, int]] = []
+    order: list[int] = []
+    for page in range(lists.built):
+        while page >= 0:
+            order.append(page)
+            page = int(lists.following[page])
+    assert sorted(order) == list(range(int(lists.counts[0])))
+    ends = [*lists.first_keys[order[1:]].tolist(), 1 << 62]
+    words = lists.cells.view(np.uint32)
+    for page, high in zip(order, ends, strict=True):
+        low = int(lists.first_keys[page])
+        own = lists.cells[page * PAGES.page_bytes // 2 :][: lists.page_edges[page]]
+        own = own.astype(np.int64)
+        last = (page + 1) * PAGES.page_bytes // 4 - 1
+        sources = words[last - np.arange(lists.page_sources[page])].astype(np.int64)
+        assert 2 * len(own) + 4 * len(sources) <= PAGES.page_bytes
+        number = np.cumsum(own >> 15) - 1
+        places, tile = own & (1 << PAGES.tile_bits) - 1, low >> PAGES.key_bits
+        keys = tile << PAGES.key_bits | sources[number] << PAGES.tile_bits | places
+        assert all(left < right for left, right in pairwise(keys.tolist()))
+        assert np.all((low <= keys) & (keys < high))
+        assert len(sources) == len(np.unique(keys >> PAGES.tile_bits))
+        targets = (tile << PAGES.tile_bits) + places
+        found += zip(sources[number].tolist(), targets.tolist(), strict=True)
+    return sorted(found)
+
+
+def batches(random: np.random.Generator, graph: DynamicGraph, count: int) -> Iterator[EdgeBatch]:
+    """Batches of all sizes that insert, delete, and make the graph grow by a few vertices."""
+    for number in range(count):
+        size = int(10 ** random.uniform(0.0, 2.5))
+        new = skewed(random, size, graph.vertices + number % 3)
+        sources, targets = graph.edge_list()
+        gone = random.choice(len(sources), min(size, len(sources) // 4), replace=False)
+        yield EdgeBatch(
+            new.insert_sources, new.insert_targets, sources[gone].copy(), targets[gone].copy()
+        )
+
+
+@pytest.mark.parametrize("order", ["forward", "shuffled"])
+@pytest.mark.parametrize("directed", [True, False])
+def test_pages_follow_a_stream(order: Literal["forward", "shuffled"], directed: bool) -> None:
+    random = np.random.default_rng(3)
+    graph = DynamicGraph(paging(order), "uniform", "degree", directed=directed)
+    graph.apply(skewed(random, RANDOM_EDGES))
+    lists = lists_of(graph)
+    assert edges_in(lists) == edges_of(graph)
+    for batch in batches(random, graph, 20):
+        graph.apply(batch)
+        assert lists_of(graph) is lists
+        assert edges_in(lists) == edges_of(graph)
+    assert int(lists.counts[0]) > lists.built
+
+
+def test_pages_lose_their_edges_and_gain_others() -> None:
+    graph = DynamicGraph(paging(), "uniform", "given")
+    graph.apply(skewed(np.random.default_rng(4), RANDOM_EDGES))
+    lists = lists_of(graph)
+    (_, *sources), (_, *targets) = (ids.tolist() for ids in graph.edge_list())
+    graph.apply(EdgeBatch(delete_sources=np.array(sources), delete_targets=np.array(targets)))
+    assert lists_of(graph) is lists
+    assert len(edges_in(lists)) == len(edges_of(graph)) == 1
+    graph.apply(skewed(np.random.default_rng(5), 500))
+    assert lists_of(graph) is lists
+    assert edges_in(lists) == edges_of(graph)
+
+
+def test_a_page_takes_more_additions_than_one_round_has() -> None:
+    graph = DynamicGraph(paging(), "uniform", "given")
+    graph.apply(skewed(np.random.default_rng(6), RANDOM_EDGES))
+    lists = lists_of(graph)
+    hub = 200
+    assert 3 * PAGES.most_added < VERTICES - 1
+    others = np.delete(np.arange(VERTICES), hub)
+    graph.apply(EdgeBatch(others, np.full(VERTICES - 1, hub)))
+    assert lists_of(graph) is lists
+    assert edges_in(lists) == edges_of(graph)
+    assert graph.incoming.csr.row_lengths[hub] == VERTICES - 1
+    graph.apply(EdgeBatch.of(remove=[hub]))
+    assert lists_of(graph) is lists
+    assert edges_in(lists) == edges_of(graph)
+    assert graph.incoming.csr.row_lengths[hub] == 0
+
+
+def _more_edges(graph: DynamicGraph) -> None:
+    graph.apply(EdgeBatch(*np.random.default_rng(1).integers(0, VERTICES, (2, 10 * RANDOM_EDGES))))
+
+
+def _more_vertices(graph: DynamicGraph) -> None:
+    graph.apply(EdgeBatch.of([(0, 2 * VERTICES)]))
+
+
+def _rebuilt(graph: DynamicGraph) -> None:
+    graph.apply(EdgeBatch.of([(0, VERTICES - 1)]), rebuilds=True)
+    assert graph.sweep_view(1.0).pages is None  # until a batch follows
+    graph.apply(EdgeBatch.of([(1, VERTICES - 1)]))
+
+
+@pytest.mark.parametrize("change", [_more_edges, _more_vertices, _rebuilt])
+def test_pages_without_room_are_built_again(change: Callable[[DynamicGraph], None]) -> None:
+    graph = DynamicGraph(paging(), "uniform", "given")
+    graph.apply(skewed(np.random.default_rng(7), RANDOM_EDGES))
+    before = lists_of(graph)
+    change(graph)
+    assert graph.in_pages.memory() == {}
+    assert "pages" not in graph.memory()
+    after = graph.sweep_view(1.0).pages
+    assert after is not None
+    assert after.lists is not before
+    assert edges_in(after.lists) == edges_of(graph)
+    assert graph.memory()["pages"] == after.lists.nbytes
+
+
+def test_ranges_of_tiles_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = DynamicGraph(paging(), "uniform", "given")
+    graph.apply(skewed(np.random.default_rng(8), RANDOM_EDGES))
+    whole = lists_of(graph)
+    graph.in_pages.drop()
+    monkeypatch.setattr(pages, "SORTED_AT_ONCE", RANDOM_EDGES // 10)
+    in_parts = lists_of(graph)
+    assert in_parts is not whole
+    assert edges_in(in_parts) == edges_in(whole) == edges_of(graph)
+
+
+def test_they_are_built_for_a_stream_that_gains_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(9)
+    monkeypatch.setattr(in_pages, "_SECTOR", 2)
+    monkeypatch.setattr(in_pages, "_NEAR", 2)
+
+    def has_pages(batch: EdgeBatch, rule: PageRule, **options: Any) -> bool:
+        graph = DynamicGraph(paging(rule=rule), "uniform", "given", **options)
+        graph.apply(batch)
+        assert graph.sweep_view(1.0).pages is None
+        graph.apply(EdgeBatch.of([(0, 1), (0, 2), (0, 3)]))
+        return graph.sweep_view(1.0).pages is not None
+
+    many = skewed(random, RANDOM_EDGES)
+    near = np.arange(RANDOM_EDGES) // 8
+    grid = EdgeBatch(near, near + np.arange(RANDOM_EDGES) % 8)
+    assert has_pages(many, ALWAYS)
+    assert not has_pages(many, ALWAYS, weighted=True)
+    assert not has_pages(many, replace(ALWAYS, least_edges=2 * RANDOM_EDGES))
+    assert has_pages(many, replace(ALWAYS, least_degree=8.0))
+    assert not has_pages(many, replace(ALWAYS, least_degree=RANDOM_EDGES / VERTICES))
+    assert has_pages(many, replace(ALWAYS, least_random=0.5))
+    assert not has_pages(grid, replace(ALWAYS, least_random=0.5))
+
+
+def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = DynamicGraph(paging(), "uniform", "given")
+    graph.apply(skewed(np.random.default_rng(10), RANDOM_EDGES))
+    device = type(graph.backend.device)
+    available = 0
+    monkeypatch.setattr(device, "memory_available", lambda _: available)
+    monkeypatch.setattr("gpu.operations.device._SMALL_BYTES", 0)
+    graph.in_pages.wanted = True
+    assert graph.sweep_view(1.0).pages is None
+    available = 1 << 30
+    graph.in_pages.wanted = True
+    assert graph.sweep_view(1.0).pages is None  # it is asked again when it has grown
+    graph.in_pages.drop()
+    lists = lists_of(graph)
+    assert graph.backend.pages is not None
+    assert lists.nbytes <= graph.backend.pages.bytes_needed(graph.vertices, graph.edges)
+    graph.in_pages.require("a batch", 1 << 30)
+    assert graph.in_pages.memory()
+    with pytest.raises(OutOfMemory):
+        graph.in_pages.require("a batch", 1 << 30, 2)
+    assert graph.in_pages.memory() == {}
+
+
+def test_a_batch_that_pages_have_no_memory_to_follow_stands() -> None:
+    graph = DynamicGraph(paging(), "uniform", "given")
+    graph.apply(skewed(np.random.default_rng(11), RANDOM_EDGES))
+    lists_of(graph)
+    with patch.object(type(graph.backend.pages), "follow", side_effect=MemoryError):
+        graph.apply(EdgeBatch.of([(0, VERTICES - 1)]))
+    assert (0, VERTICES - 1) in edges_of(graph)
+    assert graph.in_pages.memory() == {}
+
+
+def test_a_copy_that_is_read_has_no_pages() -> None:
+    graph = DynamicGraph(paging(), "uniform", "given")
+    graph.apply(skewed(np.random.default_rng(12), RANDOM_EDGES))
+    lists_of(graph)
+    shared = SharedGraph(graph)
+    detach([shared], 0)
+    graph.apply(EdgeBatch.of([(0, VERTICES - 1)]))
+    assert shared.graph.sweep_view(1.0).pages is None
+    assert graph.sweep_view(1.0).pages is not None

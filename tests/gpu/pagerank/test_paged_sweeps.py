@@ -1,0 +1,204 @@
+"""Sweeps by pages: what they send is what they take, and errors are within their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Engine, Options, PersonalizedQuery, verify
+from gpu.backends.cuda import kernels_of, sweeps
+from gpu.operations.backend import Backend, PageRule
+from gpu.operations.csr import GraphView
+from gpu.pagerank.schedule import SWEEP_KINDS
+from gpu.pagerank.sweeps import sweep_to_target
+from gpu.types import Dangling
+from tests.cuda_emulator.emulated import emulated_backend
+
+VERTICES = 300
+
+
+@pytest.fixture
+def paging(monkeypatch: pytest.MonkeyPatch) -> Backend:
+    """Pages for small graphs too, whose sweeps are not fused."""
+    monkeypatch.setattr(sweeps, "_FUSED_EDGES", 0)
+    emulated = emulated_backend()
+    return replace(emulated, costs=replace(emulated.costs, pages=PageRule(1, 0.0, 0.0)))
+
+
+class Paged:
+    """Counts the sweeps by pages and by rows."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.sums = self.rows = 0
+        loaded = kernels_of(backend)
+        for unit in ("pages", "sweep", "orthomin"):
+            for name, kernel in loaded[unit].items():
+                loaded[unit][name] = self._counted(name, kernel)
+
+    def _counted(self, name: str, kernel: Any) -> Any:
+        def run(*arguments: Any, **shared: int) -> None:
+            self.sums += name == "add_pages"
+            self.rows += name.startswith("sweep<") or name == "orthomin_image"
+            kernel(*arguments, **shared)
+
+        return run
+
+
+def skewed(random: np.random.Generator, count: int) -> EdgeBatch:
+    sources = random.integers(0, VERTICES, count)
+    targets = (VERTICES * random.random(count) ** 3).astype(np.int64)
+    targets[::20] = sources[::20]
+    sources[sources % 17 == 3] = 5  # dangling vertices, and a vertex with long lists
+    return EdgeBatch(sources, targets, vertices=VERTICES + 10)
+
+
+def loaded(backend: Backend, options: Options) -> Engine:
+    engine = Engine(options, backend)
+    engine.apply(skewed(np.random.default_rng(2), 3000))
+    engine.apply(EdgeBatch.of(remove=[7, 40]))
+    return engine
+
+
+def residual(engine: Engine) -> Any:
+    """β·1 + αP̄ᵀy - y, summed along the edges, by position."""
+    graph, iterate = engine.internals.graph, engine.internals.iterate
+    rows, neighbours, _ = graph.backend.rebuild.entries(graph.incoming.csr)
+    loops = np.flatnonzero(graph.loop)
+    columns = np.append(neighbours, loops), np.append(rows, loops)
+    scale, damping = iterate.rhs_scale, engine.options.damping
+    return verify.residual(*columns, iterate.values, scale, damping, "uniform")
+
+
+@pytest.mark.parametrize("accelerated", [False, True])
+@pytest.mark.parametrize("dangling", ["uniform", "self-loop"])
+@pytest.mark.parametrize("coarse", [1.0, 2.0**48])
+def test_what_is_sent_is_what_is_taken(
+    paging: Backend, dangling: Dangling, coarse: float, accelerated: bool
+) -> None:
+    """r is the residual of y after sweeps, to the rounding of float64, also if units are so large
+    that most contributions are rounded.
+    """
+    engine = loaded(paging, Options(dangling=dangling, target_error=1e-13, max_iterations=12))
+    graph, iterate = engine.internals.graph, engine.internals.iterate
+    view, seen = graph.sweep_view, Paged(paging)
+
+    def coarser(largest_sum: float) -> GraphView:
+        return view(coarse * largest_sum)
+
+    graph.sweep_view = coarser  # type: ignore[method-assign]
+    iterate.reset()
+    kinds = [kind for kind in SWEEP_KINDS if kind.accelerated == accelerated]
+    before = iterate.certificate.residual_l1
+    sweep_to_target(iterate, 12, kinds)
+    assert seen.sums >= 12
+    assert seen.rows == 0
+    residuals = iterate.workspace.residual.values
+    error = np.abs(residuals - residual(engine)).sum()
+    assert error <= 1e-14 * before
+    if coarse == 1.0:
+        assert iterate.certificate.residual_l1 <= 0.01 * before
+
+
+def test_without_rounding_it_is_the_sweep_over_rows(paging: Backend) -> None:
+    found = []
+    for each in (paging, replace(paging, pages=None)):
+        engine = loaded(each, Options())
+        iterate = engine.internals.iterate
+        iterate.reset()
+        sweep_to_target(iterate, 2)
+        found.append((iterate.values.copy(), iterate.workspace.residual.values.copy()))
+    for paged, by_rows in zip(*found, strict=True):
+        assert np.allclose(paged, by_rows, rtol=0.0, atol=1e-14)
+
+
+def batches(engine: Engine) -> Iterator[EdgeBatch]:
+    random = np.random.default_rng(3)
+    for size in (3, 40, 400, 40, 3, 1000):
+        sources, targets = engine.edge_list()
+        gone = random.choice(len(sources), min(size, len(sources) // 2), replace=False)
+        new = skewed(random, size)
+        yield EdgeBatch(
+            new.insert_sources, new.insert_targets, sources[gone].copy(), targets[gone].copy()
+        )
+        yield EdgeBatch.of(remove=[int(random.integers(20, VERTICES))])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(target_error=1e-6),
+        Options(target_error=1e-10, dangling="self-loop", damping=0.99),
+        Options(target_error=1e-9, directed=False),
+    ],
+)
+def test_errors_are_within_their_bounds_through_a_stream(paging: Backend, options: Options) -> None:
+    seen, engine = Paged(paging), loaded(paging, options)
+    for strategy, batch in zip(
+        2 * ["auto", "auto", "static", "dynamic-traversal", "naive-dynamic", "auto"],
+        batches(engine),
+        strict=True,
+    ):
+        engine.apply(batch)
+        if strategy == "auto":
+            engine.internals.iterate.invalidate()  # so that it sweeps
+        result = engine.update(strategy)
+        kept = np.delete(np.arange(engine.id_limit), engine.free_ids())
+        sources, targets = np.searchsorted(kept, engine.edge_list())
+        if not options.directed:
+            others = sources != targets
+            sources, targets = (
+                np.append(sources, targets[others]),
+                np.append(targets, sources[others]),
+            )
+        exact, uncertain = verify.pagerank(
+            sources, targets, len(kept), options.damping, options.dangling
+        )
+        error = np.abs(engine.publish().of(kept) - exact).sum()
+        assert error <= result.error_bound + uncertain
+        assert result.converged
+    assert seen.sums > 0 == seen.rows
+    assert engine.memory()["pages"] > 0
+
+
+def test_personalized_queries_sweep_by_pages_too(paging: Backend) -> None:
+    engine = loaded(paging, Options())
+    engine.update("auto")
+    seen = Paged(paging)
+    query = PersonalizedQuery(np.array([5, 9]), k=10**6, method="pull", target_error=1e-8)
+    (answer,) = engine.personalized_many([query])
+    assert seen.sums > 0 == seen.rows
+    kept = np.delete(np.arange(engine.id_limit), engine.free_ids())
+    sources, targets = np.searchsorted(kept, engine.edge_list())
+    teleport = np.isin(kept, [5, 9]) / 2.0
+    exact, uncertain = verify.pagerank(sources, targets, len(kept), 0.85, "uniform", teleport)
+    ranks = dict(zip(answer.vertices.tolist(), answer.ranks.tolist(), strict=True))
+    error = sum(abs(ranks[v] - rank) for v, rank in zip(kept.tolist(), exact, strict=True))
+    assert error <= answer.error_bound + uncertain <= 2e-8
+
+
+def test_ranks_stored_as_float32_are_swept_by_rows(paging: Backend) -> None:
+    seen, engine = Paged(paging), loaded(paging, Options(storage="float32"))
+    engine.apply(EdgeBatch.of([(0, 1), (1, 7)]))
+    engine.update("static")
+    assert seen.rows > 0 == seen.sums
+    assert "pages" not in engine.memory()
+
+
+def test_a_restarted_engine_builds_them_at_its_first_batch(paging: Backend) -> None:
+    engine = loaded(paging, Options())
+    engine.update("static")
+    assert engine.memory()["pages"] > 0
+    snapshot = engine.capture(engine.staging_buffer()).snapshot()
+    other = Engine(Options(), paging)
+    other.restore(snapshot)
+    other.update("static")
+    assert "pages" not in other.memory()
+    other.apply(EdgeBatch.of([(0, 1), (1, 7)]))
+    with patch.object(type(paging.sweeps), "most_fused", lambda *_: 1):
+        other.update("static")
+    assert other.memory()["pages"] > 0
