@@ -99,12 +99,14 @@ def _grid(side: int) -> Ends:
 
 
 @pytest.mark.parametrize(
-    ("edges", "by_degree"), [(rmat(13, 16, seed=3), True), (_grid(90), False)], ids=["rmat", "grid"]
+    ("edges", "by_degree"),
+    [(rmat(13, 16, seed=3), True), (_grid(100), False)],
+    ids=["rmat", "grid"],
 )
 def test_auto_orders_vertices_where_fewer_lines_are_read_then(edges: Ends, by_degree: bool) -> None:
     least = 1 << 13
     with patch.object(permutation, "LEAST_PERMUTED", least):
-        for vertices in (least, least - 1) if by_degree else (90 * 90,):
+        for vertices in (least, least - 1) if by_degree else (100 * 100,):
             spool = EdgeSpool(None)
             spool.add(*(ends % vertices for ends in edges))
             packed = spool.pack(vertices, 10**6, fixed_loops=False, order="auto")
