@@ -145,6 +145,7 @@ class Shard:
         self._vertices = OwnVertices(self.graph, communicator)
         self._queries = ShardQueries(self._iterate, self._vertices)
         self._reader = ShardEdgeReader(self.graph)
+        self._ties: RankTies | None = None
         self._record_ranked()
         self._solving = self._following = False
 
@@ -194,7 +195,7 @@ class Shard:
         """
         Solve(strategy, settle=settle).checked(self._iterate.options)
         begun, row = perf_counter(), sharded_strategy(strategy)
-        self._ranked, self._free = 0, self.graph.free[:0]
+        self._ranked, self._free, self._ties = 0, self.graph.free[:0], None
         ended_early = self._follow(needed=row.start == "previous")
         self._solving = True
         solved, error_bound = Solved(0, 0, True, 0 if settle else None), 0.0

@@ -25,7 +25,7 @@ from tests.gpu.planted_ties import (
     planted,
 )
 from tests.gpu.sharded.test_shards import sharded_engine
-from tests.gpu.sharded.threads import ThreadWorkers
+from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
 CPU = backend_named("cpu")
 FREE = replace(CPU, costs=replace(CPU.costs, exchange=0.0))
@@ -70,6 +70,20 @@ def test_the_places_of_ties_are_proven(
             assert ((ours < 0) == (theirs < 0)).all()
         engine.update()
         assert (engine.publish().ties_of(vertices) == -1).all()
+
+
+def test_an_interrupted_solve_leaves_no_ties() -> None:
+    workers = ThreadWorkers(Options(), 3, CPU)
+    with ShardedEngine(Options(), workers=workers) as engine:
+        engine.apply(planted(5, False))
+        result = engine.update(settle=VERTICES)
+        assert (engine.publish().ties_of(np.array(TWINS)) >= 0).all()
+        with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+            engine.update("static")
+        assert len(engine.publish().to_numpy()) == len(engine.top(5)[0]) == 0
+        again = engine.update(settle=VERTICES)
+        assert again.settled == result.settled
+        assert (engine.publish().ties_of(np.array(TWINS)) >= 0).all()
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
