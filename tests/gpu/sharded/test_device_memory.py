@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
 
 from gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
-from tests.cuda_emulator.emulated import counting_backend
-from tests.gpu.graphs import Model
+from tests.cuda_emulator.emulated import MEMORY, counting_backend
+from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
 
@@ -58,3 +59,46 @@ def test_one_shard_refuses_what_two_hold() -> None:
             engine.apply(EdgeBatch(vertices=400_000))
         assert (engine.vertices, engine.edges) == (6_000, before)
         assert_ranks(engine, model, engine.update().error_bound)
+
+
+@pytest.mark.parametrize("short", [[0, 1], [1]], ids=["both", "one"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_batch_is_applied_by_all_shards_or_by_none(weighted: bool, short: list[int]) -> None:
+    """With a little more memory each time, until there is enough."""
+    generator = np.random.default_rng(2)
+    options = Options(target_error=1e-7, weighted=weighted)
+    model = (WeightedModel if weighted else Model)(options.dangling, options.directed)
+    backends = [counting_backend() for _ in range(2)]
+    refused = 0
+    sources, targets = generator.integers(0, 600, (2, 3000))
+    ones = np.ones(3000, np.float32) if weighted else None
+    first = EdgeBatch(sources, targets, weights=ones)
+    model.apply(first)
+    with ShardedEngine(options, workers=ThreadWorkers(options, 2, backends)) as engine:
+        engine.apply(first)
+        engine.update()
+        for size in (20, 900):
+            if isinstance(model, WeightedModel):
+                batch = weighted_batch(generator, model, size, removes=size == 900)
+            else:
+                batch = random_batch(generator, model, size, removes=size == 900)
+            before = (engine.vertices, engine.edges)
+            for spare in count(0, 12 * size + 1500):
+                for rank in short:
+                    device = backends[rank].device
+                    used = MEMORY - device.memory_available()
+                    device.limit_memory(max(1, used + spare))
+                try:
+                    change = engine.apply(batch)
+                    break
+                except OutOfMemory:
+                    refused += 1
+                finally:
+                    for each in backends:
+                        each.device.limit_memory(None)
+                assert (engine.vertices, engine.edges) == before
+                if refused % 4 == 0:
+                    assert_ranks(engine, model, engine.update("static").error_bound)
+            assert replace(change, seconds=0.0) == model.apply(batch)
+            assert_ranks(engine, model, engine.update().error_bound)
+    assert refused > 12
