@@ -206,6 +206,26 @@ def test_they_are_built_for_a_stream_that_gains_by_them(monkeypatch: pytest.Monk
     assert not has_pages(grid, replace(ALWAYS, least_random=0.5))
 
 
+@pytest.mark.parametrize("sampled", [1 << 14, 30])
+def test_a_sample_counts_the_random_reads_of_its_rows(
+    sampled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_pages, "_SAMPLED_ROWS", sampled)
+    monkeypatch.setattr(in_pages, "_NEAR", 30)
+    graph = DynamicGraph(paging(), "uniform", "degree")
+    graph.apply(skewed(np.random.default_rng(13), RANDOM_EDGES))
+    every = max(1, VERTICES // sampled)
+    found: list[bool] = []
+    for row in range(every // 2, VERTICES, every):
+        start, length = (int(each[row]) for each in graph.incoming.csr[:2])
+        own = graph.incoming.csr.column_indices[start : start + length].tolist()
+        for before, neighbour in zip([-1000, *own], own, strict=False):
+            found.append(neighbour - before > 16 and abs(neighbour - row) > 30)
+    # the first read of a row is compared with the last of the row before
+    assert graph.in_pages.random_reads(graph.incoming.csr) == pytest.approx(np.mean(found), rel=0.1)
+    assert 0.05 < np.mean(found) < 0.95
+
+
 def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = DynamicGraph(paging(), "uniform", "given")
     graph.apply(skewed(np.random.default_rng(10), RANDOM_EDGES))
