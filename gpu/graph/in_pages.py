@@ -92,10 +92,10 @@ class InPages:
     def _built(self, graph: GraphView) -> PagedLists | None:
         """The pages of a graph, or None if they are not worth it or memory would not suffice."""
         operations = self._backend.pages
-        if operations is None or not self._are_worth(graph):
-            return None
-        needed = operations.bytes_needed(graph.vertices, graph.edges)
         try:
+            if operations is None or not self._are_worth(graph):
+                return None
+            needed = operations.bytes_needed(graph.vertices, graph.edges)
             self._backend.device.require("in-lists in pages", needed, _SAFE_FACTOR)
             return operations.build(graph.incoming)
         except MemoryError:

@@ -239,6 +239,10 @@ def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
     graph.in_pages.wanted = True
     assert graph.sweep_view(1.0).pages is None  # it is asked again when it has grown
     graph.in_pages.drop()
+    graph.in_pages.wanted = True
+    with patch.object(type(graph.in_pages), "random_reads", side_effect=MemoryError):
+        assert graph.sweep_view(1.0).pages is None
+    graph.in_pages.drop()
     lists = lists_of(graph)
     assert graph.backend.pages is not None
     assert lists.nbytes <= graph.backend.pages.bytes_needed(graph.vertices, graph.edges)
