@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 
 from gpu import EdgeBatch
-from gpu.backends.cuda import pages
+from gpu.backends.cuda import make_backend, pages
+from gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, page_shape
 from gpu.errors import OutOfMemory
 from gpu.graph import in_pages
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.sharing import SharedGraph, detach
 from gpu.operations.backend import Backend, PageRule
 from gpu.operations.csr import PagedLists
-from tests.cuda_emulator.emulated import PAGES, emulated_backend
+from tests.cuda_emulator.emulated import PAGES, emulated_backend, emulated_device
 
 RANDOM_EDGES = 4000
 VERTICES = 300
@@ -224,6 +225,16 @@ def test_a_sample_counts_the_random_reads_of_its_rows(
     # the first read of a row is compared with the last of the row before
     assert graph.in_pages.random_reads(graph.incoming.csr) == pytest.approx(np.mean(found), rel=0.1)
     assert 0.05 < np.mean(found) < 0.95
+
+
+def test_a_device_with_little_shared_memory_has_no_pages() -> None:
+    shared = [page_shape(each << 10) for each in (64, 99, 128, 163, 227)]
+    assert shared == [None, None, None, PAGE_SHAPE, PAGE_SHAPE]
+    backend = make_backend(replace(emulated_device(), pages=None))
+    graph = DynamicGraph(replace(backend, costs=replace(backend.costs, pages=ALWAYS)), "uniform")
+    graph.apply(skewed(np.random.default_rng(14), RANDOM_EDGES))
+    graph.apply(EdgeBatch.of([(0, 1)]))
+    assert graph.sweep_view(1.0).pages is None
 
 
 def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
