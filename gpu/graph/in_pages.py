@@ -92,10 +92,10 @@ class InPages:
     def _built(self, graph: GraphView) -> PagedLists | None:
         """The pages of a graph, or None if they are not worth it or memory would not suffice."""
         operations = self._backend.pages
-        if operations is None or not self._are_worth(graph):
-            return None
-        needed = operations.bytes_needed(graph.vertices, graph.edges)
         try:
+            if operations is None or not self._are_worth(graph):
+                return None
+            needed = operations.bytes_needed(graph.vertices, graph.edges)
             self._backend.device.require("in-lists in pages", needed, _SAFE_FACTOR)
             return operations.build(graph.incoming)
         except MemoryError:
@@ -113,13 +113,16 @@ class InPages:
         """Random reads an edge of a sweep over rows, in a sample of them."""
         xp, total = self._backend.xp, self._backend.device.sum
         every = max(1, len(incoming.row_lengths) // _SAMPLED_ROWS)
+        # from the middle of the first: where the longest rows come first, one would be all edges
+        chosen = slice(every // 2, None, every)
         sample = incoming._replace(
-            row_starts=incoming.row_starts[::every], row_lengths=incoming.row_lengths[::every]
+            row_starts=xp.ascontiguousarray(incoming.row_starts[chosen]),
+            row_lengths=xp.ascontiguousarray(incoming.row_lengths[chosen]),
         )
         rows, neighbours, _ = self._backend.rebuild.entries(sample)
         if len(rows) == 0:
             return 0.0
         own = neighbours.astype(np.int64)
-        random = xp.abs(own - every * rows.astype(np.int64)) > _NEAR
+        random = xp.abs(own - (every * rows.astype(np.int64) + every // 2)) > _NEAR
         random[1:] &= xp.abs(own[1:] - own[:-1]) > _SECTOR
         return float(total(random)) / len(rows)

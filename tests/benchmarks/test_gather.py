@@ -15,7 +15,6 @@ from benchmarks.gather.measure import MOST_ERROR, Pages, Way, error_of, measured
 from benchmarks.inputs import Drawn, drawn_rmat
 from gpu import EdgeBatch
 from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend, PageRule
 from gpu.operations.update import EdgeChanges
 from tests.cuda_emulator.emulated import emulated_backend
 
@@ -27,13 +26,8 @@ def drawn() -> Drawn:
     return drawn_rmat(np, np.random.default_rng(5), 8)
 
 
-def paging_backend() -> Backend:
-    backend = emulated_backend()
-    return replace(backend, costs=replace(backend.costs, pages=PageRule(1, 0.0, 0.0)))
-
-
 def loaded(drawn: Drawn) -> DynamicGraph:
-    graph = DynamicGraph(paging_backend(), "uniform")
+    graph = DynamicGraph(emulated_backend(), "uniform")
     graph.apply(drawn.load)
     return graph
 
@@ -78,7 +72,7 @@ def test_the_parts_of_rows_hold_the_in_neighbours_among_hubs(drawn: Drawn) -> No
 
 
 def test_every_way_is_measured_and_shown(drawn: Drawn) -> None:
-    rows = measured("R-MAT 8", drawn, paging_backend(), 1, hubs=HUBS, threads=THREADS)
+    rows = measured("R-MAT 8", drawn, emulated_backend(), 1, hubs=HUBS, threads=THREADS)
     ways = [row["way"] for row in rows]
     assert ways == ["rows", "pages", "32 hubs"]
     for row in rows:
@@ -100,10 +94,10 @@ def test_a_sweep_that_differs_is_an_error(drawn: Drawn) -> None:
         error_of(Way("pages", pages.sweep, 0, 0), graph, vectors)
 
 
-def test_a_graph_that_gains_nothing_has_no_pages() -> None:
-    graph = DynamicGraph(emulated_backend(), "uniform")
+def test_too_little_memory_for_pages_is_an_error() -> None:
+    graph = DynamicGraph(replace(emulated_backend(), pages=None), "uniform")
     graph.apply(EdgeBatch.of([(0, 1), (1, 2)]))
-    with pytest.raises(RuntimeError, match="worth its pages"):
+    with pytest.raises(RuntimeError, match="expected pages, got none"):
         Pages(graph)
 
 

@@ -20,7 +20,7 @@ from gpu.backends.cuda.generate import CudaGenerate
 from gpu.backends.cuda.graph import CudaGraph
 from gpu.backends.cuda.kernels.binaries import binary_of, binary_of_source
 from gpu.backends.cuda.kernels.loader import COOPERATIVE, file_of
-from gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE
+from gpu.backends.cuda.kernels.page_shape import page_shape
 from gpu.backends.cuda.launcher import Launcher
 from gpu.backends.cuda.multivector import CudaMultivector
 from gpu.backends.cuda.pages import CudaPages
@@ -63,7 +63,7 @@ def make_backend(device: Device) -> Backend:
         program_windows=CudaProgramWindows(launcher),
         cores=CudaCores(launcher),
         triangles=CudaTriangles(launcher),
-        pages=CudaPages(launcher, graph, rebuild, device.pages),
+        pages=CudaPages(launcher, graph, rebuild, device.pages) if device.pages else None,
     )
 
 
@@ -95,6 +95,8 @@ def cuda_backend() -> Backend:
         # by CUB's reductions of whole arrays, which are compiled already.
         cupy._core.set_reduction_accelerators([])
     capability: str = cupy.cuda.Device().compute_capability
+    attributes = cupy.cuda.Device().attributes
+    pages = page_shape(int(attributes["MaxSharedMemoryPerBlockOptin"]))
 
     def load(unit: str) -> Callable[[str], Kernel]:
         binary = binary_of(unit, capability)
@@ -104,8 +106,8 @@ def cuda_backend() -> Backend:
 
         def get(expression: str) -> Kernel:
             kernel: Any = module.get_function(binary.names[expression])
-            if expression == "add_pages":  # more than a kernel may have unless it says so
-                kernel.max_dynamic_shared_size_bytes = PAGE_SHAPE.shared_bytes
+            if pages and expression == "add_pages":  # it says that it needs more than most
+                kernel.max_dynamic_shared_size_bytes = pages.shared_bytes
             return cast(Kernel, kernel)
 
         return get
@@ -148,6 +150,7 @@ def cuda_backend() -> Backend:
             page_locked=page_locked,
             start_copy=start_copy,
             reading=lambda: stream,
-            multiprocessors=int(cupy.cuda.Device().attributes["MultiProcessorCount"]),
+            multiprocessors=int(attributes["MultiProcessorCount"]),
+            pages=pages,
         )
     )

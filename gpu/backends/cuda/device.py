@@ -79,7 +79,7 @@ class Device:
     start_copy        see DeviceOperations
     reading           the context in which another thread may read published arrays
     multiprocessors   number of multiprocessors
-    pages             what pages.cu is compiled for
+    pages             what pages.cu is compiled for; None if a block has too little shared memory
     """
 
     xp: Any
@@ -94,7 +94,7 @@ class Device:
     start_copy: Callable[[NDArray[Any], Array], Callable[[], None]]
     reading: Callable[[], AbstractContextManager[Any]]
     multiprocessors: int = 1
-    pages: PageShape = PAGE_SHAPE
+    pages: PageShape | None = PAGE_SHAPE
 
 
 class _Kernels(dict[str, dict[str, Kernel]]):

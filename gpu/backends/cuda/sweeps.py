@@ -68,7 +68,7 @@ class CudaSweeps(SweepOperations):
         "float32": np.float64,
     }
 
-    def __init__(self, launch: Launcher, pages: PageShape) -> None:
+    def __init__(self, launch: Launcher, pages: PageShape | None) -> None:
         self._launch, self._pages = launch, pages
 
     def _over_in_lists(
@@ -85,7 +85,7 @@ class CudaSweeps(SweepOperations):
         takes them; returns its sums, on the device.
         """
         both, of_rows, of_sums = (contributions, *own), *kernels
-        if graph.pages is None:
+        if graph.pages is None or self._pages is None:
             both = (graph.loop, graph.degree, *both)
             return self._launch.over_rows(file, of_rows, graph.incoming, rows, *both, sums=sums)
         paged = paged_sums(self._launch, self._pages, graph, graph.pages, contributions)

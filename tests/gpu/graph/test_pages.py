@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 
 from gpu import EdgeBatch
-from gpu.backends.cuda import pages
+from gpu.backends.cuda import make_backend, pages
+from gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, page_shape
 from gpu.errors import OutOfMemory
 from gpu.graph import in_pages
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.sharing import SharedGraph, detach
 from gpu.operations.backend import Backend, PageRule
 from gpu.operations.csr import PagedLists
-from tests.cuda_emulator.emulated import PAGES, emulated_backend
+from tests.cuda_emulator.emulated import PAGES, emulated_backend, emulated_device
 
 RANDOM_EDGES = 4000
 VERTICES = 300
@@ -206,6 +207,36 @@ def test_they_are_built_for_a_stream_that_gains_by_them(monkeypatch: pytest.Monk
     assert not has_pages(grid, replace(ALWAYS, least_random=0.5))
 
 
+@pytest.mark.parametrize("sampled", [1 << 14, 30])
+def test_a_sample_counts_the_random_reads_of_its_rows(
+    sampled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_pages, "_SAMPLED_ROWS", sampled)
+    monkeypatch.setattr(in_pages, "_NEAR", 30)
+    graph = DynamicGraph(paging(), "uniform", "degree")
+    graph.apply(skewed(np.random.default_rng(13), RANDOM_EDGES))
+    every = max(1, VERTICES // sampled)
+    found: list[bool] = []
+    for row in range(every // 2, VERTICES, every):
+        start, length = (int(each[row]) for each in graph.incoming.csr[:2])
+        own = graph.incoming.csr.column_indices[start : start + length].tolist()
+        for before, neighbour in zip([-1000, *own], own, strict=False):
+            found.append(neighbour - before > 16 and abs(neighbour - row) > 30)
+    # the first read of a row is compared with the last of the row before
+    assert graph.in_pages.random_reads(graph.incoming.csr) == pytest.approx(np.mean(found), rel=0.1)
+    assert 0.05 < np.mean(found) < 0.95
+
+
+def test_a_device_with_little_shared_memory_has_no_pages() -> None:
+    shared = [page_shape(each << 10) for each in (64, 99, 128, 163, 227)]
+    assert shared == [None, None, None, PAGE_SHAPE, PAGE_SHAPE]
+    backend = make_backend(replace(emulated_device(), pages=None))
+    graph = DynamicGraph(replace(backend, costs=replace(backend.costs, pages=ALWAYS)), "uniform")
+    graph.apply(skewed(np.random.default_rng(14), RANDOM_EDGES))
+    graph.apply(EdgeBatch.of([(0, 1)]))
+    assert graph.sweep_view(1.0).pages is None
+
+
 def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = DynamicGraph(paging(), "uniform", "given")
     graph.apply(skewed(np.random.default_rng(10), RANDOM_EDGES))
@@ -218,6 +249,10 @@ def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
     available = 1 << 30
     graph.in_pages.wanted = True
     assert graph.sweep_view(1.0).pages is None  # it is asked again when it has grown
+    graph.in_pages.drop()
+    graph.in_pages.wanted = True
+    with patch.object(type(graph.in_pages), "random_reads", side_effect=MemoryError):
+        assert graph.sweep_view(1.0).pages is None
     graph.in_pages.drop()
     lists = lists_of(graph)
     assert graph.backend.pages is not None

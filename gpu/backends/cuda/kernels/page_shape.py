@@ -48,3 +48,14 @@ class PageShape:
 
 PAGE_SHAPE = PageShape(tile_bits=14, page_bytes=4096, threads=1024, blocks=1)
 """On an H200 tiles of 8,192 vertices were as fast on R-MAT 24, slower by 2 % on R-MAT 26."""
+
+_STATIC_BYTES = 1024
+"""Shared memory of `add_pages` beside a tile, at most, and what a device keeps of each block."""
+
+
+def page_shape(shared_bytes: int) -> PageShape | None:
+    """The shape on a device; None if a block has too little shared memory.
+
+    shared_bytes  that a block may ask for
+    """
+    return PAGE_SHAPE if shared_bytes >= PAGE_SHAPE.shared_bytes + _STATIC_BYTES else None
