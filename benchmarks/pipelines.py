@@ -49,16 +49,20 @@ def load(pipeline: Pipeline, sources: Any, targets: Any) -> None:
     ranked.result()
 
 
-def send(pipeline: Pipeline, sources: Any, targets: Any) -> None:
-    """Inserts the edges, and ranks them."""
+def send(pipeline: Pipeline, sources: Any, targets: Any, vertices: Any = ()) -> None:
+    """Inserts the edges, and vertices that may have none, and ranks them."""
     ranked: Future[bytes] = Future()
-    pipeline.submit(batch_of(sources, targets), ranked=ranked)
+    pipeline.submit(batch_of(sources, targets, vertices), ranked=ranked)
     ranked.result()
 
 
-def batch_of(sources: Any, targets: Any) -> Batch:
+def batch_of(sources: Any, targets: Any, vertices: Any = ()) -> Batch:
     nothing = pa.array([], pa.int64())
     columns = EdgeColumns(
-        pa.array(sources, pa.int64()), pa.array(targets, pa.int64()), nothing, nothing, nothing
+        pa.array(sources, pa.int64()),
+        pa.array(targets, pa.int64()),
+        nothing,
+        nothing,
+        pa.array(vertices, pa.int64()),
     )
     return Batch.of(columns, b"", Solve())
