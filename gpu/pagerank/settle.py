@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.places import proven_descents, settled_places, without
-from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind
 from gpu.pagerank.strategies import Solved
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.types import LEAST_SINGLE_ERROR, Ranking
@@ -25,12 +24,10 @@ def settle_places(
     iterate: GlobalIterate,
     solved: Solved,
     k: int,
-    kinds: Sequence[SweepKind] = SWEEP_KINDS,
     first_values: Callable[[int], Ranking] | None = None,
 ) -> Solved:
     """Sweeps on, after a solve, until the first k places are proven, or rounding limits the bound.
 
-    kinds         of sweeps
     first_values  the largest y, as many as asked for, descending; by default those of `iterate`
     Places of equal rank never are. Returns all that was done, with the number of first places that
     are proven; it converged if these are k, or all.
@@ -53,7 +50,7 @@ def settle_places(
             break
         iterate.options = replace(options, target_error=target)
         try:
-            swept = sweep_to_target(iterate, sweeps_left, kinds)
+            swept = sweep_to_target(iterate, sweeps_left)
         finally:
             iterate.options = options
         iterations += swept.sweeps

@@ -62,6 +62,10 @@ class QueriedVertices:
         """Ids and values of the k largest of values[n] by row, on the host; ties by id."""
         return self.graph.permutation.top_k(values, k)
 
+    def top_k_columns(self, values: Array, counts: NDArray[np.int64]) -> list[TopK]:
+        """`top_k` of the first len(counts) columns of values[n, columns], each of its count."""
+        return self.graph.permutation.top_k_columns(values, counts)
+
     def sums(self, values: Sequence[float]) -> list[float]:
         """Numbers added up over the whole graph, of what they are here."""
         return list(values)
@@ -78,3 +82,7 @@ class QueriedVertices:
         """The first k entries of the whole graph, from the first k here."""
         assert len(leading.values) <= k
         return leading
+
+    def merged_columns(self, tops: list[TopK], counts: NDArray[np.int64]) -> list[TopK]:  # noqa: ARG002
+        """The first places of several vectors of the whole graph, from as many here."""
+        return tops

@@ -31,6 +31,7 @@ from gpu.operations.residual import (
     ResidualOperations,
 )
 from gpu.operations.update import EdgeChanges
+from gpu.sharded.columns import Columns
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.sweeps import sweep_costs
@@ -112,14 +113,13 @@ class ShardedResidual(ResidualOperations):
     `sources` of `spread` and of changes may be empty on some.
     """
 
-    def __init__(self, local: Backend, communicator: Communicator) -> None:
+    def __init__(self, local: Backend, communicator: Communicator, columns: Columns) -> None:
         """local  with the costs of one device"""
         costs = local.costs
         each = _ROUND_EXCHANGES * costs.exchange + _ROUND_SWEEPS * costs.sweep_overhead
         self.round_cost = each * communicator.size
         self._sweep_overhead = sweep_costs(costs, communicator).sweep_overhead
-        self.numbering = Numbering(communicator.rank, communicator.size)
-        self._local, self._communicator = local, communicator
+        self._local, self._communicator, self._columns = local, communicator, columns
         self._outbox: Outbox | None = None
         self._sending = False
 
@@ -304,9 +304,9 @@ class ShardedResidual(ResidualOperations):
 
     def _sums_to_send(self) -> Residual:
         """The sums of this operation; zero."""
-        outbox = self._outbox
-        if outbox is None or outbox.numbering != self.numbering:
-            outbox = self._outbox = Outbox(self._local, self.numbering)
+        outbox, numbering = self._outbox, self._columns.numbering
+        if outbox is None or outbox.numbering != numbering:
+            outbox = self._outbox = Outbox(self._local, numbering)
         elif self._sending:
             outbox.clear()  # an operation ended early
         self._sending = True
@@ -327,15 +327,11 @@ class ShardedResidual(ResidualOperations):
         first   a number to add up over the shards
         """
         assert self._outbox is not None
-        xp, numbering, to_host = self._local.xp, self.numbering, self._local.device.to_host
+        xp = self._local.xp
         columns, amounts = self._outbox.take()
         self._sending = False
-        # own rows, then the rows of each shard: see gpu.sharded.numbering
-        firsts = xp.arange(1, numbering.size + 2, dtype=np.int32) * numbering.room
-        ends = to_host(xp.searchsorted(columns, firsts)).tolist()
-        parts = [slice(*ends[rank : rank + 2]) for rank in range(numbering.size)]
-        parts[numbering.rank] = slice(ends[0])
-        rows, bits = (columns % max(1, numbering.room)).astype(np.int64), amounts.view(np.int64)
+        rows, bits = self._columns.rows_of(columns), amounts.view(np.int64)
+        parts = self._columns.by_owner(columns)
         received = self._communicator.all_to_all(
             [xp.concatenate([rows[part], bits[part]]) for part in parts]
         )

@@ -96,8 +96,7 @@ class ShardedGraphEngine(Engine):
     backend  of the shards
     cluster  an existing Dask cluster that has the workers; None: they are started on this machine
     lost     called on another thread when a shard is lost, also between calls
-    Raises Unsupported for options that do not work with shards. Every call may raise ShardLost; no
-    other than `release` works afterwards.
+    Every call may raise ShardLost; no other than `release` works afterwards.
     """
 
     def __init__(
@@ -108,7 +107,6 @@ class ShardedGraphEngine(Engine):
         cluster: Cluster | None = None,
         lost: Callable[[], None] = lambda: None,
     ) -> None:
-        ShardedEngine.check(options)
         self._started: ShardedEngine | None = None  # first: the properties below use it
         super().__init__(options, "cpu")
         self.shards = shards
@@ -179,9 +177,8 @@ class ShardedGraphEngine(Engine):
     def update(
         self, strategy: str = "auto", form: Form | None = None, trace: bool = False, settle: int = 0
     ) -> Result:
-        check_solve(strategy, form)
         began = perf_counter()
-        result: Result = self._call(lambda shards: shards.update(strategy, trace, settle))
+        result: Result = self._call(lambda shards: shards.update(strategy, form, trace, settle))
         self._stage_ended = perf_counter()
         solved = self._stage_ended - began
         self._seconds = {"mark": 0.0, "solve": solved, "certify": 0.0}
@@ -307,15 +304,6 @@ class _EdgeReader(EdgeReader):
 
     def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:  # noqa: ARG002
         _refuse("window")
-
-
-def check_solve(strategy: str, form: Form | None) -> None:
-    """Raises Unsupported for a way to rank that does not work with shards; InvalidValue for an
-    unknown strategy.
-    """
-    ShardedEngine.check(Options(), strategy)
-    if form == "published":
-        raise Unsupported("form", form, "'accelerated'")
 
 
 def _refuse(call: str) -> NoReturn:

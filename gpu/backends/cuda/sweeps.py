@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from gpu.backends.cuda import orthomin
 from gpu.backends.cuda.device import NULL
 from gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
@@ -212,46 +214,50 @@ class CudaSweeps(SweepOperations):
         floor: float,
         has_previous: bool,
     ) -> tuple[OrthominStep, SweepResult]:
+        # as the two below, but the host waits once
         products, sums = both = self._launch.xp.empty((2, SWEEP_SUMS))
-        self._launch.over_rows(
-            "orthomin",
-            "orthomin_image",
-            graph.incoming,
-            rows,
-            graph.loop,
-            graph.degree,
-            contributions,
-            np.float64(damping),
-            np.float64(mean),
-            values,
-            residual,
-            np.int32(floor == 0.0),
-            np.float64(floor),
-            state.weights,
-            np.int32(has_previous),
-            state.last_image,
-            state.image,
-            sums=products,
-        )
-        self._launch.over_vertices(
-            "orthomin",
-            "orthomin_step",
-            graph,
-            graph.incoming.row_lengths,
-            np.float64(damping),
-            np.float64(mean),
-            products,
-            np.int32(has_previous),
-            state.image,
-            state.direction,
-            state.last_image,
-            values,
-            residual,
-            contributions,
-            sums=sums,
-        )
+        vectors = (values, residual, contributions, state, damping, mean)
+        orthomin.image(self._launch, graph, rows, *vectors, floor, has_previous, products)
+        orthomin.update(self._launch, graph, *vectors, products, has_previous, sums)
         products_here, sums_here = self._launch.device.to_host(both).tolist()
         return OrthominStep.of(products_here, has_previous), SweepResult(*sums_here)
+
+    def orthomin_products(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        floor: float,
+        has_previous: bool,
+    ) -> list[float]:
+        products, vectors = self._launch.sums(), (values, residual, contributions, state)
+        orthomin.image(
+            self._launch, graph, rows, *vectors, damping, mean, floor, has_previous, products
+        )
+        found: list[float] = self._launch.device.to_host(products).tolist()
+        return found
+
+    def orthomin_update(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        products: Sequence[float],
+        has_previous: bool,
+    ) -> SweepResult:
+        sums, vectors = self._launch.sums(), (values, residual, contributions, state)
+        given = self._launch.device.to_device(np.array(products))
+        orthomin.update(self._launch, graph, *vectors, damping, mean, given, has_previous, sums)
+        return SweepResult(*self._launch.device.to_host(sums).tolist())
 
     def most_fused(self, graph: GraphView) -> int:
         return MOST_FUSED if graph.edges + 2 * graph.vertices <= _FUSED_EDGES else 1
