@@ -58,7 +58,7 @@ class Arcs:
         weighted: bool,
     ) -> Arcs:
         """Raises InvalidValue for weights that are sent to an unweighted graph."""
-        weights, times, opposite = _weights(batch, weighted), batch.times, None
+        weights, times, opposite = insertion_weights(batch, weighted), batch.times, None
         delete = (batch.delete_sources, batch.delete_targets)
         insert = (batch.insert_sources, batch.insert_targets)
         if not directed:
@@ -152,8 +152,10 @@ def _not_loops(backend: Backend, columns: Columns) -> Array:
     return first != second
 
 
-def _weights(batch: EdgeBatch, weighted: bool) -> Array | None:
-    """The weights of the insertions exactly if the graph is weighted; 1 where none were given."""
+def insertion_weights(batch: EdgeBatch, weighted: bool) -> Array | None:
+    """The weights of the insertions exactly if the graph is weighted; 1 where none were given.
+    Raises InvalidValue for weights that are sent to an unweighted graph.
+    """
     if weighted:
         return (
             np.ones(len(batch.insert_sources), np.float32)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.errors import InvalidValue, Unsupported
-from gpu.graph.arcs import require_times
+from gpu.graph.arcs import insertion_weights, require_times
 from gpu.graph.decay import half_lives
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
@@ -113,9 +113,11 @@ class ShardedEngine:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`. Raises
         InvalidValue, OutOfMemory, ShardLost.
         """
+        # here, where places and numbers are those of the whole batch
+        insertion_weights(batch, self.options.weighted)
         require_times(batch, self.options.half_life is not None)
         if self.options.half_life is not None and batch.times is not None:
-            half_lives(batch.times, self.options.half_life)  # which names the place in the batch
+            half_lives(batch.times, self.options.half_life)
         slices = _slices(batch, self._workers.size)
         limit, removed = max(self.ids.limit, batch.vertices), self.ids.vertices_among(batch.remove)
         returned = self.ids.returning(backend_named("cpu"), batch, removed)

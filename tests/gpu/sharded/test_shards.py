@@ -287,6 +287,8 @@ def test_what_is_wrong_is_refused(backend: Backend) -> None:
     with sharded_engine(Options(), 2, backend) as engine:
         with pytest.raises(InvalidValue, match="strategy"):
             engine.update("fastest")
+        with pytest.raises(InvalidValue, match="weights: '1 weights'"):
+            engine.apply(EdgeBatch.of(insert=[(0, 1, 1.0)]))
         with pytest.raises(InvalidValue, match="times"):
             engine.apply(replace(EdgeBatch.of(insert=[(0, 1)]), times=np.zeros(1)))
         with pytest.raises(InvalidValue, match="k: -1"):
