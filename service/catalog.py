@@ -41,7 +41,7 @@ from service.pipeline.consumers import Consumers
 from service.pipeline.edge_times import EdgeTimes
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
-from service.pipeline.shards import check_options
+from service.pipeline.shards import check_window
 from service.process_limits import check_process_limits
 from service.queries.analyses import Analysis
 from service.settings import Settings
@@ -285,7 +285,7 @@ class Catalog:
 
     def _check_shards(self, options: GraphOptions) -> None:
         if self._settings.shards:
-            check_options(options.engine_options(), options.solve(), options.window_options())
+            check_window(options.window_options())
 
     @property
     def _backend(self) -> BackendName:

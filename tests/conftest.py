@@ -53,6 +53,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption("--all", action="store_true", help="every case, and long streams")
+    parser.addoption(
+        "--shards",
+        type=int,
+        help="runs the engine's tests (tests/gpu) with engines in as many worker processes",
+    )
 
 
 MANY_CASES = 12
@@ -103,6 +108,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         anywhere = ["cpu", "emulated"]
         if metafunc.definition.get_closest_marker("any_thread_order"):
             anywhere.append("shuffled")
+        if metafunc.config.getoption("--shards"):
+            anywhere = ["cpu"]
         names = metafunc.config.getoption("--backend") or anywhere
         metafunc.parametrize("backend", names, indirect=True, scope="session")
 

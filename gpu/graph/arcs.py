@@ -58,7 +58,7 @@ class Arcs:
         weighted: bool,
     ) -> Arcs:
         """Raises InvalidValue for weights that are sent to an unweighted graph."""
-        weights, times, opposite = _weights(batch, weighted), batch.times, None
+        weights, times, opposite = insertion_weights(batch, weighted), batch.times, None
         delete = (batch.delete_sources, batch.delete_targets)
         insert = (batch.insert_sources, batch.insert_targets)
         if not directed:
@@ -102,18 +102,27 @@ class Arcs:
 
         place  in `insert`
         """
+        place = self.place_in_batch(backend, batch, place)
+        return weight_exceeded(place, 1.0 if batch.weights is None else batch.weights[place].item())
+
+    def place_in_batch(self, backend: Backend, batch: EdgeBatch, place: int) -> int:
+        """Which insertion of the batch is at this place of `insert`."""
         if self.places is not None:
             place = int(self.places[place])
         if place >= len(batch.insert_sources):
             columns = (batch.insert_sources, batch.insert_targets)
             others = backend.xp.flatnonzero(_not_loops(backend, columns))
             place = int(others[place - len(batch.insert_sources)])
-        weight = 1.0 if batch.weights is None else batch.weights[place].item()
-        return InvalidValue(
-            f"weights[{place}]",
-            weight,
-            f"a weight that, added to those of the same edge, gives at most {LARGEST_WEIGHT:.8g}",
-        )
+        return place
+
+
+def weight_exceeded(place: int, weight: float) -> InvalidValue:
+    """The error for the insertion at this place of a batch."""
+    return InvalidValue(
+        f"weights[{place}]",
+        weight,
+        f"a weight that, added to those of the same edge, gives at most {LARGEST_WEIGHT:.8g}",
+    )
 
 
 def arranged(batch: EdgeBatch) -> EdgeBatch:
@@ -143,8 +152,10 @@ def _not_loops(backend: Backend, columns: Columns) -> Array:
     return first != second
 
 
-def _weights(batch: EdgeBatch, weighted: bool) -> Array | None:
-    """The weights of the insertions exactly if the graph is weighted; 1 where none were given."""
+def insertion_weights(batch: EdgeBatch, weighted: bool) -> Array | None:
+    """The weights of the insertions exactly if the graph is weighted; 1 where none were given.
+    Raises InvalidValue for weights that are sent to an unweighted graph.
+    """
     if weighted:
         return (
             np.ones(len(batch.insert_sources), np.float32)

@@ -276,6 +276,9 @@ class Decay(Generic[GraphT]):
         return 48 * vertices + 40 * min(graph.arcs, max(_CHUNK, graph.outgoing.longest))
 
 
+AnyDecay = Decay[Any]
+
+
 def half_lives(times: NDArray[np.float64], half_life: float) -> NDArray[np.float64]:
     """Times in half-lives. Raises InvalidValue for one too far from 0."""
     with np.errstate(over="ignore"):

@@ -12,14 +12,12 @@ loop in a row.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory
 from gpu.graph.arcs import Arcs, require_times
-from gpu.graph.decay import Decay
+from gpu.graph.decay import AnyDecay, Decay
 from gpu.graph.edges import edges_on_device
 from gpu.graph.estimate import batch_bytes, batch_purpose, held_bytes
 from gpu.graph.in_pages import InPages
@@ -80,7 +78,7 @@ class DynamicGraph:
         self.backend = backend
         self.dangling = dangling
         self.weighted, self.directed = weighted, directed
-        self.decay: Decay[Any] | None = Decay(half_life) if half_life else None
+        self.decay: AnyDecay | None = Decay(half_life) if half_life else None
         self.permutation = VertexPermutation(backend)
         self._order_to_choose: VertexOrder | None = vertex_order
         self.ids = VertexIds()
@@ -126,6 +124,10 @@ class DynamicGraph:
     def total(self, values: Array) -> float:
         """Σ over the vertices of an array over them."""
         return float(self.backend.device.sum(values))
+
+    def count(self, found: int) -> int:
+        """`found`: the whole graph is here."""
+        return found
 
     @property
     def free(self) -> Array:
@@ -233,16 +235,11 @@ class DynamicGraph:
             self._arcs_of(operations),
             vertices,
             max(0, vertices - len(self._loop)),
-            self._vertex_bytes,
+            self._loop.itemsize + self._degree.itemsize,
             self.is_rebuilt_by(operations),
             self._order_to_choose is not None,
             self.weighted,
         )
-
-    @property
-    def _vertex_bytes(self) -> int:
-        """Bytes of `loop` and `degree` for one vertex."""
-        return self._loop.itemsize + self._degree.itemsize  # type: ignore[no-any-return]
 
     def _reserve(self, vertices: int) -> None:
         """Makes room for `vertices` in every array; the graph does not have them yet."""
@@ -396,7 +393,7 @@ class DynamicGraph:
         """Bytes held on the device, by purpose. ``slack``: free slots in rows, gaps between them,
         and free slots at the end. ``pages``: in-lists in pages, if there are any.
         """
-        vertices, order = self._vertex_bytes * len(self._loop), self.permutation.nbytes
+        vertices, order = self._loop.nbytes + self._degree.nbytes, self.permutation.nbytes
         held = held_bytes(self.outgoing, self.incoming, vertices)
         held |= {"vertex order": order, "scratch": self._workspaces.nbytes}
         return held | self.in_pages.memory()

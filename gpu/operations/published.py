@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,11 @@ class PublishedResult:
 class PublishedOperations(ABC):
     """Synchronous pull with float64 contributions. Sums have a fixed shape, so the same input gives
     the same bits.
+
+    storages  the types of y that it takes
     """
+
+    storages: ClassVar[tuple[str, ...]] = ("float64",)
 
     @abstractmethod
     def expand(self, graph: GraphView, out_rows: Rows, marks: Marks) -> None:
@@ -120,7 +124,7 @@ class PublishedOperations(ABC):
 
         in_rows, out_rows  all lists; out_rows None if the affected set does not grow
         values             float64[n], y, updated
-        contributions      float64[n], scratch
+        contributions      float64[DynamicGraph.columns], scratch
         marks              None if every vertex is recomputed; vertices that the last iteration
                            made expanding stay so
         """

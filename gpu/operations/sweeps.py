@@ -262,6 +262,38 @@ class SweepOperations(ABC):
         raise NotImplementedError("sweeps are run one at a time")
 
     @abstractmethod
+    def orthomin_products(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        floor: float,
+        has_previous: bool,
+    ) -> list[float]:
+        """The first part of `orthomin_step`: q̂, into `state`, and the arguments of
+        OrthominStep.of.
+        """
+
+    @abstractmethod
+    def orthomin_update(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        products: Sequence[float],
+        has_previous: bool,
+    ) -> SweepResult:
+        """The second part of `orthomin_step`."""
+
     def orthomin_step(
         self,
         graph: GraphView,
@@ -287,6 +319,10 @@ class SweepOperations(ABC):
         floor         weights are recomputed, W = 1 / (1 - αℓ/d) / max(y, floor); 0 to keep them
         has_previous  whether `state` holds a p' and q'
         """
+        vectors = (values, residual, contributions, state, damping, mean)
+        products = self.orthomin_products(graph, rows, *vectors, floor, has_previous)
+        result = self.orthomin_update(graph, *vectors, products, has_previous)
+        return OrthominStep.of(products, has_previous), result
 
     def fused_orthomin(
         self,

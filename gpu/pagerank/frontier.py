@@ -76,7 +76,7 @@ def _expand(graph: RankedGraph, frontier: Array, flags: Array, frontier_flags: A
     frontier_flags  uint8[n], all 0 before and after
     """
     operations = graph.backend.frontier
-    edges = int(graph.backend.device.sum(graph.outgoing.csr.row_lengths[frontier]))
+    edges = int(graph.total(graph.outgoing.csr.row_lengths[frontier]))
     if edges * _BACKWARD_PART <= graph.arcs:
         return operations.expand_forward(graph.view, frontier, flags)
     frontier_flags[frontier] = 1
@@ -91,7 +91,7 @@ def _reachable(graph: RankedGraph, found: Array, flags: Array) -> Array:
     """
     xp = graph.backend.xp
     levels, frontier_flags = [found], xp.zeros(graph.vertices, np.uint8)
-    while len(found):
+    while graph.count(len(found)):
         found = _expand(graph, found, flags, frontier_flags)
         levels.append(found)
     return xp.concatenate(levels)
@@ -166,8 +166,11 @@ def solve_affected(
 
 def _by_states(iterate: GlobalIterate, count: int) -> bool:
     """Whether this many affected vertices, or more, are kept as states of all vertices."""
-    part = iterate.graph.backend.costs.sparse_part
-    return iterate.dtype is np.float64 and (part == 0 or count * part > iterate.graph.vertices)
+    graph = iterate.graph
+    if iterate.options.storage not in graph.backend.published.storages:
+        return False
+    part = graph.backend.costs.sparse_part
+    return part == 0 or count * part > graph.vertices
 
 
 def mark_states(iterate: GlobalIterate, strategy: Strategy, touched: TouchedVertices) -> Marks:
@@ -198,7 +201,8 @@ def mark(iterate: GlobalIterate, strategy: Strategy, touched: TouchedVertices) -
     """The initially affected vertices for `solve`: states of all vertices, or a list, whose flags
     are set then.
     """
-    if not _by_states(iterate, 0) or not any(map(len, touched.sources)):
+    sources = sum(map(len, touched.sources))
+    if not _by_states(iterate, 0) or iterate.graph.count(sources) == 0:
         return touched.mark_affected(iterate.graph, strategy, _flags(iterate))
     marks = mark_states(iterate, strategy, touched)
     # vertices that were removed are reached by the loop of the policy
@@ -212,7 +216,7 @@ def solve(iterate: GlobalIterate, strategy: Strategy, affected: Marks | Array) -
         return solve_states(iterate, strategy, affected)
     graph, flags = iterate.graph, _flags(iterate)
     edges = graph.incoming.csr.row_lengths[affected]
-    if int(graph.backend.device.sum(edges)) > _most_edges(iterate):
+    if int(graph.total(edges)) > _most_edges(iterate):
         flags[affected] = 0
         return _sweep(iterate, strategy, 0)
     return solve_affected(iterate, strategy, affected, flags)
@@ -266,7 +270,7 @@ def _solve_by_states(
         graph.in_rows(),
         graph.outgoing.partition() if strategy.expands else None,
         iterate.values,
-        iterate.scratch("contributions"),
+        iterate.scratch("contributions", length=graph.columns),
         iterate.rhs_scale,
         marks,
         rule,
@@ -283,7 +287,7 @@ def _solve_by_states(
     before.update_residual_at(touched)
     if not result.converged and iterations < options.max_iterations:
         return _sweep(iterate, strategy, iterations)
-    return Solved(iterations, len(touched), result.converged)
+    return Solved(iterations, graph.count(len(touched)), result.converged)
 
 
 def _most_edges(iterate: GlobalIterate) -> int:

@@ -254,15 +254,14 @@ class GlobalIterate(Iterate):
         graph, backend, xp = self.graph, self.graph.backend, self.graph.backend.xp
         degree, loop = graph.degree[vertices], graph.loop[vertices]
         lengths = graph.outgoing.csr.row_lengths[vertices]
-        total = backend.device.sum
-        edges = int(total(lengths)) + int(total(loop > 0)) + len(vertices)
+        edges = int(graph.total(lengths + (loop > 0) + 1))
         if self.stale or edges * backend.costs.pushed_edge > self.sweep_cost:
             self.recompute_residual()
             return
         damping = self.options.damping
         contributions = xp.where(degree > 0, damping * steps / xp.where(degree > 0, degree, 1), 0.0)
         own = contributions * loop - steps
-        self.certificate.mass += float(total(steps))
+        self.certificate.mass += graph.total(steps)
         self.add(
             backend.residual.spread(
                 graph.view, self.workspace.residual, vertices, contributions, vertices, own

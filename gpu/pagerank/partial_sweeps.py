@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
-from gpu.operations.sweeps import OrthominState, OrthominStep, SweepOperations, SweepResult
+from gpu.operations.sweeps import OrthominState, SweepOperations, SweepResult
 
 
 class PartialSweeps(SweepOperations):
     """Sweeps by the operations of a backend, which are given a part of the rows at a time. They
-    are not accelerated.
+    are not accelerated, unless the part stays the same.
     """
 
     def __init__(self, local: SweepOperations) -> None:
@@ -35,7 +37,7 @@ class PartialSweeps(SweepOperations):
             graph, in_degrees, values, residual, contributions, damping, rhs_scale
         )
 
-    def orthomin_step(
+    def orthomin_products(
         self,
         graph: GraphView,
         rows: Rows,
@@ -47,9 +49,24 @@ class PartialSweeps(SweepOperations):
         mean: float,
         floor: float,
         has_previous: bool,
-    ) -> tuple[OrthominStep, SweepResult]:
+    ) -> list[float]:
         """Raises NotImplementedError."""
-        raise NotImplementedError("sweeps over a part of a graph are not accelerated")
+        raise NotImplementedError("sweeps over streamed lists are not accelerated")
+
+    def orthomin_update(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        products: Sequence[float],
+        has_previous: bool,
+    ) -> SweepResult:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("sweeps over streamed lists are not accelerated")
 
     def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
         self._local.subtract_at(residual, places, weights, amount)

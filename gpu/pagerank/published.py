@@ -28,7 +28,7 @@ class PublishedSolver:
         self._iterate, self._strategy = iterate, strategy
         self._traced = iterate.trace is not None
         self._marks: Marks | None = None
-        self._affected = iterate.graph.vertices
+        self._affected = iterate.graph.ids.limit
         self._steps: IterationTrace | None = None
 
     def mark(self, touched: TouchedVertices) -> None:
@@ -48,7 +48,7 @@ class PublishedSolver:
         mass = float(iterate.certificate.mass)
         if strategy.start == "uniform":
             iterate.values.fill(1.0)
-            iterate.rhs_scale, mass = 1.0 - options.damping, float(graph.vertices)
+            iterate.rhs_scale, mass = 1.0 - options.damping, float(graph.ids.limit)
         classic = marks is None and not graph.fixed_loops
         rule = Rule(
             damping=options.damping,
@@ -64,7 +64,7 @@ class PublishedSolver:
             graph.in_rows(),
             graph.outgoing.partition() if strategy.expands else None,
             iterate.values,
-            iterate.scratch("contributions"),
+            iterate.scratch("contributions", length=graph.columns),
             iterate.rhs_scale,
             marks,
             rule,
@@ -74,12 +74,12 @@ class PublishedSolver:
             # left by the last iteration; others find the scratch array all 0
             marks.expanding.fill(0)
         iterate.rhs_scale, self._steps = result.rhs_scale, result.trace
-        touched = graph.vertices if marks is None else self._marked(marks)
+        touched = graph.ids.limit if marks is None else self._marked(marks)
         return Solved(result.iterations, touched, result.converged)
 
     def _marked(self, marks: Marks) -> int:
         """Vertices that are affected, or were."""
-        return int(self._iterate.graph.backend.device.sum(marks.states != 0))
+        return int(self._iterate.graph.total(marks.states != 0))
 
     def certify(self) -> float:
         """Computes the residual; returns the bound that it proves, without changing y or β."""

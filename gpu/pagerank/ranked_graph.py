@@ -94,3 +94,6 @@ class RankedGraph(Protocol):
 
     def total(self, values: Array) -> float:
         """Σ over the vertices of an array over them."""
+
+    def count(self, found: int) -> int:
+        """How many there are, of which `found` are in the part of the graph that is here."""

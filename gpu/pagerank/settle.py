@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from gpu.pagerank.first_places import FirstPlaces
 from gpu.pagerank.global_iterate import GlobalIterate
-from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind
 from gpu.pagerank.strategies import Solved
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.pagerank.vertices import GraphVertices
@@ -24,13 +22,11 @@ def settle_places(
     iterate: GlobalIterate,
     solved: Solved,
     k: int,
-    kinds: Sequence[SweepKind] = SWEEP_KINDS,
     vertices: GraphVertices | None = None,
 ) -> Solved:
     """Sweeps on, after a solve, until the first k places are proven, rounding limits the bound, or
     there are no more sweeps.
 
-    kinds     of sweeps
     vertices  of the graph; by default those of a graph on one device
 
     Equal ranks are proven to be if their vertices have identical in-lists, and never for other
@@ -49,7 +45,7 @@ def settle_places(
             break
         iterate.options = replace(options, target_error=target)
         try:
-            swept = sweep_to_target(iterate, sweeps_left, kinds)
+            swept = sweep_to_target(iterate, sweeps_left)
         finally:
             iterate.options = options
         iterations += swept.sweeps

@@ -26,6 +26,7 @@ class AcceleratedSolver:
     """One solve: `mark`, then `solve`; then the residual is that of the new ranks."""
 
     def __init__(self, iterate: GlobalIterate, strategy: Strategy, settle: int) -> None:
+        """settle  see Engine.update"""
         self._iterate, self._strategy, self._settle = iterate, strategy, settle
         self._affected: Marks | Array | None = None
         self._count = iterate.graph.ids.count
@@ -37,20 +38,25 @@ class AcceleratedSolver:
             return
         self._affected = affected = frontier.mark(iterate, strategy, touched)
         if iterate.trace is not None:
-            states = isinstance(affected, Marks)
-            total = iterate.graph.backend.device.sum
-            self._count = int(total(affected.states != 0)) if states else len(affected)
+            graph, states = iterate.graph, isinstance(affected, Marks)
+            self._count = (
+                int(graph.total(affected.states != 0)) if states else graph.count(len(affected))
+            )
 
     def solve(self) -> Solved:
         """Brings the iterate up to date with the graph, which has at least one vertex."""
         iterate, strategy = self._iterate, self._strategy
         iterate.exclude_free()
         if strategy.affected == "residual":
-            solved = _solve_residual(iterate)
-            return settle_places(iterate, solved, self._settle) if self._settle else solved
+            return self.solve_residual()
         if self._affected is None:
             return solve_all(iterate, strategy)
         return frontier.solve(iterate, strategy, self._affected)
+
+    def solve_residual(self) -> Solved:
+        """Until the bound meets the target, and the places are settled."""
+        solved = _solve_residual(self._iterate)
+        return settle_places(self._iterate, solved, self._settle) if self._settle else solved
 
     def certify(self) -> float:
         """The error bound."""

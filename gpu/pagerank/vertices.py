@@ -63,6 +63,10 @@ class GraphVertices:
         """Ids and values of the k largest of values[n] by row, on the host; ties by id."""
         return self.graph.permutation.top_k(values, k)
 
+    def top_k_columns(self, values: Array, counts: NDArray[np.int64]) -> list[TopK]:
+        """`top_k` of the first len(counts) columns of values[n, columns], each of its count."""
+        return self.graph.permutation.top_k_columns(values, counts)
+
     def leading(self, values: Array, residuals: Array, most: int) -> LeadingEntries:
         """Of y and r by row the entries with the largest y that are here, at most so many."""
         graph, to_host = self.graph, self.graph.backend.device.to_host
@@ -88,3 +92,7 @@ class GraphVertices:
         """The first k entries of the whole graph, from the first k here."""
         assert len(leading.values) <= k
         return leading
+
+    def merged_columns(self, tops: list[TopK], counts: NDArray[np.int64]) -> list[TopK]:  # noqa: ARG002
+        """The first places of several vectors of the whole graph, from as many here."""
+        return tops

@@ -77,7 +77,8 @@ class QueryBatch:
 
     def _block_fits(self) -> bool:
         free = self._graph.backend.device.memory_available()
-        return Block.bytes_needed(self._graph, self._width) <= free
+        short = Block.bytes_needed(self._graph, self._width) > free
+        return self._context.vertices.sums([short]) == [0.0]
 
     @property
     def _min_columns(self) -> int:
@@ -105,10 +106,15 @@ class QueryBatch:
     def done(self) -> bool:
         return not self._parts
 
+    @property
+    def lost(self) -> bool:
+        """Whether a query lost a seed."""
+        return bool(self._lost)
+
     def step(self) -> None:
         """Continues, by about a sweep's work at most. Raises OutOfMemory."""
         if self._running is None:
-            if len(self._parts[0]) > 1 and not Block.represents(self._graph):
+            if len(self._parts[0]) > 1 and not Block.represents(self._context.vertices):
                 self._parts[:1] = [[index] for index in self._parts[0]]
             self._running = self._begin(self._parts[0])
         part = self._parts[0]
@@ -181,11 +187,7 @@ class QueryBatch:
             self._plan()
             return
         if isinstance(self._running, Query):
-            try:
-                self._running.perturb(update)
-            except MemoryError:
-                # the update stands; the caller gets the error when the query starts again
-                self.close()
+            self._follow(self._running, update)
         elif self._running is not None:
             self.restarts += 1
             self.close()
@@ -193,6 +195,13 @@ class QueryBatch:
             self.restarts += 1
             self.close()
             self._plan()
+
+    def _follow(self, running: Query, update: GraphUpdate) -> None:
+        try:
+            running.perturb(update)
+        except MemoryError:
+            # the update stands; the caller gets the error when the query starts again
+            self.close()
 
     def _loses(self, removed: NDArray[np.int64]) -> bool:
         """Takes the removed vertices, ascending, out of the queries. Whether one was a seed."""

@@ -23,9 +23,9 @@ from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.bounded_places import BoundedPlaces
 from gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
 from gpu.pagerank.deflation import Deflation
-from gpu.pagerank.identical_lists import identical_in_lists
 from gpu.pagerank.iterate import transition_error
 from gpu.pagerank.places import ProvenPlaces, without
+from gpu.pagerank.vertices import GraphVertices
 from gpu.personalized.iterate import SEED_CORRECTION
 from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import ResolvedQuery
@@ -57,7 +57,7 @@ class Block:
     """
 
     def __init__(self, context: QueryContext, queries: Sequence[ResolvedQuery]) -> None:
-        self.graph = context.graph
+        self.graph, self._vertices = context.graph, context.vertices
         self.options = queries[0].options
         self.queries = queries
         self.iterations = 0
@@ -79,17 +79,16 @@ class Block:
         )
 
     @staticmethod
-    def represents(graph: DynamicGraph) -> bool:
+    def represents(vertices: GraphVertices) -> bool:
         """Whether no strength is so small or large that contributions leave the range of their
         type: then more would be rounded off than a block accounts for. A pass over n.
         """
+        graph = vertices.graph
         if not graph.weighted:
             return True
         strengths = graph.degree[graph.degree > 0]
-        if len(strengths) == 0:
-            return True
-        least, largest = float(strengths.min()), float(strengths.max())
-        return least >= _LEAST_STRENGTH and largest <= 1.0 / _LEAST_STRENGTH
+        inside = (strengths >= _LEAST_STRENGTH) & (strengths <= 1.0 / _LEAST_STRENGTH)
+        return vertices.sums([float(len(strengths) - inside.sum())]) == [0.0]
 
     @staticmethod
     def size(graph: DynamicGraph, wanted: int) -> int:
@@ -103,7 +102,8 @@ class Block:
         columns = multivector.column_count(queries)
         contribution = np.dtype(multivector.contribution_dtype).itemsize
         # and the partial sums of long rows; a flag for each vertex; the rows of free ids
-        matrices = columns * ((8 + 4 + 2 * contribution) * graph.vertices + graph.arcs // 80)
+        vectors = (8 + 4) * graph.vertices + 2 * contribution * graph.columns
+        matrices = columns * (vectors + graph.arcs // 80)
         return matrices + graph.vertices + 8 * columns * graph.ids.free_count
 
     def _allocate(self) -> None:
@@ -115,21 +115,24 @@ class Block:
         columns = backend.multivector.column_count(count)
         contribution = backend.multivector.contribution_dtype
         self._values, self._remainder, self._contributions, self._new_contributions = (
-            backend.device.allocate(purpose, graph.vertices * columns, dtype).reshape(
-                graph.vertices, columns
+            backend.device.allocate(purpose, length * columns, dtype).reshape(length, columns)
+            for length, dtype in (
+                (graph.vertices, np.float64),
+                (graph.vertices, np.float32),
+                (graph.columns, contribution),
+                (graph.columns, contribution),
             )
-            for dtype in (np.float64, np.float32, contribution, contribution)
         )
         self._seeded = backend.device.allocate(purpose, graph.vertices, np.uint8)
         seeds = [query.seeds for query in self.queries]
+        rows, here = self._vertices.rows_of(np.concatenate([each.vertices for each in seeds]))
+        if not isinstance(here, slice):
+            here = backend.device.to_host(here)
         # of each seed of each column: its column, its weight, and its place in a matrix
-        self._columns = np.repeat(np.arange(count), [len(each.vertices) for each in seeds])
-        self._weights = np.concatenate([each.weights for each in seeds])
-        positions = graph.permutation.positions_of(
-            np.concatenate([each.vertices for each in seeds])
-        )
-        self._seed_rows = backend.xp.unique(positions).astype(np.int32)
-        self._places = positions.astype(np.int64) * columns
+        self._columns = np.repeat(np.arange(count), [len(each.vertices) for each in seeds])[here]
+        self._weights = np.concatenate([each.weights for each in seeds])[here]
+        self._seed_rows = backend.xp.unique(rows).astype(np.int32)
+        self._places = rows.astype(np.int64) * columns
         self._places += backend.device.to_device(self._columns)
 
     def _begin(self) -> None:
@@ -159,8 +162,10 @@ class Block:
     def _add_at_seeds(self, amounts: Ranking) -> None:
         """Adds amounts·s to the residuals, and what earlier additions carried over."""
         device, multivector = self.graph.backend.device, self.graph.backend.multivector
-        added = device.to_device(amounts[self._columns] * self._weights)
-        multivector.add_compensated(self._remainder.reshape(-1), self._places, added, self._carry)
+        if len(self._places):
+            added = device.to_device(amounts[self._columns] * self._weights)
+            remainder = self._remainder.reshape(-1)
+            multivector.add_compensated(remainder, self._places, added, self._carry)
         self._carried = _FLOAT32_ROUNDOFF * self._remaining
 
     @property
@@ -300,7 +305,7 @@ class Block:
         alike = np.unique(np.concatenate([each.alike(each.values) for each in found]))
         if len(alike) == 0:
             return found
-        classes = identical_in_lists(self.graph, alike)
+        classes = self._vertices.identical_to(alike)
         return [
             places.with_ties(
                 ties_of(classes, places.vertices, query.seeds, query.among),
@@ -311,30 +316,36 @@ class Block:
 
     def _highest_but(self, column: int, excluded: NDArray[np.int64]) -> float:
         """An upper bound on the exact values of a query's vertices without these."""
-        among, permutation = self.queries[column].among, self.graph.permutation
-        values, rows = self._values[:, column], permutation.positions_of(excluded)
+        among, found = self.queries[column].among, self._vertices
+        values, rows = self._values[:, column], found.rows_of(excluded)[0]
         if among is not None:
-            values = values[permutation.positions_of(among)]
-            rows = self.graph.backend.device.to_device(np.flatnonzero(np.isin(among, excluded)))
+            places = found.rows_of(among)[0]
+            values = values[places]
+            rows = self.graph.backend.xp.flatnonzero(self.graph.backend.xp.isin(places, rows))
         free = self.graph.free if among is None else rows[:0]
         with without(values, free), without(values, rows):
-            return float(values.max()) + float(self._certificate.solution_error[column])
+            highest = float(values.max()) if len(values) else -np.inf
+        return found.highest(highest) + float(self._certificate.solution_error[column])
 
     def _top_k(self) -> list[TopK]:
         """Ids and values of the places of each query and one more, or all there are."""
-        graph, permutation = self.graph, self.graph.permutation
-        wanted = [min(query.k + 1, query.count(graph.ids)) for query in self.queries]
-        counts = np.array(wanted, np.int64)
+        graph, found = self.graph, self._vertices
+        wanted = np.array(
+            [min(query.k + 1, query.count(graph.ids)) for query in self.queries], np.int64
+        )
+        counts = np.minimum(wanted, graph.vertices - len(graph.free))
         for column, query in enumerate(self.queries):
             if query.among is not None:
                 counts[column] = 0
         tops = [(np.empty(0, np.int64), np.empty(0))] * len(counts)
         if counts.any():
             with without(self._values, graph.free):
-                tops = permutation.top_k_columns(self._values, counts)
+                tops = found.top_k_columns(self._values, counts)
         for column, query in enumerate(self.queries):
             if query.among is not None:
-                values = self._values[permutation.positions_of(query.among), column]
-                places, best = graph.backend.select.top_k(values, wanted[column])
-                tops[column] = query.among[places], best
-        return tops
+                rows = found.rows_of(query.among)[0]
+                values = self._values[rows, column]
+                most = min(int(wanted[column]), len(values))
+                places, best = graph.backend.select.top_k(values, most)
+                tops[column] = found.ids_of(rows[graph.backend.device.to_device(places)]), best
+        return found.merged_columns(tops, wanted)

@@ -19,18 +19,19 @@ from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.errors import InvalidValue, Unsupported
-from gpu.graph.arcs import require_times
+from gpu.graph.arcs import insertion_weights, require_times
 from gpu.graph.decay import half_lives
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.vertex_ids import NO_IDS, VertexIds
 from gpu.pagerank.ranks import Ranks
+from gpu.pagerank.strategies import Solve
 from gpu.personalized.resolve import AnyQuery, ResolvedQuery, resolve
 from gpu.sharded.capture import ShardedCapture, by_position, restore_shards
 from gpu.sharded.cluster import Cluster, started_workers
 from gpu.sharded.queries import SLICE_SECONDS, ShardedQueryBatch
 from gpu.sharded.reading import GatheredEdges
-from gpu.sharded.shard import ShardRanks, ShardSize, check_options, sharded_strategy
+from gpu.sharded.shard import ShardRanks, ShardSize
 from gpu.sharded.workers import Workers
 from gpu.types import (
     BackendName,
@@ -48,7 +49,7 @@ from gpu.types import (
 class ShardedEngine:
     """A dynamic graph and its ranks in several shards. Not thread-safe: one owner at a time.
 
-    options  fixed for the life of the graph; see `check` for those that do not work
+    options  fixed for the life of the graph
     ids      which ids are vertices
     edges    of the whole graph
     shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
@@ -77,11 +78,10 @@ class ShardedEngine:
         cluster  an existing Dask cluster; None: one is started on this machine
         device_memory  in each worker process: see gpu.limit_device_memory
 
-        Raises InvalidValue, Unsupported; BackendUnavailable without the extra ``cluster``, and if
-        there are fewer GPUs than shards; ClusterUnavailable, ShardLost.
+        Raises InvalidValue; BackendUnavailable without the extra ``cluster``, and if there are
+        fewer GPUs than shards; ClusterUnavailable, ShardLost.
         """
         self.options = options or Options()
-        check_options(self.options)
         if backend not in get_args(BackendName):
             raise InvalidValue("backend", backend, "'auto', 'cpu' or 'cuda'")
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
@@ -104,14 +104,6 @@ class ShardedEngine:
         """``cpu`` or ``cuda``: what ``auto`` became."""
         return self._workers.backend
 
-    @staticmethod
-    def check(options: Options, strategy: str = "auto") -> None:
-        """Raises Unsupported for an option or a strategy that does not work with shards;
-        InvalidValue for an unknown strategy.
-        """
-        check_options(options)
-        sharded_strategy(strategy)
-
     @property
     def vertices(self) -> int:
         """Number of vertices."""
@@ -121,9 +113,11 @@ class ShardedEngine:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`. Raises
         InvalidValue, OutOfMemory, ShardLost.
         """
+        # here, where places and numbers are those of the whole batch
+        insertion_weights(batch, self.options.weighted)
         require_times(batch, self.options.half_life is not None)
         if self.options.half_life is not None and batch.times is not None:
-            half_lives(batch.times, self.options.half_life)  # which names the place in the batch
+            half_lives(batch.times, self.options.half_life)
         slices = _slices(batch, self._workers.size)
         limit, removed = max(self.ids.limit, batch.vertices), self.ids.vertices_among(batch.remove)
         returned = self.ids.returning(backend_named("cpu"), batch, removed)
@@ -135,18 +129,17 @@ class ShardedEngine:
         self.edges += change.inserted - change.deleted - change.removed_edges
         return change
 
-    def update(self, strategy: str = "auto", trace: bool = False, settle: int = 0) -> Result:
+    def update(
+        self, strategy: str = "auto", form: Form | None = None, trace: bool = False, settle: int = 0
+    ) -> Result:
         """Brings the ranks up to date with everything applied since the last update.
 
-        strategy       ``static``, ``naive-dynamic``, ``residual`` or ``auto``
-        trace, settle  see Engine.update
-
-        Raises Unsupported for another strategy, InvalidValue for an unknown one and for `settle`;
-        OutOfMemory, ShardLost. After any other error than the first two, there are no ranks until
-        an update succeeds.
+        The arguments are those of Engine.update. Raises InvalidValue as that does; OutOfMemory,
+        ShardLost. After any other error than the first, there are no ranks until an update
+        succeeds.
         """
-        sharded_strategy(strategy)
-        result: Result = self._workers.everywhere("update", strategy, trace, settle)[0]
+        Solve(strategy, form, settle=settle).checked(self.options)
+        result: Result = self._workers.everywhere("update", strategy, form, trace, settle)[0]
         self._error_bound = result.error_bound
         return result
 
@@ -183,7 +176,7 @@ class ShardedEngine:
         return self.personalized_many([PersonalizedQuery(*asked)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
-        """The answers in order, solved one after the other. Raises as `personalized`."""
+        """The answers in order; queries share passes over the graph. Raises as `personalized`."""
         batch = self.submit(queries)
         try:
             while not batch.done:
@@ -199,12 +192,11 @@ class ShardedEngine:
         numbers = partial(next, self._numbers)
         return ShardedQueryBatch(self._answer, self.resolve(queries), numbers, self._running)
 
-    def _answer(self, number: int, queries: list[ResolvedQuery]) -> list[Personalized]:
+    def _answer(self, number: int, queries: list[ResolvedQuery]) -> list[tuple[int, Personalized]]:
         batches = [each.number for each in self._running]
         limits = (batches, SLICE_SECONDS)
-        answers: list[Personalized] = self._workers.everywhere(
-            "personalized", number, queries, *limits
-        )[0]
+        answers: list[tuple[int, Personalized]]
+        answers = self._workers.everywhere("personalized", number, queries, *limits)[0]
         return answers
 
     def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.columns import LARGEST_WEIGHT
-from gpu.errors import InvalidValue
 from gpu.graph.arcs import Arcs, require_times
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.estimate import batch_purpose
@@ -30,10 +28,15 @@ from gpu.operations.csr import loop_dtype
 from gpu.operations.device import Array
 from gpu.operations.graph import SortedKeys
 from gpu.operations.update import INSERT, GraphUpdate, UpdateCounts
+from gpu.sharded.columns import Columns
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.decay import ShardDecay
+from gpu.sharded.exceeded import exceeded_weight
+from gpu.sharded.frontier import ShardedFrontier
+from gpu.sharded.multivector import ShardedMultivector
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.planned import Direction, Load, Update
+from gpu.sharded.published import ShardedPublished
 from gpu.sharded.removal import removed_arcs
 from gpu.sharded.residual import ShardedResidual
 from gpu.sharded.routing import Router
@@ -72,10 +75,18 @@ class ShardGraph(DynamicGraph):
         local = replace(local, components=None, pages=None)
         super().__init__(local, options.dangling, order, weighted, directed)
         self.numbering = Numbering(communicator.rank, communicator.size)
-        residual = self._residual = ShardedResidual(local, communicator)
-        local = replace(local, costs=sweep_costs(local.costs, communicator))
-        self._sweeps = ShardedSweeps(local, communicator)
-        self.backend = replace(local, sweeps=self._sweeps, residual=residual)
+        self._columns = columns = Columns(local, communicator)
+        sweeps = ShardedSweeps(local, communicator, columns)
+        frontier = ShardedFrontier(local, columns)
+        self.backend = replace(
+            local,
+            costs=sweep_costs(local.costs, communicator),
+            sweeps=sweeps,
+            residual=ShardedResidual(local, communicator, columns),
+            frontier=frontier,
+            published=ShardedPublished(local, communicator, sweeps, frontier),
+            multivector=ShardedMultivector(local, communicator, columns),
+        )
         self._communicator = communicator
         if options.half_life is not None:
             self.decay = ShardDecay(options.half_life, self.backend, communicator)
@@ -83,6 +94,10 @@ class ShardGraph(DynamicGraph):
     def total(self, values: Array) -> float:
         (total,) = self._communicator.sums([super().total(values)])
         return total
+
+    def count(self, found: int) -> int:
+        (count,) = self._communicator.sums([found])
+        return int(count)
 
     def apply(
         self,
@@ -133,11 +148,10 @@ class ShardGraph(DynamicGraph):
         prepared = prepare(out_keys, in_keys, arcs.adds, rows)
         out, into = self._agreed(prepared.directions)
         if out.exceeded or into.exceeded:
-            raise InvalidValue(
-                "weights",
-                "a sum",
-                f"such that those of one edge add up to at most {LARGEST_WEIGHT:.8g}",
-            )
+            before = int(table[: self.numbering.rank, 1].sum())
+            keys = prepared.exceeded_key(out_keys)
+            places = (self.backend, self._communicator, self.numbering, permutation)
+            raise exceeded_weight(*places, keys, arcs, batch, before)
 
         # from here on nothing can fail, on any shard
         if isinstance(prepared, Load):
@@ -171,7 +185,11 @@ class ShardGraph(DynamicGraph):
             expired + int(too_old),
         )
         changes, unknown = prepared.changes, to_remove - len(removed)
-        lists = (changes.sources, changes.removed_targets) if changes else (self.free, self.free)
+        if changes:
+            lists = (changes.sources, changes.removed_targets)
+        else:
+            linked = self.backend.xp.flatnonzero(self.degree != 0).astype(np.int32)
+            lists = (linked, linked[:0])
         return ShardUpdate(counts, *lists, changes, removed, returned, unknown)
 
     @property
@@ -245,7 +263,7 @@ class ShardGraph(DynamicGraph):
             for first in range(0, len(csr.column_indices), _RENUMBERED_SLOTS):
                 columns = csr.column_indices[first : first + _RENUMBERED_SLOTS]
                 earlier.renumber(columns, numbering, scratch[: len(columns)], xp)
-        self.numbering = self._residual.numbering = self._sweeps.numbering = numbering
+        self.numbering = self._columns.numbering = numbering
         self.columns = numbering.columns
 
     def is_rebuilt_by(self, operations: int) -> bool:
@@ -273,7 +291,7 @@ class ShardGraph(DynamicGraph):
         xp, allocate = self.backend.xp, self.backend.device.allocate
         loop = allocate("vertices", rows, loop_dtype(self.weighted))
         loop.fill(0)
-        loaded, directions = [], []
+        loaded, directions, exceeded_places = [], [], []
         for keys, weights, order in (out_keys, in_keys):
             inserts = xp.flatnonzero(keys & 1 == INSERT)
             chosen = SortedKeys(keys[inserts])
@@ -286,13 +304,15 @@ class ShardGraph(DynamicGraph):
             loops = 0 if self.fixed_loops else found.loops
             edges = found.edges + loops
             exceeded = int(found.exceeded >= 0)
+            exceeded_places.append(found.exceeded)
             directions.append(Direction(edges, 0, 0, edges, direction.longest, exceeded))
             loaded.append(direction)
         if self.fixed_loops:
             loop.fill(1)
         outgoing, incoming = loaded
         degree = degrees_of(self.backend, outgoing, loop, self.weighted)
-        return Load(outgoing, incoming, loop, degree, (directions[0], directions[1]))
+        of_both = (directions[0], directions[1])
+        return Load(outgoing, incoming, loop, degree, of_both, exceeded_places[0])
 
     def _take(self, load: Load, rows: int) -> None:
         self.outgoing, self.incoming = load.outgoing, load.incoming

@@ -41,6 +41,12 @@ class OwnVertices(GraphVertices):
     def top_k(self, values: Array, k: int) -> TopK:
         return highest_rows(self.graph.backend, values, k, self.ids_of)
 
+    def top_k_columns(self, values: Array, counts: NDArray[np.int64]) -> list[TopK]:
+        return [
+            self.top_k(values[:, column].copy(), count)
+            for column, count in enumerate(counts.tolist())
+        ]
+
     def sums(self, values: Sequence[float]) -> list[float]:
         return self._communicator.sums(values)
 
@@ -55,6 +61,15 @@ class OwnVertices(GraphVertices):
         ids = table[:, 0].astype(np.int64)
         first = np.lexsort((ids, -table[:, 1]))[:k]
         return LeadingEntries(ids[first], *table[first, 1:].T)
+
+    def merged_columns(self, tops: list[TopK], counts: NDArray[np.int64]) -> list[TopK]:
+        columns = np.repeat(np.arange(len(tops)), [len(ids) for ids, _ in tops])
+        ids, values = (np.concatenate(each) for each in zip(*tops, strict=True))
+        table = self._united(np.column_stack([columns, ids, values]).astype(np.float64, copy=False))
+        table = table[np.lexsort((table[:, 1], -table[:, 2], table[:, 0]))]
+        firsts = np.searchsorted(table[:, 0], np.arange(len(tops)))
+        found = [table[first : first + k] for first, k in zip(firsts, counts, strict=True)]
+        return [(each[:, 1].astype(np.int64), each[:, 2]) for each in found]
 
     def _united(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """The rows of the tables of all shards."""

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.workspace import Workspace
 from gpu.operations.device import Array
-from gpu.operations.update import Counts, EdgeChanges
+from gpu.operations.graph import SortedKeys
+from gpu.operations.update import LAST_PLACE, Counts, EdgeChanges
 
 
 class Direction(NamedTuple):
@@ -30,14 +31,22 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Both directions of a graph that had no edges, in new arrays."""
+    """Both directions of a graph that had no edges, in new arrays.
+
+    exceeded  see Deduplicated.exceeded, of the out-lists
+    """
 
     outgoing: PackedCsr
     incoming: PackedCsr
     loop: Array
     degree: Array
     directions: tuple[Direction, Direction]
+    exceeded: int
     changes: EdgeChanges | None = None
+
+    def exceeded_key(self, keys: SortedKeys) -> Array:
+        """int64[1 or 0]: the key of the first own edge whose sum of weights exceeds float32."""
+        return keys.keys[:0] if keys.order is None else keys.keys[keys.order == self.exceeded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +57,9 @@ class Update:
     counts: tuple[Counts, Counts]
     changes: EdgeChanges
     directions: tuple[Direction, Direction]
+
+    def exceeded_key(self, keys: SortedKeys) -> Array:
+        """See Load.exceeded_key."""
+        exceeded = self.counts[0].exceeded
+        end = LAST_PLACE - exceeded if exceeded else 0
+        return keys.keys[max(0, end - 1) : end]

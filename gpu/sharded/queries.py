@@ -1,9 +1,9 @@
 """Personalized queries on a graph in shards: by the methods of one device, each on its own rows.
 
-Every shard runs the same query (gpu.personalized.query) on its part of y and r. Sweeps, pushes and
-sums are those of the shards, so all take the same decisions. Queries are solved one after the
-other, in calls of about SLICE_SECONDS; a batch between two calls perturbs the running query, which
-continues.
+Every shard runs the same queries (gpu.personalized.batch) on its part of y and r, in blocks where
+that is faster. Sweeps, pushes and sums are those of the shards, so all take the same decisions.
+Queries are solved some at a time, in calls of about SLICE_SECONDS; a batch between two calls
+perturbs a query that runs alone, which continues, and restarts a block.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.errors import UnknownVertex
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.personalized.batch import QueryBatch
@@ -33,7 +32,20 @@ whether the time is over.
 """
 
 _MOST_QUERIES = 32
-"""Queries that are sent with a call."""
+"""Queries that are sent together, and answered together."""
+
+
+class _OwnQueries(QueryBatch):
+    """Some queries on one shard."""
+
+    def _follow(self, running: Query, update: GraphUpdate) -> None:
+        # an error ends the call on all shards
+        running.perturb(update)
+
+    def given(self) -> list[tuple[int, Personalized]]:
+        """Takes the answers that are there, with the places of their queries."""
+        places = sorted(self._answers)
+        return [(at, answer) for at in places for answer in self.take(range(at, at + 1)) or ()]
 
 
 class ShardQueries:
@@ -54,7 +66,7 @@ class ShardQueries:
         """
         pool, iterate = WorkspacePool(self._vertices.graph), self._iterate
         self._context = QueryContext(pool, iterate.options, iterate.deflation, self._vertices)
-        self._running: dict[int, Query] = {}
+        self._running: dict[int, _OwnQueries] = {}
         self.answering = False
 
     def answer(
@@ -63,66 +75,61 @@ class ShardQueries:
         queries: Sequence[ResolvedQuery],
         batches: Collection[int],
         seconds: float,
-    ) -> list[Personalized]:
-        """The answers to the first of these queries, as many as there is time for: the same on all
-        shards. Raises OutOfMemory.
+    ) -> list[tuple[int, Personalized]]:
+        """The answers that there was time for, with the places of their queries: the same on all
+        shards. Each is given once. Raises OutOfMemory.
 
-        number   of the batch of queries, the first of which may be running
+        number   of these queries, some of which may be answered, and some running
         batches  numbers of those that are not closed; other queries are forgotten
         seconds  after which no step begins, but the first
         """
         for closed in self._running.keys() - set(batches):
             self._running.pop(closed).close()
         self.answering = True
-        answers, over, began = [], False, perf_counter()
+        began, over = perf_counter(), False
         steps, next_check = 0, 1
-        for query in queries:
-            if number not in self._running:
-                self._running[number] = Query(self._context, query)
-            running = self._running[number]
-            while not (running.done or over):
-                running.step()
-                steps += 1
-                if steps < next_check:
-                    continue
-                elapsed = self._vertices.highest(perf_counter() - began)
-                over = elapsed > seconds
-                # an exchange takes about as long as a step of a small graph
-                fitting = 0.5 * steps * (seconds / max(elapsed, 1e-9) - 1.0)
-                next_check = steps + 1 + int(min(max(fitting, 0.0), _MOST_UNCHECKED))
-            if running.done:
-                answers.append(running.answer())
-                self._running.pop(number).close()
-            if over:
-                break
+        if number not in self._running:
+            self._running[number] = _OwnQueries(self._context, queries)
+        running = self._running[number]
+        while not (running.done or over):
+            running.step()
+            steps += 1
+            if steps < next_check:
+                continue
+            elapsed = self._vertices.highest(perf_counter() - began)
+            over = elapsed > seconds
+            # an exchange takes about as long as a step of a small graph
+            fitting = 0.5 * steps * (seconds / max(elapsed, 1e-9) - 1.0)
+            next_check = steps + 1 + int(min(max(fitting, 0.0), _MOST_UNCHECKED))
+        answers = running.given()
+        if running.done:
+            self._running.pop(number).close()
         self.answering = False
         return answers
 
     def perturb(self, update: GraphUpdate) -> None:
         """Has all queries follow a batch of edges, on all shards."""
-        for number, query in list(self._running.items()):
-            try:
-                query.perturb(update)
-            except UnknownVertex:  # of which the caller knows
+        for number, batch in list(self._running.items()):
+            batch.perturb(update)
+            if batch.lost:  # of which the caller knows
                 self._running.pop(number).close()
 
     @property
     def nbytes(self) -> int:
         """Bytes held on the device."""
-        running = sum(query.iterate.nbytes for query in self._running.values())
-        return running + self._context.pool.nbytes
+        return self._context.pool.nbytes
 
 
 class ShardedQueryBatch(QueryBatch):
-    """Queries that the shards answer one after the other: see QueryBatch. After a batch of edges,
-    those are answered again whose answers were not taken.
+    """Queries that the shards answer: see QueryBatch. After a batch of edges, those are answered
+    again whose answers were not taken.
 
-    number  the shards know its running query by it
+    number  the shards know those by it that they have
     """
 
     def __init__(
         self,
-        answer: Callable[[int, list[ResolvedQuery]], list[Personalized]],
+        answer: Callable[[int, list[ResolvedQuery]], list[tuple[int, Personalized]]],
         queries: Sequence[ResolvedQuery],
         numbers: Callable[[], int],
         batches: list[ShardedQueryBatch],
@@ -135,11 +142,12 @@ class ShardedQueryBatch(QueryBatch):
         self._answer_queries, self._new_number, self._batches = answer, numbers, batches
         self._queries = list(queries)
         self._lost, self._taken = {}, set()
+        self._sent: list[int] = []
         self._plan()
         batches.append(self)
 
     def _plan(self) -> None:
-        self.number = self._new_number()
+        self._send_others()
         self._answers = {}
         ended = self._taken | self._lost.keys()
         self._waiting = [index for index in range(len(self._queries)) if index not in ended]
@@ -150,10 +158,18 @@ class ShardedQueryBatch(QueryBatch):
 
     def step(self) -> None:
         """Has the shards go on, for about SLICE_SECONDS. Raises OutOfMemory, ShardLost."""
-        queries = [self._queries[index] for index in self._waiting[:_MOST_QUERIES]]
-        answers = self._answer_queries(self.number, queries)
-        self._answers.update(zip(self._waiting, answers, strict=False))
-        del self._waiting[: len(answers)]
+        if not self._sent:
+            self._sent = self._waiting[:_MOST_QUERIES]
+        queries = [self._queries[index] for index in self._sent]
+        for place, answer in self._answer_queries(self.number, queries):
+            self._answers[self._sent[place]] = answer
+            self._waiting.remove(self._sent[place])
+        if not set(self._sent) & set(self._waiting):
+            self._send_others()
+
+    def _send_others(self) -> None:
+        """Forgets which queries the shards have: they get the next ones by another number."""
+        self.number, self._sent = self._new_number(), []
 
     def follow(self, removed: NDArray[np.int64]) -> None:
         """Follows a batch of edges that removed these vertices: ids, ascending."""

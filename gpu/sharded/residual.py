@@ -30,6 +30,7 @@ from gpu.operations.residual import (
 )
 from gpu.operations.rounds import LEVELS
 from gpu.operations.update import EdgeChanges
+from gpu.sharded.columns import Columns
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.sweeps import sweep_costs
@@ -110,14 +111,13 @@ class ShardedResidual(ResidualOperations):
     `sources` of `spread` and of changes may be empty on some.
     """
 
-    def __init__(self, local: Backend, communicator: Communicator) -> None:
+    def __init__(self, local: Backend, communicator: Communicator, columns: Columns) -> None:
         """local  with the costs of one device"""
         costs = local.costs
         each = _ROUND_EXCHANGES * costs.exchange + _ROUND_SWEEPS * costs.sweep_overhead
         self.round_cost = each * communicator.size
         self._sweep_overhead = sweep_costs(costs, communicator).sweep_overhead
-        self.numbering = Numbering(communicator.rank, communicator.size)
-        self._local, self._communicator = local, communicator
+        self._local, self._communicator, self._columns = local, communicator, columns
         self._outbox: Outbox | None = None
         self._sending = False
 
@@ -276,9 +276,9 @@ class ShardedResidual(ResidualOperations):
 
     def _sums_to_send(self) -> Residual:
         """The sums of this operation; zero."""
-        outbox = self._outbox
-        if outbox is None or outbox.numbering != self.numbering:
-            outbox = self._outbox = Outbox(self._local, self.numbering)
+        outbox, numbering = self._outbox, self._columns.numbering
+        if outbox is None or outbox.numbering != numbering:
+            outbox = self._outbox = Outbox(self._local, numbering)
         elif self._sending:
             outbox.clear()  # an operation ended early
         self._sending = True
@@ -302,17 +302,13 @@ class ShardedResidual(ResidualOperations):
         what this did here, and numbers on the host that are float64[…] on the device.
         """
         assert self._outbox is not None
-        xp, numbering, to_host = self._local.xp, self.numbering, self._local.device.to_host
+        xp = self._local.xp
         columns, amounts = self._outbox.take()
         self._sending = False
-        # own rows, then the rows of each shard: see gpu.sharded.numbering
-        firsts = xp.arange(1, numbering.size + 2, dtype=np.int32) * numbering.room
-        ends = xp.searchsorted(columns, firsts).astype(np.float64)
-        host = to_host(xp.concatenate([ends, numbers])).tolist()
-        starts = [int(end) for end in host[: numbering.size + 1]]
-        parts = [slice(*starts[rank : rank + 2]) for rank in range(numbering.size)]
-        parts[numbering.rank] = slice(starts[0])
-        rows, bits = (columns % max(1, numbering.room)).astype(np.int64), amounts.view(np.int64)
+        ends = self._columns.ends(columns).astype(np.float64)
+        host = self._local.device.to_host(xp.concatenate([ends, numbers])).tolist()
+        parts = self._columns.by_owner([int(end) for end in host[: len(ends)]])
+        rows, bits = self._columns.rows_of(columns), amounts.view(np.int64)
         received = self._communicator.all_to_all(
             [xp.concatenate([rows[part], bits[part]]) for part in parts]
         )
@@ -323,7 +319,7 @@ class ShardedResidual(ResidualOperations):
         applied = self._local.residual.spread(
             graph, residual, none, no_contributions, targets, added
         )
-        return applied, host[numbering.size + 1 :]
+        return applied, host[len(ends) :]
 
     def _gathered(
         self,

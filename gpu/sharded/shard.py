@@ -15,20 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.errors import Unsupported
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.warm_up import dated, sample_batches
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.pagerank.first_places import RankTies
+from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.places import replaced, without
-from gpu.pagerank.push import push_to_target
-from gpu.pagerank.schedule import SWEEP_KINDS
-from gpu.pagerank.settle import settle_places
-from gpu.pagerank.solver import USELESS_BOUND, solve_all
-from gpu.pagerank.strategies import TABLE, Solve, Solved, Strategy, strategy_named
-from gpu.pagerank.sweeps import sweep_to_target
+from gpu.pagerank.strategies import TABLE, Solve, Solved, strategy_named
 from gpu.personalized.resolve import METHODS, ResolvedQuery, resolve
 from gpu.sharded.communicator import Communicator, SingleCommunicator
 from gpu.sharded.graph import ShardGraph, ShardUpdate
@@ -36,22 +31,18 @@ from gpu.sharded.own_vertices import OwnVertices, highest_rows
 from gpu.sharded.queries import ShardQueries
 from gpu.sharded.reading import ShardEdgeReader, ShardLists
 from gpu.sharded.shard_lists import CapturedLists, RestoredLists
-from gpu.trace import Trace
+from gpu.sharded.solver import shard_solver
+from gpu.sharded.touched import ShardTouched
 from gpu.types import (
     Change,
     EdgeBatch,
+    Form,
     Options,
     Personalized,
     PersonalizedQuery,
     Ranking,
     Result,
 )
-
-SHARDED_STRATEGIES: tuple[str, ...] = tuple(
-    name for name, strategy in TABLE.items() if strategy.affected in ("all", "residual")
-)
-
-_KINDS = [kind for kind in SWEEP_KINDS if not kind.accelerated]
 
 
 class Leading(NamedTuple):
@@ -113,29 +104,13 @@ class ShardRows(NamedTuple):
     decay: dict[str, NDArray[np.int64]]
 
 
-def check_options(options: Options) -> None:
-    """Raises Unsupported, naming the option."""
-    if options.form != "accelerated":
-        raise Unsupported("form", options.form, "'accelerated'")
-
-
-def sharded_strategy(name: str) -> Strategy:
-    """The row of this name. Raises InvalidValue, Unsupported."""
-    strategy = strategy_named(name)
-    if name not in SHARDED_STRATEGIES:
-        raise Unsupported("strategy", name, "one of " + ", ".join(SHARDED_STRATEGIES))
-    return strategy
-
-
 class Shard:
     """A part of a graph and of its ranks, on one backend. Not thread-safe.
 
     graph  the own rows
-    Raises Unsupported for options that do not work sharded.
     """
 
     def __init__(self, communicator: Communicator, options: Options, backend: Backend) -> None:
-        check_options(options)
         self._communicator = communicator
         self.graph = ShardGraph(backend, communicator, options)
         self._iterate = GlobalIterate(self.graph, options)
@@ -143,6 +118,7 @@ class Shard:
         self._captured: CapturedLists | None = None
         self._restored: RestoredLists | None = None
         self._vertices = OwnVertices(self.graph, communicator)
+        self._touched = ShardTouched(self.graph.backend, communicator)
         self._queries = ShardQueries(self._iterate, self._vertices)
         self._reader = ShardEdgeReader(self.graph)
         self._ties: RankTies | None = None
@@ -158,6 +134,7 @@ class Shard:
         self._update = update = self.graph.apply(
             batch, reserve=self._iterate.reserve, stored=stored
         )
+        self._touched.add(update, self.graph.numbering)
         self.graph.backend.device.synchronize()
         seconds = perf_counter() - begun
         return Change(**update.counts._asdict(), seconds=seconds, unknown=update.unknown)
@@ -189,43 +166,55 @@ class Shard:
         if self.graph.decay:
             self._follow()
 
-    def update(self, strategy: str = "auto", trace: bool = False, settle: int = 0) -> Result:
-        """Brings the ranks up to date; see Engine.update. Raises InvalidValue, Unsupported. If it
-        raises any other error, there are no ranks until it succeeds.
+    def update(
+        self, strategy: str = "auto", form: Form | None = None, trace: bool = False, settle: int = 0
+    ) -> Result:
+        """Brings the ranks up to date; see Engine.update. Raises InvalidValue. If it raises any
+        other error, there are no ranks until it succeeds.
         """
-        Solve(strategy, settle=settle).checked(self._iterate.options)
-        begun, row = perf_counter(), sharded_strategy(strategy)
+        options, ids = self._iterate.options, self.graph.ids
+        form = Solve(strategy, form, settle=settle).checked(options).form or "accelerated"
+        if ids.free_count:
+            form = "accelerated"
+        row, times = strategy_named(strategy), [perf_counter()] * 4
         self._ranked, self._free, self._ties = 0, self.graph.free[:0], None
-        ended_early = self._follow(needed=row.start == "previous")
+        ended_early = self._follow(needed=row.start == "previous" and form == "accelerated")
         self._solving = True
-        solved, error_bound = Solved(0, 0, True, 0 if settle else None), 0.0
-        steps = self._iterate.trace = [] if trace else None
-        if self.graph.ids.count:
+        solved, error_bound, steps = Solved(0, 0, True, 0 if settle else None), 0.0, None
+        if ids.count:
             if ended_early:
                 # with different right-hand sides, if shards ended at different steps
                 self._iterate.reset()
                 self._iterate.unguessable = 0
-            else:
-                self._iterate.exclude_free()
-            solved = self._solve(row)
-            if settle:
-                solved = settle_places(self._iterate, solved, settle, _KINDS, self._vertices)
+                if row.affected in ("reachable", "frontier"):
+                    row = TABLE["naive-dynamic"]  # there are no ranks to go on from
+            solver = shard_solver(self._iterate, self._vertices, row, form, trace, settle)
+            touched = TouchedVertices()
+            if row.affected in ("reachable", "frontier"):
+                touched = self._touched.exchanged(self.graph.numbering)
+            solver.mark(touched)
+            times[1:] = [perf_counter()] * 3
+            solved = solver.solve()
+            times[2:] = [perf_counter()] * 2
             ties_error = solved.ties.error if solved.ties else 0.0
-            error_bound = min(2.0, self._iterate.error_bound + ties_error)
-            ended_early = False
-        self._solving = ended_early
+            error_bound = min(2.0, solver.certify() + ties_error)
+            times[3] = perf_counter()
+            steps = solver.trace(solved)
+        self._solving = ended_early and ids.count == 0
+        self._touched.clear()
         self._record_ranked(solved.ties)
+        mark_seconds, solve_seconds, certify_seconds = np.diff(times).tolist()
         return Result(
             strategy=strategy,
             iterations=solved.iterations,
             touched_vertices=solved.touched_vertices,
             error_bound=error_bound,
             converged=solved.converged,
-            mark_seconds=0.0,
-            solve_seconds=perf_counter() - begun,
-            trace=None
-            if steps is None
-            else Trace.of(self.graph.ids.count, solved.iterations, steps),
+            mark_seconds=mark_seconds,
+            solve_seconds=solve_seconds,
+            certify_seconds=certify_seconds,
+            form=form,
+            trace=steps,
             settled=solved.settled,
         )
 
@@ -236,30 +225,13 @@ class Shard:
         self._free = self.graph.free
         self._mass = float(self._iterate.certificate.mass)
 
-    def _solve(self, strategy: Strategy) -> Solved:
-        iterate = self._iterate
-        if strategy.affected == "all":
-            return solve_all(iterate, strategy)
-        if iterate.stale:
-            iterate.recompute_residual()
-        iterate.workspace.residual.solve += 1
-        rounds, touched, most = 0, 0, iterate.options.max_iterations
-        if iterate.error_bound > USELESS_BOUND:
-            swept = sweep_to_target(iterate, most, _KINDS, from_nothing=True)
-        else:
-            rounds, touched = push_to_target(iterate)
-            swept = sweep_to_target(iterate, most - rounds, _KINDS)
-        if swept.sweeps:
-            touched = self.graph.ids.count
-        return Solved(rounds + swept.sweeps, touched, swept.converged)
-
     def personalized(
         self,
         number: int,
         queries: Sequence[ResolvedQuery],
         batches: Collection[int],
         seconds: float,
-    ) -> list[Personalized]:
+    ) -> list[tuple[int, Personalized]]:
         """See ShardQueries.answer; only the first shard returns the answers."""
         self._follow()
         answers = self._queries.answer(number, queries, batches, seconds)
@@ -365,6 +337,7 @@ class Shard:
         if len(free):
             self.graph.apply(EdgeBatch(remove=free.astype(np.int64)))  # they have no edges
         self._update = None
+        self._touched.clear()
         self._iterate.restore(values, rhs_scale, mass)
         self._record_ranked()
         return change
@@ -398,11 +371,14 @@ def warm_up(options: Options, backend: Backend) -> None:
         shard = Shard(SingleCommunicator(), options, backend)
         for batch in batches:
             shard.apply(batch)
-            shard.update("static")
-            shard.update("residual")
+            for strategy in ("dynamic-traversal", "static", "residual"):
+                shard.update(strategy)
         if options.half_life:
             shard.apply(dated(options, EdgeBatch.of([(0, 1)]), 20.0))
             shard.update("residual")
         shard.top(1)
         queries = [PersonalizedQuery(np.array([0]), k=1, method=method) for method in METHODS]
+        queries += [
+            PersonalizedQuery(np.array([2]), k=1, method="pull")
+        ] * backend.multivector.min_columns
         shard.personalized(0, resolve(shard.graph.ids, options, queries), [], np.inf)

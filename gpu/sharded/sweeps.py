@@ -7,6 +7,7 @@ Sums are added over the shards, rounded once: one more addition for every term.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, replace
 from math import fsum
 
@@ -15,10 +16,10 @@ import numpy as np
 from gpu.operations.backend import Backend, Costs
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
-from gpu.operations.sweeps import DeflationVector, SweepResult
+from gpu.operations.sweeps import DeflationVector, OrthominState, SweepResult
 from gpu.pagerank.partial_sweeps import PartialSweeps
+from gpu.sharded.columns import Columns
 from gpu.sharded.communicator import Communicator
-from gpu.sharded.numbering import Numbering
 
 _EXCHANGES = 2
 """Collective operations of a sweep: its contributions, and its sums."""
@@ -27,24 +28,22 @@ _EXCHANGES = 2
 def sweep_costs(local: Costs, communicator: Communicator) -> Costs:
     """The costs of a backend, with the exchanges of a sweep."""
     exchanges = _EXCHANGES * local.exchange * communicator.size
-    return replace(local, sweep_overhead=local.sweep_overhead + exchanges)
+    # affected sets are kept as flags (gpu.sharded.published)
+    return replace(local, sweep_overhead=local.sweep_overhead + exchanges, sparse_part=0)
 
 
 class ShardedSweeps(PartialSweeps):
     """See SweepOperations. Vectors are over own vertices; sums are over all. Contributions have the
     length Numbering.columns.
-
-    numbering  of the columns that in-lists refer to
     """
 
-    def __init__(self, local: Backend, communicator: Communicator) -> None:
+    def __init__(self, local: Backend, communicator: Communicator, columns: Columns) -> None:
         super().__init__(local.sweeps)
-        self._device, self._communicator = local.device, communicator
-        self.numbering = Numbering(communicator.rank, communicator.size)
+        self._device, self._communicator, self._columns = local.device, communicator, columns
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
         self._local.compute_contributions(graph, values, contributions[: graph.vertices])
-        self._gather(contributions)
+        self._columns.gather(contributions)
 
     def compute_residual(
         self,
@@ -56,13 +55,29 @@ class ShardedSweeps(PartialSweeps):
         damping: float,
         residual: Array,
     ) -> tuple[float, float]:
-        if contributions is None:  # float32: y and d are read at each edge, by column
-            values, graph = self._all(values), graph._replace(degree=self._all(graph.degree))
-        sums = self._local.compute_residual(
+        sums = self.compute_own_residual(
             graph, rows, values, contributions, rhs_scale, damping, residual
         )
         residual_l1, residual_sum = self._communicator.sums(sums)
         return residual_l1, residual_sum
+
+    def compute_own_residual(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        contributions: Array | None,
+        rhs_scale: float,
+        damping: float,
+        residual: Array,
+    ) -> tuple[float, float]:
+        """The residual of some own rows, and the sums over these."""
+        if contributions is None:  # float32: y and d are read at each edge, by column
+            columns = self._columns.gathered
+            values, graph = columns(values), graph._replace(degree=columns(graph.degree))
+        return self._local.compute_residual(
+            graph, rows, values, contributions, rhs_scale, damping, residual
+        )
 
     def quantize_contributions(
         self,
@@ -124,21 +139,42 @@ class ShardedSweeps(PartialSweeps):
         )
         return self._completed(result, new_contributions)
 
-    def _all(self, own: Array) -> Array:
-        """An array over own vertices as one over columns, with those of all shards."""
-        columns = self._device.allocate("vectors of all shards", self.numbering.columns, own.dtype)
-        columns[: len(own)] = own
-        self._gather(columns)
-        return columns
+    def orthomin_products(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        floor: float,
+        has_previous: bool,
+    ) -> list[float]:
+        vectors = (values, residual, contributions, state, damping, mean)
+        own = self._local.orthomin_products(graph, rows, *vectors, floor, has_previous)
+        return self._communicator.sums(own)
 
-    def _gather(self, contributions: Array) -> None:
-        """Copies the contributions of every shard's own rows behind those of this one."""
-        room = len(contributions) // (self._communicator.size + 1)
-        self._communicator.all_gather(contributions[:room], contributions[room:])
+    def orthomin_update(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        products: Sequence[float],
+        has_previous: bool,
+    ) -> SweepResult:
+        vectors = (values, residual, contributions, state, damping, mean)
+        result = self._local.orthomin_update(graph, *vectors, products, has_previous)
+        return self._completed(result, contributions)
 
     def _completed(self, result: SweepResult, contributions: Array) -> SweepResult:
         """The result over all shards, whose contributions are here then."""
-        self._gather(contributions)
+        self._columns.gather(contributions)
         table = self._communicator.gather(astuple(result))
         *sums, largest_steps = table.T
         residual_l1, residual_sum, mass, next_residual_sum = map(fsum, sums)

@@ -178,9 +178,8 @@ class Pipeline:
     ) -> None:
         """Queues a batch; for the futures see PendingBatch.
 
-        Raises QueueFull, Unsupported, and the reason given to `close`.
+        Raises QueueFull, and the reason given to `close`.
         """
-        self.shards.check_solve(batch.solve)
         release = self.batches.admit(batch.nbytes)
         try:
             self._queue.put(PendingBatch(batch, durable, ranked, release))
@@ -189,10 +188,7 @@ class Pipeline:
             raise
 
     def recompute(self, solve: Solve) -> Future[bytes]:
-        """Ranks the same version again; the future holds the receipt. Raises QueueFull, and
-        Unsupported.
-        """
-        self.shards.check_solve(solve)
+        """Ranks the same version again; the future holds the receipt. Raises QueueFull."""
         submitted = perf_counter()
         return self.call(lambda writer: writer.ranking.recompute(solve, submitted))
 

@@ -97,8 +97,7 @@ class ShardedGraphEngine(Engine):
     cluster  an existing Dask cluster that has the workers; None: they are started on this machine
     device_memory  of each worker: see gpu.limit_device_memory
     lost     called on another thread when a shard is lost, also between calls
-    Raises Unsupported for options that do not work with shards. Every call may raise ShardLost; no
-    other than `release` works afterwards.
+    Every call may raise ShardLost; no other than `release` works afterwards.
     """
 
     def __init__(
@@ -110,7 +109,6 @@ class ShardedGraphEngine(Engine):
         device_memory: int | None = None,
         lost: Callable[[], None] = lambda: None,
     ) -> None:
-        ShardedEngine.check(options)
         self._started: ShardedEngine | None = None  # first: the properties below use it
         super().__init__(options, "cpu")
         self.shards = shards
@@ -182,9 +180,8 @@ class ShardedGraphEngine(Engine):
     def update(
         self, strategy: str = "auto", form: Form | None = None, trace: bool = False, settle: int = 0
     ) -> Result:
-        check_solve(strategy, form)
         began = perf_counter()
-        result: Result = self._call(lambda shards: shards.update(strategy, trace, settle))
+        result: Result = self._call(lambda shards: shards.update(strategy, form, trace, settle))
         self._stage_ended = perf_counter()
         solved = self._stage_ended - began
         self._seconds = {"mark": 0.0, "solve": solved, "certify": 0.0}
@@ -314,15 +311,6 @@ class _EdgeReader(EdgeReader):
 
     def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:  # noqa: ARG002
         _refuse("window")
-
-
-def check_solve(strategy: str, form: Form | None) -> None:
-    """Raises Unsupported for a way to rank that does not work with shards; InvalidValue for an
-    unknown strategy.
-    """
-    ShardedEngine.check(Options(), strategy)
-    if form == "published":
-        raise Unsupported("form", form, "'accelerated'")
 
 
 def _refuse(call: str) -> NoReturn:

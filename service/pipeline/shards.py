@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpu import BackendName, Cluster, Engine, Options, ShardedEngine, Solve, Unsupported
-from service.pipeline.sharded_engine import ONE_DEVICE, ShardedGraphEngine, check_solve
+from gpu import BackendName, Cluster, Engine, Options, Unsupported
+from service.pipeline.sharded_engine import ONE_DEVICE, ShardedGraphEngine
 from service.pipeline.window import WindowOptions
 
 log = logging.getLogger("liverank.shards")
@@ -20,10 +20,8 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 60.0
 """Seconds between attempts to recover: doubled with each that fails."""
 
 
-def check_options(options: Options, solve: Solve, window: WindowOptions | None) -> None:
+def check_window(window: WindowOptions | None) -> None:
     """Raises Unsupported for options of a graph that do not work with shards."""
-    ShardedEngine.check(options)
-    check_solve(solve.strategy, solve.form)
     if window is not None:
         raise Unsupported("window", window.seconds, "null")
 
@@ -64,7 +62,7 @@ class Shards:
         self._engine: Engine | None = None
 
     def new_engine(self, options: Options, backend: BackendName) -> Engine:
-        """An engine without vertices, in shards or not. Raises Unsupported, BackendUnavailable."""
+        """An engine without vertices, in shards or not. Raises BackendUnavailable."""
         if self.count:
             self._engine = ShardedGraphEngine(
                 options, self.count, backend, self._cluster, self._device_memory, self._notify_lost
@@ -72,11 +70,6 @@ class Shards:
         else:
             self._engine = Engine(options, backend)
         return self._engine
-
-    def check_solve(self, solve: Solve) -> None:
-        """Raises Unsupported."""
-        if self.count:
-            check_solve(solve.strategy, solve.form)
 
     def check_call(self, call: str) -> None:
         """Raises Unsupported for a call that needs the graph on one device."""

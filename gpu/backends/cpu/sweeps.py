@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -150,7 +151,7 @@ class CpuSweeps(SweepOperations):
         )
         return _result(sums)
 
-    def orthomin_step(
+    def orthomin_products(
         self,
         graph: GraphView,
         rows: Rows,
@@ -162,7 +163,7 @@ class CpuSweeps(SweepOperations):
         mean: float,
         floor: float,
         has_previous: bool,
-    ) -> tuple[OrthominStep, SweepResult]:
+    ) -> list[float]:
         groups = len(rows.groups) - 1
         products = np.zeros((groups, SUMS))
         sweep_kernels.orthomin_image(
@@ -184,8 +185,22 @@ class CpuSweeps(SweepOperations):
             state.image,
             products,
         )
-        step = OrthominStep.of(products.sum(axis=0).tolist(), has_previous)
-        sums = _stripe_sums(graph)
+        total: list[float] = products.sum(axis=0).tolist()
+        return total
+
+    def orthomin_update(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        products: Sequence[float],
+        has_previous: bool,
+    ) -> SweepResult:
+        step, sums = OrthominStep.of(products, has_previous), _stripe_sums(graph)
         sweep_kernels.orthomin_step(
             graph.vertices,
             graph.incoming.row_lengths,
@@ -204,7 +219,7 @@ class CpuSweeps(SweepOperations):
             contributions,
             sums,
         )
-        return step, _result(sums)
+        return _result(sums)
 
     def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
         sweep_kernels.subtract_at(residual, places, weights, amount)

@@ -12,7 +12,7 @@ from gpu.backends.cuda.device import NULL
 from gpu.backends.cuda.kernels.counts import PAGE_COUNTS
 from gpu.backends.cuda.kernels.page_shape import PageShape
 from gpu.backends.cuda.launcher import Launcher, grid_blocks
-from gpu.operations.csr import Csr, GraphView, PagedLists, PagedView
+from gpu.operations.csr import Csr, GraphView, PagedLists, PagedView, Rows
 from gpu.operations.device import Array
 from gpu.operations.graph import GraphOperations
 from gpu.operations.pages import PageOperations
@@ -280,7 +280,30 @@ class CudaPages(PageOperations):
         )
 
 
-def paged_sums(
+def over_in_lists(
+    launch: Launcher,
+    shape: PageShape | None,
+    file: str,
+    kernels: tuple[str, str],
+    graph: GraphView,
+    rows: Rows,
+    contributions: Array,
+    *own: Any,
+    sums: Array,
+) -> Array:
+    """Launches the kernel that sums rows, or forms the sums by pages and launches the one that
+    takes them; returns its sums, on the device.
+    """
+    both, of_rows, of_sums = (contributions, *own), *kernels
+    if graph.pages is None or shape is None:
+        both = (graph.loop, graph.degree, *both)
+        return launch.over_rows(file, of_rows, graph.incoming, rows, *both, sums=sums)
+    paged = _paged_sums(launch, shape, graph, graph.pages, contributions)
+    lengths = graph.incoming.row_lengths
+    return launch.over_vertices(file, of_sums, graph, lengths, *paged, *both, sums=sums)
+
+
+def _paged_sums(
     launch: Launcher, shape: PageShape, graph: GraphView, pages: PagedView, contributions: Array
 ) -> tuple[Any, ...]:
     """Forms the sums of a sweep; returns what finish_sweep and finish_image take after the lengths

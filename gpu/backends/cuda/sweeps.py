@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from gpu.backends.cuda import orthomin
 from gpu.backends.cuda.device import NULL
 from gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
@@ -19,7 +21,7 @@ from gpu.backends.cuda.kernels.loader import (
 )
 from gpu.backends.cuda.kernels.page_shape import PageShape
 from gpu.backends.cuda.launcher import Launcher, grid_blocks
-from gpu.backends.cuda.pages import paged_sums
+from gpu.backends.cuda.pages import over_in_lists
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
 from gpu.operations.sweeps import (
@@ -70,27 +72,6 @@ class CudaSweeps(SweepOperations):
 
     def __init__(self, launch: Launcher, pages: PageShape | None) -> None:
         self._launch, self._pages = launch, pages
-
-    def _over_in_lists(
-        self,
-        file: str,
-        kernels: tuple[str, str],
-        graph: GraphView,
-        rows: Rows,
-        contributions: Array,
-        *own: Any,
-        sums: Array,
-    ) -> Array:
-        """Launches the kernel that sums rows, or forms the sums by pages and launches the one that
-        takes them; returns its sums, on the device.
-        """
-        both, of_rows, of_sums = (contributions, *own), *kernels
-        if graph.pages is None or self._pages is None:
-            both = (graph.loop, graph.degree, *both)
-            return self._launch.over_rows(file, of_rows, graph.incoming, rows, *both, sums=sums)
-        paged = paged_sums(self._launch, self._pages, graph, graph.pages, contributions)
-        lengths = graph.incoming.row_lengths
-        return self._launch.over_vertices(file, of_sums, graph, lengths, *paged, *both, sums=sums)
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
         self._launch(
@@ -201,7 +182,9 @@ class CudaSweeps(SweepOperations):
     ) -> SweepResult:
         deflated = str(deflation is not None).lower()
         z, z_residual, z_rhs_scale = deflation or NO_DEFLATION
-        sums = self._over_in_lists(
+        sums = over_in_lists(
+            self._launch,
+            self._pages,
             "sweep",
             (f"sweep<{VALUES[values.dtype.name]}, {deflated}>", f"finish_sweep<{deflated}>"),
             graph,
@@ -233,44 +216,49 @@ class CudaSweeps(SweepOperations):
         floor: float,
         has_previous: bool,
     ) -> tuple[OrthominStep, SweepResult]:
+        # as the two below, but the host waits once
         products, sums = both = self._launch.xp.empty((2, SWEEP_SUMS))
-        self._over_in_lists(
-            "orthomin",
-            ("orthomin_image", "finish_image"),
-            graph,
-            rows,
-            contributions,
-            np.float64(damping),
-            np.float64(mean),
-            values,
-            residual,
-            np.int32(floor == 0.0),
-            np.float64(floor),
-            state.weights,
-            np.int32(has_previous),
-            state.last_image,
-            state.image,
-            sums=products,
-        )
-        self._launch.over_vertices(
-            "orthomin",
-            "orthomin_step",
-            graph,
-            graph.incoming.row_lengths,
-            np.float64(damping),
-            np.float64(mean),
-            products,
-            np.int32(has_previous),
-            state.image,
-            state.direction,
-            state.last_image,
-            values,
-            residual,
-            contributions,
-            sums=sums,
-        )
+        shape, vectors = self._pages, (values, residual, contributions, state, damping, mean)
+        orthomin.image(self._launch, shape, graph, rows, *vectors, floor, has_previous, products)
+        orthomin.update(self._launch, graph, *vectors, products, has_previous, sums)
         products_here, sums_here = self._launch.device.to_host(both).tolist()
         return OrthominStep.of(products_here, has_previous), SweepResult(*sums_here)
+
+    def orthomin_products(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        floor: float,
+        has_previous: bool,
+    ) -> list[float]:
+        products, shape = self._launch.sums(), self._pages
+        vectors = (values, residual, contributions, state, damping, mean)
+        orthomin.image(self._launch, shape, graph, rows, *vectors, floor, has_previous, products)
+        found: list[float] = self._launch.device.to_host(products).tolist()
+        return found
+
+    def orthomin_update(
+        self,
+        graph: GraphView,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        state: OrthominState,
+        damping: float,
+        mean: float,
+        products: Sequence[float],
+        has_previous: bool,
+    ) -> SweepResult:
+        sums, vectors = self._launch.sums(), (values, residual, contributions, state)
+        given = self._launch.device.to_device(np.array(products))
+        orthomin.update(self._launch, graph, *vectors, damping, mean, given, has_previous, sums)
+        return SweepResult(*self._launch.device.to_host(sums).tolist())
 
     def most_fused(self, graph: GraphView) -> int:
         return MOST_FUSED if graph.edges + 2 * graph.vertices <= _FUSED_EDGES else 1

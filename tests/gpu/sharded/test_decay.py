@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, InvalidValue, Options, ShardedEngine
+from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, ShardedEngine
 from gpu.backends import backend_named
 from gpu.graph.decay import HIGHEST
 from gpu.operations.backend import Backend
-from gpu.sharded.shard import SHARDED_STRATEGIES
 from tests.gpu.graph.decaying import DAY, NOW, assert_certified, decaying_batch
 from tests.gpu.sharded.test_capture import snapshot_of
 from tests.gpu.sharded.test_shards import sharded_engine
@@ -66,7 +65,7 @@ def test_a_stream_of_decaying_edges_is_stored_as_on_one_device(
             expired += apply_to_both(one, engine, batch)
             if one.free_ids().size:
                 apply_to_both(one, engine, EdgeBatch(add=one.free_ids()))
-            assert_ranked(one, engine, str(generator.choice(SHARDED_STRATEGIES)))
+            assert_ranked(one, engine, str(generator.choice(STRATEGIES)))
     assert expired > 0
 
 

@@ -15,10 +15,9 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, InvalidValue, Options, ShardedEngine, ShardLost
+from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, ShardedEngine, ShardLost
 from gpu.sharded.cluster import visible_devices
 from gpu.sharded.dask_workers import DaskWorkers
-from gpu.sharded.shard import SHARDED_STRATEGIES
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph
 
@@ -66,7 +65,7 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
         else:
             batch = random_batch(generator, model, size, removes=removes)
         assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
-        strategy = str(generator.choice(SHARDED_STRATEGIES))
+        strategy = str(generator.choice(STRATEGIES))
         assert_ranks(engine, model, engine.update(strategy).error_bound)
 
 

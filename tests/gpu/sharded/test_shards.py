@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -28,7 +30,7 @@ from gpu.backends import backend_named
 from gpu.errors import BackendUnavailable, DeviceLost, EngineError
 from gpu.operations.backend import Backend
 from gpu.sharded.numbering import Numbering
-from gpu.sharded.shard import SHARDED_STRATEGIES
+from gpu.sharded.sweeps import ShardedSweeps
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
@@ -89,7 +91,7 @@ def run_stream(
             assert replace(change, seconds=0.0) == model.apply(batch)
             present = model.vertices - len(model.free)
             assert (engine.vertices, engine.edges) == (present, len(model.edges))
-            strategy = str(generator.choice(SHARDED_STRATEGIES))
+            strategy = str(generator.choice(STRATEGIES))
             result = engine.update(strategy)
             assert result.converged
             if strategy in ("auto", "residual"):
@@ -142,6 +144,35 @@ def test_static_ranks_are_those_of_one_piece(family: str) -> None:
         assert shards.update("residual").error_bound <= TARGET
 
 
+@pytest.mark.parametrize("directed", [True, False])
+def test_slow_sweeps_are_accelerated_as_on_one_device(directed: bool, backend: Backend) -> None:
+    generator = np.random.default_rng(2)
+    vertices, edges = FAMILIES["grid"]()
+    edges = edges[generator.random(len(edges)) < 0.8]
+    weights = generator.uniform(0.5, 2.0, len(edges)).astype(np.float32)
+    options = Options(damping=0.97, target_error=1e-9, weighted=True, directed=directed)
+    model, one = WeightedModel("uniform", directed), Engine(options, backend_named("cpu"))
+    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights)
+    accelerated, update = [], ShardedSweeps.orthomin_update
+
+    def counted(sweeps: ShardedSweeps, *arguments: Any) -> Any:
+        accelerated.append(sweeps)
+        return update(sweeps, *arguments)
+
+    with (
+        sharded_engine(options, 3, backend) as engine,
+        patch.object(ShardedSweeps, "orthomin_update", counted),
+    ):
+        for each in (model, one, engine):
+            each.apply(batch)
+        ours, theirs = engine.update("auto"), one.update("auto")
+        assert ours.converged
+        assert ours.error_bound <= 1e-9
+        assert_ranks(engine, model, ours.error_bound)
+        assert len(accelerated) >= 3 * ours.iterations // 4
+        assert abs(ours.iterations - theirs.iterations) <= theirs.iterations // 20
+
+
 def test_a_graph_that_outgrows_its_room_is_renumbered(backend: Backend) -> None:
     generator = np.random.default_rng(5)
     options, model = Options(target_error=TARGET), Model("uniform")
@@ -173,6 +204,26 @@ def test_an_error_of_one_shard_leaves_the_graph_as_it_was(
         batch = EdgeBatch.of(insert=[(0, 3, 1.0)], delete=[(1, 2)])
         assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
         assert_ranks(engine, model, engine.update().error_bound)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("loaded", [True, False])
+def test_the_insertion_that_makes_a_weight_exceed_float32_is_named(
+    loaded: bool, directed: bool, backend: Backend
+) -> None:
+    options = Options(weighted=True, directed=directed)
+    with sharded_engine(options, 3, backend) as engine:
+        first = EdgeBatch.of(insert=[(7, 4, 2e38), (2, 2, 1.0)] if loaded else [], vertices=9)
+        engine.apply(first)
+        # in the second slice of three, and again in the last one
+        rest = [(7, 4, 2e38), (6, 1, 3e38), (5, 3, 1.0), (6, 1, 3e38), (7, 4, 2.5e38), (8, 0, 1.0)]
+        batch = EdgeBatch.of(insert=[(1, 0, 1.0), (0, 8, 1.0), *rest], on_conflict="add")
+        with pytest.raises(InvalidValue) as caught:
+            engine.apply(batch)
+        assert caught.value.field == "weights[5]"
+        assert caught.value.value == float(np.float32(3e38))
+        assert "at most 3.4028235e+38" in caught.value.requirement
+        assert engine.edges == first.operations
 
 
 def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified() -> None:
@@ -227,29 +278,17 @@ def test_a_sweep_takes_two_exchanges(backend: Backend) -> None:
         assert workers.communicators[0].exchanges - before <= 2 * result.iterations + 12 + 1
 
 
-@pytest.mark.parametrize(
-    ("options", "field"),
-    [
-        (Options(form="published"), "form"),
-    ],
-)
-def test_options_that_do_not_work_sharded_are_refused(options: Options, field: str) -> None:
-    with pytest.raises(Unsupported, match=f"^{field}: .* does not work with shards"):
-        ShardedEngine(options)
-
-
-def test_what_else_does_not_work_sharded_is_refused(backend: Backend) -> None:
+def test_what_is_wrong_is_refused(backend: Backend) -> None:
     with pytest.raises(InvalidValue, match="backend: 'tpu'"):
         ShardedEngine(backend="tpu")  # type: ignore[arg-type]
     for shards in (0, -1, True, 2.0):
         with pytest.raises(InvalidValue, match="shards"):
             ShardedEngine(shards=shards)  # type: ignore[arg-type]
     with sharded_engine(Options(), 2, backend) as engine:
-        for strategy in sorted(set(STRATEGIES) - set(SHARDED_STRATEGIES)):
-            with pytest.raises(Unsupported, match=f"strategy: '{strategy}'"):
-                engine.update(strategy)
         with pytest.raises(InvalidValue, match="strategy"):
             engine.update("fastest")
+        with pytest.raises(InvalidValue, match="weights: '1 weights'"):
+            engine.apply(EdgeBatch.of(insert=[(0, 1, 1.0)]))
         with pytest.raises(InvalidValue, match="times"):
             engine.apply(replace(EdgeBatch.of(insert=[(0, 1)]), times=np.zeros(1)))
         with pytest.raises(InvalidValue, match="k: -1"):

@@ -145,10 +145,7 @@ def test_the_shards_are_described(sharded: Server) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "field"),
     [
-        ("PUT", "/graphs/new", {"form": "published"}, "form"),
         ("PUT", "/graphs/new", {"window": 60.0}, "window"),
-        ("PUT", "/graphs/new", {"strategy": "dynamic-frontier"}, "strategy"),
-        ("POST", f"{PATH}/batches?strategy=dynamic-traversal", {"insert": []}, "strategy"),
         ("GET", f"{PATH}/personalized/a?form=published", None, "form"),
         ("PUT", f"{PATH}/watched/w", {"seeds": {"a": 1.0}}, "call"),
         ("POST", f"{PATH}/analyses/components", {}, "call"),

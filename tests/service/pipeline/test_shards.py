@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import ShardLost, Solve, Unsupported
+from gpu import ShardLost, Solve
 from service.errors import BatchRejected, NotReady
 from service.formats.seeds import SeedColumns
 from service.pipeline.pipeline import Pipeline
@@ -231,14 +232,11 @@ def test_workers_that_do_not_start_are_an_error_of_the_first_opening(
         opened(tmp_path, shards=2)
 
 
-def test_what_shards_cannot_do_is_refused_before_it_is_committed(pipeline: Pipeline) -> None:
+def test_every_strategy_runs_in_both_forms(pipeline: Pipeline) -> None:
     send(pipeline, batch(EDGES))
-    for call, field in (
-        (lambda: pipeline.submit(batch(EDGES, strategy="dynamic-frontier").batch), "strategy"),
-        (lambda: pipeline.recompute(Solve("static", "published")), "form"),
-    ):
-        with pytest.raises(Unsupported) as refused:
-            call()
-        assert refused.value.field == field
-    assert pipeline.committed == 1
-    assert pipeline.recompute(Solve("static")).result(60)
+    receipt = send(pipeline, batch([("a", "d")], strategy="dynamic-frontier"))
+    assert receipt["strategy"] == "dynamic-frontier"
+    for form in ("published", "accelerated"):
+        receipt = json.loads(pipeline.recompute(Solve("static", form)).result(60))
+        assert receipt["form"] == form
+        assert receipt["error_bound"] <= 1e-6

@@ -1,0 +1,62 @@
+"""Sets of own vertices, and how they grow along the edges of all shards."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+
+from gpu.operations.backend import Backend
+from gpu.operations.csr import GraphView, Rows
+from gpu.operations.device import Array
+from gpu.operations.frontier import Frontier, FrontierOperations
+from gpu.sharded.columns import Columns
+
+
+class ShardedFrontier(FrontierOperations):
+    """See FrontierOperations. Vertices and flags are own ones, and so is what is returned; all
+    shards call these together, also where one has no vertices.
+    """
+
+    def __init__(self, local: Backend, columns: Columns) -> None:
+        self._local, self._columns = local, columns
+        self._flags = local.xp.zeros(0, np.int32)
+
+    def compact_rows(self, flags: Array, rows: Rows, row_lengths: Array) -> Rows:
+        return self._local.frontier.compact_rows(flags, rows, row_lengths)
+
+    def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:
+        return self._local.frontier.rows_of(vertices, row_lengths)
+
+    def expand_forward(self, graph: GraphView, vertices: Array, flags: Array) -> Array:
+        found = self.targets(graph, vertices)
+        fresh = found[flags[found] == 0]
+        flags[fresh] = 1
+        return fresh
+
+    def targets(self, graph: GraphView, vertices: Array) -> Array:
+        """int32[…], distinct: the own vertices that any of these is followed by, on all shards."""
+        count = self._columns.numbering.columns
+        if len(self._flags) != count:
+            self._flags = self._local.xp.zeros(count, np.int32)
+        columns = self._local.frontier.expand_forward(graph, vertices, self._flags)
+        self._flags[columns] = 0
+        return self._columns.sent(columns)
+
+    def expand_backward(self, graph: GraphView, rows: Rows, frontier: Array, flags: Array) -> Array:
+        everywhere = self._columns.gathered(frontier)
+        return self._local.frontier.expand_backward(graph, rows, everywhere, flags)
+
+    def jacobi_step(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        contributions: Array | None,
+        rhs_scale: float,
+        damping: float,
+        new_values: Array,
+        frontier: Frontier,
+    ) -> NoReturn:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("affected sets of shards are kept as flags")

@@ -1,0 +1,214 @@
+"""Runs the tests of the engine with engines in shards: ``pytest tests/gpu --shards 3``.
+
+Tests name `Engine`; in their modules it becomes `SuiteEngine`, whose shards are in worker processes
+of one local Dask cluster, as in production: they exchange data by TCP, and have memory of their
+own. A test that asks for what shards do not have sees Unsupported, or that ShardedEngine has no
+such method, and is reported as skipped with that text; so is one that looks at parts of an engine,
+which are in other processes here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from functools import cache
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import BackendName, Engine, Options, Ranks, ShardedEngine, Snapshot, Unsupported
+from gpu.backends import backend_named
+from gpu.graph.reading import Direction, EdgeBlock, EdgeReader, Neighbours
+from gpu.operations.backend import Backend
+from gpu.personalized.batch import QueryBatch
+from gpu.sharded.cluster import local_workers
+from gpu.sharded.dask_workers import DaskWorkers
+from gpu.sharded.reading import GatheredEdges
+from gpu.sharded.shard import warm_up
+from gpu.snapshot import ranks_of
+
+LEFT_OUT = {
+    "backends": "operations of a backend",
+    "generate": "generators",
+    "graph/test_decay_scaling.py": "changes parts of the engine",
+    "graph/test_dynamic_graph.py": "a graph without an engine",
+    "graph/test_order_choice.py": "a graph without an engine",
+    "jit": "compilation",
+    "out_of_core": "graphs out of core",
+    "pagerank/test_components.py": "components, by which one device solves",
+    "pagerank/test_start.py::test_the_bound_of_the_guess": "changes parts of the engine",
+    "pagerank/test_storage.py::test_a_large_rank_has_no": "pushes as they cost one device",
+    "personalized/test_many.py::test_queries_that_stay_near": "pushes as they cost one device",
+    "personalized/test_many.py::test_trials_end": "changes parts of the engine",
+    "pagerank/test_published.py::test_sweeps_take_a_solve_over": "changes parts of the engine",
+    "sharded": "shards, which start their own",
+    "test_device_errors.py": "errors of an emulated device",
+    "test_warm_up.py": "compilation",
+}
+"""Folders, files and tests of tests/gpu that drive no engine which shards could replace. Changes to
+parts of an engine would not reach the workers.
+"""
+
+_PARTS = ("internals", "_queries")
+"""Of an engine in this process."""
+
+
+class _SharedWorkers(DaskWorkers):
+    """A graph on the workers of the cluster, which outlives it."""
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._watching.cancel)
+        self._shards.clear()
+
+
+class Suite:
+    """The workers of all tests, and what became of the tests.
+
+    outcomes  number of tests by what they showed
+    refused   number of tests by the refusal that they saw
+    """
+
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self.outcomes = Counter[str]()
+        self.refused = Counter[str]()
+        self.left_out = Counter[str]()
+        self.engines: list[SuiteEngine] = []
+        self.refusals: list[str] = []
+        self._first: DaskWorkers | None = None
+
+    def workers(self, options: Options) -> DaskWorkers:
+        """Of a new graph."""
+        if self._first is None:
+            self._first = local_workers(Options(), self.shards)
+        half_life = None if options.half_life is None else 1.0
+        kind = {name: getattr(options, name) for name in ("dangling", "storage", "weighted")}
+        _compile(Options(**kind, half_life=half_life))
+        return _SharedWorkers(self._first._client, self._first.addresses, options)
+
+    def begin(self) -> None:
+        """Before a test."""
+        self.engines, self.refusals = [], []
+
+    def end(self) -> None:
+        """After a test: its graphs are freed."""
+        for engine in self.engines:
+            engine.close()
+
+    def close(self) -> None:
+        """Ends the workers."""
+        if self._first is not None:
+            self._first.close()
+
+    def replace_engines(self) -> None:
+        """Tests and their helpers find SuiteEngine where they had Engine."""
+        left_out = tuple(f"tests.gpu.{folder}." for folder in LEFT_OUT if ".py" not in folder)
+        for name, module in list(sys.modules.items()):
+            if name.startswith("tests.gpu.") and not name.startswith(left_out):
+                for attribute, value in list(vars(module).items()):
+                    if value is Engine:
+                        setattr(module, attribute, _bound(self))
+
+
+@cache
+def _bound(suite: Suite) -> type[SuiteEngine]:
+    return type("Engine", (SuiteEngine,), {"suite": suite})
+
+
+@cache
+def _compile(options: Options) -> None:
+    # once: processes that start together would all compile the same
+    warm_up(options, backend_named("cpu"))
+
+
+class SuiteEngine(ShardedEngine):
+    """A ShardedEngine with the names of Engine that tests use."""
+
+    suite: Suite
+
+    def __init__(
+        self, options: Options | None = None, backend: BackendName | Backend = "auto"
+    ) -> None:
+        if isinstance(backend, Backend) and backend is not backend_named("cpu"):
+            pytest.skip("looks at parts: a backend of the test's own")
+        options = options or Options()
+        super().__init__(options, workers=self.suite.workers(options))
+        self.suite.engines.append(self)
+        self.edge_reader = _Reader(self)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _PARTS:
+            pytest.skip(f"looks at parts: {name}")
+        if not hasattr(Engine, name) and name != "programs":
+            raise AttributeError(name)
+        raise Unsupported("call", name, "what ShardedEngine has")
+
+    @property
+    def id_limit(self) -> int:
+        return self.ids.limit
+
+    def free_ids(self) -> NDArray[np.int64]:
+        return self.ids.free()
+
+    def step(self, running: QueryBatch) -> None:
+        running.step()
+
+    def close(self, running: QueryBatch | None = None) -> None:
+        if running is None:
+            super().close()
+        else:
+            running.close()
+
+    def staging_buffer(self) -> None:
+        """Shards allocate when they copy."""
+
+    def capture(self, buffer: None = None) -> Any:  # noqa: ARG002
+        captured = super().capture()
+        lists = {
+            name: np.concatenate([captured.piece(name, index) for index in range(captured.pieces)])
+            for name in captured.lists
+        }
+        captured.release()
+        return _Captured(Snapshot(captured.arrays | lists, captured.numbers))
+
+    def restore(self, snapshot: Any, numbers: Any = None) -> None:
+        super().restore(snapshot.arrays, snapshot.numbers if numbers is None else numbers)
+
+    def ranks_of(self, snapshot: Snapshot) -> Ranks:
+        return ranks_of(snapshot, backend_named("cpu"))
+
+
+class _Captured:
+    """What Engine.capture returns."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+
+class _Reader:
+    """What Engine.edge_reader is."""
+
+    def __init__(self, engine: SuiteEngine) -> None:
+        self._engine = engine
+
+    def buffer(self) -> None:
+        """Shards allocate when they are read."""
+
+    def capture(self, buffer: None) -> GatheredEdges:  # noqa: ARG002
+        return self._engine.capture_edges()
+
+    def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
+        return self._engine.neighbours(vertex, direction, limit)
+
+    def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
+        return self._engine.out_edges(vertices, limit)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if not hasattr(EdgeReader, name):
+            raise AttributeError(name)
+        raise Unsupported("call", f"edge_reader.{name}", "what ShardedEngine has")

@@ -1,0 +1,126 @@
+"""Blocks of personalized queries in shards, against gpu.verify and against one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Options, PersonalizedQuery
+from gpu.backends import backend_named
+from gpu.operations.backend import Backend
+from gpu.sharded.multivector import ShardedMultivector
+from tests.gpu.sharded.test_personalized import (
+    assert_certified,
+    both,
+    random_edges,
+    weighted_or_not,
+)
+from tests.gpu.sharded.test_shards import kind_of_graph
+
+CPU = backend_named("cpu")
+
+
+@pytest.fixture
+def sweeps() -> Iterator[list[int]]:
+    """The number of columns of each sweep of a block, on each shard."""
+    columns: list[int] = []
+    sweep_many = ShardedMultivector.sweep_many
+
+    def counted(multivector: ShardedMultivector, *arguments: Any) -> Any:
+        columns.append(arguments[2].shape[1])
+        return sweep_many(multivector, *arguments)
+
+    with patch.object(ShardedMultivector, "sweep_many", counted):
+        yield columns
+
+
+def queries_of(generator: np.random.Generator, count: int, ids: int) -> list[PersonalizedQuery]:
+    return [
+        PersonalizedQuery(
+            generator.integers(0, ids, 1 + number % 3),
+            k=(5, ids + 3)[number % 2],
+            method="pull",
+            target_error=(1e-3, 1e-7)[number % 2],
+            among=generator.integers(0, ids, 9) if number % 4 == 3 else None,
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_blocks_are_certified_on_every_kind_of_graph(
+    seed: int, backend: Backend, sweeps: list[int]
+) -> None:
+    options = kind_of_graph(seed)
+    vertices, batch = weighted_or_not(seed + 20, options)
+    generator = np.random.default_rng(seed)
+    with both(options, 2 + seed % 3, backend, batch) as (one, engine):
+        if seed % 2:
+            removed = EdgeBatch(remove=np.unique(generator.integers(0, vertices, 3)))
+            for each in (one, engine):
+                each.apply(removed)
+        present = np.setdiff1d(np.arange(vertices), one.free_ids())
+        if len(present) < 2:
+            return
+        queries = [
+            replace(
+                query,
+                seeds=present[query.seeds % len(present)],
+                among=None if query.among is None else present[query.among % len(present)],
+            )
+            for query in queries_of(generator, 9, vertices)
+        ]
+        for query, answer in zip(queries, engine.personalized_many(queries), strict=True):
+            assert answer.error_bound <= (query.target_error or 0.0)
+            assert_certified(one, query, answer)
+        assert sweeps
+
+
+def test_a_block_takes_the_sweeps_of_one_device(backend: Backend, sweeps: list[int]) -> None:
+    batch = random_edges(np.random.default_rng(1), 400, 4_000)
+    with both(Options(target_error=1e-9), 3, backend, batch) as (one, engine):
+        queries = [
+            PersonalizedQuery(np.array([seed]), k=7, method="pull", target_error=1e-6)
+            for seed in range(5)
+        ]
+        ours, theirs = (each.personalized_many(queries) for each in (engine, one))
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine.iterations == other.iterations
+            assert mine.vertices.tolist() == other.vertices.tolist()
+            assert np.abs(mine.ranks - other.ranks).max() <= 1e-9
+            assert mine.settled == other.settled
+        assert len(sweeps) == 3 * ours[0].iterations
+
+
+def test_a_block_that_a_batch_interrupts_starts_again(
+    monkeypatch: pytest.MonkeyPatch, sweeps: list[int]
+) -> None:
+    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    edges = random_edges(np.random.default_rng(3), 60, 300)
+    with both(Options(target_error=1e-9), 2, CPU, edges) as (one, engine):
+        queries = [
+            PersonalizedQuery(np.array([seed]), k=70, method="pull", target_error=1e-6)
+            for seed in range(40)
+        ]
+        batch = engine.submit(queries)
+        for _ in range(3):
+            batch.step()
+        assert sweeps
+        assert not batch.take(range(1))
+        change = EdgeBatch.of([(1, 59), (2, 58), (65, 3)], remove=[7])
+        for each in (one, engine):
+            each.apply(change)
+        queries = [query for query in queries if query.seeds.tolist() != [7]]
+        while not batch.done:
+            batch.step()
+        places = [place for place in range(40) if place != 7]
+        for query, place in zip(queries, places, strict=True):
+            taken = batch.take(range(place, place + 1))
+            assert taken is not None
+            assert_certified(one, query, taken[0])
+        batch.close()

@@ -1,0 +1,123 @@
+"""The published strategies in shards, in both forms, step by step as on one device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpu import STRATEGIES, EdgeBatch, Engine, Options
+from gpu.backends import backend_named
+from gpu.operations.backend import Backend
+from gpu.pagerank.strategies import TABLE, forms_of
+from gpu.trace import TraceStep
+from gpu.types import Result
+from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
+from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
+
+CPU = backend_named("cpu")
+PUBLISHED = [name for name in STRATEGIES if len(forms_of(TABLE[name], Options())) > 1]
+
+
+def assert_same_steps(ours: Result, theirs: Result) -> None:
+    assert ours.trace is not None
+    assert theirs.trace is not None
+    assert (ours.iterations, ours.converged) == (theirs.iterations, theirs.converged)
+    assert ours.touched_vertices == theirs.touched_vertices
+    assert ours.trace.affected == theirs.trace.affected
+    for mine, other in zip(ours.trace.steps, theirs.trace.steps, strict=True):
+        assert isinstance(mine, TraceStep)
+        assert mine.largest_change == pytest.approx(other.largest_change, rel=1e-6, abs=1e-13)
+        assert replace(mine, largest_change=None) == replace(other, largest_change=None)
+
+
+@pytest.mark.parametrize("strategy", PUBLISHED)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_published_form_makes_the_steps_of_one_device(
+    seed: int, strategy: str, backend: Backend
+) -> None:
+    generator = np.random.default_rng(seed)
+    options = replace(kind_of_graph(seed), tolerance=1e-9, form="published")
+    kind = WeightedModel if options.weighted else Model
+    model, one = kind(options.dangling, options.directed), Engine(options, CPU)
+    with sharded_engine(options, 2 + seed % 2, backend) as engine:
+        for size in (200, 3, 1, 12):
+            if isinstance(model, WeightedModel):
+                batch = weighted_batch(generator, model, size)
+            else:
+                batch = random_batch(generator, model, size)
+            model.apply(batch)
+            for each in (one, engine):
+                each.apply(batch)
+            ours, theirs = (each.update(strategy, None, True) for each in (engine, one))
+            assert ours.form == theirs.form == "published"
+            assert_same_steps(ours, theirs)
+            assert_ranks(engine, model, ours.error_bound)
+            difference = engine.publish().to_numpy() - one.publish().to_numpy()
+            assert np.abs(difference).sum() <= 1e-12
+
+
+@pytest.mark.parametrize("storage", ["float64", "float32"])
+@pytest.mark.parametrize(
+    "strategy", [name for name in STRATEGIES if TABLE[name].affected in ("reachable", "frontier")]
+)
+def test_a_small_change_is_followed_to_the_vertices_that_it_affects(
+    strategy: str, storage: str, backend: Backend
+) -> None:
+    # a path: what a change affects is behind it. The residual follows that alone
+    backend = replace(backend, costs=replace(backend.costs, exchange=0.0, sweep_overhead=0.0))
+    count = 3_000
+    ends = np.arange(count - 1)
+    options = Options(storage=storage, frontier_tolerance=1e-3, prune_tolerance=1e-3)  # type: ignore[arg-type]
+    model, one = Model("uniform"), Engine(options, CPU)
+    with sharded_engine(options, 3, backend) as engine:
+        for batch in (
+            EdgeBatch(ends, ends + 1),
+            EdgeBatch.of(insert=[(2_900, 2_905)], delete=[(2_950, 2_951)]),
+            EdgeBatch.of(insert=[(2_950, 2_951)]),
+        ):
+            model.apply(batch)
+            for each in (one, engine):
+                each.apply(batch)
+            first = batch.operations > 10
+            ours, theirs = (each.update("static" if first else strategy) for each in (engine, one))
+            assert ours.converged
+            if not first:
+                assert ours.touched_vertices == theirs.touched_vertices < 120
+            assert_ranks(engine, model, ours.error_bound)
+
+
+def test_batches_between_two_solves_are_all_followed(backend: Backend) -> None:
+    generator = np.random.default_rng(4)
+    options, model = Options(target_error=1e-9), Model("uniform")
+    with sharded_engine(options, 3, backend) as engine:
+        for step, size in enumerate((300, 4, 4, 4, 4)):
+            # vertices join, so that columns are renumbered between the batches
+            batch = replace(random_batch(generator, model, size), vertices=100 * (step + 1))
+            model.apply(batch)
+            engine.apply(batch)
+        for strategy in ("dynamic-frontier", "dynamic-traversal"):
+            result = engine.update(strategy)
+            assert result.converged
+            assert_ranks(engine, model, result.error_bound)
+            assert result.error_bound <= 1e-4
+
+
+@pytest.mark.parametrize("strategy", ["dynamic-frontier", "dynamic-traversal"])
+def test_after_an_interrupted_solve_all_vertices_are_ranked(strategy: str) -> None:
+    generator = np.random.default_rng(9)
+    options, model = Options(target_error=1e-9), Model("uniform")
+    workers = ThreadWorkers(options, 3, CPU)
+    with sharded_engine(options, 3, CPU) as engine:
+        engine._workers = workers
+        batch = EdgeBatch(*generator.integers(0, 80, (2, 300)))
+        engine.apply(batch)
+        model.apply(batch)
+        engine.update()
+        with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+            engine.update("static")
+        result = engine.update(strategy)
+        assert_ranks(engine, model, result.error_bound)
+        assert result.error_bound <= 1e-6

@@ -1,0 +1,39 @@
+"""Tests of the engine by two worker processes: a part of ``pytest tests/gpu --shards 2``."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+SELECTION = (
+    "graph/test_weights.py::test_a_sum_that_exceeds_float32_changes_nothing",
+    "graph/test_weights.py::test_the_first_edge_whose_sum_exceeds_float32_is_named",
+    "graph/test_decay.py::test_times_far_from_0_are_refused",
+    "pagerank/test_removal.py::test_all_vertices_can_be_removed",
+    "pagerank/test_removal.py::test_a_removed_vertex_has_no_rank_and_no_place",
+    "pagerank/test_removal.py::test_queries_that_lose_a_seed_say_so",
+    "pagerank/test_settle.py::test_single_precision_ends_at_its_least_error",
+    "programs/test_running.py",
+    "test_snapshot.py",
+)
+"""Weights, times, removed vertices, queries, float32 and snapshots; and programs, which shards do
+not run. Each takes a second or two.
+"""
+
+
+def test_two_workers_pass_a_part_of_the_suite_and_name_what_they_refuse() -> None:
+    tests = [f"tests/gpu/{each}" for each in SELECTION]
+    command = [sys.executable, "-m", "pytest", "-q", "--shards", "2", "-p", "no:cacheprovider"]
+    run = subprocess.run(
+        [*command, *tests], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+    counts = {kind: int(count) for count, kind in re.findall(r"^ *(\d+)  (.+)$", run.stdout, re.M)}
+    assert counts["passed"] >= 10
+    assert counts["refused"] > 0
+    assert any("call: 'run' does not work with shards" in kind for kind in counts)
+    assert "failed" not in counts
