@@ -41,7 +41,7 @@ class PageRule:
     least_random  random reads an edge of a sweep by rows, in a sample
     """
 
-    least_edges: int = 1 << 28
+    least_edges: int = 240_000_000
     least_degree: float = 8.0
     least_random: float = 0.5
 

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.errors import OutOfMemory
+from gpu.graph.estimate import batch_purpose
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.warm_up import dated, sample_batches
 from gpu.operations.backend import Backend
@@ -131,9 +133,19 @@ class Shard:
         """
         begun = perf_counter()
         self._follow()
-        self._update = update = self.graph.apply(
-            batch, reserve=self._iterate.reserve, stored=stored
-        )
+        graph = self.graph
+        try:
+            update = graph.apply(batch, reserve=self._iterate.reserve, stored=stored)
+        except OutOfMemory:
+            raise
+        except MemoryError as error:
+            rows = graph.numbering.rows(max(graph.ids.limit, batch.vertices))
+            purpose, needed = (
+                batch_purpose(batch.operations, rows),
+                graph.bytes_needed(batch.operations, rows),
+            )
+            raise OutOfMemory(purpose, needed, graph.backend.device.memory_available()) from error
+        self._update = update
         self._touched.add(update, self.graph.numbering)
         self.graph.backend.device.synchronize()
         seconds = perf_counter() - begun

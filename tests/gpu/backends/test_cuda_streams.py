@@ -67,7 +67,7 @@ def null_stream(monkeypatch: pytest.MonkeyPatch) -> FakeStream:
         get_elapsed_time=None,
         Device=lambda: SimpleNamespace(
             mem_info=(1 << 30, 1 << 30),
-            attributes={"MultiProcessorCount": 1},
+            attributes={"MultiProcessorCount": 1, "MaxSharedMemoryPerBlockOptin": 48 << 10},
             compute_capability="90",
         ),
     )

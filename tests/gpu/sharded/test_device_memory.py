@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
+from gpu.backends import backend_named
+from gpu.sharded.routing import Router
 from tests.cuda_emulator.emulated import MEMORY, counting_backend
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks
@@ -58,6 +61,31 @@ def test_one_shard_refuses_what_two_hold() -> None:
         with pytest.raises(OutOfMemory):
             engine.apply(EdgeBatch(vertices=400_000))
         assert (engine.vertices, engine.edges) == (6_000, before)
+        assert_ranks(engine, model, engine.update().error_bound)
+
+
+def test_memory_that_runs_out_where_edges_are_routed_refuses_the_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, route = Model("uniform"), Router.route
+
+    def fails(router: Router, *arguments: Any) -> Any:
+        if router.numbering.rank == 1:
+            raise MemoryError("of the device")
+        return route(router, *arguments)
+
+    workers = ThreadWorkers(OPTIONS, 2, backend_named("cpu"))
+    with ShardedEngine(OPTIONS, workers=workers) as engine:
+        engine.apply(graph())
+        model.apply(graph())
+        engine.update()
+        with monkeypatch.context() as patch:
+            patch.setattr(Router, "route", fails)
+            with pytest.raises(OutOfMemory, match=r"a batch of 1 edges .* needs [0-9,]+ bytes"):
+                engine.apply(EdgeBatch.of(insert=[(0, 5), (7, 9)]))
+        assert (engine.vertices, engine.edges) == (6_000, len(model.edges))
+        again = EdgeBatch.of(insert=[(0, 5), (7, 9)])
+        assert replace(engine.apply(again), seconds=0.0) == model.apply(again)
         assert_ranks(engine, model, engine.update().error_bound)
 
 

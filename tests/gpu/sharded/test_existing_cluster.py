@@ -33,7 +33,7 @@ from gpu import (
 from gpu.backends import backend_named
 from gpu.backends.cpu.device import CpuDevice
 from gpu.sharded import dask_shard
-from gpu.sharded.cluster import local_workers, placed
+from gpu.sharded.cluster import local_workers, placed, visible_devices
 from gpu.sharded.dask_shard import Capability, own_version
 from gpu.sharded.dask_workers import DaskWorkers
 from gpu.sharded.shard import Shard
@@ -154,8 +154,9 @@ def test_the_bound_on_memory_reaches_each_worker(
 
 
 def test_workers_without_gpus_refuse_a_bound_on_their_memory(existing: Cluster) -> None:
+    # `auto` is `cuda` where there is a GPU
     for backend in get_args(BackendName):
-        if backend != "cuda":
+        if backend == "cpu" or (backend == "auto" and not visible_devices()):
             with pytest.raises(InvalidValue, match=r"device_memory: 1024 .* unset on cpu"):
                 ShardedEngine(OPTIONS, 2, backend, cluster=existing, device_memory=1024)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, PersonalizedQuery, ShardedEngine
+from gpu import EdgeBatch, Engine, Options, PersonalizedQuery, ShardedEngine, verify
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend
+from gpu.operations.sweeps import SweepResult
 from gpu.pagerank import identical_lists
 from gpu.personalized.resolve import METHODS
 from gpu.sharded.own_vertices import OwnVertices
+from gpu.sharded.sweeps import ShardedSweeps
 from gpu.types import Dangling, VertexOrder
+from tests.gpu.graphs import FAMILIES
 from tests.gpu.planted_ties import (
     SEEDS,
     TWINS,
@@ -84,6 +87,41 @@ def test_an_interrupted_solve_leaves_no_ties() -> None:
         again = engine.update(settle=VERTICES)
         assert again.settled == result.settled
         assert (engine.publish().ties_of(np.array(TWINS)) >= 0).all()
+
+
+@pytest.mark.parametrize("shards", [2, 3])
+def test_ties_are_settled_by_accelerated_sweeps(
+    shards: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vertices, edges = FAMILIES["grid"]()
+    edges = edges[np.random.default_rng(2).random(len(edges)) < 0.8]
+    twins = [(source, vertices + end) for source in range(0, vertices, 9) for end in range(2)]
+    pairs = np.concatenate([edges, twins])
+    # so loose that places are not settled by then
+    options, k = Options(damping=0.97, target_error=0.1), 6
+    accelerated, update = list[ShardedSweeps](), ShardedSweeps.orthomin_update
+
+    def counted(sweeps: ShardedSweeps, *arguments: Any) -> SweepResult:
+        accelerated.append(sweeps)
+        return update(sweeps, *arguments)
+
+    monkeypatch.setattr(ShardedSweeps, "orthomin_update", counted)
+    one = Engine(options, CPU)
+    with sharded_engine(options, shards, backend) as engine:
+        for each in (one, engine):
+            each.apply(EdgeBatch(pairs[:, 0], pairs[:, 1]))
+            each.update("residual")
+        accelerated.clear()
+        expected, result = (each.update("residual", settle=k) for each in (one, engine))
+        assert accelerated
+        assert (result.settled, expected.settled) == (k, k)
+        ranks, count = engine.publish(), vertices + 2
+        top, _ = ranks.top(k)
+        assert top.tolist() == one.publish().top(k)[0].tolist()
+        assert top[:2].tolist() == [vertices, vertices + 1]
+        assert ranks.ties_of(top)[:2].tolist() == [0, 0]
+        exact, uncertain = verify.pagerank(pairs[:, 0], pairs[:, 1], count, options.damping)
+        assert np.abs(ranks.to_numpy() - exact).sum() <= result.error_bound + uncertain
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
