@@ -9,7 +9,7 @@ import numpy as np
 
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.permutation import cache_lines_per_edge
-from gpu.operations.backend import Backend
+from gpu.operations.backend import Backend, PageRule
 from gpu.types import Dangling, EdgeBatch, Options, VertexOrder
 
 
@@ -49,6 +49,19 @@ def warm_up(backend: Backend, dangling: Dangling, weighted: bool) -> None:
             columns = backend.graph.columns(sources, targets)
             lengths = graph.incoming.csr.row_lengths
             cache_lines_per_edge(backend, graph.permutation, *columns, lengths)
+    if not weighted and backend.pages is not None:
+        _warm_up_pages(backend, dangling)
+
+
+def _warm_up_pages(backend: Backend, dangling: Dangling) -> None:
+    """Builds pages as for a large graph, and has them follow a batch."""
+    costs = replace(backend.costs, pages=PageRule(1, 0.0, 0.0))
+    graph = DynamicGraph(replace(backend, costs=costs), dangling)
+    vertices = np.arange(900)
+    for batch in (EdgeBatch(vertices, vertices + 1), EdgeBatch(vertices, vertices + 2)):
+        graph.apply(batch)  # pages are built after a batch to a graph with edges
+        graph.sweep_view(1.0)
+    graph.apply(EdgeBatch(vertices, vertices + 3, vertices, vertices + 1))
 
 
 def dated(options: Options, batch: EdgeBatch, half_lives: float = 0.0) -> EdgeBatch:

@@ -20,6 +20,7 @@ from gpu.errors import OutOfMemory
 from gpu.graph import in_pages
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.sharing import SharedGraph, detach
+from gpu.graph.warm_up import warm_up
 from gpu.operations.backend import Backend, PageRule
 from gpu.operations.csr import PagedLists
 from tests.cuda_emulator.emulated import PAGES, emulated_backend, emulated_device
@@ -283,3 +284,25 @@ def test_a_copy_that_is_read_has_no_pages() -> None:
     graph.apply(EdgeBatch.of([(0, VERTICES - 1)]))
     assert shared.graph.sweep_view(1.0).pages is None
     assert graph.sweep_view(1.0).pages is not None
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_warm_up_builds_pages_that_follow_a_batch(weighted: bool) -> None:
+    called: list[str] = []
+    kind: Any = type(emulated_backend().pages)
+
+    def noted(name: str) -> Callable[..., Any]:
+        method = getattr(kind, name)
+
+        def run(*arguments: Any) -> Any:
+            called.append(name)
+            return method(*arguments)
+
+        return run
+
+    with (
+        patch.object(kind, "build", noted("build")),
+        patch.object(kind, "follow", noted("follow")),
+    ):
+        warm_up(emulated_backend(), "uniform", weighted)
+    assert called == ([] if weighted else ["build", "follow"])
