@@ -42,7 +42,7 @@ class InPages:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._lists: PagedLists | None = None
-        self._refused = 0  # edges of the graph when it was not worth them
+        self._refused = 0  # edges of the graph when its sample, or memory, was against them
         self.wanted = False
 
     def memory(self) -> dict[str, int]:
@@ -55,7 +55,7 @@ class InPages:
 
         largest_sum  upper bound on the sum of sizes of contributions to a vertex
         """
-        if self.wanted and graph.edges >= 2 * self._refused:
+        if self.wanted and self._is_large(graph) and graph.edges >= 2 * self._refused:
             self._lists = self._built(graph)
             self._refused = 0 if self._lists else graph.edges
         self.wanted = False
@@ -91,9 +91,9 @@ class InPages:
 
     def _built(self, graph: GraphView) -> PagedLists | None:
         """The pages of a graph, or None if they are not worth it or memory would not suffice."""
-        operations = self._backend.pages
+        operations, least = self._backend.pages, self._backend.costs.pages.least_random
         try:
-            if operations is None or not self._are_worth(graph):
+            if operations is None or self.random_reads(graph.incoming) < least:
                 return None
             needed = operations.bytes_needed(graph.vertices, graph.edges)
             self._backend.device.require("in-lists in pages", needed, _SAFE_FACTOR)
@@ -101,13 +101,11 @@ class InPages:
         except MemoryError:
             return None
 
-    def _are_worth(self, graph: GraphView) -> bool:
+    def _is_large(self, graph: GraphView) -> bool:
+        """Whether reads at random may be worth pages."""
         rule = self._backend.costs.pages
-        if graph.weighted or graph.edges < rule.least_edges:
-            return False
-        if graph.edges < rule.least_degree * graph.vertices:
-            return False
-        return self.random_reads(graph.incoming) >= rule.least_random
+        least = max(rule.least_edges, rule.least_degree * graph.vertices)
+        return self._backend.pages is not None and not graph.weighted and graph.edges >= least
 
     def random_reads(self, incoming: Csr) -> float:
         """Random reads an edge of a sweep over rows, in a sample of them."""

@@ -208,6 +208,16 @@ def test_they_are_built_for_a_stream_that_gains_by_them(monkeypatch: pytest.Monk
     assert not has_pages(grid, replace(ALWAYS, least_random=0.5))
 
 
+def test_a_graph_that_grows_gets_them_at_the_least_size() -> None:
+    random = np.random.default_rng(10)
+    graph = DynamicGraph(paging(rule=replace(ALWAYS, least_edges=RANDOM_EDGES)), "uniform")
+    graph.apply(skewed(random, RANDOM_EDGES // 2))
+    while graph.edges < RANDOM_EDGES:
+        assert graph.sweep_view(1.0).pages is None
+        graph.apply(skewed(random, RANDOM_EDGES // 8))
+    assert graph.sweep_view(1.0).pages is not None
+
+
 @pytest.mark.parametrize("sampled", [1 << 14, 30])
 def test_a_sample_counts_the_random_reads_of_its_rows(
     sampled: int, monkeypatch: pytest.MonkeyPatch
