@@ -65,8 +65,9 @@ __global__ void __launch_bounds__(BLOCK) count_between(
     const int* __restrict__ others, int first_row, int end_row, int first_middle, int end_middle,
     uint64* __restrict__ triangles) {
     const int lane = threadIdx.x % WARP;
-    const int64 step = (int64)gridDim.x * (BLOCK / WARP);
-    for (int64 u = first_row + ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP; u < end_row; u += step) {
+    // below 2³¹ plus the warps of a grid: no overflow
+    const unsigned first = first_row + (blockIdx.x * BLOCK + threadIdx.x) / WARP, step = gridDim.x * (BLOCK / WARP);
+    for (unsigned u = first; u < (unsigned)end_row; u += step) {
         const int* row = entries + starts[u];
         const int count = lengths[u];
         uint64 of_lowest = 0;
