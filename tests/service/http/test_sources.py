@@ -211,6 +211,7 @@ def test_consumers_report_their_state_until_it_expires(server: Server) -> None:
         assert client.report_consumer(name, "nats:a/b", "c1", "consuming", seconds=60)
         assert client.report_consumer(name, "redis:s", "c2", "retrying", "refused", 60)
         assert client.report_consumer(name, "redis:s", "c3", "stopped", "trimmed", 0.001)
+        wait_for(lambda: len(client.consumers(name)) == 2)
         first, away = client.consumers(name)
         assert (first.source, first.consumer, first.state) == ("nats:a/b", "c1", "consuming")
         assert (away.source, away.state, away.reason) == ("redis:s", "retrying", "refused")
