@@ -184,13 +184,9 @@ class ShardGraph(DynamicGraph):
             gone,
             expired + int(too_old),
         )
-        changes, unknown = prepared.changes, to_remove - len(removed)
-        if changes:
-            lists = (changes.sources, changes.removed_targets)
-        else:
-            linked = self.backend.xp.flatnonzero(self.degree != 0).astype(np.int32)
-            lists = (linked, linked[:0])
-        return ShardUpdate(counts, *lists, changes, removed, returned, unknown)
+        unknown = to_remove - len(removed)
+        touched, changes = prepared.touched, prepared.changes
+        return ShardUpdate(counts, *touched, changes, removed, returned, unknown)
 
     @property
     def free(self) -> Array:
@@ -312,7 +308,8 @@ class ShardGraph(DynamicGraph):
         outgoing, incoming = loaded
         degree = degrees_of(self.backend, outgoing, loop, self.weighted)
         of_both = (directions[0], directions[1])
-        return Load(outgoing, incoming, loop, degree, of_both, exceeded_places[0])
+        linked = xp.flatnonzero(degree != 0).astype(np.int32)
+        return Load(outgoing, incoming, loop, degree, of_both, exceeded_places[0], linked)
 
     def _take(self, load: Load, rows: int) -> None:
         self.outgoing, self.incoming = load.outgoing, load.incoming
