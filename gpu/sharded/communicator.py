@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import fsum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,13 @@ class Communicator(ABC):
 
         parts  one-dimensional, of one dtype on all shards, of any lengths, on the device
         """
+
+    def united(self, own: Array, xp: Any) -> Array:
+        """The arrays of all shards one after the other, by rank: the same on each of them.
+
+        own  one-dimensional, of one dtype on all shards, of any length, on the device
+        """
+        return xp.concatenate(self.all_to_all([own] * self.size))
 
     def sums(self, values: Sequence[float]) -> list[float]:
         """The sum of each number over all shards, rounded once."""

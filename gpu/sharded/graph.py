@@ -197,7 +197,10 @@ class ShardGraph(DynamicGraph):
 
     def own_rows(self, ids: NDArray[np.int64]) -> tuple[Array, Array]:
         """Of the ids, those of own vertices: their rows, int32[k], and which they are, int64[k]."""
-        positions = self.permutation.positions_of(ids)
+        return self.own_rows_at(self.permutation.positions_of(ids))
+
+    def own_rows_at(self, positions: Array) -> tuple[Array, Array]:
+        """The same of positions."""
         own = self.backend.xp.flatnonzero(self.numbering.owners(positions) == self.numbering.rank)
         return self.numbering.rows_of(positions[own]).astype(np.int32), own
 
@@ -218,9 +221,9 @@ class ShardGraph(DynamicGraph):
 
     def _united(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64[…] on the host: the distinct ids of all shards, ascending."""
-        device, own = self.backend.device, self.backend.device.to_device(ids)
-        parts = self._communicator.all_to_all([own] * self.numbering.size)
-        return np.unique(device.to_host(self.backend.xp.concatenate(parts)))
+        device = self.backend.device
+        every = self._communicator.united(device.to_device(ids), self.backend.xp)
+        return np.unique(device.to_host(every))
 
     def _extend(self, vertices: int) -> None:
         super()._extend(vertices)
