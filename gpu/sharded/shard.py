@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.errors import OutOfMemory
-from gpu.graph.estimate import batch_purpose
+from gpu.graph.estimate import naming_memory
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.warm_up import dated, sample_batches
 from gpu.operations.backend import Backend
@@ -133,21 +132,13 @@ class Shard:
         """
         begun = perf_counter()
         self._follow()
-        graph = self.graph
-        try:
+        graph, device = self.graph, self.graph.backend.device
+        rows = graph.numbering.rows(max(graph.ids.limit, batch.vertices))
+        with naming_memory(device, graph.bytes_needed, batch.operations, rows):
             update = graph.apply(batch, reserve=self._iterate.reserve, stored=stored)
-        except OutOfMemory:
-            raise
-        except MemoryError as error:
-            rows = graph.numbering.rows(max(graph.ids.limit, batch.vertices))
-            purpose, needed = (
-                batch_purpose(batch.operations, rows),
-                graph.bytes_needed(batch.operations, rows),
-            )
-            raise OutOfMemory(purpose, needed, graph.backend.device.memory_available()) from error
         self._update = update
-        self._touched.add(update, self.graph.numbering)
-        self.graph.backend.device.synchronize()
+        self._touched.add(update, graph.numbering)
+        device.synchronize()
         seconds = perf_counter() - begun
         return Change(**update.counts._asdict(), seconds=seconds, unknown=update.unknown)
 
