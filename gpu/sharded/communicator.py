@@ -26,10 +26,12 @@ class Communicator(ABC):
 
     rank  its number, from 0
     size  the number of shards
+    sends_beside  whether `start_gather` goes on beside what is computed next
     """
 
     rank: int
     size: int
+    sends_beside = False
 
     @abstractmethod
     def gather(self, values: Sequence[float]) -> NDArray[np.float64]:
@@ -42,6 +44,17 @@ class Communicator(ABC):
         """Fills gathered[size·k] with the own[k] of every shard, in the order of their ranks. Both
         are contiguous, of one dtype, on the device, and do not overlap.
         """
+
+    @abstractmethod
+    def start_gather(self, own: Array, gathered: Array, part: slice) -> None:
+        """Starts to do for own[part] what `all_gather` does for all of it, in the same places, when
+        the work that has been issued is done. What is issued next may not touch these places, but
+        after `wait_for_gathers`. The place of this shard itself is left as it is.
+        """
+
+    @abstractmethod
+    def wait_for_gathers(self) -> None:
+        """Has the work that is issued next wait for all that `start_gather` started."""
 
     @abstractmethod
     def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
@@ -62,6 +75,11 @@ class Communicator(ABC):
         return [fsum(column) for column in self.gather(values).T]
 
 
+def places(gathered: Array, size: int, part: slice) -> list[Array]:
+    """Where a part of the array of each shard is in all of them, by rank."""
+    return [each[part] for each in gathered.reshape(size, -1)]
+
+
 class HostCommunicator(Communicator):
     """Collective operations on NumPy arrays, from one: `exchange`."""
 
@@ -77,6 +95,15 @@ class HostCommunicator(Communicator):
         length = len(own)
         for rank, part in enumerate(self.exchange([own] * self.size)):
             gathered[rank * length : (rank + 1) * length] = part
+
+    def start_gather(self, own: Array, gathered: Array, part: slice) -> None:
+        received = self.exchange([own[part]] * self.size)
+        for rank, place in enumerate(places(gathered, self.size, part)):
+            if rank != self.rank:
+                place[:] = received[rank]
+
+    def wait_for_gathers(self) -> None:
+        pass
 
     def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
         return list(self.exchange(parts))

@@ -69,8 +69,18 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
         assert_ranks(engine, model, engine.update(strategy).error_bound)
 
 
-def test_a_large_graph_has_the_ranks_of_one_gpu(first: ShardedEngine) -> None:
-    pairs = np.random.default_rng(1).integers(0, 200_000, (2, 3_000_000))
+@pytest.mark.parametrize(
+    ("vertices", "edges"),
+    [
+        (200_000, 3_000_000),
+        # contributions are sent in parts (gpu.sharded.divided_rows)
+        (10_000_000, 12_000_000),
+    ],
+)
+def test_a_large_graph_has_the_ranks_of_one_gpu(
+    first: ShardedEngine, vertices: int, edges: int
+) -> None:
+    pairs = np.random.default_rng(1).integers(0, vertices, (2, edges))
     options = Options(target_error=1e-8)
     one, several = Engine(options, "cuda"), another(first, options)
     for engine in (one, several):
