@@ -21,6 +21,7 @@ from gpu.operations.backend import Backend, PageRule
 from gpu.operations.csr import GraphView, PagedLists
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import sweep_to_target
+from gpu.sharded import shard as shard_module
 from gpu.sharded.capture import by_position
 from gpu.sharded.in_pages import ShardInPages
 from gpu.sharded.shard import Shard
@@ -270,6 +271,21 @@ def test_pages_that_cannot_follow_are_built_again(
         assert all(a is not b for a, b in zip(before, kept(workers), strict=True))
 
 
+def test_new_columns_mean_new_pages(paging: Backend) -> None:
+    """For as many vertices as pages have room for."""
+    with running(paging, Options()) as (engine, workers):
+        engine.apply(skewed(np.random.default_rng(2), EDGES, 380))
+        engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 7)]))
+        engine.update("static")
+        before = kept(workers)
+        numbering = workers.shards[0].graph.numbering
+        engine.apply(EdgeBatch.of(insert=[(0, 399)]))
+        assert workers.shards[0].graph.numbering != numbering
+        assert all(shard.graph.vertices <= before[0].room for shard in workers.shards)
+        engine.update("static")
+        assert all(a is not b for a, b in zip(before, kept(workers), strict=True))
+
+
 def test_one_shard_builds_its_own_again(paging: Backend) -> None:
     with running(paging, Options()) as (engine, workers):
         loaded(engine)
@@ -339,6 +355,20 @@ def test_a_batch_that_needs_the_memory_of_one_shard_takes_its_pages(paging: Back
         assert not any(shard.graph.in_pages.kept for shard in workers.shards)
 
 
+def test_what_not_all_can_have_is_dropped(paging: Backend) -> None:
+    with running(paging, Options()) as (engine, workers):
+        loaded(engine)
+        engine.update("static")
+        workers.shards[0].graph.in_pages.drop()
+        seen = Paged(paging)
+        engine.update("static")
+        assert seen.rows > 0 == seen.sums
+        assert not any(shard.graph.in_pages.kept for shard in workers.shards)
+        engine.apply(EdgeBatch.of(insert=[(3, 4)]))
+        engine.update("static")
+        kept(workers)
+
+
 def test_an_interrupted_solve_leaves_them_right(paging: Backend) -> None:
     with running(paging, Options()) as (engine, workers):
         loaded(engine)
@@ -391,3 +421,21 @@ def test_reads_of_rows_that_are_swept_together_are_not_random(
 
     assert random_reads(grid) == [0.0, 0.0]
     assert min(random_reads(far)) > 0.5
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_warm_up_builds_pages_that_follow_a_batch(
+    weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, called = emulated(), []
+
+    def noted(name: str, method: Callable[..., Any], *given: Any) -> Any:
+        called.append(name)
+        return method(*given)
+
+    for name in ("build", "follow"):
+        method = getattr(backend.pages, name)
+        monkeypatch.setattr(backend.pages, name, partial(noted, name, method))
+    monkeypatch.setattr(shard_module, "sample_batches", lambda _: [])
+    shard_module.warm_up(Options(weighted=weighted), backend)
+    assert called == ([] if weighted else ["build", "follow"])
