@@ -58,11 +58,15 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A planned batch, and room for what it changes."""
+    """A planned batch, and room for what it changes.
+
+    in_changes  of the in-lists, with sources as columns, for their pages
+    """
 
     workspace: Workspace
     counts: tuple[Counts, Counts]
     changes: EdgeChanges
+    in_changes: EdgeChanges
     directions: tuple[Direction, Direction]
 
     @property

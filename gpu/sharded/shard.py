@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gpu.graph.estimate import naming_memory
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
-from gpu.graph.warm_up import dated, sample_batches
+from gpu.graph.warm_up import dated, sample_batches, warm_up_pages
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.pagerank.first_places import RankTies
@@ -149,8 +149,10 @@ class Shard:
         needed  whether r is used
         """
         # an error may have ended a call on other shards at another step
-        flags = [self._solving, self._following, self._queries.answering]
-        solving, following, answering = self._communicator.sums(flags)
+        pages, view = self.graph.in_pages, self.graph.view
+        flags = [self._solving, self._following, self._queries.answering, *pages.offer(view)]
+        solving, following, answering, *offers = self._communicator.sums(flags)
+        pages.agree(*offers)
         self._solving = solving > 0.0
         update, self._update, self._following = self._update, None, True
         if solving or following or not needed:
@@ -370,6 +372,7 @@ class Shard:
 
 def warm_up(options: Options, backend: Backend) -> None:
     """Compiles what shards run, so that processes which start together find it compiled."""
+    warm_up_pages(backend, options.dangling, options.weighted)
     for batches in sample_batches(options):
         shard = Shard(SingleCommunicator(), options, backend)
         for batch in batches:
