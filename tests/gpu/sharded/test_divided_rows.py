@@ -24,8 +24,9 @@ from gpu.sharded.communicator import SingleCommunicator
 from gpu.sharded.divided_rows import DividedRows
 from gpu.sharded.nccl import NcclCommunicator, unique_id
 from gpu.sharded.shard import Shard
-from tests.gpu.graph.test_pages import paging, skewed
+from tests.gpu.graph.test_pages import ALWAYS, paging, skewed
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded import emulated_nccl
 from tests.gpu.sharded.test_shards import assert_ranks
 from tests.gpu.sharded.threads import ThreadCommunicator, ThreadWorkers
@@ -81,12 +82,27 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> list[tuple[slice, NDArray[Any]]]:
 def test_batches_have_the_ranks_of_the_model(
     backend: Backend, beside: list[Any], shards: int, *, weighted: bool
 ) -> None:
+    run_stream(backend, shards, weighted)
+    *others, first = (beside[part::3] for part in range(3))
+    assert all(span.start > 0 for part in others for span, _ in part)
+    assert all(span.start == 0 for span, _ in first)
+
+
+@pytest.mark.usefixtures("beside")
+def test_batches_have_the_ranks_of_the_model_by_pages() -> None:
+    backend = paging()
+    swept = Paged(backend)
+    run_stream(backend, 2, weighted=False)
+    assert swept.sums > 0
+
+
+def run_stream(backend: Backend, shards: int, weighted: bool) -> None:
     generator = np.random.default_rng(shards)
     options = Options(target_error=1e-9, weighted=weighted)
     model = WeightedModel(options.dangling) if weighted else Model(options.dangling)
     workers = ThreadWorkers(options, shards, backend)
     with ShardedEngine(options, workers=workers) as engine:
-        for vertices in (2_400, 2_400, 2_500):  # the last one adds rows
+        for vertices in (2_400, 2_400, 2_400, 2_500):  # the last one adds rows
             if isinstance(model, WeightedModel):
                 batch = weighted_batch(generator, model, 400)
             else:
@@ -95,9 +111,6 @@ def test_batches_have_the_ranks_of_the_model(
             assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
             for strategy in ("static", "auto"):
                 assert_ranks(engine, model, engine.update(strategy).error_bound)
-    *others, first = (beside[part::3] for part in range(3))
-    assert all(span.start > 0 for part in others for span, _ in part)
-    assert all(span.start == 0 for span, _ in first)
 
 
 def graph() -> EdgeBatch:
@@ -109,13 +122,13 @@ def graph() -> EdgeBatch:
 def sweep(shard: Shard, written: NDArray[Any]) -> tuple[list[NDArray[Any]], Any]:
     """The vectors after one sweep from random ones, and its sums. written: the new contributions"""
     graph, generator = shard.graph, np.random.default_rng(shard._communicator.rank)
-    sweeps = graph.backend.sweeps
+    sweeps, view = graph.backend.sweeps, graph.sweep_view(8.0 * VERTICES)
+    assert (view.pages is not None) == (graph.backend.costs.pages == ALWAYS)
     values, residual = generator.random((2, graph.vertices))
     contributions = np.zeros_like(written)
-    begin = sweeps.quantize_contributions
-    begin(graph.view, values, residual, contributions, 0.85, 0.0)
+    sweeps.quantize_contributions(view, values, residual, contributions, 0.85, 0.0)
     result = sweeps.sweep(
-        graph.view, graph.in_rows(), values, residual, contributions, written, 0.85, 1e-4
+        view, graph.in_rows(), values, residual, contributions, written, 0.85, 1e-4
     )
     return [values, residual], result
 
@@ -125,6 +138,9 @@ def on_two_shards(backend: Backend, run: Callable[[Shard], Any]) -> tuple[list[A
     workers = ThreadWorkers(options, 2, backend)
     with ShardedEngine(options, workers=workers) as engine:
         engine.apply(graph())
+        # pages are built before the first sweep that follows a batch
+        engine.apply(EdgeBatch.of(insert=[(0, 1)], delete=[(2, 3)]))
+        engine.update()
         found = workers.together([run] * 2, [(shard,) for shard in workers.shards])
     return found, workers.shards
 
@@ -132,6 +148,14 @@ def on_two_shards(backend: Backend, run: Callable[[Shard], Any]) -> tuple[list[A
 def test_a_sweep_in_parts_has_the_bits_of_one_in_one_part(
     backend: Backend, request: pytest.FixtureRequest
 ) -> None:
+    assert_same_bits(backend, request)
+
+
+def test_so_has_a_sweep_by_pages(request: pytest.FixtureRequest) -> None:
+    assert_same_bits(paging(), request)
+
+
+def assert_same_bits(backend: Backend, request: pytest.FixtureRequest) -> None:
     dtype = backend.sweeps.contribution_dtypes["float64"]
 
     def run(shard: Shard) -> Any:
@@ -167,6 +191,7 @@ def test_a_part_is_sent_before_the_next_one_is_computed(
         return written[: shard.graph.vertices]
 
     (final, _), _ = on_two_shards(backend, run)
+    beside = beside[-3:]
     assert [span for span, _ in beside] == SPANS
     for span, seen in beside:
         first = span.start
