@@ -34,6 +34,7 @@ class Load:
     """Both directions of a graph that had no edges, in new arrays.
 
     exceeded  see Deduplicated.exceeded, of the out-lists
+    linked    int32[…]: the rows with an edge
     """
 
     outgoing: PackedCsr
@@ -42,7 +43,13 @@ class Load:
     degree: Array
     directions: tuple[Direction, Direction]
     exceeded: int
+    linked: Array
     changes: EdgeChanges | None = None
+
+    @property
+    def touched(self) -> tuple[Array, Array]:
+        """Sources and removed targets: see ShardUpdate."""
+        return self.linked, self.linked[:0]
 
     def exceeded_key(self, keys: SortedKeys) -> Array:
         """int64[1 or 0]: the key of the first own edge whose sum of weights exceeds float32."""
@@ -51,12 +58,21 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A planned batch, and room for what it changes."""
+    """A planned batch, and room for what it changes.
+
+    in_changes  of the in-lists, with sources as columns, for their pages
+    """
 
     workspace: Workspace
     counts: tuple[Counts, Counts]
     changes: EdgeChanges
+    in_changes: EdgeChanges
     directions: tuple[Direction, Direction]
+
+    @property
+    def touched(self) -> tuple[Array, Array]:
+        """See Load.touched."""
+        return self.changes.sources, self.changes.removed_targets
 
     def exceeded_key(self, keys: SortedKeys) -> Array:
         """See Load.exceeded_key."""

@@ -292,7 +292,7 @@ def over_in_lists(
     sums: Array,
 ) -> Array:
     """Launches the kernel that sums rows, or forms the sums by pages and launches the one that
-    takes them; returns its sums, on the device.
+    takes them, one part of the rows after the other; returns its sums, on the device.
     """
     both, of_rows, of_sums = (contributions, *own), *kernels
     if graph.pages is None or shape is None:
@@ -300,7 +300,8 @@ def over_in_lists(
         return launch.over_rows(file, of_rows, graph.incoming, rows, *both, sums=sums)
     paged = _paged_sums(launch, shape, graph, graph.pages, contributions)
     lengths = graph.incoming.row_lengths
-    return launch.over_vertices(file, of_sums, graph, lengths, *paged, *both, sums=sums)
+    arguments = (lengths, *paged, *both)
+    return launch.over_vertices(file, of_sums, graph, *arguments, sums=sums, rows=rows)
 
 
 def _paged_sums(
