@@ -40,6 +40,7 @@ LEFT_OUT = {
     "out_of_core": "graphs out of core",
     "pagerank/test_components.py": "components, by which one device solves",
     "pagerank/test_start.py::test_the_bound_of_the_guess": "changes parts of the engine",
+    "pagerank/test_residual.py::test_a_small_batch_touches": "pushes as they cost one device",
     "pagerank/test_residual.py::test_after_a_long_stream": "looks at parts after a long stream",
     "pagerank/test_storage.py::test_a_large_rank_has_no": "pushes as they cost one device",
     "pagerank/test_storage.py::test_after_a_long_stream": "looks at parts after a long stream",
