@@ -5,12 +5,15 @@ of one local Dask cluster, as in production: they exchange data by TCP, and have
 own. A test that asks for what shards do not have sees Unsupported, or that ShardedEngine has no
 such method, and is reported as skipped with that text; so is one that looks at parts of an engine,
 which are in other processes here.
+
+A test that draws graphs or batches draws as many as on the emulated device; more with ``--all``.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from functools import cache
 from typing import Any, NoReturn
 
@@ -29,6 +32,7 @@ from gpu.sharded.dask_workers import DaskWorkers
 from gpu.sharded.reading import GatheredEdges
 from gpu.sharded.shard import warm_up
 from gpu.snapshot import ranks_of
+from tests.gpu.graphs import SHARDS
 
 LEFT_OUT = {
     "backends": "operations of a backend",
@@ -41,9 +45,7 @@ LEFT_OUT = {
     "pagerank/test_components.py": "components, by which one device solves",
     "pagerank/test_start.py::test_the_bound_of_the_guess": "changes parts of the engine",
     "pagerank/test_residual.py::test_a_small_batch_touches": "pushes as they cost one device",
-    "pagerank/test_residual.py::test_after_a_long_stream": "looks at parts after a long stream",
     "pagerank/test_storage.py::test_a_large_rank_has_no": "pushes as they cost one device",
-    "pagerank/test_storage.py::test_after_a_long_stream": "looks at parts after a long stream",
     "pagerank/test_trace.py::test_iterations_that_are_not": "changes parts of the engine",
     "pagerank/test_trace.py::test_a_solve_by_lists": "changes parts of the engine",
     "personalized/test_many.py::test_queries_that_stay_near": "pushes as they cost one device",
@@ -60,6 +62,12 @@ parts of an engine would not reach the workers.
 
 _PARTS = ("internals", "_queries")
 """Of an engine in this process."""
+
+
+@cache
+def in_shards(name: BackendName) -> Backend:
+    """The backend of the shards, by a name for which tests take as few cases as for slow ones."""
+    return replace(backend_named(name), name=SHARDS)
 
 
 class _SharedWorkers(DaskWorkers):
@@ -154,7 +162,8 @@ class SuiteEngine(ShardedEngine):
     def __init__(
         self, options: Options | None = None, backend: BackendName | Backend = "auto"
     ) -> None:
-        if isinstance(backend, Backend) and backend is not backend_named(self.suite.backend):
+        known = (backend_named(self.suite.backend), in_shards(self.suite.backend))
+        if isinstance(backend, Backend) and not any(backend is each for each in known):
             pytest.skip("looks at parts: a backend of the test's own")
         options = options or Options()
         super().__init__(options, workers=self.suite.workers(options))
