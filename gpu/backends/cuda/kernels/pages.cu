@@ -253,8 +253,8 @@ __global__ void __launch_bounds__(BLOCK) edit_pages(
     if (lane == 0) page_edges[page] = edited.edges, page_sources[page] = edited.sources;
 }
 
-// Rewrites the crowded pages of edit_pages, whose arguments the first ones are; a page that overflows gives edges to new ones. A
-// page takes its first MOST_CHANGED changes; left[i] = 1 for the others, 0 before, if `left` is not null.
+// Rewrites the crowded pages of edit_pages, whose arguments the first ones are. A page that overflows gives edges to new ones.
+// A page takes its first MOST_CHANGED changes; left[i] = 1 for the others, 0 before, if `left` is not null.
 // Launch: as many blocks as are resident; a block takes a page at a time.
 __global__ void __launch_bounds__(BLOCK) rewrite_pages(
     const int64* __restrict__ changes, const int* __restrict__ at, int count, unsigned short* cells, int* page_edges,
