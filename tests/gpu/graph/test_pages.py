@@ -132,7 +132,8 @@ def follow(lists: PagedLists, gone: set[tuple[int, int]], new: set[tuple[int, in
 def test_each_edge_of_a_page_comes_and_goes(vertices: int) -> None:
     random = np.random.default_rng(15)
     graph = DynamicGraph(paging(), "uniform", "given")
-    graph.apply(EdgeBatch(*random.integers(0, vertices, (2, 4 * vertices)), vertices=vertices))
+    sources, targets = random.integers(0, vertices, (2, 4 * vertices))
+    graph.apply(EdgeBatch(sources, targets, vertices=vertices))
     lists, edges = lists_of(graph), set(edges_of(graph))
     pairs = [(u, v) for u in range(vertices) for v in range(7) if u != v]
     for edge in pairs:
@@ -146,7 +147,8 @@ def test_each_edge_of_a_page_comes_and_goes(vertices: int) -> None:
 def test_several_changes_of_a_page_are_made_at_once(most: int) -> None:
     random = np.random.default_rng(16)
     graph = DynamicGraph(paging(), "uniform", "given")
-    graph.apply(EdgeBatch(*random.integers(0, 40, (2, 300)), vertices=40))
+    sources, targets = random.integers(0, 40, (2, 300))
+    graph.apply(EdgeBatch(sources, targets, vertices=40))
     lists, edges = lists_of(graph), set(edges_of(graph))
     crowded: list[int] = []
     for turn in range(120):
