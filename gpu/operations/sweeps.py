@@ -261,7 +261,6 @@ class SweepOperations(ABC):
         """
         raise NotImplementedError("sweeps are run one at a time")
 
-    @abstractmethod
     def orthomin_products(
         self,
         graph: GraphView,
@@ -276,10 +275,10 @@ class SweepOperations(ABC):
         has_previous: bool,
     ) -> list[float]:
         """The first part of `orthomin_step`: q̂, into `state`, and the arguments of
-        OrthominStep.of.
+        OrthominStep.of. Raises NotImplementedError where sweeps are not accelerated.
         """
+        raise NotImplementedError("sweeps are not accelerated")
 
-    @abstractmethod
     def orthomin_update(
         self,
         graph: GraphView,
@@ -293,6 +292,7 @@ class SweepOperations(ABC):
         has_previous: bool,
     ) -> SweepResult:
         """The second part of `orthomin_step`."""
+        raise NotImplementedError("sweeps are not accelerated")
 
     def orthomin_step(
         self,

@@ -67,10 +67,7 @@ class Launcher:
         shared_bytes  of dynamic shared memory
         """
         launched = self.device.kernels[unit(file, weighted)][kernel]
-        if shared_bytes:
-            launched((blocks,), (threads,), arguments, shared_mem=shared_bytes)
-        else:
-            launched((blocks,), (threads,), arguments)
+        launched((blocks,), (threads,), arguments, shared_mem=shared_bytes)
 
     def resident_blocks(self, threads: int, waves: int = 1) -> int:
         """Blocks for this many threads, at most `waves` times those that are resident."""
