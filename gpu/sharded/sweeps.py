@@ -7,7 +7,6 @@ Sums are added over the shards, rounded once: one more addition for every term.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import astuple, replace
 from math import fsum
 
@@ -16,7 +15,7 @@ import numpy as np
 from gpu.operations.backend import Backend, Costs
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
-from gpu.operations.sweeps import DeflationVector, OrthominState, SweepResult
+from gpu.operations.sweeps import DeflationVector, OrthominState, OrthominStep, SweepResult
 from gpu.pagerank.partial_sweeps import PartialSweeps
 from gpu.sharded.columns import Columns
 from gpu.sharded.communicator import Communicator
@@ -94,8 +93,7 @@ class ShardedSweeps(PartialSweeps):
         return self._completed(result, contributions)
 
     def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
-        own = self._device.to_host(self._local.sum_in_degrees(graph, damping)).tolist()
-        return self._device.to_device(np.array(self._communicator.sums(own)))
+        return self._sums(self._local.sum_in_degrees(graph, damping))
 
     def start_from_in_degrees(
         self,
@@ -151,10 +149,10 @@ class ShardedSweeps(PartialSweeps):
         mean: float,
         floor: float,
         has_previous: bool,
-    ) -> list[float]:
+    ) -> Array:
         vectors = (values, residual, contributions, state, damping, mean)
         own = self._local.orthomin_products(graph, rows, *vectors, floor, has_previous)
-        return self._communicator.sums(own)
+        return self._sums(own)
 
     def orthomin_update(
         self,
@@ -165,12 +163,17 @@ class ShardedSweeps(PartialSweeps):
         state: OrthominState,
         damping: float,
         mean: float,
-        products: Sequence[float],
+        products: Array,
         has_previous: bool,
-    ) -> SweepResult:
+    ) -> tuple[OrthominStep, SweepResult]:
         vectors = (values, residual, contributions, state, damping, mean)
-        result = self._local.orthomin_update(graph, *vectors, products, has_previous)
-        return self._completed(result, contributions)
+        step, result = self._local.orthomin_update(graph, *vectors, products, has_previous)
+        return step, self._completed(result, contributions)
+
+    def _sums(self, own: Array) -> Array:
+        """The sums of numbers on the device over all shards, on the device."""
+        sums = self._communicator.sums(self._device.to_host(own).tolist())
+        return self._device.to_device(np.array(sums))
 
     def _completed(self, result: SweepResult, contributions: Array) -> SweepResult:
         """The result over all shards, whose contributions are here then."""

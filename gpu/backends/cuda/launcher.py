@@ -73,18 +73,15 @@ class Launcher:
         """Blocks for this many threads, at most `waves` times those that are resident."""
         return blocks_for(threads, most=waves * self.resident)
 
-    def over_rows(
-        self, file: str, kernel: str, csr: Csr, rows: Rows, *arguments: Any, sums: Array
-    ) -> Array:
-        """Launches a kernel of rows.cuh with its own arguments; returns its sums, on the device.
-
-        sums  float64[SWEEP_SUMS], written
+    def over_rows(self, file: str, kernel: str, csr: Csr, rows: Rows, *arguments: Any) -> Array:
+        """Launches a kernel of rows.cuh with its own arguments; returns its sums,
+        float64[SWEEP_SUMS] on the device.
         """
         blocks, common = self.row_arguments(csr, rows)
         partial_sums = self.xp.empty((blocks, SWEEP_SUMS))
         weighted = csr.weights is not None
         self(file, kernel, blocks, *common, *arguments, partial_sums, weighted=weighted)
-        return self._add_partial_sums(file, kernel, partial_sums, sums, weighted)
+        return self._add_partial_sums(file, kernel, partial_sums, weighted)
 
     def row_arguments(self, csr: Csr, rows: Rows) -> tuple[int, tuple[Any, ...]]:
         """Blocks of a kernel of rows.cuh, and the arguments before its own."""
@@ -94,28 +91,25 @@ class Launcher:
         parts_memory = self.xp.empty(max(1, parts))
         return blocks, (rows.order, *pointers(*csr), parts_memory, self._arrived, plan)
 
-    def over_vertices(
-        self, file: str, kernel: str, graph: GraphView, *arguments: Any, sums: Array
-    ) -> Array:
-        """Launches a kernel that takes each vertex once; returns its sums, on the device."""
+    def over_vertices(self, file: str, kernel: str, graph: GraphView, *arguments: Any) -> Array:
+        """Launches a kernel that takes each vertex once; returns its sums as
+        `over_rows`.
+        """
         blocks = blocks_for(graph.vertices, most=_MOST_BLOCKS // 4)
         partial_sums = self.xp.empty((blocks, SWEEP_SUMS))
         common = (np.int64(graph.vertices), graph.loop, graph.degree)
         weighted = graph.weighted
         self(file, kernel, blocks, *common, *arguments, partial_sums, weighted=weighted)
-        return self._add_partial_sums(file, kernel, partial_sums, sums, weighted)
+        return self._add_partial_sums(file, kernel, partial_sums, weighted)
 
     def _add_partial_sums(
-        self, file: str, kernel: str, partial_sums: Array, sums: Array, weighted: bool
+        self, file: str, kernel: str, partial_sums: Array, weighted: bool
     ) -> Array:
+        sums = self.xp.empty(SWEEP_SUMS)
         adding = f"add_partial_sums<{str(kernel not in _IMAGES).lower()}>"
         count = np.int32(len(partial_sums))
         self(file, adding, 1, partial_sums, count, sums, weighted=weighted)
         return sums
-
-    def sums(self) -> Array:
-        """float64[SWEEP_SUMS], uninitialised."""
-        return self.xp.empty(SWEEP_SUMS)
 
     def chunk_ends(self, row_lengths: Array) -> Array:
         """int64[k]: chunks of EDGE_CHUNK edges of rows 0 … i, at least one for each row."""
