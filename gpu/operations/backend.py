@@ -24,7 +24,7 @@ from gpu.operations.program_windows import ProgramWindowOperations
 from gpu.operations.programs import ProgramOperations
 from gpu.operations.published import PublishedOperations
 from gpu.operations.rebuild import RebuildOperations
-from gpu.operations.residual import ResidualOperations
+from gpu.operations.residual import PushResult, ResidualOperations
 from gpu.operations.rounds import RoundOperations
 from gpu.operations.select import SelectOperations
 from gpu.operations.sweeps import SweepOperations
@@ -52,6 +52,9 @@ class Costs:
     decisions follow counted work and the same batches give the same ranks.
 
     pushed_edge     one edge of a push
+    pushed_vertex   one vertex of a work-list of a push, beside its edges
+    round_overhead  a round of a push over hardly any vertices
+    push_overhead   a push of hardly any rounds
     sweep_overhead  a sweep over hardly any edges
     exchange        a collective operation of shards, for each shard, over hardly any data
     sparse_part     a set of fewer vertices than one in this many of all is cheaper as a list than
@@ -62,8 +65,16 @@ class Costs:
     pushed_edge: float
     sweep_overhead: float
     sparse_part: int
+    pushed_vertex: float = 0.0
+    round_overhead: float = 0.0
+    push_overhead: float = 0.0
     exchange: float = 0.0
     pages: PageRule = PageRule()
+
+    def of_push(self, pushed: PushResult) -> float:
+        """What a push took."""
+        lists = pushed.entries * self.pushed_vertex + pushed.delta.additions * self.pushed_edge
+        return self.push_overhead + pushed.rounds * self.round_overhead + lists
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,22 @@ from gpu.sharded.communicator import Communicator
 _EXCHANGES = 2
 """Collective operations of a sweep: its contributions, and its sums."""
 
+_ROUND_EXCHANGES = 3
+"""Those of a round of a push: lengths, pairs, and what it did with what is above θ now."""
 
-def sweep_costs(local: Costs, communicator: Communicator) -> Costs:
-    """The costs of a backend, with the exchanges of a sweep."""
-    exchanges = _EXCHANGES * local.exchange * communicator.size
-    # affected sets are kept as flags (gpu.sharded.published)
-    return replace(local, sweep_overhead=local.sweep_overhead + exchanges, sparse_part=0)
+_ROUND_SWEEPS = 16
+"""The sweeps of one device whose launches take as long as those of a round: on two H200."""
+
+
+def shard_costs(local: Costs, shards: int) -> Costs:
+    """The costs of a backend, with the exchanges of sweeps and of rounds."""
+    exchange = local.exchange * shards
+    return replace(
+        local,
+        sweep_overhead=local.sweep_overhead + _EXCHANGES * exchange,
+        round_overhead=_ROUND_EXCHANGES * exchange + _ROUND_SWEEPS * local.sweep_overhead * shards,
+        sparse_part=0,  # affected sets are kept as flags (gpu.sharded.published)
+    )
 
 
 class ShardedSweeps(PartialSweeps):

@@ -10,6 +10,7 @@ import numpy as np
 from gpu.backends.cpu.rows import diagonal_of, residual_at
 from gpu.backends.cpu.spread_kernels import (
     ADDITIONS,
+    ENTRIES,
     LISTED_COUNT,
     MAGNITUDE,
     MASS,
@@ -187,6 +188,8 @@ def push(  # type: ignore[no-untyped-def]
     goal,
     threshold,
     edge_weight,
+    vertex_edges,
+    overhead_edges,
     round_edges,
     most_edges,
     most_rounds,
@@ -207,7 +210,9 @@ def push(  # type: ignore[no-untyped-def]
         if size <= goal * (mass + sums[MASS]):
             end = _GOAL
             break
-        if counts[LISTED_COUNT] > capacity or counts[ADDITIONS] > most_edges:
+        done = counts[ADDITIONS] + vertex_edges * counts[ENTRIES]
+        done += overhead_edges * counts[ROUNDS]
+        if counts[LISTED_COUNT] > capacity or done > most_edges:
             end = _WORK
             break
         short = counts[QUEUED_EDGES] < _SHORT_EDGES and not selected
@@ -232,13 +237,14 @@ def push(  # type: ignore[no-untyped-def]
                 threshold = min(threshold, 1.999 * largest)
                 continue
             selected = True
-        if counts[QUEUED_EDGES] > round_edges:
+        if counts[QUEUED_EDGES] + vertex_edges * counts[QUEUED_COUNT] > round_edges:
             end = _WORK
             break
         if counts[ROUNDS] == most_rounds:
             end = _OUT_OF_ROUNDS
             break
         counts[ROUNDS] += 1
+        counts[ENTRIES] += counts[QUEUED_COUNT]
         selected = False
         following = WorkLists(
             r, marks, candidates, next_queue, row_lengths, floor, threshold, edge_weight

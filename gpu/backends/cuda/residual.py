@@ -201,6 +201,8 @@ class CudaResidual(ResidualOperations):
             np.float64(limits.goal),
             np.float64(limits.threshold),
             np.float64(limits.edge_weight),
+            np.float64(limits.vertex_edges),
+            np.float64(limits.overhead_edges),
             np.int64(_FILL),
             np.int64(limits.round_edges),
             np.int64(limits.edges),
@@ -217,6 +219,7 @@ class CudaResidual(ResidualOperations):
             float(seen.view(np.float64)[TALLY["THRESHOLD"]]),
             int(seen[TALLY["ROUNDS"]]),
             int(seen[TALLY["VERTICES"]]),
+            int(seen[TALLY["ENTRIES"]]),
             _delta(residual, seen),
         )
 

@@ -22,12 +22,13 @@ from gpu.backends.cuda.kernels.loader import (
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.multivector import MultivectorOperations
+from gpu.operations.residual import PushResult
 from gpu.operations.sweeps import SweepOperations
 from gpu.pagerank.frontier import _expand
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import Swept, sweep_to_target
 from gpu.types import Options
-from tests.gpu.backends.pushes import LEAF, pushed, solved
+from tests.gpu.backends.pushes import FIRST, LAST, LEAF, pushed, solved
 
 COUNTS = [1, 255, 257, 3_000]
 """Below and above what one block of threads covers at once."""
@@ -142,6 +143,24 @@ def test_a_vertex_with_a_long_list_has_a_higher_threshold(backend: Backend) -> N
     result = pushed(engine, {LEAF: 0.2, 10: 0.5}, 1e-9, threshold=0.1, edge_weight=0.1)
     assert (result.rounds, result.vertices) == (1, 1)
     assert np.flatnonzero(backend.device.to_host(values) != before).tolist() == [LEAF]
+
+
+def test_vertices_and_rounds_of_a_push_count_as_edges(backend: Backend) -> None:
+    # three vertices with two out-edges together, and after a round all of their residual is small
+    entries, costs = {LEAF: 0.5, FIRST: 0.5, LAST: 0.5}, {"vertex_edges": 10.0}
+
+    def push(**limits: float) -> PushResult:
+        costs_and_limits = costs | {"overhead_edges": 5.0, "rounds": 2} | limits
+        return pushed(solved(backend), entries, 0.45, threshold=0.45, **costs_and_limits)
+
+    free = push()
+    assert (free.end, free.rounds, free.entries, free.delta.additions) == ("floor", 1, 3, 2)
+    assert push(round_edges=32) == free
+    refused = push(round_edges=31)
+    assert (refused.end, refused.rounds, refused.entries) == ("work", 0, 0)
+    assert push(edges=2 + 3 * 10 + 5) == free
+    ended = push(edges=2 + 3 * 10 + 4)
+    assert (ended.end, ended.rounds, ended.entries) == ("work", 1, 3)
 
 
 def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> None:
