@@ -1,4 +1,4 @@
-"""What a push costs, in edges of a dense sweep: the source of Costs of each backend.
+"""What a push costs, in edges of a dense sweep: by its rounds, and by its work-lists.
 
     milliseconds = push_overhead + round_overhead·rounds + pushed_vertex·entries + pushed_edge·edges
 
@@ -9,7 +9,7 @@ and overhead (Iterate.sweep_cost). A residual computed from y is what a batch wh
 too large costs.
 
 On ``cpu`` times are processor time on one core. Sweeps run on all cores and most work-lists on one,
-so the ratio grows with the number of cores; the constants are those of two. On ``cuda`` times are
+so the ratio grows with the number of cores; it is given for two. On ``cuda`` times are
 those of the host, to the end of the work.
 
     python -m benchmarks.push_costs --backend cpu --rmat 20 --grid 1024
@@ -37,7 +37,7 @@ from gpu.operations.residual import PushResult
 from gpu.pagerank.workspace import ContributionBuffers
 
 TERMS = ("push_overhead", "round_overhead", "pushed_vertex", "pushed_edge")
-"""What is fitted: fields of Costs."""
+"""What is fitted: the cost of a push, a round, an entry of a work-list and an edge."""
 
 SIZES = (1, 4, 16, 64, 256, 1024)
 """Edges of batches, in turn."""

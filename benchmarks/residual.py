@@ -9,7 +9,7 @@ With `--costs` each graph is ranked with each of these costs in place of the bac
 how long a batch is pushed before sweeps take over. They take turns at each batch, so that other
 work on the machine affects all alike:
 
-    python -m benchmarks.residual --rmat 16 --costs "{}" '{"pushed_edge": 4, "pushed_vertex": 30}'
+    python -m benchmarks.residual --rmat 16 --costs "{}" '{"pushed_edge": 16}'
 """
 
 from __future__ import annotations

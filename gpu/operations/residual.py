@@ -74,10 +74,8 @@ class PushLimits:
     goal            met when ‖r‖₁ + |Σr| ≤ goal · Σy
     threshold       the first θ
     edge_weight     a vertex with out-degree l is above θ when |r| > θ·(1 + edge_weight·l)
-    vertex_edges    how many out-edges take as long as a vertex of a work-list beside its own
-    overhead_edges  how many take as long as a round over hardly any vertices
-    round_edges     the most work of one work-list, in out-edges
-    edges           the most work in all, in out-edges
+    round_edges     the most out-edges of one work-list
+    edges           the most edges in all
     rounds          the most rounds
     """
 
@@ -87,8 +85,6 @@ class PushLimits:
     goal: float
     threshold: float
     edge_weight: float
-    vertex_edges: float
-    overhead_edges: float
     round_edges: int
     edges: int
     rounds: int

@@ -126,7 +126,7 @@ class Iterate(ABC):
         self, goal: float, threshold: float, round_edges: int, edges: int, rounds: int
     ) -> PushResult:
         """Pushes by work-lists: see ResidualOperations.push and PushLimits."""
-        certificate, costs = self.certificate, self.graph.backend.costs
+        certificate = self.certificate
         result = self.graph.backend.residual.push(
             self.graph.view,
             self.workspace.values,
@@ -139,8 +139,6 @@ class Iterate(ABC):
                 goal=goal,
                 threshold=threshold,
                 edge_weight=_EDGE_WEIGHT,
-                vertex_edges=costs.pushed_vertex / costs.pushed_edge,
-                overhead_edges=costs.round_overhead / costs.pushed_edge,
                 round_edges=round_edges,
                 edges=edges,
                 rounds=rounds,

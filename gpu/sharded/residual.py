@@ -186,8 +186,7 @@ class ShardedResidual(ResidualOperations):
             if remaining <= limits.goal * (limits.mass + total.mass):
                 end = "goal"
                 break
-            spent = limits.overhead_edges * rounds + limits.vertex_edges * entries
-            spent += total.additions
+            spent = total.additions + rounds * costs.round_overhead / costs.pushed_edge
             if residual.floor == np.inf or spent > limits.edges:
                 end = "work"
                 break
@@ -204,15 +203,14 @@ class ShardedResidual(ResidualOperations):
                     end = "floor"
                     break
                 continue
-            count = int(totals[level])
-            if totals[LEVELS + level] + limits.vertex_edges * count > limits.round_edges:
+            if totals[LEVELS + level] > limits.round_edges:
                 end = "work"
                 break
             if rounds == limits.rounds:
                 end = "rounds"
                 break
             rounds += 1
-            entries += count
+            entries += int(totals[level])
             contributions, pushed = local.rounds.push_vertices(
                 graph, values, damping, residual, queue
             )
@@ -226,8 +224,7 @@ class ShardedResidual(ResidualOperations):
             delta, (newly_pushed, *totals) = self._gathered(residual, sent, applied, left, numbers)
             total = _sum(total, delta)
             vertices += int(newly_pushed)
-            lists = delta.additions * costs.pushed_edge + count * costs.pushed_vertex
-            cost = costs.round_overhead + lists
+            cost = costs.round_overhead + delta.additions * costs.pushed_edge
             gain = -delta.residual_l1 * sweep_cost
             if residual.floor >= 0.0 and gain <= _SWEEP_REDUCTION * residual_l1 * cost:
                 end = "floor"

@@ -188,8 +188,6 @@ def push(  # type: ignore[no-untyped-def]
     goal,
     threshold,
     edge_weight,
-    vertex_edges,
-    overhead_edges,
     round_edges,
     most_edges,
     most_rounds,
@@ -210,9 +208,7 @@ def push(  # type: ignore[no-untyped-def]
         if size <= goal * (mass + sums[MASS]):
             end = _GOAL
             break
-        done = counts[ADDITIONS] + vertex_edges * counts[ENTRIES]
-        done += overhead_edges * counts[ROUNDS]
-        if counts[LISTED_COUNT] > capacity or done > most_edges:
+        if counts[LISTED_COUNT] > capacity or counts[ADDITIONS] > most_edges:
             end = _WORK
             break
         short = counts[QUEUED_EDGES] < _SHORT_EDGES and not selected
@@ -237,7 +233,7 @@ def push(  # type: ignore[no-untyped-def]
                 threshold = min(threshold, 1.999 * largest)
                 continue
             selected = True
-        if counts[QUEUED_EDGES] + vertex_edges * counts[QUEUED_COUNT] > round_edges:
+        if counts[QUEUED_EDGES] > round_edges:
             end = _WORK
             break
         if counts[ROUNDS] == most_rounds:

@@ -163,8 +163,6 @@ class CpuResidual(ResidualOperations):
             limits.goal,
             limits.threshold,
             limits.edge_weight,
-            limits.vertex_edges,
-            limits.overhead_edges,
             limits.round_edges,
             limits.edges,
             limits.rounds,

@@ -201,8 +201,6 @@ class CudaResidual(ResidualOperations):
             np.float64(limits.goal),
             np.float64(limits.threshold),
             np.float64(limits.edge_weight),
-            np.float64(limits.vertex_edges),
-            np.float64(limits.overhead_edges),
             np.int64(_FILL),
             np.int64(limits.round_edges),
             np.int64(limits.edges),

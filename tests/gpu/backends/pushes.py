@@ -14,8 +14,6 @@ LEAF, FIRST, LAST = 1, 2, 9
 
 _LIMITS: dict[str, float] = {
     "edge_weight": 0.0,
-    "vertex_edges": 0.0,
-    "overhead_edges": 0.0,
     "round_edges": 1 << 20,
     "edges": 1 << 20,
     "rounds": 1,

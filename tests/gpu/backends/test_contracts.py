@@ -22,13 +22,12 @@ from gpu.backends.cuda.kernels.loader import (
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.multivector import MultivectorOperations
-from gpu.operations.residual import PushResult
 from gpu.operations.sweeps import SweepOperations
 from gpu.pagerank.frontier import _expand
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import Swept, sweep_to_target
 from gpu.types import Options
-from tests.gpu.backends.pushes import FIRST, LAST, LEAF, pushed, solved
+from tests.gpu.backends.pushes import FIRST, LEAF, pushed, solved
 
 COUNTS = [1, 255, 257, 3_000]
 """Below and above what one block of threads covers at once."""
@@ -145,22 +144,13 @@ def test_a_vertex_with_a_long_list_has_a_higher_threshold(backend: Backend) -> N
     assert np.flatnonzero(backend.device.to_host(values) != before).tolist() == [LEAF]
 
 
-def test_vertices_and_rounds_of_a_push_count_as_edges(backend: Backend) -> None:
-    # three vertices with two out-edges together, and after a round all of their residual is small
-    entries, costs = {LEAF: 0.5, FIRST: 0.5, LAST: 0.5}, {"vertex_edges": 10.0}
-
-    def push(**limits: float) -> PushResult:
-        costs_and_limits = costs | {"overhead_edges": 5.0, "rounds": 2} | limits
-        return pushed(solved(backend), entries, 0.45, threshold=0.45, **costs_and_limits)
-
-    free = push()
-    assert (free.end, free.rounds, free.entries, free.delta.additions) == ("floor", 1, 3, 2)
-    assert push(round_edges=32) == free
-    refused = push(round_edges=31)
+def test_a_push_counts_the_entries_of_its_work_lists(backend: Backend) -> None:
+    # the circle passes half of the residual on in each round, until it is below the floor
+    result = pushed(solved(backend), {LEAF: 0.5, FIRST: 0.5}, 0.3, threshold=0.3, rounds=9)
+    assert (result.end, result.rounds, result.delta.additions) == ("floor", 4, 4)
+    assert (result.vertices, result.entries) == (5, 5)
+    refused = pushed(solved(backend), {FIRST: 0.5}, 0.3, threshold=0.3, round_edges=0)
     assert (refused.end, refused.rounds, refused.entries) == ("work", 0, 0)
-    assert push(edges=2 + 3 * 10 + 5) == free
-    ended = push(edges=2 + 3 * 10 + 4)
-    assert (ended.end, ended.rounds, ended.entries) == ("work", 1, 3)
 
 
 def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> None:

@@ -137,8 +137,6 @@ def test_what_a_rank_has_no_digits_for_is_pushed_by_nobody(backend: Backend) -> 
             goal=0.0,
             threshold=0.1,
             edge_weight=0.0,
-            vertex_edges=0.0,
-            overhead_edges=0.0,
             round_edges=1 << 20,
             edges=1 << 20,
             rounds=100,

@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
     const float* __restrict__ weights, const Loop* __restrict__ loop, const Degree* __restrict__ degree, Value* values,
     Value* r, int* marks, double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue,
     int* second_queue, double* contributions, int64* items, int solve, double damping, double residual_l1,
-    double residual_sum, double mass, double goal, double threshold, double edge_weight, double vertex_edges,
-    double overhead_edges, int64 fill, int64 round_edges, int64 most_edges, int64 most_rounds, int64* tally) {
+    double residual_sum, double mass, double goal, double threshold, double edge_weight, int64 fill, int64 round_edges,
+    int64 most_edges, int64 most_rounds, int64* tally) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const PushArrays<Value> arrays = {
         row_starts, row_lengths, column_indices, weights, loop, degree, values, r, marks, contributions, items, damping};
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
             end = PushEnd::GOAL;
             break;
         }
-        if (listed > capacity || edges + vertex_edges * entries + overhead_edges * rounds > most_edges) {
+        if (listed > capacity || edges > most_edges) {
             end = PushEnd::WORK;
             break;
         }
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
             grid.sync();
             continue;
         }
-        if (queued_edges + vertex_edges * queued > round_edges) {
+        if (queued_edges > round_edges) {
             end = PushEnd::WORK;
             break;
         }
